@@ -1,0 +1,61 @@
+"""The error tree: everything that byheart raises on purpose is a `ByheartError`.
+
+A message says what failed, the values, and what to do. The command line prints it and exits with 2.
+"""
+
+from __future__ import annotations
+
+
+class ByheartError(Exception):
+    """Base of every error that byheart raises on purpose."""
+
+
+class DataError(ByheartError, ValueError):
+    """The rows cannot be used: empty, ragged where they must not be, not finite, wrong shape."""
+
+
+class ConflictError(DataError):
+    """Two rows have the same input but different labels; `rows` names them."""
+
+    def __init__(self, message: str, rows: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.rows = rows
+
+
+class UnknownSymbolError(DataError):
+    """A token that the memory has never seen."""
+
+
+class OptionError(ByheartError, ValueError):
+    """An option, a task or a construction's name that does not exist or does not fit."""
+
+
+class NetworkError(ByheartError, ValueError):
+    """Layers that do not fit together."""
+
+
+class InexactError(ByheartError, TypeError):
+    """A float, NaN or non-dyadic number offered where only exact numbers are taken."""
+
+
+class NotRationalError(ByheartError, ArithmeticError):
+    """A value that is no rational number (softmax of unequal scores): use a certificate by enclosures."""
+
+
+class BuildError(ByheartError, RuntimeError):
+    """A construction could not be completed for this data."""
+
+
+class FileFormatError(ByheartError, ValueError):
+    """A file that is damaged, foreign, or of a version that this byheart does not read."""
+
+
+class ExportError(ByheartError, ValueError):
+    """A memory that cannot be written exactly in the asked format and type."""
+
+
+class MissingExtraError(ByheartError, ImportError):
+    """An optional library is not installed; the message has the `pip install` line."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs an optional library: pip install 'byheart[{extra}]'")

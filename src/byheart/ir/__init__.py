@@ -1,0 +1,1 @@
+"""Networks as values: layers, evaluation, size, file format."""

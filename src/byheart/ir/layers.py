@@ -1,0 +1,245 @@
+"""The layers of a network, as frozen values that check themselves when they are made.
+
+A layer maps the stream of every token (m numbers) to a new stream. `Affine`, `Residual` and `Embedding` act on
+each token alone; `Attention`, `Pool` and `GlobalToken` act on the sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias, Union
+
+from byheart.errors import NetworkError
+from byheart.exact import Number
+from byheart.ir.matrix import Matrix, Vector
+
+
+class Kind(StrEnum):
+    """How attention turns scores into weights."""
+
+    SOFTMAX = "softmax"  # KS25 eq. (2)
+    HARDMAX = "hardmax"  # KS25 eq. (12): equal shares among the largest scores
+    UNIFORM = "uniform"  # KS25 eq. (39): the mean; no keys, no queries
+
+
+class Pattern(StrEnum):
+    """Which tokens a token may attend to."""
+
+    FULL = "full"  # everyone
+    CAUSAL = "causal"  # itself and those before it
+    STAR_IN = "star-in"  # the global (last) token attends everyone, any other only itself
+    STAR_OUT = "star-out"  # every token attends itself and the global (last) token
+
+
+@dataclass(frozen=True)
+class Affine:
+    """x -> W x + b on every token, followed by ReLU if `relu`. `bias=None` stores none (a linear map)."""
+
+    weight: Matrix
+    bias: Vector | None = None
+    relu: bool = False
+
+    def __post_init__(self) -> None:
+        if self.bias is not None and len(self.bias) != len(self.weight.rows):
+            raise NetworkError(f"{len(self.weight.rows)} rows but {len(self.bias)} biases")
+
+    @property
+    def width_in(self) -> int:
+        return self.weight.columns
+
+    @property
+    def width_out(self) -> int:
+        return len(self.weight.rows)
+
+    @property
+    def parameters(self) -> int:
+        return self.weight.entries + (0 if self.bias is None else len(self.bias))
+
+    def weights(self) -> Iterator[Number]:
+        yield from self.weight.weights()
+        yield from (b for b in self.bias or () if b != 0)
+
+
+@dataclass(frozen=True)
+class Residual:
+    """x -> x + W2 relu(W1 x + b1) + b2 on every token: the feed-forward block of KS25 eq. (3)."""
+
+    weight1: Matrix
+    bias1: Vector
+    weight2: Matrix
+    bias2: Vector
+
+    def __post_init__(self) -> None:
+        hidden, stream = self.weight1.shape
+        if self.weight2.shape != (stream, hidden) or len(self.bias1) != hidden or len(self.bias2) != stream:
+            raise NetworkError(
+                f"a residual block of stream {stream} and hidden size {hidden} got W2 {self.weight2.shape}, "
+                f"b1 {len(self.bias1)}, b2 {len(self.bias2)}"
+            )
+
+    @property
+    def width_in(self) -> int:
+        return self.weight1.columns
+
+    @property
+    def width_out(self) -> int:
+        return self.weight1.columns
+
+    @property
+    def hidden(self) -> int:
+        return len(self.weight1.rows)
+
+    @property
+    def parameters(self) -> int:
+        return self.weight1.entries + len(self.bias1) + self.weight2.entries + len(self.bias2)
+
+    def weights(self) -> Iterator[Number]:
+        yield from self.weight1.weights()
+        yield from (b for b in self.bias1 if b != 0)
+        yield from self.weight2.weights()
+        yield from (b for b in self.bias2 if b != 0)
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """Token id k -> row k of the table (KS25 eq. (128), stored transposed). Only as the first layer."""
+
+    table: Matrix
+
+    @property
+    def width_in(self) -> int:
+        return 1
+
+    @property
+    def width_out(self) -> int:
+        return self.table.columns
+
+    @property
+    def vocabulary(self) -> int:
+        return len(self.table.rows)
+
+    @property
+    def parameters(self) -> int:
+        return self.table.entries
+
+    def weights(self) -> Iterator[Number]:
+        yield from self.table.weights()
+
+
+@dataclass(frozen=True)
+class Head:
+    """One attention head: value (s x m) and output (m x s); key and query (s x m) unless the kind is uniform."""
+
+    value: Matrix
+    output: Matrix
+    key: Matrix | None = None
+    query: Matrix | None = None
+
+    def __post_init__(self) -> None:
+        size, stream = self.value.shape
+        fits = self.output.shape == (stream, size) and (self.key is None) == (self.query is None)
+        fits = fits and (self.key is None or self.query is None or self.key.shape == self.query.shape)
+        if not fits or (self.key is not None and self.key.columns != stream):
+            raise NetworkError(f"the matrices of a head do not fit a stream of {stream} and head size {size}")
+
+    @property
+    def matrices(self) -> tuple[Matrix, ...]:
+        return tuple(m for m in (self.key, self.query, self.value, self.output) if m is not None)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Z -> Z + sum over heads of W_O W_V Z · weights: KS25 eq. (2), (12) or (39) by `kind`, over `pattern`."""
+
+    kind: Kind
+    pattern: Pattern
+    heads: tuple[Head, ...]
+
+    def __post_init__(self) -> None:
+        if not self.heads or len({h.value.columns for h in self.heads}) != 1:
+            raise NetworkError("attention needs at least one head, all on the same stream")
+        for head in self.heads:
+            if (head.key is None) != (self.kind is Kind.UNIFORM):
+                raise NetworkError(f"{self.kind} attention {'has no' if head.key is not None else 'needs'} keys and queries")
+
+    @property
+    def width_in(self) -> int:
+        return self.heads[0].value.columns
+
+    @property
+    def width_out(self) -> int:
+        return self.width_in
+
+    @property
+    def head_width(self) -> int:
+        """s·H of KS25's width."""
+        return sum(len(h.value.rows) for h in self.heads)
+
+    @property
+    def parameters(self) -> int:
+        return sum(m.entries for h in self.heads for m in h.matrices)
+
+    def weights(self) -> Iterator[Number]:
+        for head in self.heads:
+            for matrix in head.matrices:
+                yield from matrix.weights()
+
+    def connections(self, n: int) -> int:
+        """How many pairs (query, key) the pattern connects in a sequence of n tokens, global token included."""
+        return {
+            Pattern.FULL: n * n,
+            Pattern.CAUSAL: n * (n + 1) // 2,
+            Pattern.STAR_IN: (n - 1) + n,
+            Pattern.STAR_OUT: 2 * (n - 1) + 1,
+        }[self.pattern]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Adds the streams of all tokens into one: the sum of a deep set, KS25 eq. (112). No parameters."""
+
+    width: int
+
+    @property
+    def width_in(self) -> int:
+        return self.width
+
+    @property
+    def width_out(self) -> int:
+        return self.width
+
+    @property
+    def parameters(self) -> int:
+        return 0
+
+    def weights(self) -> Iterator[Number]:
+        return iter(())
+
+
+@dataclass(frozen=True)
+class GlobalToken:
+    """Appends one token with a fixed stream to the end of every sequence (KS25 Remark 4.5)."""
+
+    stream: Vector
+
+    @property
+    def width_in(self) -> int:
+        return len(self.stream)
+
+    @property
+    def width_out(self) -> int:
+        return len(self.stream)
+
+    @property
+    def parameters(self) -> int:
+        return len(self.stream)
+
+    def weights(self) -> Iterator[Number]:
+        return (v for v in self.stream if v != 0)
+
+
+TokenLayer: TypeAlias = Union[Affine, Residual, Embedding]
+SequenceLayer: TypeAlias = Union[Attention, Pool, GlobalToken]
+Layer: TypeAlias = Union[TokenLayer, SequenceLayer]

@@ -1,0 +1,82 @@
+"""A network: layers that fit together, and how its output is read as a label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from byheart.errors import NetworkError
+from byheart.ir.layers import Affine, Attention, Embedding, GlobalToken, Layer, Pattern, Pool, Residual
+
+
+class Read(StrEnum):
+    """Which tokens' outputs are answers."""
+
+    LAST = "last"  # next-token: the last token of the sequence
+    EACH = "each"  # seq-to-seq, causal: every token
+    POOLED = "pooled"  # set: the one token that pooling leaves
+
+
+class Decode(StrEnum):
+    """How an output vector becomes a class index."""
+
+    VALUE = "value"  # the output is one number: class = value - offset
+    ARGMAX = "argmax"  # the outputs are logits: class = place of the largest (a tie is no answer)
+
+
+@dataclass(frozen=True)
+class Readout:
+    """Output -> class index in [0, classes); anything outside is no class (an abstention)."""
+
+    decode: Decode
+    classes: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Network:
+    """Layers from input vectors (or ids, when the first layer is an `Embedding`) to outputs.
+
+    `stages` names runs of layers for people: (name, number of layers), adding up to all of them.
+    """
+
+    layers: tuple[Layer, ...]
+    read: Read
+    readout: Readout
+    stages: tuple[tuple[str, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.layers:
+            raise NetworkError("a network needs at least one layer")
+        for place, (before, after) in enumerate(zip(self.layers, self.layers[1:], strict=False)):
+            if before.width_out != after.width_in:
+                raise NetworkError(
+                    f"layer {place} ({type(before).__name__}) gives {before.width_out} numbers, "
+                    f"layer {place + 1} ({type(after).__name__}) takes {after.width_in}"
+                )
+            if isinstance(after, Embedding):
+                raise NetworkError(f"layer {place + 1} is an embedding; only the first layer may be one")
+        pooled = any(isinstance(layer, Pool) for layer in self.layers)
+        if pooled != (self.read is Read.POOLED):
+            raise NetworkError("reading the pooled token and a pooling layer go together")
+        if any(isinstance(a, Attention) and a.pattern in (Pattern.STAR_IN, Pattern.STAR_OUT) for a in self.layers):
+            if not any(isinstance(layer, GlobalToken) for layer in self.layers):
+                raise NetworkError("a star pattern needs a GlobalToken layer before it")
+        if self.readout.decode is Decode.VALUE and self.layers[-1].width_out != 1:
+            raise NetworkError(f"the answer is read from one number, but {self.layers[-1].width_out} come out")
+        if self.readout.decode is Decode.ARGMAX and self.layers[-1].width_out != self.readout.classes:
+            raise NetworkError(f"{self.readout.classes} classes need as many logits, not {self.layers[-1].width_out}")
+        if self.stages and sum(count for _, count in self.stages) != len(self.layers):
+            raise NetworkError("the stages must cover every layer once")
+
+    @property
+    def width_in(self) -> int:
+        return self.layers[0].width_in
+
+    @property
+    def attention_layers(self) -> tuple[Attention, ...]:
+        return tuple(layer for layer in self.layers if isinstance(layer, Attention))
+
+    @property
+    def feed_forward(self) -> tuple[Affine | Residual, ...]:
+        return tuple(layer for layer in self.layers if isinstance(layer, Affine | Residual))

@@ -1,0 +1,75 @@
+"""How large a network is, counted as KS25 counts."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from byheart.exact import bit_length
+from byheart.ir.layers import Affine, Attention, Embedding, Layer, Residual
+from byheart.ir.network import Network
+
+
+@dataclass(frozen=True)
+class Size:
+    """Measured numbers of a network.
+
+    parameters: every entry of every weight matrix and bias as the architecture stores it (dense);
+    nonzero: the entries that are not zero; max_bits: KS25's bit complexity; total_bits: the sum of bit lengths;
+    width: max(m, sH, q) over hidden streams, heads and hidden layers; depth: plain layers + residual blocks +
+    attention layers, without E_in and E_out (KS25 counts a block of eq. (4) as one);
+    blocks: blocks of eq. (4), an attention layer sharing the block of the feed-forward layer behind it;
+    embedding_parameters: the part of `parameters` that is an embedding table.
+    """
+
+    parameters: int
+    nonzero: int
+    max_bits: int
+    total_bits: int
+    width: int
+    depth: int
+    blocks: int
+    attention_layers: int
+    embedding_parameters: int
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+def measure(network: Network) -> Size:
+    """The size of a network, from its weights alone."""
+    bits = [bit_length(w) for layer in network.layers for w in layer.weights()]
+    inner = inner_layers(network)
+    feed_forward = sum(isinstance(layer, Affine | Residual) for layer in inner)
+    attention = sum(isinstance(layer, Attention) for layer in inner)
+    alone = sum(
+        isinstance(layer, Attention) and not (i + 1 < len(inner) and isinstance(inner[i + 1], Affine | Residual))
+        for i, layer in enumerate(inner)
+    )
+    return Size(
+        parameters=sum(layer.parameters for layer in network.layers),
+        nonzero=len(bits),
+        max_bits=max(bits, default=0),
+        total_bits=sum(bits),
+        width=max(_width(layer) for layer in inner) if inner else 1,
+        depth=feed_forward + attention,
+        blocks=feed_forward + alone,
+        attention_layers=attention,
+        embedding_parameters=sum(layer.parameters for layer in network.layers if isinstance(layer, Embedding)),
+    )
+
+
+def inner_layers(network: Network) -> tuple[Layer, ...]:
+    """The layers between E_in (or the embedding) and E_out: a linear first and a linear last layer are those maps."""
+    layers = network.layers
+    first = isinstance(layers[0], Embedding) or (isinstance(layers[0], Affine) and not layers[0].relu)
+    last = len(layers) > 1 and isinstance(layers[-1], Affine) and not layers[-1].relu
+    return layers[int(first) : len(layers) - int(last)]
+
+
+def _width(layer: Layer) -> int:
+    """max(m, sH, q) of one layer; a plain layer's input is its neighbour's business."""
+    if isinstance(layer, Attention):
+        return max(layer.width_in, layer.head_width)
+    if isinstance(layer, Residual):
+        return max(layer.width_in, layer.hidden)
+    return layer.width_out

@@ -1,0 +1,80 @@
+"""The registry of paper labels: which code makes which statement real.
+
+A builder carries its label as metadata, so names can describe and labels can be looked up:
+
+    >>> from byheart.paper import Ref
+    >>> str(Ref("KS25", "Lemma G.4"))
+    'KS25, Lemma G.4'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+PAPERS = {
+    "KS25": "Kajitsuka and Sato, On the Optimal Memorization Capacity of Transformers, ICLR 2025",
+    "M24": "Madden, Fox and Thrampoulidis, Next-token prediction capacity, 2024",
+    "V22": "Vardi, Yehudai and Shamir, On the Optimal Memorization Power of ReLU Neural Networks, ICLR 2022",
+    "P21": "Park, Lee, Yun and Shin, Provable Memorization via Deep Neural Networks, COLT 2021",
+    "K23": "Kim, Kim and Mozafari, Provable Memorization Capacity of Transformers, ICLR 2023",
+    "KS24": "Kajitsuka and Sato, Are Transformers with One Layer Self-Attention Universal Approximators?, ICLR 2024",
+    "MA24": "Mahdavi, Liao and Thrampoulidis, Memorization Capacity of Multi-Head Attention, ICLR 2024",
+    "B88": "Baum, On the capabilities of multilayer perceptrons, 1988",
+    "N65": "Nilsson, Learning Machines, 1965",
+    "byheart": "byheart's own constructions, docs/compact.md",
+}
+
+
+@dataclass(frozen=True, order=True)
+class Ref:
+    """A label in a paper, such as `Ref("KS25", "Lemma G.4")`."""
+
+    paper: str
+    label: str
+
+    def __post_init__(self) -> None:
+        if self.paper not in PAPERS:
+            raise KeyError(f"unknown paper {self.paper!r}; known: {', '.join(PAPERS)}")
+
+    def __str__(self) -> str:
+        return f"{self.paper}, {self.label}"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the paper map: a label, its statement in words, the code and the test."""
+
+    ref: Ref
+    statement: str
+    module: str
+    name: str
+    test: str
+
+
+_ENTRIES: dict[tuple[Ref, str, str], Entry] = {}
+
+T = TypeVar("T", bound=Callable[..., object])
+
+
+def implements(ref: Ref, statement: str, test: str) -> Callable[[T], T]:
+    """Registers the decorated function or class as the code of `ref`; `test` is the path of its test file."""
+
+    def register(code: T) -> T:
+        entry = Entry(ref, statement, code.__module__, code.__qualname__, test)
+        _ENTRIES[ref, entry.module, entry.name] = entry
+        return code
+
+    return register
+
+
+def entries() -> list[Entry]:
+    """Every registered entry, sorted by paper and label (import the rooms first to fill the registry)."""
+    return sorted(_ENTRIES.values(), key=lambda e: (e.ref, e.module, e.name))
+
+
+def find(label: str) -> list[Entry]:
+    """Entries whose label is `label`, ignoring case; `KS25 Lemma G.4` and `Lemma G.4` both work."""
+    wanted = " ".join(label.replace(",", " ").split()).lower()
+    return [e for e in entries() if wanted in (e.ref.label.lower(), f"{e.ref.paper} {e.ref.label}".lower())]
