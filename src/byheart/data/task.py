@@ -1,0 +1,18 @@
+"""What is memorized: one label per sequence, per token, per set, or per prefix."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Task(StrEnum):
+    """The four tasks."""
+
+    NEXT_TOKEN = "next-token"  # one label per sequence, read at the last token
+    SEQ_TO_SEQ = "seq-to-seq"  # one label per token
+    SET = "set"  # one label per multiset; order never matters, lengths may differ
+    CAUSAL = "causal"  # one label per prefix
+
+    @property
+    def labels_per_token(self) -> bool:
+        return self in (Task.SEQ_TO_SEQ, Task.CAUSAL)
