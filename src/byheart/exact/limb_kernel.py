@@ -1,0 +1,167 @@
+"""The compiled kernel: many inputs side by side, numbers as 56-bit limbs.
+
+Register r holds, for every lane (input), sum over k of limb[r, k] · 2^(56·(low[r] + k)) for k < length[r]. Limbs lie in
+[0, 2^56) except the top one, which is signed with absolute value at most 2^56. `low` may be negative: fractions cost
+nothing special. After every instruction limbs that are zero in all lanes are dropped at both ends, so a register is only
+as long as its values need.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+MASK = (1 << 56) - 1
+HALF = (1 << 28) - 1
+LIMIT = 100  # accumulated cost (units of 2^56) above which carries are propagated; 128 would overflow
+
+
+@numba.njit(cache=True, nogil=True)
+def carry(acc, size, lanes):  # type: ignore[no-untyped-def]
+    for k in range(size - 1):
+        for j in range(lanes):
+            value = acc[k, j]
+            acc[k + 1, j] += value >> 56
+            acc[k, j] = value & MASK
+
+
+@numba.njit(cache=True, nogil=True)
+def place(acc, k, shift, j, y):  # type: ignore[no-untyped-def]
+    acc[k, j] += (y << shift) & MASK
+    acc[k + 1, j] += y >> (56 - shift)
+
+
+@numba.njit(cache=True, nogil=True)
+def add_term(acc, base, limbs, size, digit, shift, mode, lanes):  # type: ignore[no-untyped-def]
+    """acc[base + k] += digit · 2^shift · limbs[k]."""
+    for k in range(size):
+        if mode == 0:
+            if digit == 1:
+                for j in range(lanes):
+                    acc[base + k, j] += limbs[k, j]
+            elif digit == -1:
+                for j in range(lanes):
+                    acc[base + k, j] -= limbs[k, j]
+            else:
+                for j in range(lanes):
+                    acc[base + k, j] += digit * limbs[k, j]
+        elif mode == 1:
+            for j in range(lanes):
+                y = digit * limbs[k, j]
+                acc[base + k, j] += (y << shift) & MASK
+                acc[base + k + 1, j] += y >> (56 - shift)
+        else:
+            for j in range(lanes):
+                y = digit * (limbs[k, j] & HALF)
+                acc[base + k, j] += (y << shift) & MASK
+                acc[base + k + 1, j] += y >> (56 - shift)
+                y = digit * (limbs[k, j] >> 28)
+                high = shift + 28
+                if high < 56:
+                    place(acc, base + k, high, j, y)
+                else:
+                    place(acc, base + k + 1, high - 56, j, y)
+
+
+@numba.njit(cache=True, nogil=True)
+def all_between(row, lanes, least, most):  # type: ignore[no-untyped-def]
+    for j in range(lanes):
+        if row[j] < least or row[j] > most:
+            return False
+    return True
+
+
+@numba.njit(cache=True, nogil=True)
+def trim(acc, size, lanes):  # type: ignore[no-untyped-def]
+    """(skip, size): the limbs acc[skip:size] that some lane needs; a top limb of -1 is folded into its neighbour."""
+    while size > 0:
+        if all_between(acc[size - 1], lanes, 0, 0):
+            size -= 1
+        elif size > 1 and all_between(acc[size - 1], lanes, -1, 0):
+            for j in range(lanes):
+                acc[size - 2, j] += acc[size - 1, j] << 56
+            size -= 1
+        else:
+            break
+    skip = 0
+    while skip < size and all_between(acc[skip], lanes, 0, 0):
+        skip += 1
+    return skip, size
+
+
+@numba.njit(cache=True, nogil=True)
+def execute(  # type: ignore[no-untyped-def]
+    target, relu, terms, source, digit, limb, shift, mode, cost,
+    constants, constant_start, constant_limbs, registers, low, length, acc, lanes,
+):  # fmt: skip
+    """Runs every instruction on `lanes` inputs; returns -1, or the instruction whose number outgrew the buffers."""
+    capacity = registers.shape[1]
+    for i in range(target.shape[0]):
+        least = 1 << 40
+        most = -(1 << 40)
+        for t in range(terms[i], terms[i + 1]):
+            s = source[t]
+            if length[s]:
+                least = min(least, low[s] + limb[t])
+                most = max(most, low[s] + limb[t] + length[s] + (2 if mode[t] else 0))
+        count = constants[i + 1] - constants[i]
+        if count:
+            least = min(least, constant_start[i])
+            most = max(most, constant_start[i] + count)
+        if most < least:
+            length[target[i]] = 0
+            low[target[i]] = 0
+            continue
+        size = most - least + 1
+        if size > acc.shape[0]:
+            return i
+        for k in range(size):
+            for j in range(lanes):
+                acc[k, j] = 0
+        for k in range(count):
+            value = constant_limbs[constants[i] + k]
+            for j in range(lanes):
+                acc[constant_start[i] - least + k, j] += value
+        spent = 1
+        for t in range(terms[i], terms[i + 1]):
+            s = source[t]
+            if length[s]:
+                if spent + cost[t] > LIMIT:
+                    carry(acc, size, lanes)
+                    spent = 1
+                spent += cost[t]
+                add_term(acc, low[s] + limb[t] - least, registers[s], length[s], digit[t], shift[t], mode[t], lanes)
+        carry(acc, size, lanes)
+        if relu[i]:
+            for j in range(lanes):
+                if acc[size - 1, j] < 0:
+                    for k in range(size):
+                        acc[k, j] = 0
+        skip, size = trim(acc, size, lanes)
+        if size - skip > capacity:
+            return i
+        r = target[i]
+        for k in range(skip, size):
+            for j in range(lanes):
+                registers[r, k - skip, j] = acc[k, j]
+        length[r] = size - skip
+        low[r] = least + skip if size > skip else 0
+    return -1
+
+
+Buffers: TypeAlias = tuple[
+    npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]
+]
+
+
+def buffers(registers: int, capacity: int, lanes: int) -> Buffers:
+    """(registers, low, length, accumulator) for one run of `execute`."""
+    return (
+        np.zeros((registers, capacity, lanes), dtype=np.int64),
+        np.zeros(registers, dtype=np.int64),
+        np.zeros(registers, dtype=np.int64),
+        np.zeros((2 * capacity + 4, lanes), dtype=np.int64),
+    )

@@ -1,0 +1,54 @@
+"""The reference engine: plain Python numbers, one input at a time, to be checked by eye.
+
+    >>> from byheart.exact.steps import Map, Block
+    >>> from byheart.exact.values import Values
+    >>> double_or_zero = Map(rows=(((0, 2),),), bias=(-2,), relu=True)
+    >>> run([double_or_zero], Values.of([[5], [-5]])).row(0)
+    (Fraction(8, 1),)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from byheart.exact.number import Number, dyadic
+from byheart.exact.steps import Block, Map, Row, Step
+from byheart.exact.values import Values
+
+
+def run(steps: Sequence[Step], values: Values) -> Values:
+    """Every row of `values` through `steps`, exactly.
+
+    The denominator is 2^k·q with q odd: powers of two live in the numbers, and q is taken out by scaling every bias
+    with it (an affine map followed by ReLU commutes with a positive factor).
+    """
+    q, k = odd_part(values.denominator)
+    rows = [_evaluate(steps, [dyadic(x, -k) for x in row], q) for row in values.numerators]
+    result = Values.of_numbers(rows)
+    return Values(result.numerators, result.denominator * q)
+
+
+def _evaluate(steps: Sequence[Step], x: list[Number], q: int) -> list[Number]:
+    for step in steps:
+        if isinstance(step, Map):
+            x = [_affine(row, b, x, q) for row, b in zip(step.rows, step.bias, strict=True)]
+            if step.relu:
+                x = [v if v > 0 else 0 for v in x]
+        elif isinstance(step, Block):
+            sums = [_affine(row, b, x, q) for row, b in zip(step.rows1, step.bias1, strict=True)]
+            hidden = [v if v > 0 else 0 for v in sums]
+            x = [v + _affine(row, b, hidden, q) for v, row, b in zip(x, step.rows2, step.bias2, strict=True)]
+    return x
+
+
+def _affine(row: Row, bias: Number, x: list[Number], q: int) -> Number:
+    total = bias * q
+    for column, weight in row:
+        total = total + weight * x[column]
+    return total
+
+
+def odd_part(denominator: int) -> tuple[int, int]:
+    """(q, k) with denominator = q · 2^k and q odd."""
+    k = (denominator & -denominator).bit_length() - 1
+    return denominator >> k, k

@@ -1,0 +1,43 @@
+"""Token-wise steps as plain data: what the engines of this room evaluate.
+
+Weights are stored by rows without zeros: row i holds (column, weight) pairs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias, Union
+
+from byheart.exact.number import Number
+
+Row = tuple[tuple[int, Number], ...]
+
+
+@dataclass(frozen=True)
+class Map:
+    """x -> W x + b, then ReLU if `relu`."""
+
+    rows: tuple[Row, ...]
+    bias: tuple[Number, ...]
+    relu: bool
+
+    @property
+    def width_out(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True)
+class Block:
+    """x -> x + W2 relu(W1 x + b1) + b2; `rows2` are the rows of W2."""
+
+    rows1: tuple[Row, ...]
+    bias1: tuple[Number, ...]
+    rows2: tuple[Row, ...]
+    bias2: tuple[Number, ...]
+
+    @property
+    def width_out(self) -> int:
+        return len(self.rows2)
+
+
+Step: TypeAlias = Union[Map, Block]

@@ -1,0 +1,111 @@
+"""Attention, exactly: the sum of value vectors over the tokens that share the attention, and how many they are.
+
+Attention with equal shares (uniform, hardmax, softmax of equal scores) is rational: token k receives
+sum / count of the vectors W_O W_V z over its share. Softmax of unequal scores is not, and says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from byheart.errors import NotRationalError
+from byheart.exact.steps import Map
+from byheart.exact.values import Integers, Values
+from byheart.ir.layers import Attention, Head, Kind, Pattern
+from byheart.ir.matrix import Matrix
+
+Index = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """For every token: the sum of one head's vectors over its share (numerators), and the size of the share."""
+
+    channels: tuple[int, ...]  # stream channels that the head writes
+    sums: tuple[Integers, ...]  # one (N, n) array per channel
+    counts: Index  # (N, n)
+
+
+def linear(matrices: tuple[Matrix, ...]) -> list[Map]:
+    """The matrices as steps, first matrix first."""
+    return [Map(m.rows, (0,) * len(m.rows), False) for m in matrices]
+
+
+def shares(attention: Attention, head: Head, vectors: Values, scores: tuple[Values, Values] | None, index: Index) -> Shares:
+    """The shares of one head. `vectors` are W_O W_V z per point; `scores` the (keys, queries) per point if they matter."""
+    channels = tuple(c for c, row in enumerate(head.output.rows) if row)
+    columns = tuple(gather(vectors.numerators[:, c], index) for c in channels)
+    if scores is None:
+        return _equal(attention.pattern, channels, columns, index)
+    return _scored(attention, channels, columns, scores, index)
+
+
+def gather(column: Integers, index: Index) -> Integers:
+    """column[index], with 0 where the index is absent; machine integers when every sum of a row fits."""
+    bound = max((abs(x) for x in column), default=0) * max(1, index.shape[1])
+    array = column.astype(np.int64) if bound < 1 << 62 else column
+    picked = array[index]
+    picked[index < 0] = 0
+    return picked
+
+
+def _equal(pattern: Pattern, channels: tuple[int, ...], columns: tuple[Integers, ...], index: Index) -> Shares:
+    present = index >= 0
+    lengths = present.sum(axis=1)
+    last = np.zeros_like(present)
+    last[np.arange(len(index)), lengths - 1] = True
+    ones = np.ones_like(index)
+    if pattern is Pattern.CAUSAL:
+        return Shares(channels, tuple(np.add.accumulate(c, axis=1) for c in columns), np.cumsum(present, axis=1))
+    totals = tuple(np.broadcast_to(c.sum(axis=1)[:, None], c.shape) for c in columns)
+    if pattern is Pattern.FULL:
+        return Shares(channels, totals, np.broadcast_to(lengths[:, None], index.shape))
+    if pattern is Pattern.STAR_IN:
+        sums = tuple(np.where(last, t, c) for c, t in zip(columns, totals, strict=True))
+        return Shares(channels, sums, np.where(last, lengths[:, None], ones))
+    hubs = tuple(c[last][:, None] for c in columns)
+    sums = tuple(np.where(last, c, c + h) for c, h in zip(columns, hubs, strict=True))
+    return Shares(channels, sums, np.where(last, ones, 2 * ones))
+
+
+def allowed(pattern: Pattern, n: int) -> npt.NDArray[np.bool_]:
+    """(query, key) pairs that the pattern connects; the global token is the last."""
+    eye, last = np.eye(n, dtype=bool), np.arange(n) == n - 1
+    return {
+        Pattern.FULL: np.ones((n, n), dtype=bool),
+        Pattern.CAUSAL: np.tril(np.ones((n, n), dtype=bool)),
+        Pattern.STAR_IN: eye | last[:, None],
+        Pattern.STAR_OUT: np.where(last[:, None], eye, eye | last[None, :]),
+    }[pattern]
+
+
+def _scored(
+    attention: Attention, channels: tuple[int, ...], columns: tuple[Integers, ...], scores: tuple[Values, Values], index: Index
+) -> Shares:
+    """Row by row: the keys with the largest score share; softmax only where all allowed scores are equal."""
+    sums = tuple(np.zeros(index.shape, dtype=object) for _ in columns)
+    counts = np.ones_like(index)
+    keys, queries = scores
+    for i, row in enumerate(index):
+        n = int((row >= 0).sum())
+        table = queries.numerators[row[:n]] @ keys.numerators[row[:n]].T  # (query, key)
+        connected = allowed(attention.pattern, n)
+        for k in range(n):
+            best = max(table[k][connected[k]])
+            chosen = connected[k] & (table[k] == best)
+            if attention.kind is Kind.SOFTMAX and (chosen != connected[k]).any():
+                raise NotRationalError(
+                    f"softmax of unequal scores at row {i}, token {k} is no rational number; certify by enclosures"
+                )
+            counts[i, k] = int(chosen.sum())
+            for out, column in zip(sums, columns, strict=True):
+                out[i, k] = sum(int(v) for v in column[i, :n][chosen])
+    return Shares(channels, sums, counts)
+
+
+def scores_matter(head: Head) -> bool:
+    """Whether scores can differ: a key or query matrix of zeros makes them all equal."""
+    return bool(head.key is not None and head.query is not None and head.key.nonzero and head.query.nonzero)

@@ -1,0 +1,224 @@
+"""Evaluation of a network on a batch of sequences, without rounding.
+
+Equal tokens are evaluated once: the state is a table of distinct streams (`points`) and which of them each token has
+(`index`). Layers that act on single tokens change the table; attention and pooling look at whole sequences and make a
+new table of the distinct results. Rows are handled in chunks, so memory does not grow with their number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from byheart.errors import NetworkError
+from byheart.exact import engine
+from byheart.exact.steps import Block, Map, Step
+from byheart.exact.values import Integers, Values
+from byheart.ir.attend import Index, gather, linear, scores_matter, shares
+from byheart.ir.inputs import ABSENT, Inputs
+from byheart.ir.layers import Affine, Attention, Embedding, GlobalToken, Layer, Pool, Residual
+from byheart.ir.network import Decode, Network, Read, Readout
+from byheart.progress import SILENT, Progress
+
+CHUNK = 1 << 17  # sequences at a time
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Distinct streams and where they stand; `hub` says whether a global token stands behind every row."""
+
+    points: Values
+    index: Index
+    hub: bool = False
+
+
+def outputs(network: Network, inputs: Inputs, progress: Progress = SILENT) -> State:
+    """The raw outputs: distinct output vectors, and which of them each read token has.
+
+    `index` is (N, 1) when the network is read at the last or pooled token, else (N, n).
+    """
+    if inputs.points.width != network.width_in:
+        raise NetworkError(f"the network takes {network.width_in} numbers per token, not {inputs.points.width}")
+    first = next((i for i, layer in enumerate(network.layers) if isinstance(layer, Attention | Pool | GlobalToken)), None)
+    prefix = network.layers if first is None else network.layers[:first]
+    points = tokenwise(prefix, inputs.points, progress, "reading tokens")
+    parts = []
+    for start in range(0, max(1, len(inputs.index)), CHUNK):
+        state = State(points, inputs.index[start : start + CHUNK])
+        parts.append(_sequence_part(network, len(prefix), state, progress))
+    return _joined(parts)
+
+
+def answers(network: Network, inputs: Inputs, progress: Progress = SILENT) -> Index:
+    """Class indices, -1 where the output is no class: (N,) or, when every token is read, (N, n)."""
+    state = outputs(network, inputs, progress)
+    classes = np.append(decode(network.readout, state.points), ABSENT)
+    found = classes[state.index]
+    return found if network.read is Read.EACH else found[:, 0]
+
+
+def decode(readout: Readout, values: Values) -> Index:
+    """The class index of every output vector, -1 for none."""
+    if readout.decode is Decode.VALUE:
+        found = [_class_of_value(x, values.denominator, readout) for x in values.numerators[:, 0]]
+    else:
+        found = [_class_of_logits(list(row)) for row in values.numerators]
+    return np.array(found, dtype=np.int64)
+
+
+def _class_of_value(numerator: int, denominator: int, readout: Readout) -> int:
+    value, rest = divmod(numerator, denominator)
+    inside = rest == 0 and readout.offset <= value < readout.offset + readout.classes
+    return value - readout.offset if inside else ABSENT
+
+
+def _class_of_logits(logits: list[int]) -> int:
+    best = max(logits)
+    return logits.index(best) if logits.count(best) == 1 else ABSENT
+
+
+def tokenwise(layers: Sequence[Layer], points: Values, progress: Progress, name: str = "evaluating") -> Values:
+    """Layers that act on single tokens, on a table of streams."""
+    steps: list[Step] = []
+    for layer in layers:
+        if isinstance(layer, Embedding):
+            points = _embed(layer, points)
+        elif isinstance(layer, Affine):
+            bias = layer.bias if layer.bias is not None else (0,) * layer.width_out
+            steps.append(Map(layer.weight.rows, bias, layer.relu))
+        elif isinstance(layer, Residual):
+            steps.append(Block(layer.weight1.rows, layer.bias1, layer.weight2.rows, layer.bias2))
+        else:
+            raise NetworkError(f"{type(layer).__name__} does not act on single tokens")
+    return engine.run(steps, points, progress, name) if steps else points
+
+
+def _embed(layer: Embedding, points: Values) -> Values:
+    rows = []
+    for (numerator,) in points.numerators:
+        token, rest = divmod(numerator, points.denominator)
+        if rest or not 0 <= token < layer.vocabulary:
+            raise NetworkError(f"token id {numerator}/{points.denominator} is not in [0, {layer.vocabulary})")
+        row = [0] * layer.width_out
+        for column, weight in layer.table.rows[token]:
+            row[column] = weight  # type: ignore[call-overload]  # ints and dyadics
+        rows.append(row)
+    return Values.of_numbers(rows)
+
+
+def _sequence_part(network: Network, done: int, state: State, progress: Progress) -> State:
+    """The layers from the first sequence layer on, for one chunk of rows; ends with the read tokens only."""
+    layers = network.layers
+    while done < len(layers):
+        layer = layers[done]
+        later = any(isinstance(after, Attention | Pool | GlobalToken) for after in layers[done + 1 :])
+        if isinstance(layer, GlobalToken):
+            state = _append(layer, state)
+        elif isinstance(layer, Pool):
+            state = _pool(state)
+        elif isinstance(layer, Attention):
+            state = _attend(layer, state, None if later else _read_mask(network.read, state), progress)
+        else:
+            stop = done
+            while stop < len(layers) and not isinstance(layers[stop], Attention | Pool | GlobalToken):
+                stop += 1
+            name = "answering" if stop == len(layers) else "reading tokens"
+            state = State(tokenwise(layers[done:stop], state.points, progress, name), state.index, state.hub)
+            done = stop
+            continue
+        done += 1
+    return State(state.points, _read(network.read, state))
+
+
+def _read_mask(read: Read, state: State) -> Index:
+    """True where a token's output is asked for."""
+    mask = state.index >= 0
+    lengths = mask.sum(axis=1) - int(state.hub)
+    columns = np.arange(state.index.shape[1])[None, :]
+    return np.asarray(columns < lengths[:, None] if read is Read.EACH else columns == lengths[:, None] - 1)
+
+
+def _read(read: Read, state: State) -> Index:
+    if read is Read.POOLED:
+        return state.index
+    mask = _read_mask(read, state)
+    if read is Read.LAST:
+        return state.index[mask][:, None]
+    kept = np.where(mask, state.index, ABSENT)
+    return kept[:, : kept.shape[1] - 1] if state.hub else kept
+
+
+def _append(layer: GlobalToken, state: State) -> State:
+    hub = Values.of_numbers([layer.stream])
+    points, (old, new) = _common([state.points, hub])
+    index = np.full((len(state.index), state.index.shape[1] + 1), ABSENT, dtype=np.int64)
+    index[:, :-1] = state.index
+    index[np.arange(len(index)), (state.index >= 0).sum(axis=1)] = len(old)
+    return State(Values(np.concatenate([old, new]), points), index, True)
+
+
+def _pool(state: State) -> State:
+    columns = [gather(state.points.numerators[:, c], state.index).sum(axis=1) for c in range(state.points.width)]
+    index, rows = _distinct([column.tolist() for column in columns])
+    return State(Values.of(rows, state.points.denominator), index[:, None])
+
+
+def _attend(layer: Attention, state: State, wanted: Index | None, progress: Progress) -> State:
+    """z + sum over heads of sum / count, for the wanted tokens (all present ones if None)."""
+    mask = state.index >= 0 if wanted is None else wanted
+    own = state.index[mask]
+    columns: list[list[int]] = [own.tolist()]
+    pieces: list[tuple[int, int, int]] = []  # (channel, column of sums, column of counts)
+    denominators = []
+    for head in layer.heads:
+        vectors = engine.run(linear((head.value, head.output)), state.points, progress, "attending")
+        scores = None
+        if scores_matter(head) and head.key is not None and head.query is not None:
+            keys, queries = (engine.run(linear((m,)), state.points, progress, "attending") for m in (head.key, head.query))
+            scores = keys, queries
+        share = shares(layer, head, vectors, scores, state.index)
+        counts = len(columns) + len(share.channels)
+        pieces += [(c, len(columns) + i, counts) for i, c in enumerate(share.channels)]
+        columns += [sums[mask].tolist() for sums in share.sums] + [share.counts[mask].tolist()]
+        denominators += [vectors.denominator] * len(share.channels)
+    where, rows = _distinct(columns)
+    values = _added(state.points, rows, pieces, denominators)
+    index = np.full_like(state.index, ABSENT)
+    index[mask] = where
+    return State(values, index, state.hub)
+
+
+def _added(points: Values, rows: list[tuple[int, ...]], pieces: list[tuple[int, int, int]], dens: list[int]) -> Values:
+    """The new streams: row = (own point, sums and counts …)."""
+    counts = math.lcm(*{row[k] for row in rows for _, _, k in pieces}) if pieces else 1
+    whole = math.lcm(points.denominator, *(den * counts for den in dens))
+    numerators = points.numerators[np.array([row[0] for row in rows], dtype=np.int64)] * (whole // points.denominator)
+    for (channel, s, k), den in zip(pieces, dens, strict=True):
+        numerators[:, channel] += np.array([row[s] * (whole // (den * row[k])) for row in rows], dtype=object)
+    common = math.gcd(whole, *numerators.ravel().tolist()) if whole > 1 else 1
+    return Values(numerators // common if common > 1 else numerators, whole // common)
+
+
+def _distinct(columns: list[list[int]]) -> tuple[Index, list[tuple[int, ...]]]:
+    """Which distinct row each row is, and the distinct rows."""
+    table: dict[tuple[int, ...], int] = {}
+    where = [table.setdefault(row, len(table)) for row in zip(*columns, strict=True)]
+    return np.array(where, dtype=np.int64), list(table)
+
+
+def _common(tables: Sequence[Values]) -> tuple[int, list[Integers]]:
+    """One denominator for all tables, and their numerators over it."""
+    whole = math.lcm(*(t.denominator for t in tables))
+    return whole, [t.numerators * (whole // t.denominator) for t in tables]
+
+
+def _joined(parts: list[State]) -> State:
+    if len(parts) == 1:
+        return parts[0]
+    whole, tables = _common([part.points for part in parts])
+    starts = np.cumsum([0, *(len(table) for table in tables)])
+    index = [np.where(p.index >= 0, p.index + s, ABSENT) for p, s in zip(parts, starts, strict=False)]
+    return State(Values(np.concatenate(tables), whole), np.concatenate(index))
