@@ -1,3 +1,49 @@
-"""byheart compiles a data set into a small Transformer that knows it by heart, exactly, and proves it."""
+"""byheart compiles a data set into a small Transformer that knows it by heart, exactly, and proves it.
+
+    >>> import byheart
+    >>> memory = byheart.memorize(["sun", "moon", "star"], ["day", "night", "night"], construction="ks25", progress=False)
+    >>> memory.predict(["moon"]), memory.certificate.verdict.value
+    (['night'], 'proved')
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from byheart.errors import ByheartError
+
+if TYPE_CHECKING:
+    from byheart import bounds as bounds
+    from byheart import constructions as constructions
+    from byheart.bounds import lower_bound as lower_bound
+    from byheart.compiler import Memory as Memory
+    from byheart.compiler import load as load
+    from byheart.compiler import memorize as memorize
+    from byheart.data.unknown import UNKNOWN as UNKNOWN
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "memorize": "byheart.compiler",
+    "load": "byheart.compiler",
+    "Memory": "byheart.compiler",
+    "lower_bound": "byheart.bounds",
+    "UNKNOWN": "byheart.data.unknown",
+}
+_ROOMS = ("bounds", "constructions")
+
+__all__ = ["UNKNOWN", "ByheartError", "Memory", "bounds", "constructions", "load", "lower_bound", "memorize"]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads the public names when they are first used, so that `import byheart` is quick."""
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _ROOMS:
+        return importlib.import_module(f"byheart.{name}")
+    raise AttributeError(f"module 'byheart' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES, *_ROOMS])

@@ -60,6 +60,16 @@ def _boolean(value: Any) -> bool:
     return known[str(value).lower()]
 
 
+@dataclass(frozen=True)
+class Listing:
+    """What people see of a construction."""
+
+    summary: str
+    paper: str
+    tasks: tuple[str, ...]
+    options: dict[str, str]  # name -> default and meaning
+
+
 Builder = Callable[..., Construction]  # (dataset, *, seed, progress, **options)
 
 
@@ -73,6 +83,11 @@ class Recipe:
     tasks: tuple[Task, ...]
     options: tuple[Option, ...]
     builder: Builder
+
+    @property
+    def listing(self) -> Listing:
+        options = {option.name: f"{option.default}: {option.help}" for option in self.options}
+        return Listing(self.summary, str(self.ref), tuple(task.value for task in self.tasks), options)
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """All options with defaults filled in; an OptionError names an unknown one and lists the known."""

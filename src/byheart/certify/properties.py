@@ -1,0 +1,34 @@
+"""Further promises of a claim, and who proves them.
+
+A promise is named `kind: argument`; each kind has one prover `(network, dataset, argument, progress) -> (shown, sentence)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from byheart.data.dataset import Dataset
+from byheart.ir.network import Network
+from byheart.progress import Progress
+
+Prover = Callable[[Network, Dataset, str, Progress], tuple[bool, str]]
+
+_PROVERS: dict[str, Prover] = {}
+
+
+def prover(kind: str) -> Callable[[Prover], Prover]:
+    """Registers the decorated function as the prover of promises `kind: …`."""
+
+    def add(function: Prover) -> Prover:
+        _PROVERS[kind] = function
+        return function
+
+    return add
+
+
+def prove_property(name: str, network: Network, dataset: Dataset, progress: Progress) -> tuple[bool, str]:
+    """(shown, sentence) for a promise; a promise that nobody can prove is not shown."""
+    kind, _, argument = name.partition(": ")
+    if kind not in _PROVERS:
+        return False, f"the promise {name!r} has no prover, so it stays unproved"
+    return _PROVERS[kind](network, dataset, argument, progress)

@@ -1,0 +1,118 @@
+"""A memory: a network, how to ask it, and the certificate that it knows its data."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from byheart.certify import Certificate, certify
+from byheart.data.dataset import Dataset
+from byheart.data.encoder import Encoder
+from byheart.data.task import Task
+from byheart.data.unknown import UNKNOWN, Unknown
+from byheart.ir.claim import Claim
+from byheart.ir.evaluate import answers
+from byheart.ir.network import Network
+from byheart.ir.size import Size
+from byheart.progress import SILENT, Progress
+
+Label = Hashable | Unknown
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """What `memorize` returns and a file holds.
+
+    `abstains` says whether inputs off the data are meant to be refused; any memory answers UNKNOWN where its network
+    gives no class. `dataset` is there right after building and never saved.
+    """
+
+    construction: str
+    options: Mapping[str, Any]
+    seed: int
+    network: Network
+    encoder: Encoder
+    classes: tuple[Hashable, ...]
+    claim: Claim
+    certificate: Certificate
+    notes: tuple[str, ...] = ()
+    dataset: Dataset | None = field(default=None, repr=False)
+    seconds: Mapping[str, float] = field(default_factory=dict, repr=False)
+
+    @property
+    def size(self) -> Size:
+        return self.certificate.size
+
+    @property
+    def task(self) -> Task:
+        return self.encoder.task
+
+    @property
+    def abstains(self) -> bool:
+        return bool(self.options.get("abstain_bits"))
+
+    def predict(self, sequences: Sequence[Any], progress: Progress = SILENT) -> list[Any]:
+        """The label of every sequence (a list of labels per token where the task has one per token), exactly.
+
+        Off the data the answer is whatever the network gives: some label, or UNKNOWN. Symbols that were never seen are
+        an error, except for an abstaining memory, which answers UNKNOWN.
+        """
+        if not len(sequences):
+            return []
+        if self.abstains:
+            inputs, known = self.encoder.encode_known(sequences)
+        else:
+            inputs, known = self.encoder.encode(sequences), np.ones(len(sequences), dtype=bool)
+        found = answers(self.network, inputs, progress)
+        found[~known] = -1
+        if not self.task.labels_per_token:
+            return [self._label(k) for k in found]
+        return [self._row(row, len(sequence)) for row, sequence in zip(found, sequences, strict=True)]
+
+    def _label(self, index: int) -> Label:
+        return self.classes[index] if index >= 0 else UNKNOWN
+
+    def _row(self, found: npt.NDArray[np.int64], length: int) -> list[Label]:
+        padded_left = self.task is Task.SEQ_TO_SEQ
+        return [self._label(k) for k in (found[len(found) - length :] if padded_left else found[:length])]
+
+    def verify(self, dataset: Dataset, progress: Progress = SILENT) -> Certificate:
+        """Proves the memory anew against `dataset`, trusting nothing that the file says."""
+        return certify(self.network, dataset, self.claim, progress)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the memory to one file, atomically."""
+        from byheart.compiler.memory_file import save
+
+        save(self, Path(path))
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers that `memorize --json` prints."""
+        certificate = self.certificate
+        return {
+            "construction": self.construction,
+            "task": self.task.value,
+            "positions": self.encoder.positions,
+            "N": certificate.rows,
+            "n": self.encoder.length,
+            "d": self.encoder.input_width,
+            "C": len(self.classes),
+            "contexts": certificate.contexts,
+            "verdict": certificate.verdict.value,
+            "reason": certificate.reason,
+            **self.size.as_dict(),
+            "promised": dict(certificate.promised),
+            "proofs": dict(certificate.proofs),
+            "arithmetic": certificate.arithmetic,
+            "theorem": str(self.claim.ref),
+            "options": {name: value for name, value in self.options.items()},
+            "seed": self.seed,
+            "notes": list(self.notes),
+            "fingerprint": certificate.fingerprint,
+            **{f"{name}_seconds": round(value, 3) for name, value in self.seconds.items()},
+        }

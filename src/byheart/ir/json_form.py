@@ -1,0 +1,195 @@
+"""Networks as JSON: written for a stranger with a JSON parser and integers; read strictly, because files are untrusted.
+
+A number is a JSON integer when it is below 2^53 in size, else a string: optional minus, `0x` and hexadecimal digits,
+and optionally `p` and a decimal power of two.
+
+    >>> number_to_json(-5), number_to_json(3 << 100), number_from_json("-0x3p-2")
+    (-5, '0x3p100', Dyadic(mantissa=-3, exponent=-2))
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from byheart.errors import FileFormatError, NetworkError
+from byheart.exact import Number, dyadic, parts
+from byheart.ir.layers import Affine, Attention, Embedding, GlobalToken, Head, Kind, Layer, Pattern, Pool, Residual
+from byheart.ir.matrix import Matrix, Vector
+from byheart.ir.network import Decode, Network, Read, Readout
+
+Json = Any
+T = TypeVar("T")
+
+_NUMBER = re.compile(r"(-?)0x([0-9a-f]+)(?:p(-?[0-9]{1,7}))?")
+_SAFE = 1 << 53
+_MOST_BITS = 1 << 22  # no honest weight comes near; a forged power must not fill the memory
+
+
+def number_to_json(number: Number) -> int | str:
+    mantissa, exponent = parts(number)
+    if exponent == 0 and -_SAFE < mantissa < _SAFE:
+        return mantissa
+    zeros = (mantissa & -mantissa).bit_length() - 1
+    power = f"p{exponent + zeros}" if exponent + zeros else ""
+    return f"{'-' if mantissa < 0 else ''}0x{abs(mantissa) >> zeros:x}{power}"
+
+
+def number_from_json(value: Json) -> Number:
+    if type(value) is int:
+        return value
+    match = _NUMBER.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise FileFormatError(f"{str(value)[:40]!r} is no number of this format")
+    sign, digits, power = match.groups()
+    exponent = int(power or 0)
+    if 4 * len(digits) > _MOST_BITS or abs(exponent) > _MOST_BITS:
+        raise FileFormatError(f"a number of more than {_MOST_BITS} bits is refused")
+    return dyadic(int(digits, 16) * (-1 if sign else 1), exponent)
+
+
+def matrix_to_json(matrix: Matrix) -> Json:
+    rows = [[[j, number_to_json(w)] for j, w in row] for row in matrix.rows]
+    return {"columns": matrix.columns, "rows": rows}
+
+
+def matrix_from_json(value: Json) -> Matrix:
+    columns = take(value, "columns", int)
+    rows = []
+    for row in take(value, "rows", list):
+        cells = [(_pair(cell)[0], number_from_json(_pair(cell)[1])) for cell in expect(row, list)]
+        if len({j for j, _ in cells}) != len(cells):
+            raise FileFormatError("a row of a matrix names one column twice")
+        rows.append(dict(cells))
+    return Matrix.of(rows, columns)
+
+
+def _pair(cell: Json) -> Json:
+    if not isinstance(cell, list) or len(cell) != 2 or type(cell[0]) is not int:
+        raise FileFormatError("a matrix cell must be [column, number]")
+    return cell
+
+
+def _vector_to_json(vector: Vector) -> Json:
+    return [number_to_json(v) for v in vector]
+
+
+def _vector_from_json(value: Json) -> Vector:
+    return tuple(number_from_json(v) for v in expect(value, list))
+
+
+def layer_to_json(layer: Layer) -> Json:
+    match layer:
+        case Affine():
+            bias = None if layer.bias is None else _vector_to_json(layer.bias)
+            return {"layer": "affine", "weight": matrix_to_json(layer.weight), "bias": bias, "relu": layer.relu}
+        case Residual():
+            return {
+                "layer": "residual",
+                "weight1": matrix_to_json(layer.weight1),
+                "bias1": _vector_to_json(layer.bias1),
+                "weight2": matrix_to_json(layer.weight2),
+                "bias2": _vector_to_json(layer.bias2),
+            }
+        case Embedding():
+            return {"layer": "embedding", "table": matrix_to_json(layer.table)}
+        case Attention():
+            heads = [
+                {name: None if m is None else matrix_to_json(m) for name, m in vars(head).items()} for head in layer.heads
+            ]
+            return {"layer": "attention", "kind": layer.kind.value, "pattern": layer.pattern.value, "heads": heads}
+        case Pool():
+            return {"layer": "pool", "width": layer.width}
+        case GlobalToken():
+            return {"layer": "global-token", "stream": _vector_to_json(layer.stream)}
+
+
+def _affine(value: Json) -> Layer:
+    bias = value.get("bias")
+    relu = take(value, "relu", bool)
+    return Affine(matrix_from_json(take(value, "weight", dict)), None if bias is None else _vector_from_json(bias), relu)
+
+
+def _residual(value: Json) -> Layer:
+    return Residual(
+        matrix_from_json(take(value, "weight1", dict)),
+        _vector_from_json(take(value, "bias1", list)),
+        matrix_from_json(take(value, "weight2", dict)),
+        _vector_from_json(take(value, "bias2", list)),
+    )
+
+
+def _attention(value: Json) -> Layer:
+    heads = []
+    for head in take(value, "heads", list):
+        named = expect(head, dict)
+        matrices = {n: None if named.get(n) is None else matrix_from_json(named[n]) for n in ("value", "output", "key", "query")}
+        if matrices["value"] is None or matrices["output"] is None:
+            raise FileFormatError("an attention head lacks its value or output matrix")
+        heads.append(Head(matrices["value"], matrices["output"], matrices["key"], matrices["query"]))
+    return Attention(enum(Kind, value, "kind"), enum(Pattern, value, "pattern"), tuple(heads))
+
+
+_LAYERS: Mapping[str, Callable[[Json], Layer]] = {
+    "affine": _affine,
+    "residual": _residual,
+    "attention": _attention,
+    "embedding": lambda value: Embedding(matrix_from_json(take(value, "table", dict))),
+    "pool": lambda value: Pool(take(value, "width", int)),
+    "global-token": lambda value: GlobalToken(_vector_from_json(take(value, "stream", list))),
+}
+
+
+def network_to_json(network: Network) -> Json:
+    readout = network.readout
+    return {
+        "layers": [layer_to_json(layer) for layer in network.layers],
+        "read": network.read.value,
+        "readout": {"decode": readout.decode.value, "classes": readout.classes, "offset": readout.offset},
+        "stages": [[name, count] for name, count in network.stages],
+    }
+
+
+def network_from_json(value: Json) -> Network:
+    """The network; a FileFormatError for anything that is not one."""
+    layers = []
+    for layer in take(value, "layers", list):
+        name = take(layer, "layer", str)
+        if name not in _LAYERS:
+            raise FileFormatError(f"unknown layer {name!r}; a newer byheart may have written this file")
+        layers.append(_LAYERS[name](layer))
+    readout = take(value, "readout", dict)
+    answer = Readout(enum(Decode, readout, "decode"), take(readout, "classes", int), take(readout, "offset", int))
+    stages = []
+    for stage in take(value, "stages", list):
+        if not isinstance(stage, list) or len(stage) != 2 or not isinstance(stage[0], str) or type(stage[1]) is not int:
+            raise FileFormatError("a stage must be [name, number of layers]")
+        stages.append((stage[0], stage[1]))
+    try:
+        return Network(tuple(layers), enum(Read, value, "read"), answer, tuple(stages))
+    except NetworkError as error:
+        raise FileFormatError(f"the layers in the file do not fit together: {error}") from error
+
+
+def expect(value: Json, kind: type[T]) -> T:
+    """`value` if it is of this JSON type (an int is not a bool), else a FileFormatError."""
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise FileFormatError(f"expected a {kind.__name__}, found {type(value).__name__}")
+    return value
+
+
+def take(value: Json, key: str, kind: type[T]) -> T:
+    """value[key], checked."""
+    if key not in expect(value, dict):
+        raise FileFormatError(f"the field {key!r} is missing")
+    return expect(value[key], kind)
+
+
+def enum(kind: Callable[[str], T], value: Json, key: str) -> T:
+    """value[key] as a member of an enumeration."""
+    text = take(value, key, str)
+    try:
+        return kind(text)
+    except ValueError:
+        raise FileFormatError(f"{key} {text!r} is unknown; a newer byheart may have written this file") from None
