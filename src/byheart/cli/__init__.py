@@ -1,0 +1,60 @@
+"""The command line: `byheart --help`.
+
+Exit status: 0 when what was asked holds (for `memorize` and `verify`: proved), 1 when it was not proved, 2 for bad
+input, 130 when interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from byheart import __version__
+from byheart.cli.constructions_command import constructions
+from byheart.cli.memorize_command import memorize
+from byheart.cli.paper_command import paper
+from byheart.cli.predict_command import predict
+from byheart.cli.verify_command import verify
+from byheart.errors import ByheartError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="byheart")
+def commands() -> None:
+    """Compile a data set into a small Transformer that knows it by heart, exactly, and prove it.
+
+    \b
+      byheart memorize table.csv -o table.byheart      build and certify
+      byheart verify table.byheart table.csv           prove it again
+      byheart predict table.byheart "some text"        ask it
+    """
+
+
+for _command in (memorize, verify, predict, constructions, paper):
+    commands.add_command(_command)
+
+
+def main() -> None:
+    """Runs the command line; every expected failure is one line on standard error and exit status 2."""
+    try:
+        status = commands(standalone_mode=False)
+    except ByheartError as error:
+        _fail(str(error), 2)
+    except click.exceptions.Abort:
+        _fail("interrupted; nothing was written", 130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except KeyboardInterrupt:
+        _fail("interrupted; nothing was written", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _fail(message: str, status: int) -> None:
+    click.echo(f"byheart: {message}", err=True)
+    sys.exit(status)

@@ -41,6 +41,7 @@ class Memory:
     claim: Claim
     certificate: Certificate
     notes: tuple[str, ...] = ()
+    tokens: str = "auto"  # how a text is cut into tokens before it is asked
     dataset: Dataset | None = field(default=None, repr=False)
     seconds: Mapping[str, float] = field(default_factory=dict, repr=False)
 

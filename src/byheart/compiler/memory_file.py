@@ -121,6 +121,7 @@ def to_json(memory: Memory) -> dict[str, Any]:
         },
         "certificate": memory.certificate.as_dict(),
         "notes": list(memory.notes),
+        "tokens": memory.tokens,
     }
 
 
@@ -142,6 +143,7 @@ def from_json(body: Any) -> Memory:
         claim=_claim(take(body, "claim", dict)),
         certificate=Certificate.from_dict(take(body, "certificate", dict)),
         notes=tuple(expect(note, str) for note in take(body, "notes", list)),
+        tokens=take(body, "tokens", str),
     )
 
 

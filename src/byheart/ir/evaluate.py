@@ -28,10 +28,14 @@ CHUNK = 1 << 17  # sequences at a time
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Distinct streams and where they stand; `hub` says whether a global token stands behind every row."""
+    """Distinct streams and where they stand (-1: absent, or not asked for).
+
+    `lengths` counts the tokens of each row; `hub` says whether the last of them is a global token.
+    """
 
     points: Values
     index: Index
+    lengths: Index
     hub: bool = False
 
 
@@ -47,7 +51,8 @@ def outputs(network: Network, inputs: Inputs, progress: Progress = SILENT) -> St
     points = tokenwise(prefix, inputs.points, progress, "reading tokens")
     parts = []
     for start in range(0, max(1, len(inputs.index)), CHUNK):
-        state = State(points, inputs.index[start : start + CHUNK])
+        index = inputs.index[start : start + CHUNK]
+        state = State(points, index, (index >= 0).sum(axis=1))
         parts.append(_sequence_part(network, len(prefix), state, progress))
     return _joined(parts)
 
@@ -126,17 +131,16 @@ def _sequence_part(network: Network, done: int, state: State, progress: Progress
             while stop < len(layers) and not isinstance(layers[stop], Attention | Pool | GlobalToken):
                 stop += 1
             name = "answering" if stop == len(layers) else "reading tokens"
-            state = State(tokenwise(layers[done:stop], state.points, progress, name), state.index, state.hub)
+            state = State(tokenwise(layers[done:stop], state.points, progress, name), state.index, state.lengths, state.hub)
             done = stop
             continue
         done += 1
-    return State(state.points, _read(network.read, state))
+    return State(state.points, _read(network.read, state), state.lengths)
 
 
 def _read_mask(read: Read, state: State) -> Index:
     """True where a token's output is asked for."""
-    mask = state.index >= 0
-    lengths = mask.sum(axis=1) - int(state.hub)
+    lengths = state.lengths - int(state.hub)
     columns = np.arange(state.index.shape[1])[None, :]
     return np.asarray(columns < lengths[:, None] if read is Read.EACH else columns == lengths[:, None] - 1)
 
@@ -156,14 +160,14 @@ def _append(layer: GlobalToken, state: State) -> State:
     points, (old, new) = _common([state.points, hub])
     index = np.full((len(state.index), state.index.shape[1] + 1), ABSENT, dtype=np.int64)
     index[:, :-1] = state.index
-    index[np.arange(len(index)), (state.index >= 0).sum(axis=1)] = len(old)
-    return State(Values(np.concatenate([old, new]), points), index, True)
+    index[np.arange(len(index)), state.lengths] = len(old)
+    return State(Values(np.concatenate([old, new]), points), index, state.lengths + 1, True)
 
 
 def _pool(state: State) -> State:
     columns = [gather(state.points.numerators[:, c], state.index).sum(axis=1) for c in range(state.points.width)]
     index, rows = _distinct([column.tolist() for column in columns])
-    return State(Values.of(rows, state.points.denominator), index[:, None])
+    return State(Values.of(rows, state.points.denominator), index[:, None], np.ones_like(index))
 
 
 def _attend(layer: Attention, state: State, wanted: Index | None, progress: Progress) -> State:
@@ -188,7 +192,7 @@ def _attend(layer: Attention, state: State, wanted: Index | None, progress: Prog
     values = _added(state.points, rows, pieces, denominators)
     index = np.full_like(state.index, ABSENT)
     index[mask] = where
-    return State(values, index, state.hub)
+    return State(values, index, state.lengths, state.hub)
 
 
 def _added(points: Values, rows: list[tuple[int, ...]], pieces: list[tuple[int, int, int]], dens: list[int]) -> Values:
@@ -221,4 +225,5 @@ def _joined(parts: list[State]) -> State:
     whole, tables = _common([part.points for part in parts])
     starts = np.cumsum([0, *(len(table) for table in tables)])
     index = [np.where(p.index >= 0, p.index + s, ABSENT) for p, s in zip(parts, starts, strict=False)]
-    return State(Values(np.concatenate(tables), whole), np.concatenate(index))
+    lengths = np.concatenate([part.lengths for part in parts])
+    return State(Values(np.concatenate(tables), whole), np.concatenate(index), lengths)

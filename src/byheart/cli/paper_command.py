@@ -1,0 +1,41 @@
+"""byheart paper: where a theorem lives in the code."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import asdict
+
+import click
+
+from byheart import paper as registry
+from byheart.cli import show
+from byheart.errors import OptionError
+
+ROOMS = ("byheart.gadgets", "byheart.constructions", "byheart.bounds", "byheart.certify")
+
+
+def fill_registry() -> None:
+    """Imports every room that carries paper labels."""
+    for room in ROOMS:
+        package = importlib.import_module(room)
+        for module in pkgutil.walk_packages(package.__path__, f"{room}."):
+            importlib.import_module(module.name)
+
+
+@click.command()
+@click.argument("label", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+def paper(label: str | None, as_json: bool) -> int:
+    """Find the code, the statement and the test of LABEL, such as "Lemma G.4" (all labels without it)."""
+    fill_registry()
+    found = registry.find(label) if label else registry.entries()
+    if not found:
+        known = ", ".join(sorted({entry.ref.label for entry in registry.entries()}))
+        raise OptionError(f"no code carries the label {label!r}; known: {known}")
+    if as_json:
+        show.print_json({"entries": [{**asdict(entry), "paper": registry.PAPERS[entry.ref.paper]} for entry in found]})
+        return 0
+    for entry in found:
+        click.echo(f"{entry.ref}\n  {entry.statement}\n  code: {entry.module}.{entry.name}\n  test: {entry.test}")
+    return 0

@@ -1,0 +1,55 @@
+"""byheart predict: ask a memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from byheart.cli import show
+from byheart.cli.data_options import output_options, progress_for
+from byheart.compiler import load
+from byheart.data.readers import read_sequences, tokenize
+from byheart.data.unknown import UNKNOWN
+
+
+@click.command()
+@click.argument("file", metavar="FILE")
+@click.argument("sequences", nargs=-1, metavar="[SEQUENCE]...")
+@click.option("--input", "source", metavar="DATA", help="Read the sequences from a CSV or JSON Lines file, or - for lines.")
+@click.option("--sequence-column", metavar="NAME", help="Column with the sequences (guessed if not given).")
+@output_options
+def predict(
+    file: str, sequences: tuple[str, ...], source: str | None, sequence_column: str | None, as_json: bool, quiet: bool
+) -> int:
+    """The labels of SEQUENCEs by the memory in FILE, in exact arithmetic.
+
+    A SEQUENCE is cut into tokens as the memory's data was; a JSON list is taken as the tokens.
+
+    \b
+      byheart predict entities.byheart "amp;" "lt;"
+      cat names.txt | byheart predict names.byheart --input -
+    """
+    memory = load(file)
+    if source is None and not sequences:
+        raise click.UsageError("give SEQUENCEs or --input DATA")
+    rows: list[Any] = [tokenize(text, memory.tokens) for text in sequences]
+    if source is not None:
+        rows += read_sequences(source, sequence_column=sequence_column, tokens=memory.tokens)
+    found = memory.predict(rows, progress_for(as_json, quiet))
+    if as_json:
+        show.print_json({"file": file, "labels": [_plain(label) for label in found]})
+    else:
+        for label in found:
+            click.echo(_text(label))
+    return 0
+
+
+def _plain(label: Any) -> Any:
+    if isinstance(label, list | tuple):
+        return [_plain(part) for part in label]
+    return None if label is UNKNOWN else label if isinstance(label, str | int | float | bool | None) else str(label)
+
+
+def _text(label: Any) -> str:
+    return " ".join(_text(part) for part in label) if isinstance(label, list) else str(label)
