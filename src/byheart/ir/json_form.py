@@ -153,6 +153,13 @@ def network_to_json(network: Network) -> Json:
 
 def network_from_json(value: Json) -> Network:
     """The network; a FileFormatError for anything that is not one."""
+    try:
+        return _network(value)
+    except NetworkError as error:
+        raise FileFormatError(f"the layers in the file do not fit together: {error}") from error
+
+
+def _network(value: Json) -> Network:
     layers = []
     for layer in take(value, "layers", list):
         name = take(layer, "layer", str)
@@ -166,10 +173,7 @@ def network_from_json(value: Json) -> Network:
         if not isinstance(stage, list) or len(stage) != 2 or not isinstance(stage[0], str) or type(stage[1]) is not int:
             raise FileFormatError("a stage must be [name, number of layers]")
         stages.append((stage[0], stage[1]))
-    try:
-        return Network(tuple(layers), enum(Read, value, "read"), answer, tuple(stages))
-    except NetworkError as error:
-        raise FileFormatError(f"the layers in the file do not fit together: {error}") from error
+    return Network(tuple(layers), enum(Read, value, "read"), answer, tuple(stages))
 
 
 def expect(value: Json, kind: type[T]) -> T:
