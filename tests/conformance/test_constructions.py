@@ -1,0 +1,56 @@
+"""Every registered construction, on every task it names: registering is testing."""
+
+from __future__ import annotations
+
+import pytest
+
+import byheart
+from byheart.compiler import Memory
+from byheart.constructions import recipes
+from byheart.data.task import Task
+from tests.cases import Case, cases
+
+GRID = [
+    pytest.param(name, case, id=f"{name}-{case}")
+    for name, recipe in sorted(recipes().items())
+    for task in recipe.tasks
+    for case in cases(Task(task))
+]
+
+
+def build(name: str, case: Case, seed: int = 0) -> Memory:
+    return byheart.memorize(
+        case.sequences,
+        case.labels,
+        task=case.task,
+        construction=name,
+        positions=case.positions,
+        seed=seed,
+        progress=False,
+    )
+
+
+@pytest.mark.parametrize(("name", "case"), GRID)
+def test_memorizes_and_survives_its_file(name: str, case: Case, tmp_path) -> None:
+    memory = build(name, case)
+    assert memory.certificate.verdict == "proved", memory.certificate.reason
+    assert memory.certificate.promised, "a construction must promise something"
+    assert memory.predict(case.sequences) == case.labels
+    memory.save(tmp_path / "m.byheart")
+    loaded = byheart.load(tmp_path / "m.byheart")
+    assert loaded.network == memory.network
+    assert loaded.certificate == memory.certificate and loaded.claim == memory.claim
+    assert loaded.predict(case.sequences) == case.labels
+
+
+@pytest.mark.parametrize("name", sorted(recipes()))
+def test_the_same_seed_gives_the_same_network(name: str) -> None:
+    case = list(cases(Task(recipes()[name].tasks[0])))[3]
+    assert build(name, case, seed=5).network == build(name, case, seed=5).network
+
+
+@pytest.mark.parametrize("name", sorted(recipes()))
+def test_a_construction_says_what_it_is(name: str) -> None:
+    listing = byheart.constructions()[name]
+    assert listing.summary and listing.paper and listing.tasks
+    assert all(words for words in listing.options.values())
