@@ -16,3 +16,8 @@ class Task(StrEnum):
     @property
     def labels_per_token(self) -> bool:
         return self in (Task.SEQ_TO_SEQ, Task.CAUSAL)
+
+    @property
+    def pads(self) -> bool:
+        """Whether short rows are padded on the left (otherwise their missing tokens are absent at the end)."""
+        return self in (Task.NEXT_TOKEN, Task.SEQ_TO_SEQ)

@@ -1,0 +1,36 @@
+"""How tokens and rows are quoted in messages: short, whatever they are.
+
+    >>> quote("a" * 100), quote([1, 2])
+    ("'aaaaaaaaaaaaaaaaaaaaaaaa…aaaaaaa'", '[1, 2]')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_LIMIT = 34
+_ITEMS = 8
+
+
+def quote(value: object) -> str:
+    """The repr of `value`, cut in the middle; a huge int in hexadecimal, because Python refuses its decimal digits."""
+    if type(value) is int and abs(value) >> 128:
+        return cut(hex(value))
+    try:
+        text = repr(value)
+    except ValueError:  # a container of huge ints
+        text = f"a {type(value).__name__}"
+    return cut(text)
+
+
+def cut(text: str) -> str:
+    return text if len(text) <= _LIMIT else f"{text[: _LIMIT - 9]}…{text[-8:]}"
+
+
+def quote_row(tokens: Sequence[object]) -> str:
+    """A row of tokens: its first few, joined when they are characters."""
+    shown = list(tokens[:_ITEMS])
+    dots = " …" if len(tokens) > _ITEMS else ""
+    if shown and all(isinstance(t, str) and len(t) == 1 for t in shown):
+        return cut(repr("".join(map(str, tokens))))
+    return "[" + ", ".join(map(quote, shown)) + dots + "]"
