@@ -34,7 +34,6 @@ slow: $(DEV)     ## the tests that take long
 
 lint: $(LINT)    ## style, types, rooms
 	@$(VENV)/bin/ruff check .
-	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports
 

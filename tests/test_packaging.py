@@ -93,5 +93,5 @@ def test_wheel_installs_and_memorizes(tmp_path):
 
 
 def _python(program: str) -> str:
-    run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=PROJECT / "src")
-    return run.stdout
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, check=True, capture_output=True, text=True, cwd=PROJECT / "src").stdout

@@ -41,6 +41,6 @@ def test_check_notices_a_stale_page(tmp_path, monkeypatch, capsys):
 
 
 def test_table_survives_odd_statements():
-    entry = Entry(Ref("KS25", "Lemma G.2"), "|x| stays\n  inside", "byheart.gadgets.interval", "build", "tests/test_x.py")
+    entry = Entry(Ref("KS25", "Lemma G.2"), "|x| stays\n inside", "byheart.gadgets.interval", "build", "tests/x.py")
     row = paper_map.render([entry]).splitlines()[-1]
-    assert row == "| Lemma G.2 | \\|x\\| stays inside | `byheart.gadgets.interval.build` | `tests/test_x.py` |"
+    assert row == "| Lemma G.2 | \\|x\\| stays inside | `byheart.gadgets.interval.build` | `tests/x.py` |"
