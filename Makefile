@@ -26,7 +26,7 @@ help:            ## this list
 demo: $(CORE)    ## memorize a table that ships with Python, certify it, look at it
 	@$(PY) -m byheart.demo
 
-test: $(DEV)     ## the tests, in $(JOBS) processes
+test: $(DEV)     ## the tests, in two processes (JOBS=n for n)
 	@NUMBA_NUM_THREADS=$${NUMBA_NUM_THREADS:-1} $(PY) -m pytest -q -n $(JOBS) --dist worksteal $(ARGS)
 
 slow: $(DEV)     ## the tests that take long

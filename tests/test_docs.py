@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import byheart
+
 PROJECT = Path(__file__).parent.parent
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -50,6 +52,13 @@ def run_console(text: str) -> None:
 
             result = CliRunner().invoke(main, words[1:], catch_exceptions=False)
             assert result.exit_code == 0, f"{command}\n{result.output}"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/choose.md"])
+def test_every_construction_is_introduced(page):
+    text = (PROJECT / page).read_text(encoding="utf-8")
+    missing = [name for name in byheart.constructions() if f"`{name}`" not in text]
+    assert missing == [], f"{page} does not say when to take {missing}"
 
 
 def test_links_between_pages_lead_somewhere():

@@ -70,26 +70,57 @@ def test_no_address_and_no_machine_in_build_files():
         assert not re.search(r"https?://|(^|\s)/(tmp|root|work|opt)/", text), name
 
 
-@pytest.mark.slow
-def test_wheel_installs_and_memorizes(tmp_path):
-    """The wheel holds every module, installs alone into a new environment, and the core works without extras."""
-    pip = [sys.executable, "-m", "pip", "-qq", "wheel", "--no-deps", "-w", str(tmp_path), str(PROJECT)]
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "-qq", "wheel", "--no-deps", "-w", folder, PROJECT]
     subprocess.run(pip, check=True)
-    (wheel,) = tmp_path.glob("byheart-*.whl")
-    held = {name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".py")}
-    source = {path.relative_to(PROJECT / "src").as_posix() for path in (PROJECT / "src").rglob("*.py")}
+    (built,) = folder.glob("byheart-*.whl")
+    return built
+
+
+@pytest.mark.slow
+def test_wheel_holds_every_module(wheel):
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("byheart/")}
+    source = {path.relative_to(PROJECT / "src").as_posix() for path in (PROJECT / "src").rglob("*") if _ships(path)}
     assert held == source
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+
+
+def _ships(path: Path) -> bool:
+    return path.is_file() and "__pycache__" not in path.parts and not any(".egg-info" in part for part in path.parts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_wheel_installs_and_memorizes(wheel, version, tmp_path):
+    """The core works alone, in a new environment, on every Python that we name and that is here."""
+    interpreter = _interpreter(version)
+    if interpreter is None:
+        pytest.skip(f"no Python {version} here")
+    subprocess.run([interpreter, "-m", "venv", tmp_path / "venv"], check=True)
     python = tmp_path / "venv/bin/python"
-    constraints = PROJECT / "constraints.txt"
-    subprocess.run([python, "-m", "pip", "-qq", "install", "-c", constraints, wheel], check=True)
+    subprocess.run([python, "-m", "pip", "-qq", "install", "-c", PROJECT / "constraints.txt", wheel], check=True)
     program = (
         "import byheart\n"
-        "memory = byheart.memorize(['ab', 'ba'], [0, 1])\n"
-        "print(memory.certificate.verdict, *memory.predict(['ab', 'ba']))"
+        "memory = byheart.memorize(['ab', 'ba'], [0, 1], construction='ks25', progress=False)\n"
+        "print(memory.certificate.verdict.value, *memory.predict(['ab', 'ba']))"
     )
     run = subprocess.run([python, "-c", program], check=True, capture_output=True, text=True, cwd=tmp_path)
     assert run.stdout.split() == ["proved", "0", "1"]
+
+
+def _interpreter(version: str) -> str | None:
+    """A Python of this version that starts: the one that runs the tests, one on the path, or one beside it."""
+    beside = Path(sys.base_prefix).parent.glob(f"{version}.*/bin/python")  # where version managers keep the others
+    for candidate in [sys.executable, f"python{version}", *map(str, beside)]:
+        program = "import sys; print('%d.%d' % sys.version_info[:2])"
+        try:
+            run = subprocess.run([candidate, "-c", program], capture_output=True, text=True)
+        except OSError:
+            continue
+        if run.stdout.strip() == version:
+            return candidate
+    return None
 
 
 def _python(program: str) -> str:
