@@ -1,0 +1,128 @@
+"""The package as people install it: light to import, versions that agree, a wheel with everything in it."""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import byheart
+
+PROJECT = Path(__file__).parent.parent
+PYPROJECT = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+EXTRAS = PYPROJECT["project"]["optional-dependencies"]
+
+# Libraries that `import byheart` must not touch: optional ones, and matplotlib's half second.
+HEAVY = ("torch", "onnx", "onnxruntime", "optuna", "dask", "pyarrow", "tokenizers", "datasets", "matplotlib", "sklearn",
+         "flint", "pandas", "polars", "scipy")  # fmt: skip
+
+
+def test_version_is_one_number():
+    assert byheart.__version__ == PYPROJECT["project"]["version"]
+    newest = re.search(r"^## (\d+\.\d+\.\d+)", (PROJECT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == byheart.__version__
+
+
+def test_license_is_the_one_named():
+    assert PYPROJECT["project"]["license"] == "Apache-2.0"
+    assert "Version 2.0, January 2004" in (PROJECT / "LICENSE").read_text(encoding="utf-8")
+
+
+def test_extras_named_by_other_extras_exist():
+    named = {part for extra in EXTRAS.values() for line in extra for part in re.findall(r"^byheart\[(.*)\]$", line)}
+    used = {extra for part in named for extra in part.split(",")}
+    assert used <= set(EXTRAS)
+
+
+def test_extras_named_in_messages_exist():
+    source = "".join(path.read_text(encoding="utf-8") for path in (PROJECT / "src").rglob("*.py"))
+    named = set(re.findall(r"byheart\[([a-z,]+)\]", source)) | set(
+        re.findall(r"MissingExtraError\([^()]*,\s*\"([a-z]+)\"\)", source)
+    )
+    assert {extra for part in named for extra in part.split(",")} <= set(EXTRAS)
+
+
+def test_constraints_lie_inside_the_ranges():
+    torch = next(line for line in EXTRAS["torch"] if line.startswith("torch"))
+    assert torch == "torch>=2.5,<2.14"
+    assert "torch==2.13.0" in (PROJECT / "constraints.txt").read_text(encoding="utf-8")
+
+
+def test_import_touches_no_extra():
+    program = f"import sys, json, byheart; print(json.dumps([m for m in {HEAVY!r} if m in sys.modules]))"
+    assert json.loads(_python(program)) == []
+
+
+def test_import_is_quick():
+    program = "import time; start = time.perf_counter(); import byheart; print(time.perf_counter() - start)"
+    _python(program)  # fills the byte code cache
+    assert min(float(_python(program)) for _ in range(5)) < 0.5
+
+
+def test_no_address_and_no_machine_in_build_files():
+    for name in ("Makefile", "pyproject.toml", "constraints.txt", ".ci/run"):
+        text = (PROJECT / name).read_text(encoding="utf-8")
+        assert not re.search(r"https?://|(^|\s)/(tmp|root|work|opt)/", text), name
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "-qq", "wheel", "--no-deps", "-w", folder, PROJECT]
+    subprocess.run(pip, check=True)
+    (built,) = folder.glob("byheart-*.whl")
+    return built
+
+
+@pytest.mark.slow
+def test_wheel_holds_every_module(wheel):
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("byheart/")}
+    source = {path.relative_to(PROJECT / "src").as_posix() for path in (PROJECT / "src").rglob("*") if _ships(path)}
+    assert held == source
+
+
+def _ships(path: Path) -> bool:
+    return path.is_file() and "__pycache__" not in path.parts and not any(".egg-info" in part for part in path.parts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_wheel_installs_and_memorizes(wheel, version, tmp_path):
+    """The core works alone, in a new environment, on every Python that we name and that is here."""
+    interpreter = _interpreter(version)
+    if interpreter is None:
+        pytest.skip(f"no Python {version} here")
+    subprocess.run([interpreter, "-m", "venv", tmp_path / "venv"], check=True)
+    python = tmp_path / "venv/bin/python"
+    subprocess.run([python, "-m", "pip", "-qq", "install", "-c", PROJECT / "constraints.txt", wheel], check=True)
+    program = (
+        "import byheart\n"
+        "memory = byheart.memorize(['ab', 'ba'], [0, 1], construction='ks25', progress=False)\n"
+        "print(memory.certificate.verdict.value, *memory.predict(['ab', 'ba']))"
+    )
+    run = subprocess.run([python, "-c", program], check=True, capture_output=True, text=True, cwd=tmp_path)
+    assert run.stdout.split() == ["proved", "0", "1"]
+
+
+def _interpreter(version: str) -> str | None:
+    """A Python of this version that starts: the one that runs the tests, one on the path, or one beside it."""
+    beside = Path(sys.base_prefix).parent.glob(f"{version}.*/bin/python")  # where version managers keep the others
+    for candidate in [sys.executable, f"python{version}", *map(str, beside)]:
+        program = "import sys; print('%d.%d' % sys.version_info[:2])"
+        try:
+            run = subprocess.run([candidate, "-c", program], capture_output=True, text=True)
+        except OSError:
+            continue
+        if run.stdout.strip() == version:
+            return candidate
+    return None
+
+
+def _python(program: str) -> str:
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, check=True, capture_output=True, text=True, cwd=PROJECT / "src").stdout
