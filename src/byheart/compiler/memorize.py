@@ -10,8 +10,6 @@ from byheart.certify import certify
 from byheart.compiler.memory import Memory
 from byheart.constructions import recipe
 from byheart.data.dataset import Dataset, load
-from byheart.data.task import Task
-from byheart.errors import OptionError
 from byheart.progress import SILENT, Progress, console_progress
 
 
@@ -35,7 +33,7 @@ def memorize(
     >>> memory.certificate.verdict.value, memory.predict(["act"])
     ('proved', [1])
     """
-    dataset = load(sequences, labels, task=as_task(task), positions=positions)
+    dataset = load(sequences, labels, task=task, positions=positions)
     return memorize_dataset(dataset, construction=construction, seed=seed, progress=progress, **options)
 
 
@@ -63,9 +61,3 @@ def memorize_dataset(
         seconds={"build": finished - started, "certify": time.perf_counter() - finished},
     )
 
-
-def as_task(name: str) -> Task:
-    try:
-        return Task(name)
-    except ValueError:
-        raise OptionError(f"unknown task {name!r}; known: {', '.join(Task)}") from None

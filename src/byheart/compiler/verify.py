@@ -28,8 +28,7 @@ def _differs(memory: Memory, dataset: Dataset, sequences: Sequence[Any], progres
         found = memory.predict(sequences, progress)
     except DataError as error:
         return replace(stale, reason=f"this is not the memorized data: {error}")
-    for row, answer in enumerate(found):
-        expected = dataset.labels_of(row)
+    for row, (answer, expected) in enumerate(zip(found, dataset.label_values(), strict=True)):
         if answer != expected:
             witness = _witness(memory, row, expected, answer)
             reason = f"this is not the memorized data: row {row} is labelled {expected!r}, the memory says {answer!r}"
