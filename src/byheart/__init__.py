@@ -1,9 +1,9 @@
 """byheart compiles a data set into a small Transformer that knows it by heart, exactly, and proves it.
 
-    >>> import byheart
-    >>> memory = byheart.memorize(["sun", "moon", "star"], ["day", "night", "night"], construction="ks25", progress=False)
-    >>> memory.predict(["moon"]), memory.certificate.verdict.value
-    (['night'], 'proved')
+>>> import byheart
+>>> memory = byheart.memorize(["sun", "moon", "star"], ["day", "night", "night"], construction="ks25", progress=False)
+>>> memory.predict(["moon"]), memory.certificate.verdict.value
+(['night'], 'proved')
 """
 
 from __future__ import annotations

@@ -1,19 +1,17 @@
 """The demo: a table that ships with Python, learnt by heart. `make demo`, or `python -m byheart.demo [FOLDER]`.
 
-Memorizes the names of all HTML entities (`html.entities.html5`: spelling -> characters), certifies the network, saves it,
-loads it again, asks it a few names, and prints what the theorem promised, what was built, and what nobody can undercut.
+Memorizes the names of all HTML entities (`html.entities.html5`: spelling -> characters), certifies the network, saves
+it, loads it again, asks it a few names, and prints what the theorem promised, what was built, and what nobody can undercut.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from html.entities import html5
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 import byheart
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -30,15 +30,9 @@ class Stage(Protocol):
 class Progress(Protocol):
     """Something that can show stages: `with progress.stage("certifying rows", total=N) as stage:`."""
 
-    def stage(self, name: str, total: int | None = None) -> StageContext: ...
+    def stage(self, name: str, total: int | None = None) -> AbstractContextManager[Stage]: ...
 
     def say(self, message: str) -> None: ...
-
-
-class StageContext(Protocol):
-    def __enter__(self) -> Stage: ...
-
-    def __exit__(self, *exc: object) -> bool | None: ...
 
 
 class _SilentStage:
@@ -48,7 +42,7 @@ class _SilentStage:
 
 class _Silent:
     @contextmanager
-    def stage(self, name: str, total: int | None = None) -> Iterator[_SilentStage]:
+    def stage(self, name: str, total: int | None = None) -> Iterator[Stage]:
         yield _SilentStage()
 
     def say(self, message: str) -> None:
@@ -100,7 +94,8 @@ class _Bar:
 
 def _rich_display() -> RichProgress:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as RichProgress
     from rich.text import Text
 
     class _Rate(ProgressColumn):
@@ -114,4 +109,4 @@ def _rich_display() -> RichProgress:
         _Rate(),
         TimeRemainingColumn(),
     )
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    return RichProgress(*columns, console=Console(stderr=True), transient=True)

@@ -37,7 +37,7 @@ def memories():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_one_wrong_label_is_refuted_with_its_row(memories, name):
-    case, memory = memories[name]
+    _, memory = memories[name]
     dataset = memory.dataset
     labels = dataset.labels.copy()
     place = (2,) if labels.ndim == 1 else tuple(int(v[0]) for v in (labels >= 0).nonzero())

@@ -26,10 +26,15 @@ def naive(layers, tokens):
     z = [list(map(Fraction, t)) for t in tokens]
     for layer in layers:
         if isinstance(layer, Affine):
-            z = [[a + (layer.bias or [0] * len(layer.weight.rows))[i] for i, a in enumerate(apply(layer.weight, x))] for x in z]
+            z = [
+                [a + (layer.bias or [0] * len(layer.weight.rows))[i] for i, a in enumerate(apply(layer.weight, x))]
+                for x in z
+            ]
             z = [[max(v, Fraction(0)) for v in x] for x in z] if layer.relu else z
         elif isinstance(layer, Residual):
-            h = [[max(a + b, Fraction(0)) for a, b in zip(apply(layer.weight1, x), layer.bias1, strict=True)] for x in z]
+            h = [
+                [max(a + b, Fraction(0)) for a, b in zip(apply(layer.weight1, x), layer.bias1, strict=True)] for x in z
+            ]
             z = [
                 [a + b + c for a, b, c in zip(x, apply(layer.weight2, y), layer.bias2, strict=True)]
                 for x, y in zip(z, h, strict=True)
@@ -129,7 +134,9 @@ def test_logits_pick_the_largest_and_a_tie_is_no_answer():
 
 def test_softmax_of_unequal_scores_is_not_rational():
     one = Matrix.of([{0: 1}], 1)
-    network = Network((Attention(Kind.SOFTMAX, Pattern.FULL, (Head(one, one, one, one),)),), Read.LAST, Readout(Decode.VALUE, 2))
+    network = Network(
+        (Attention(Kind.SOFTMAX, Pattern.FULL, (Head(one, one, one, one),)),), Read.LAST, Readout(Decode.VALUE, 2)
+    )
     inputs = Inputs(Values.of([[1], [2]]), np.array([[0, 1]], dtype=np.int64))
     with pytest.raises(NotRationalError, match="row 0, token 0"):
         evaluate.answers(network, inputs)
@@ -143,7 +150,9 @@ def test_chunks_join_to_the_same_answer(monkeypatch):
     whole = evaluate.outputs(network, Inputs(points, index))
     monkeypatch.setattr(evaluate, "CHUNK", 7)
     parts = evaluate.outputs(network, Inputs(points, index))
-    assert [[whole.points.row(j) for j in r] for r in whole.index] == [[parts.points.row(j) for j in r] for r in parts.index]
+    assert [[whole.points.row(j) for j in r] for r in whole.index] == [
+        [parts.points.row(j) for j in r] for r in parts.index
+    ]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def certify(network: Network, dataset: Dataset, claim: Claim, progress: Progress
         reason=reason,
         rows=dataset.N,
         labels=int((dataset.labels >= 0).sum()),
-        contexts=dataset.contexts.count,
+        contexts=len(dataset.contexts),
         fingerprint=dataset.fingerprint,
         size=size,
         promised=dict(claim.bounds),

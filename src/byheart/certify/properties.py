@@ -1,6 +1,6 @@
 """Further promises of a claim, and who proves them.
 
-A promise is named `kind: argument`; each kind has one prover `(network, dataset, argument, progress) -> (shown, sentence)`.
+A promise is named `kind: argument`; each kind has one prover, which says whether it is shown and a sentence why.
 """
 
 from __future__ import annotations

@@ -54,9 +54,7 @@ def memorize(
     table = read(data, sequence_column, label_column, tokens, Task(task))
     dataset = dataset_of(table, Task(task), positions)
     progress = progress_for(as_json, quiet)
-    memory = memorize_dataset(
-        dataset, construction=construction, seed=seed, progress=progress, **parse_options(pairs)
-    )
+    memory = memorize_dataset(dataset, construction=construction, seed=seed, progress=progress, **parse_options(pairs))
     memory = replace(memory, tokens=table.tokens)
     path = Path(output or ("memory" if data == "-" else Path(data).stem) + ("" if output else ".byheart"))
     memory.save(path)

@@ -16,7 +16,9 @@ from byheart.data.unknown import UNKNOWN
 @click.command()
 @click.argument("file", metavar="FILE")
 @click.argument("sequences", nargs=-1, metavar="[SEQUENCE]...")
-@click.option("--input", "source", metavar="DATA", help="Read the sequences from a CSV or JSON Lines file, or - for lines.")
+@click.option(
+    "--input", "source", metavar="DATA", help="Read the sequences from a CSV or JSON Lines file, or - for lines."
+)
 @click.option("--sequence-column", metavar="NAME", help="Column with the sequences (guessed if not given).")
 @output_options
 def predict(

@@ -52,5 +52,7 @@ def _count(value: float | int | None) -> str:
 def verdict_line(memory: Memory) -> str:
     certificate = memory.certificate
     if certificate.verdict == "proved":
-        return f"proved: {certificate.labels:,} labels of {certificate.rows:,} rows reproduced in {certificate.arithmetic}"
+        return (
+            f"proved: {certificate.labels:,} labels of {certificate.rows:,} rows reproduced in {certificate.arithmetic}"
+        )
     return f"{certificate.verdict.value}: {certificate.reason}"

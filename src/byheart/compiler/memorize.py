@@ -60,4 +60,3 @@ def memorize_dataset(
         dataset=dataset,
         seconds={"build": finished - started, "certify": time.perf_counter() - finished},
     )
-

@@ -2,8 +2,8 @@
 
 {"byheart": version of the format, "sha256": of the canonical text of "memory", "memory": {...}}
 
-The text is canonical (keys sorted, no spaces, ASCII), so a single changed byte shows: it breaks the JSON, the checksum or
-the canonical form. Reading runs no code from the file and takes nothing on trust.
+The text is canonical (keys sorted, no spaces, ASCII), so a single changed byte shows: it breaks the JSON, the
+checksum or the canonical form. Reading runs no code from the file and takes nothing on trust.
 """
 
 from __future__ import annotations
@@ -81,12 +81,16 @@ def _checked_body(data: bytes) -> Any:
         raise FileFormatError(f"this is no byheart memory, or it is damaged ({error})") from None
     version = take(document, "byheart", int)
     if version != FORMAT:
-        raise FileFormatError(f"format version {version}; this byheart reads version {FORMAT}: install a matching byheart")
+        raise FileFormatError(
+            f"format version {version}; this byheart reads version {FORMAT}: install a matching byheart"
+        )
     body = take(document, "memory", dict)
     if take(document, "sha256", str) != _digest(body):
         raise FileFormatError("the checksum does not match: the file is damaged; build or copy it again")
     if _canonical(document).encode("ascii") != data:
-        raise FileFormatError("the text is not in canonical form: the file was edited or damaged; build or copy it again")
+        raise FileFormatError(
+            "the text is not in canonical form: the file was edited or damaged; build or copy it again"
+        )
     return body
 
 
@@ -180,7 +184,9 @@ def label_to_json(label: Hashable) -> Any:
             return {"bytes": label.hex()}
         case tuple():
             return {"tuple": [label_to_json(part) for part in label]}
-    raise FileFormatError(f"a label of type {type(label).__name__} ({label!r}) cannot be saved; use str, int or tuple labels")
+    raise FileFormatError(
+        f"a label of type {type(label).__name__} ({label!r}) cannot be saved; use str, int or tuple labels"
+    )
 
 
 def label_from_json(value: Any) -> Hashable:
@@ -198,5 +204,3 @@ def label_from_json(value: Any) -> Hashable:
             text = expect(content, str)
             return int(text, 16) if tag == "int" else float.fromhex(text) if tag == "float" else bytes.fromhex(text)
     raise FileFormatError(f"{str(value)[:40]!r} is no label of this format")
-
-

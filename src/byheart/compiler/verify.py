@@ -13,7 +13,9 @@ from byheart.errors import DataError
 from byheart.progress import SILENT, Progress
 
 
-def verify_rows(memory: Memory, sequences: Sequence[Any], labels: Sequence[Any], progress: Progress = SILENT) -> Certificate:
+def verify_rows(
+    memory: Memory, sequences: Sequence[Any], labels: Sequence[Any], progress: Progress = SILENT
+) -> Certificate:
     """A new certificate for `memory` on these rows; refuted when the rows are not those that it was made of."""
     dataset = load(sequences, labels, task=memory.task, positions=memory.encoder.positions)
     if dataset.fingerprint == memory.certificate.fingerprint:
@@ -23,7 +25,9 @@ def verify_rows(memory: Memory, sequences: Sequence[Any], labels: Sequence[Any],
 
 def _differs(memory: Memory, dataset: Dataset, sequences: Sequence[Any], progress: Progress) -> Certificate:
     """Why the data is not the memorized data, naming a row where one can be named."""
-    stale = replace(memory.certificate, verdict=Verdict.REFUTED, rows=dataset.N, fingerprint=dataset.fingerprint, proofs={})
+    stale = replace(
+        memory.certificate, verdict=Verdict.REFUTED, rows=dataset.N, fingerprint=dataset.fingerprint, proofs={}
+    )
     try:
         found = memory.predict(sequences, progress)
     except DataError as error:
@@ -35,8 +39,8 @@ def _differs(memory: Memory, dataset: Dataset, sequences: Sequence[Any], progres
             return replace(stale, reason=reason, witness=witness)
     return replace(
         stale,
-        reason=f"this is not the memorized data: its {dataset.N} rows get the right labels, but the fingerprint differs "
-        f"from that of the {memory.certificate.rows} memorized rows (rows are missing or were added)",
+        reason=f"this is not the memorized data: its {dataset.N} rows get the right labels, but the fingerprint "
+        f"differs from that of the {memory.certificate.rows} memorized rows (rows are missing or were added)",
     )
 
 

@@ -2,8 +2,8 @@
 
 Register r holds, for every lane (input), sum over k of limb[r, k] · 2^(56·(low[r] + k)) for k < length[r]. Limbs lie in
 [0, 2^56) except the top one, which is signed with absolute value at most 2^56. `low` may be negative: fractions cost
-nothing special. After every instruction limbs that are zero in all lanes are dropped at both ends, so a register is only
-as long as its values need.
+nothing special. After every instruction limbs that are zero in all lanes are dropped at both ends, so a register is
+only as long as its values need.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def add_term(acc, base, limbs, size, digit, shift, mode, lanes):  # type: ignore
 
 @numba.njit(cache=True, nogil=True)
 def all_between(row, lanes, least, most):  # type: ignore[no-untyped-def]
-    for j in range(lanes):
+    for j in range(lanes):  # noqa: SIM110  (numba compiles loops, not generators)
         if row[j] < least or row[j] > most:
             return False
     return True
@@ -152,9 +152,7 @@ def execute(  # type: ignore[no-untyped-def]
     return -1
 
 
-Buffers: TypeAlias = tuple[
-    npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]
-]
+Buffers: TypeAlias = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
 def buffers(registers: int, capacity: int, lanes: int) -> Buffers:

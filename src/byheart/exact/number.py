@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypeAlias, Union
+from typing import TypeAlias
 
 from byheart.errors import InexactError
 
@@ -81,7 +81,7 @@ class Dyadic:
         return f"{self.mantissa}*2^{self.exponent}"
 
 
-Number: TypeAlias = Union[int, Dyadic]
+Number: TypeAlias = int | Dyadic
 
 
 def dyadic(mantissa: int, exponent: int) -> Number:

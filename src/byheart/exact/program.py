@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.exact.number import Number, parts
-from byheart.exact.steps import Block, Map, Row, Step
+from byheart.exact.steps import Block, Map, Step
 
 LIMB = 56
 DIGIT = 28
@@ -92,7 +92,7 @@ class _Assembler:
         (self.nonnegative.add if relu else self.nonnegative.discard)(target)
 
     def finish(self, inputs: list[int], outputs: list[int]) -> Program:
-        arrays = [np.array(column, dtype=np.int64) for column in self.columns]
+        source, digit, limb, shift, mode, cost = (np.array(column, dtype=np.int64) for column in self.columns)
         return Program(
             self.registers,
             tuple(inputs),
@@ -100,7 +100,12 @@ class _Assembler:
             np.array(self.target, dtype=np.int64),
             np.array(self.relu, dtype=np.bool_),
             np.array(self.terms, dtype=np.int64),
-            *arrays,
+            source,
+            digit,
+            limb,
+            shift,
+            mode,
+            cost,
             np.array(self.constants, dtype=np.int64),
             np.array(self.constant_start, dtype=np.int64),
             np.array(self.constant_limbs, dtype=np.int64),

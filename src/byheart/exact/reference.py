@@ -1,10 +1,10 @@
 """The reference engine: plain Python numbers, one input at a time, to be checked by eye.
 
-    >>> from byheart.exact.steps import Map, Block
-    >>> from byheart.exact.values import Values
-    >>> double_or_zero = Map(rows=(((0, 2),),), bias=(-2,), relu=True)
-    >>> run([double_or_zero], Values.of([[5], [-5]])).row(0)
-    (Fraction(8, 1),)
+>>> from byheart.exact.steps import Map, Block
+>>> from byheart.exact.values import Values
+>>> double_or_zero = Map(rows=(((0, 2),),), bias=(-2,), relu=True)
+>>> run([double_or_zero], Values.of([[5], [-5]])).row(0)
+(Fraction(8, 1),)
 """
 
 from __future__ import annotations

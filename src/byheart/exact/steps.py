@@ -6,7 +6,7 @@ Weights are stored by rows without zeros: row i holds (column, weight) pairs.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias, Union
+from typing import TypeAlias
 
 from byheart.exact.number import Number
 
@@ -40,4 +40,4 @@ class Block:
         return len(self.rows2)
 
 
-Step: TypeAlias = Union[Map, Block]
+Step: TypeAlias = Map | Block

@@ -1,8 +1,8 @@
 """Batches of exact vectors: integers over one common denominator.
 
-    >>> v = Values.of([[1, 2], [3, 4]], denominator=2)
-    >>> v.row(1)
-    (Fraction(3, 2), Fraction(2, 1))
+>>> v = Values.of([[1, 2], [3, 4]], denominator=2)
+>>> v.row(1)
+(Fraction(3, 2), Fraction(2, 1))
 """
 
 from __future__ import annotations

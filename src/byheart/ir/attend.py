@@ -7,6 +7,7 @@ sum / count of the vectors W_O W_V z over its share. Softmax of unequal scores i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,8 +35,10 @@ def linear(matrices: tuple[Matrix, ...]) -> list[Map]:
     return [Map(m.rows, (0,) * len(m.rows), False) for m in matrices]
 
 
-def shares(attention: Attention, head: Head, vectors: Values, scores: tuple[Values, Values] | None, index: Index) -> Shares:
-    """The shares of one head. `vectors` are W_O W_V z per point; `scores` the (keys, queries) per point if they matter."""
+def shares(
+    attention: Attention, head: Head, vectors: Values, scores: tuple[Values, Values] | None, index: Index
+) -> Shares:
+    """The shares of one head: `vectors` are W_O W_V z per point, `scores` (keys, queries) per point if they matter."""
     channels = tuple(c for c, row in enumerate(head.output.rows) if row)
     columns = tuple(gather(vectors.numerators[:, c], index) for c in channels)
     if scores is None:
@@ -46,8 +49,8 @@ def shares(attention: Attention, head: Head, vectors: Values, scores: tuple[Valu
 def gather(column: Integers, index: Index) -> Integers:
     """column[index], with 0 where the index is absent; machine integers when every sum of a row fits."""
     bound = max((abs(x) for x in column), default=0) * max(1, index.shape[1])
-    array = column.astype(np.int64) if bound < 1 << 62 else column
-    picked = array[index]
+    array: npt.NDArray[Any] = column.astype(np.int64) if bound < 1 << 62 else column
+    picked: npt.NDArray[Any] = array[index]
     picked[index < 0] = 0
     return picked
 
@@ -74,16 +77,22 @@ def _equal(pattern: Pattern, channels: tuple[int, ...], columns: tuple[Integers,
 def allowed(pattern: Pattern, n: int) -> npt.NDArray[np.bool_]:
     """(query, key) pairs that the pattern connects; the global token is the last."""
     eye, last = np.eye(n, dtype=bool), np.arange(n) == n - 1
-    return {
-        Pattern.FULL: np.ones((n, n), dtype=bool),
-        Pattern.CAUSAL: np.tril(np.ones((n, n), dtype=bool)),
+    everyone = np.ones((n, n), dtype=bool)
+    tables: dict[Pattern, npt.NDArray[np.bool_]] = {
+        Pattern.FULL: everyone,
+        Pattern.CAUSAL: np.tril(everyone),
         Pattern.STAR_IN: eye | last[:, None],
         Pattern.STAR_OUT: np.where(last[:, None], eye, eye | last[None, :]),
-    }[pattern]
+    }
+    return tables[pattern]
 
 
 def _scored(
-    attention: Attention, channels: tuple[int, ...], columns: tuple[Integers, ...], scores: tuple[Values, Values], index: Index
+    attention: Attention,
+    channels: tuple[int, ...],
+    columns: tuple[Integers, ...],
+    scores: tuple[Values, Values],
+    index: Index,
 ) -> Shares:
     """Row by row: the keys with the largest score share; softmax only where all allowed scores are equal."""
     sums = tuple(np.zeros(index.shape, dtype=object) for _ in columns)

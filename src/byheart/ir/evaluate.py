@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from byheart.errors import NetworkError
-from byheart.exact import engine
+from byheart.exact import Number, engine
 from byheart.exact.steps import Block, Map, Step
 from byheart.exact.values import Integers, Values
 from byheart.ir.attend import Index, gather, linear, scores_matter, shares
@@ -46,7 +46,9 @@ def outputs(network: Network, inputs: Inputs, progress: Progress = SILENT) -> St
     """
     if inputs.points.width != network.width_in:
         raise NetworkError(f"the network takes {network.width_in} numbers per token, not {inputs.points.width}")
-    first = next((i for i, layer in enumerate(network.layers) if isinstance(layer, Attention | Pool | GlobalToken)), None)
+    first = next(
+        (i for i, layer in enumerate(network.layers) if isinstance(layer, Attention | Pool | GlobalToken)), None
+    )
     prefix = network.layers if first is None else network.layers[:first]
     points = tokenwise(prefix, inputs.points, progress, "reading tokens")
     parts = []
@@ -107,9 +109,9 @@ def _embed(layer: Embedding, points: Values) -> Values:
         token, rest = divmod(numerator, points.denominator)
         if rest or not 0 <= token < layer.vocabulary:
             raise NetworkError(f"token id {numerator}/{points.denominator} is not in [0, {layer.vocabulary})")
-        row = [0] * layer.width_out
+        row: list[Number] = [0] * layer.width_out
         for column, weight in layer.table.rows[token]:
-            row[column] = weight  # type: ignore[call-overload]  # ints and dyadics
+            row[column] = weight
         rows.append(row)
     return Values.of_numbers(rows)
 
@@ -131,7 +133,9 @@ def _sequence_part(network: Network, done: int, state: State, progress: Progress
             while stop < len(layers) and not isinstance(layers[stop], Attention | Pool | GlobalToken):
                 stop += 1
             name = "answering" if stop == len(layers) else "reading tokens"
-            state = State(tokenwise(layers[done:stop], state.points, progress, name), state.index, state.lengths, state.hub)
+            state = State(
+                tokenwise(layers[done:stop], state.points, progress, name), state.index, state.lengths, state.hub
+            )
             done = stop
             continue
         done += 1
@@ -181,7 +185,9 @@ def _attend(layer: Attention, state: State, wanted: Index | None, progress: Prog
         vectors = engine.run(linear((head.value, head.output)), state.points, progress, "attending")
         scores = None
         if scores_matter(head) and head.key is not None and head.query is not None:
-            keys, queries = (engine.run(linear((m,)), state.points, progress, "attending") for m in (head.key, head.query))
+            keys, queries = (
+                engine.run(linear((m,)), state.points, progress, "attending") for m in (head.key, head.query)
+            )
             scores = keys, queries
         share = shares(layer, head, vectors, scores, state.index)
         counts = len(columns) + len(share.channels)

@@ -96,7 +96,8 @@ def layer_to_json(layer: Layer) -> Json:
             return {"layer": "embedding", "table": matrix_to_json(layer.table)}
         case Attention():
             heads = [
-                {name: None if m is None else matrix_to_json(m) for name, m in vars(head).items()} for head in layer.heads
+                {name: None if m is None else matrix_to_json(m) for name, m in vars(head).items()}
+                for head in layer.heads
             ]
             return {"layer": "attention", "kind": layer.kind.value, "pattern": layer.pattern.value, "heads": heads}
         case Pool():
@@ -108,7 +109,9 @@ def layer_to_json(layer: Layer) -> Json:
 def _affine(value: Json) -> Layer:
     bias = value.get("bias")
     relu = take(value, "relu", bool)
-    return Affine(matrix_from_json(take(value, "weight", dict)), None if bias is None else _vector_from_json(bias), relu)
+    return Affine(
+        matrix_from_json(take(value, "weight", dict)), None if bias is None else _vector_from_json(bias), relu
+    )
 
 
 def _residual(value: Json) -> Layer:
@@ -124,7 +127,9 @@ def _attention(value: Json) -> Layer:
     heads = []
     for head in take(value, "heads", list):
         named = expect(head, dict)
-        matrices = {n: None if named.get(n) is None else matrix_from_json(named[n]) for n in ("value", "output", "key", "query")}
+        matrices = {
+            n: None if named.get(n) is None else matrix_from_json(named[n]) for n in ("value", "output", "key", "query")
+        }
         if matrices["value"] is None or matrices["output"] is None:
             raise FileFormatError("an attention head lacks its value or output matrix")
         heads.append(Head(matrices["value"], matrices["output"], matrices["key"], matrices["query"]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias, Union
+from typing import TypeAlias
 
 from byheart.errors import NetworkError
 from byheart.exact import Number
@@ -162,7 +162,9 @@ class Attention:
             raise NetworkError("attention needs at least one head, all on the same stream")
         for head in self.heads:
             if (head.key is None) != (self.kind is Kind.UNIFORM):
-                raise NetworkError(f"{self.kind} attention {'has no' if head.key is not None else 'needs'} keys and queries")
+                raise NetworkError(
+                    f"{self.kind} attention {'has no' if head.key is not None else 'needs'} keys and queries"
+                )
 
     @property
     def width_in(self) -> int:
@@ -240,6 +242,6 @@ class GlobalToken:
         return (v for v in self.stream if v != 0)
 
 
-TokenLayer: TypeAlias = Union[Affine, Residual, Embedding]
-SequenceLayer: TypeAlias = Union[Attention, Pool, GlobalToken]
-Layer: TypeAlias = Union[TokenLayer, SequenceLayer]
+TokenLayer: TypeAlias = Affine | Residual | Embedding
+SequenceLayer: TypeAlias = Attention | Pool | GlobalToken
+Layer: TypeAlias = TokenLayer | SequenceLayer

@@ -1,10 +1,10 @@
 """Exact matrices, stored by rows without their zeros.
 
-    >>> m = Matrix.of([{0: 1, 2: -3}, {}], columns=3)
-    >>> m.dense()
-    [[1, 0, -3], [0, 0, 0]]
-    >>> m.entries, m.nonzero
-    (6, 2)
+>>> m = Matrix.of([{0: 1, 2: -3}, {}], columns=3)
+>>> m.dense()
+[[1, 0, -3], [0, 0, 0]]
+>>> m.entries, m.nonzero
+(6, 2)
 """
 
 from __future__ import annotations

@@ -59,9 +59,9 @@ class Network:
         pooled = any(isinstance(layer, Pool) for layer in self.layers)
         if pooled != (self.read is Read.POOLED):
             raise NetworkError("reading the pooled token and a pooling layer go together")
-        if any(isinstance(a, Attention) and a.pattern in (Pattern.STAR_IN, Pattern.STAR_OUT) for a in self.layers):
-            if not any(isinstance(layer, GlobalToken) for layer in self.layers):
-                raise NetworkError("a star pattern needs a GlobalToken layer before it")
+        starry = any(a.pattern in (Pattern.STAR_IN, Pattern.STAR_OUT) for a in self.attention_layers)
+        if starry and not any(isinstance(layer, GlobalToken) for layer in self.layers):
+            raise NetworkError("a star pattern needs a GlobalToken layer before it")
         if self.readout.decode is Decode.VALUE and self.layers[-1].width_out != 1:
             raise NetworkError(f"the answer is read from one number, but {self.layers[-1].width_out} come out")
         if self.readout.decode is Decode.ARGMAX and self.layers[-1].width_out != self.readout.classes:
