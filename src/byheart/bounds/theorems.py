@@ -178,7 +178,9 @@ def limited_bits(
 
 
 @implements(
-    Ref("KS25", "Theorem D.1"), statement="multisets of at most M elements: width 12, sum pooling, two memories", test=TEST
+    Ref("KS25", "Theorem D.1"),
+    statement="multisets of at most M elements: width 12, sum pooling, two memories",
+    test=TEST,
 )
 def deep_set(
     N: int,
@@ -199,11 +201,11 @@ def deep_set(
 
 
 @implements(
-    Ref("KS25", "Theorem E.1"), statement="token ids through a table of 3ω numbers, then attention and one memory", test=TEST
+    Ref("KS25", "Theorem E.1"),
+    statement="token ids through a table of 3ω numbers, then attention and one memory",
+    test=TEST,
 )
-def with_embedding(
-    N: int, n: int, omega: int, C: int, *, contexts: int | None = None, form: str = "plain"
-) -> Promise:
+def with_embedding(N: int, n: int, omega: int, C: int, *, contexts: int | None = None, form: str = "plain") -> Promise:
     """Theorem E.1 with r = δ = 1, which it leaves open: R = 200√3 n² N⁵ ω π."""
     s = _setting(N, n, 1, C, 1, 1, N if contexts is None else contexts, omega)
     stream = PLAIN_STREAM if form == "plain" else STREAM
