@@ -1,8 +1,8 @@
 """Wide blocks that read a single channel: evaluated by their breakpoints.
 
-x + sum of o_u·relu(w_u x + b_u) + b2 is piecewise linear in one number, so the units that are active form a prefix in
-the order of their kinks. With running sums of slopes and intercepts every input costs one search and one multiplication,
-instead of one multiplication per unit. Exact like the other engines.
+x + sum of o_u·relu(w_u x + b_u) + b2 is piecewise linear in one number, so the units that are active form a prefix
+in the order of their kinks. With running sums of slopes and intercepts every input costs one search and one
+multiplication, instead of one multiplication per unit. Exact like the other engines.
 """
 
 from __future__ import annotations
