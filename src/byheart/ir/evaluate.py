@@ -105,7 +105,8 @@ def tokenwise(layers: Sequence[Layer], points: Values, progress: Progress, name:
 
 def _embed(layer: Embedding, points: Values) -> Values:
     rows = []
-    for (numerator,) in points.numerators:
+    for numbers in points.numerators:
+        numerator = sum(stride * number for stride, number in zip(layer.strides, numbers, strict=True))
         token, rest = divmod(numerator, points.denominator)
         if rest or not 0 <= token < layer.vocabulary:
             raise NetworkError(f"token id {numerator}/{points.denominator} is not in [0, {layer.vocabulary})")

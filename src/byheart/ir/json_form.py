@@ -93,7 +93,8 @@ def layer_to_json(layer: Layer) -> Json:
                 "bias2": _vector_to_json(layer.bias2),
             }
         case Embedding():
-            return {"layer": "embedding", "table": matrix_to_json(layer.table)}
+            strides = list(layer.strides)
+            return {"layer": "embedding", "table": matrix_to_json(layer.table), "strides": strides}
         case Attention():
             heads = [
                 {name: None if m is None else matrix_to_json(m) for name, m in vars(head).items()}
@@ -140,7 +141,9 @@ _LAYERS: Mapping[str, Callable[[Json], Layer]] = {
     "affine": _affine,
     "residual": _residual,
     "attention": _attention,
-    "embedding": lambda value: Embedding(matrix_from_json(take(value, "table", dict))),
+    "embedding": lambda value: Embedding(
+        matrix_from_json(take(value, "table", dict)), tuple(expect(k, int) for k in take(value, "strides", list))
+    ),
     "pool": lambda value: Pool(take(value, "width", int)),
     "global-token": lambda value: GlobalToken(_vector_from_json(take(value, "stream", list))),
 }

@@ -104,13 +104,21 @@ class Residual:
 
 @dataclass(frozen=True)
 class Embedding:
-    """Token id k -> row k of the table (KS25 eq. (128), stored transposed). Only as the first layer."""
+    """Token id k -> row k of the table (KS25 eq. (128), stored transposed). Only as the first layer.
+
+    A token of several whole numbers has the id sum strides·numbers: strides (1, V) look up (symbol, position) pairs.
+    """
 
     table: Matrix
+    strides: tuple[int, ...] = (1,)
+
+    def __post_init__(self) -> None:
+        if not self.strides or any(type(stride) is not int or stride < 1 for stride in self.strides):
+            raise NetworkError(f"an embedding needs positive strides, one per number of a token, not {self.strides}")
 
     @property
     def width_in(self) -> int:
-        return 1
+        return len(self.strides)
 
     @property
     def width_out(self) -> int:
