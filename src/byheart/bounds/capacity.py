@@ -7,7 +7,7 @@ factor is 2(2eMD/v)^v (Bartlett et al. 2019, Lemma 17) instead of Lemma B.4's (8
 
     >>> small = Architecture(d=8, m=9, s=1, H=1, q=10, L=40)
     >>> print(verdict(small, Task.SEQ_TO_SEQ, N=10**6, n=16).sentence)
-    cannot: 16000000 labels of 2 classes are 16000000 bits, the architecture has at most 10241519 bits of patterns
+    cannot shatter 16000000 points: every labelling in 2 classes takes 16000000 bits, its answers at most 10241519
     >>> verdict(small, Task.SEQ_TO_SEQ, N=10**5, n=16).possible
     True
 """
@@ -49,10 +49,8 @@ class Verdict:
     @property
     def sentence(self) -> str:
         labels = label_count(self.task, self.N, self.n)
-        facts = f"{labels} labels of {self.C} classes are {self.needed} bits"
-        if self.possible:
-            return f"open: {facts}, the architecture may have up to {self.patterns} bits of patterns"
-        return f"cannot: {facts}, the architecture has at most {self.patterns} bits of patterns"
+        facts = f"every labelling in {self.C} classes takes {self.needed} bits, its answers at most {self.patterns}"
+        return f"{'may' if self.possible else 'cannot'} shatter {labels} points: {facts}"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

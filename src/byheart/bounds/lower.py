@@ -95,7 +95,8 @@ def any_chain_parameters(N: int, C: int = 2) -> int:
     Theorem 4.2 counts attention in every block, as eq. (4) has it. A network whose blocks have no attention
     (`compact`, `native`, the plain form, deep sets) stores fewer numbers per layer, so the constant is smaller:
     with at least two parameters per hidden unit, W̄ ≤ W(W+6)/4, no degree above the number of parameters before it,
-    N·log2 C ≤ W̄·log2(4eN·max(W, 2(C−1))).
+    N·log2 C ≤ W̄·log2(4eN·max(W, 2(C−1))). Where every token has a label and attention is uniform, N is the number
+    of all labels, because uniform attention is linear in the whole sequence.
 
     >>> any_chain_parameters(10**4), any_chain_parameters(10**6)
     (40, 352)

@@ -10,6 +10,8 @@ from byheart.bounds.capacity import label_count
 from byheart.data.task import Task
 from byheart.errors import OptionError
 
+LARGEST = 10**18
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -78,6 +80,8 @@ def count(name: str, value: object) -> int:
         number = 0
     if number < 1 or isinstance(value, bool):
         raise OptionError(f"{name} = {value!r}: give an integer of at least 1")
+    if number > LARGEST:
+        raise OptionError(f"{name} = {value!r} is more than 10^18; such a count means nothing here")
     return number
 
 

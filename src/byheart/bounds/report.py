@@ -106,14 +106,18 @@ def _more_parameters(p: Problem) -> Iterator[Bound]:
     """The same argument with all classes, and for networks whose blocks have no attention parameters."""
     if p.C > 2:
         yield _theorem(p, p.C)
+    if p.kind.labels_per_token:
+        given = ("attention, where there is any, is uniform", f"{_EVERY} of nN distinct tokens")
+    else:
+        given = ("attention of any kind", f"{_EVERY} of N sequences of equal tokens")
     yield Bound(
         "any chain of layers",
         "lower",
         "parameters",
-        any_chain_parameters(p.N, p.C),
+        any_chain_parameters(p.labels, p.C),
         Ref("KS25", "Lemma B.4"),
-        "smallest W with N·log2 C ≤ W(W+6)/4 · log2(4eN·max(W, 2(C−1)))",
-        ("any order of affine, ReLU, residual and attention layers", f"{_EVERY} of N sequences of equal tokens"),
+        "smallest W with A·log2 C ≤ W(W+6)/4 · log2(4eA·max(W, 2(C−1))), A labels",
+        ("affine, ReLU, residual and attention layers in any order, a bias in every hidden unit", *given),
     )
     yield Bound(
         "E_in and E_out",
@@ -165,12 +169,13 @@ def _architecture(p: Problem, a: Architecture) -> Iterator[Bound]:
     if a.d != p.d:
         raise OptionError(f"the architecture reads {a.d} numbers per token, the data has d = {p.d}; make them equal")
     if p.C > 1:
-        theorem = Ref("KS25", "Theorem 4.3" if p.kind.labels_per_token else "Theorem 4.2")
         kinds = ("hardmax", "softmax") if p.kind.labels_per_token else ("any attention",)
+        labels = {"hardmax": "Theorem 4.3", "softmax": "Open Problem", "any attention": "Theorem 4.2"}
         for kind in kinds:
             value = shatterable(a, p.kind, p.n, p.C, "softmax" if kind == "softmax" else "hardmax")
-            source = "Anthony and Bartlett 1999, Theorem 8.14" if kind == "softmax" else "the sum over layers"
-            yield Bound(f"architecture {a}, {kind}", "upper", "points", value, theorem, source, (_EVERY,))
+            source = "Anthony and Bartlett 1999, Theorem 8.14" if kind == "softmax" else "the sum over its layers"
+            ref = Ref("KS25", labels[kind])
+            yield Bound(f"architecture {a}, {kind}", "upper", "points", value, ref, source, (_EVERY,))
     yield Bound(
         f"architecture {a}",
         "lower",
