@@ -35,12 +35,10 @@ def test_inequalities_of_theorem_4_2() -> None:
     for a in random_architectures(4000):
         P, W, total = a.block_without_scores, a.parameters_without_scores, a.summed_without_scores
         layers = range(1, a.L + 1)
-        assert total == W + sum(
-            a.m * a.d + (layer - 1) * P + 2 * a.m * a.s * a.H + (a.m + 1) * a.q for layer in layers
-        )
+        assert total == W + sum(a.m * a.d + (layer - 1) * P + 2 * a.m * a.s * a.H + (a.m + 1) * a.q for layer in layers)
         assert 12 * total <= 12 * W + (W + 3) ** 2
         assert 3 * (4 * a.L + 2 + 2 * a.q * a.L * (a.L + 1)) <= 4 * total
-        assert W <= a.parameters
+        assert a.parameters >= W
 
 
 def test_inequalities_of_theorem_4_3() -> None:
@@ -86,24 +84,24 @@ def test_known_numbers() -> None:
 @pytest.mark.parametrize("C", [2, 3, 16, 1000])
 def test_next_token_number_is_the_ceiling_of_a_true_bound(N: int, C: int) -> None:
     W = next_token_parameters(N, C)
-    assert W - 1 < max(next_token_root(N, C), 1) + Fraction(1, 10**6)
+    assert max(next_token_root(N, C), 1) + Fraction(1, 10**6) > W - 1
     if W > 1:
         # one parameter fewer violates N·log2 C ≤ (W + (W+3)²/12)·log2(32e(C−1)N/3), in floats
         load = N * log2(C) / log2(float(32 * E_UP * (C - 1) * N / 3))
-        assert (W - 1) + (W + 2) ** 2 / 12 < load * (1 + 1e-9)
+        assert load * (1 + 1e-9) > (W - 1) + (W + 2) ** 2 / 12
         load = N * log2(C) / log2(float(32 * E_DOWN * (C - 1) * N / 3))
-        assert W + (W + 3) ** 2 / 12 >= load * (1 - 1e-9)
+        assert load * (1 - 1e-9) <= W + (W + 3) ** 2 / 12
 
 
 @pytest.mark.parametrize(("N", "n"), [(1, 1), (10, 1), (1000, 8), (10**4, 64), (10**6, 1024), (10**12, 3)])
 def test_seq_to_seq_number_is_the_ceiling_of_a_true_bound(N: int, n: int) -> None:
     W = seq_to_seq_parameters(N, n)
     load = n * N / log2(float(8 * E_UP) * n**3 * N)
-    assert W + W * W / 8 >= load * (1 - 1e-9)
+    assert load * (1 - 1e-9) <= W + W * W / 8
     if W > 1:
-        assert (W - 1) + (W - 1) ** 2 / 8 < load * (1 + 1e-9)
+        assert load * (1 + 1e-9) > (W - 1) + (W - 1) ** 2 / 8
     paper = (n * N / (9 * log2(48 * float(E_UP) * n * N))) ** 0.5
-    assert W >= paper  # the explicit constant is better than the paper's
+    assert paper <= W  # the explicit constant is better than the paper's
 
 
 def test_monotone_in_everything() -> None:

@@ -84,9 +84,12 @@ def lower_bound(
     C: int = 2,
     omega: int | None = None,
     zeros: int = 0,
+    contexts: int | None = None,
     architecture: Architecture | str | None = None,
 ) -> LowerBound:
     """The least parameters and bits for N sequences of n tokens with C classes, with the theorems they come from.
+
+    `contexts` is how many different contexts have labels, if the data has fewer than N (or nN, one per token).
 
     `architecture` (d, m, s, H, q, L) adds the verdict whether it can store every labelling, `omega` the bounds of
     Madden et al. on distributions over ω tokens, `zeros` the bits of further points that must answer zero.
@@ -96,11 +99,11 @@ def lower_bound(
     """
     if isinstance(architecture, str):
         architecture = Architecture.parse(architecture)
-    problem = Problem(task, N, n, input_dimension(d, architecture), C, omega)
+    problem = Problem(task, N, n, input_dimension(d, architecture), C, omega, contexts=contexts)
     found = tuple(lower_bounds(problem, architecture, zeros))
     decided = None
     if architecture is not None:
-        decided = verdict(architecture, problem.kind, problem.N, problem.n, problem.C)
+        decided = verdict(architecture, problem.kind, problem.N, problem.n, problem.C, labels=problem.labels)
     return LowerBound(
         problem.kind,
         problem.N,

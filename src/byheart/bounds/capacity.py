@@ -42,15 +42,15 @@ class Verdict:
     N: int
     n: int
     C: int
+    labels: int
     needed: int
     patterns: int
     possible: bool
 
     @property
     def sentence(self) -> str:
-        labels = label_count(self.task, self.N, self.n)
         facts = f"every labelling in {self.C} classes takes {self.needed} bits, its answers at most {self.patterns}"
-        return f"{'may' if self.possible else 'cannot'} shatter {labels} points: {facts}"
+        return f"{'may' if self.possible else 'cannot'} shatter {self.labels} points: {facts}"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -70,16 +70,25 @@ def label_count(task: Task, N: int, n: int) -> int:
     return n * N if task.labels_per_token else N
 
 
-def verdict(architecture: Architecture, task: Task, N: int, n: int, C: int = 2, attention: str = "hardmax") -> Verdict:
-    """Can the architecture shatter N sequences (all nN tokens where labels are per token)?
+def verdict(
+    architecture: Architecture,
+    task: Task,
+    N: int,
+    n: int,
+    C: int = 2,
+    attention: str = "hardmax",
+    labels: int | None = None,
+) -> Verdict:
+    """Can the architecture shatter N sequences (all nN tokens where labels are per token, or `labels` of them)?
 
     `attention`: for one label per sequence both kinds obey Theorem 4.2; for one label per token "hardmax" uses
     Theorem 4.3 and "softmax" the far weaker `softmax_patterns`.
     """
-    check_counts(N=N, n=n, C=C)
+    check_counts(N=N, n=n, C=C, labels=labels)
     patterns = log2_patterns(architecture, task, N, n, C, attention)
-    needed = label_count(task, N, n) * log2_down(C) if C > 1 else Fraction(0)
-    return Verdict(architecture, task, attention, N, n, C, ceil(needed), ceil(patterns), needed <= patterns)
+    count = label_count(task, N, n) if labels is None else labels
+    needed = count * log2_down(C) if C > 1 else Fraction(0)
+    return Verdict(architecture, task, attention, N, n, C, count, ceil(needed), ceil(patterns), needed <= patterns)
 
 
 def shatterable(architecture: Architecture, task: Task, n: int, C: int = 2, attention: str = "hardmax") -> int:

@@ -67,9 +67,9 @@ def next_token_parameters(N: int, C: int = 2) -> int:
     return max(1, sqrt_up(72 + 12 * _next_token_load(N, C)) - 9)
 
 
-def seq_to_seq_root(N: int, n: int, C: int = 2) -> Fraction:
+def seq_to_seq_root(N: int, n: int, C: int = 2, labels: int | None = None) -> Fraction:
     """Theorem 4.3's bound before it is rounded up to an integer: 4(√(1 + T/2) − 1)."""
-    return 4 * (root_down(1 + _seq_to_seq_load(N, n, C) / 2) - 1)
+    return 4 * (root_down(1 + _seq_to_seq_load(N, n, C, labels) / 2) - 1)
 
 
 @implements(
@@ -78,15 +78,16 @@ def seq_to_seq_root(N: int, n: int, C: int = 2) -> Fraction:
     test=TEST,
 )
 @implements(Ref("KS25", "Theorem B.3"), statement="Theorem 4.3 restated; explicit constants", test=TEST)
-def seq_to_seq_parameters(N: int, n: int, C: int = 2) -> int:
+def seq_to_seq_parameters(N: int, n: int, C: int = 2, labels: int | None = None) -> int:
     """The smallest W that Theorem 4.3 allows: nN ≤ W̄·log2(8en³N) and W̄ ≤ W + W²/8 (the paper: 48e and 3W²).
 
-    A causal mask removes comparisons from eq. (78), so the bound holds for causal attention as well.
+    A causal mask removes comparisons from eq. (78), so the bound holds for causal attention as well. Where only
+    `labels` of the nN tokens have labels of their own, these replace nN on the left.
     """
     if C == 1:
         return 1
     # W + W²/8 ≥ T  ⟺  (W + 4)² ≥ 16 + 8T
-    return max(1, sqrt_up(16 + 8 * _seq_to_seq_load(N, n, C)) - 4)
+    return max(1, sqrt_up(16 + 8 * _seq_to_seq_load(N, n, C, labels)) - 4)
 
 
 def any_chain_parameters(N: int, C: int = 2) -> int:
@@ -122,10 +123,10 @@ def _next_token_load(N: int, C: int) -> Fraction:
     return _load(N, C, 32 * E_UP * (C - 1) * N / 3)
 
 
-def _seq_to_seq_load(N: int, n: int, C: int) -> Fraction:
+def _seq_to_seq_load(N: int, n: int, C: int, labels: int | None) -> Fraction:
     """T = nN·log2 C/log2(8e(C−1)n³N), rounded down."""
-    check_counts(N=N, n=n, C=C)
-    return _load(n * N, C, 8 * E_UP * (C - 1) * n**3 * N)
+    check_counts(N=N, n=n, C=C, labels=labels)
+    return _load(n * N if labels is None else labels, C, 8 * E_UP * (C - 1) * n**3 * N)
 
 
 def _load(labels: int, C: int, patterns: Exact) -> Fraction:

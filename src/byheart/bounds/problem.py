@@ -18,7 +18,8 @@ class Problem:
     """N sequences of n tokens (sets of at most n elements) of dimension d with C classes.
 
     omega: vocabulary, if tokens are symbols; r and delta: largest norm and smallest distance of the tokens, by default
-    those of symbols numbered 1, 2, … (r only enters logarithms); B: KS25's limit on bits, if asked for.
+    those of symbols numbered 1, 2, … (r only enters logarithms); B: KS25's limit on bits, if asked for;
+    contexts: how many different contexts have labels, if fewer than N (nN where every token has one).
 
     >>> Problem(task="seq-to-seq", N=100, n=8).labels
     800
@@ -33,10 +34,11 @@ class Problem:
     r: Fraction | float | None = None
     delta: Fraction | float = 1
     B: int | None = None
+    contexts: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "task", check_task(self.task))
-        for name in ("N", "n", "d", "C", "omega", "B"):
+        for name in ("N", "n", "d", "C", "omega", "B", "contexts"):
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, count(name, value))
@@ -44,6 +46,9 @@ class Problem:
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, positive(name, value))
+        most = label_count(self.kind, self.N, self.n)
+        if self.contexts is not None and self.contexts > most:
+            raise OptionError(f"contexts = {self.contexts}, but {self.task} has at most {most} labels here")
 
     @property
     def kind(self) -> Task:
@@ -51,8 +56,8 @@ class Problem:
 
     @property
     def labels(self) -> int:
-        """Labels in all, which is also the most contexts there can be."""
-        return label_count(self.kind, self.N, self.n)
+        """Labels to be stored: one per context, N or nN of them unless told otherwise."""
+        return label_count(self.kind, self.N, self.n) if self.contexts is None else self.contexts
 
     @property
     def r_squared(self) -> Fraction:

@@ -40,15 +40,17 @@ def bounds(
     r: Fraction | float | None = None,
     delta: Fraction | float = 1,
     B: int | None = None,
+    contexts: int | None = None,
 ) -> list[Bound]:
     """Lower bounds first, then the upper bounds of KS25's constructions and of Table 1.
 
     `architecture` (d, m, s, H, q, L) adds how many sequences it can shatter; `omega` (vocabulary) adds Madden et al.
-    and the embedding layer; `zeros` points that must answer zero add their bits; `B` adds the limited-bits theorem.
+    and the embedding layer; `zeros` points that must answer zero add their bits; `B` adds the limited-bits theorem;
+    `contexts` is the number of different labelled contexts, if fewer than N (nN).
     """
     if isinstance(architecture, str):
         architecture = Architecture.parse(architecture)
-    problem = Problem(task, N, n, input_dimension(d, architecture), C, omega, r, delta, B)
+    problem = Problem(task, N, n, input_dimension(d, architecture), C, omega, r, delta, B, contexts)
     return [*lower_bounds(problem, architecture, zeros), *upper_bounds(problem)]
 
 
@@ -90,12 +92,12 @@ def _theorem(p: Problem, C: int = 2) -> Bound:
     if p.C == 1:
         return Bound(name, "lower", "parameters", 1, ref, "1", ("one class: there is nothing to tell apart",))
     if p.kind.labels_per_token:
-        value = seq_to_seq_parameters(p.N, p.n, C)
+        value = seq_to_seq_parameters(p.N, p.n, C, p.labels)
         formula = f"4(√(1 + T/2) − 1), T = nN·log2({C})/log2(8e·{C - 1}·n³N)"
         mask = ("a causal mask (the proof is the same)",) if p.kind is Task.CAUSAL else ()
         given = ("a Transformer of eq. (4) with hardmax", *mask, f"{_EVERY} of nN distinct tokens", classes)
     else:
-        value = next_token_parameters(p.N, C)
+        value = next_token_parameters(p.labels, C)
         formula = f"−9 + √(72 + 12T), T = N·log2({C})/log2(32e·{C - 1}·N/3)"
         inputs = "N sets of one element" if p.kind is Task.SET else "N sequences of equal tokens"
         given = ("a Transformer of eq. (4), attention parameters in every block", f"{_EVERY} of {inputs}", classes)
@@ -197,14 +199,11 @@ def _constructions(p: Problem) -> Iterator[tuple[str, Ref, _Make]]:
     def ks25(theorem: Callable[..., Promise], **more: int) -> _Make:
         return lambda form: theorem(p.N, p.n, p.d, p.C, r_squared=r2, delta_squared=d2, form=form, **more)
 
-    if p.kind is Task.NEXT_TOKEN:
-        yield "ks25", Ref("KS25", "Theorem B.1"), ks25(theorems.next_token)
-        yield "ks25-sparse", Ref("KS25", "Remark 4.5"), ks25(theorems.sparse, contexts=p.N)
-        if p.B is not None:
-            yield f"ks25-limited, B = {p.B}", Ref("KS25", "Theorem F.1"), ks25(theorems.limited_bits, B=p.B)
-    if p.kind is Task.SEQ_TO_SEQ:
-        yield "ks25", Ref("KS25", "Corollary 4.1"), ks25(theorems.seq_to_seq)
-        yield "ks25-sparse", Ref("KS25", "Remark 4.5"), ks25(theorems.sparse)
+    if p.kind in (Task.NEXT_TOKEN, Task.SEQ_TO_SEQ):
+        last = p.kind is Task.NEXT_TOKEN
+        ref = Ref("KS25", "Theorem B.1" if last else "Corollary 4.1")
+        yield "ks25", ref, ks25(theorems.next_token if last else theorems.seq_to_seq, contexts=p.labels)
+        yield "ks25-sparse", Ref("KS25", "Remark 4.5"), ks25(theorems.sparse, contexts=p.labels)
         if p.B is not None:
             limited = ks25(theorems.limited_bits, B=p.B, contexts=p.labels)
             yield f"ks25-limited, B = {p.B}", Ref("KS25", "Theorem F.1"), limited
