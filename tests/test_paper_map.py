@@ -1,5 +1,6 @@
 """docs/paper-map.md says what the code says, and the tests it names exist."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,9 @@ def test_table_survives_odd_statements():
     entry = Entry(Ref("KS25", "Lemma G.2"), "|x| stays\n inside", "byheart.gadgets.interval", "build", "tests/x.py")
     row = paper_map.render([entry]).splitlines()[-1]
     assert row == "| Lemma G.2 | \\|x\\| stays inside | `byheart.gadgets.interval.build` | `tests/x.py` |"
+
+
+def test_labels_are_in_the_order_of_the_paper():
+    labels = ["Theorem 10", "Theorem 2", "Lemma G.4", "Lemma C.1"]
+    page = paper_map.render([Entry(Ref("KS25", label), "says something", "m", "f", "t") for label in labels])
+    assert re.findall(r"^\| (\w+ \S+) \|", page, re.MULTILINE) == ["Lemma C.1", "Lemma G.4", "Theorem 2", "Theorem 10"]

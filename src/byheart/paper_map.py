@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 import sys
 from collections.abc import Sequence
 from itertools import groupby
@@ -48,8 +49,9 @@ def render(found: Sequence[Entry]) -> str:
     return "\n".join(sections)
 
 
-def _order(entry: Entry) -> tuple[int, str, str, str]:
-    return (list(PAPERS).index(entry.ref.paper), entry.ref.label, entry.module, entry.name)
+def _order(entry: Entry) -> tuple[int, list[str], str, str]:
+    label = [part.zfill(6) if part.isdigit() else part for part in re.split(r"(\d+)", entry.ref.label)]  # 2 before 10
+    return (list(PAPERS).index(entry.ref.paper), label, entry.module, entry.name)
 
 
 def _row(entry: Entry) -> str:
