@@ -16,20 +16,10 @@ from rich.console import Console
 from rich.table import Table
 
 import byheart
+from byheart.compiler.size_rows import size_rows
 
 ASKED = ("eacute;", "copy;", "rarr;", "NotEqualTilde;", "amp", "CounterClockwiseContourIntegral;")
 CONSTRUCTIONS = ("compact", "ks25")  # the first that is installed
-
-# Rows of the table: a field of the measured size and what it means to a newcomer.
-ROWS = {
-    "parameters": "numbers in the network",
-    "nonzero": "… of them not zero",
-    "max_bits": "bits of the longest number",
-    "total_bits": "bits of all numbers together",
-    "width": "widest layer",
-    "depth": "layers, one after the other",
-}
-
 
 def entities() -> tuple[list[str], list[str]]:
     """Names and the characters that they stand for.
@@ -44,19 +34,13 @@ def entities() -> tuple[list[str], list[str]]:
 
 def size_table(memory: byheart.Memory) -> Table:
     """Promised, measured and lower bound side by side."""
-    told = memory.summary()
-    floor = byheart.lower_bound(**{name: told[name] for name in ("task", "N", "n", "d", "C")})
-    # The bound that holds for every chain of layers: Theorem 4.2's is larger, but counts attention in every block.
-    chain = next(bound for bound in floor.bounds if bound.name == "any chain of layers")
-    lowest = {"parameters": chain.value, "total_bits": floor.total_bits}
     table = Table(title=f"How large is it? ({memory.claim.ref})", title_style="bold", title_justify="left")
     table.add_column("")
     table.add_column("promised: at most", justify="right")
     table.add_column("measured", justify="right", style="bold")
     table.add_column("no network below", justify="right")
-    for name, meaning in ROWS.items():
-        promised, bound = memory.certificate.promised.get(name), lowest.get(name)
-        table.add_row(meaning, _number(promised), _number(told[name]), _number(bound))
+    for row in size_rows(memory):
+        table.add_row(row.meaning, _number(row.promised), _number(row.measured), _number(row.least))
     return table
 
 

@@ -12,6 +12,7 @@ import sys
 import click
 
 from byheart import __version__
+from byheart.cli.bounds_command import bounds_command
 from byheart.cli.constructions_command import constructions
 from byheart.cli.memorize_command import memorize
 from byheart.cli.paper_command import paper
@@ -32,7 +33,7 @@ def commands() -> None:
     """
 
 
-for _command in (memorize, verify, predict, constructions, paper):
+for _command in (memorize, verify, predict, bounds_command, constructions, paper):
     commands.add_command(_command)
 
 

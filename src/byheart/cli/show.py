@@ -9,19 +9,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from byheart.bounds import lower_bound
 from byheart.compiler import Memory
-
-_ROWS = {
-    "parameters": "parameters (every entry of every matrix)",
-    "nonzero": "of them not zero",
-    "width": "width",
-    "depth": "depth (layers and blocks)",
-    "blocks": "blocks",
-    "max_bits": "bits of the longest weight",
-    "total_bits": "bits of all weights",
-}
-
+from byheart.compiler.size_rows import size_rows
 
 def print_json(value: dict[str, Any]) -> None:
     click.echo(json.dumps(value, ensure_ascii=False))
@@ -33,20 +22,16 @@ def console() -> Console:
 
 def size_table(memory: Memory) -> Table:
     """Promised, measured and the least that any network needs, side by side."""
-    summary = memory.summary()
-    least = lower_bound(task=memory.task.value, N=summary["contexts"], n=summary["n"], d=summary["d"], C=summary["C"])
-    floor = {"parameters": least.parameters, "total_bits": least.total_bits}
     table = Table(title=f"{memory.construction}: {memory.claim.ref}", title_justify="left")
-    for heading, justify in (("", "left"), ("promised", "right"), ("measured", "right"), ("at least", "right")):
+    for heading, justify in (("", "left"), ("promised", "right"), ("measured", "right"), ("no network below", "right")):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
-    for name, words in _ROWS.items():
-        promised = memory.certificate.promised.get(name)
-        table.add_row(words, _count(promised), _count(summary[name]), _count(floor.get(name)))
+    for row in size_rows(memory):
+        table.add_row(row.meaning, _count(row.promised), _count(row.measured), _count(row.least))
     return table
 
 
-def _count(value: float | int | None) -> str:
-    return "" if value is None else f"{value:,.0f}"
+def _count(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
 
 
 def verdict_line(memory: Memory) -> str:
