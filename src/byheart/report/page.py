@@ -1,0 +1,94 @@
+"""The page: numbers from the memory, pictures from `figures`, and the network itself for the live flow."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, select_autoescape
+
+from byheart import __version__
+from byheart.compiler.memory import Memory
+from byheart.compiler.memory_file import to_json, write_atomically
+from byheart.compiler.size_rows import size_rows
+from byheart.data.dataset import Dataset
+from byheart.data.task import Task
+from byheart.report import figures
+
+LIVE_LIMIT = 6_000_000  # bytes of network that the page carries for the live picture
+EXAMPLES = 12
+
+WORDS = {
+    "proved": "Every row was put through the network in exact arithmetic, and every answer was its label.",
+    "refuted": "The network does not keep what is claimed; the reason names where.",
+    "undecided": "Neither proved nor refuted; the reason says why.",
+}
+
+
+def render(memory: Memory, dataset: Dataset | None = None) -> str:
+    """The page as text: self-contained, no script or style from elsewhere."""
+    dataset = dataset or memory.dataset
+    environment = Environment(loader=PackageLoader("byheart.report"), autoescape=select_autoescape(default=True))
+    body = to_json(memory)
+    live = {"network": body["network"], "encoder": body["encoder"], "classes": [str(c) for c in memory.classes]}
+    text = json.dumps(live, separators=(",", ":"))
+    return environment.get_template("report.html.jinja").render(
+        memory=memory,
+        told=memory.summary(),
+        version=__version__,
+        verdict_words=WORDS[memory.certificate.verdict.value],
+        rows=size_rows(memory),
+        bars=figures.size_bars(size_rows(memory)),
+        histogram=figures.bit_histogram(memory.network),
+        map=figures.layer_map(memory.network),
+        stages=figures.stage_table(memory.network),
+        comparison=comparison(memory, dataset),
+        examples=_examples(memory, dataset),
+        live=_script_safe(text) if len(text) <= LIVE_LIMIT else None,
+        kind="symbols" if memory.encoder.symbols is not None else "vectors",
+    )
+
+
+def write(memory: Memory, path: Path, dataset: Dataset | None = None) -> None:
+    """Renders to a file, atomically."""
+    write_atomically(path, render(memory, dataset).encode("utf-8"))
+
+
+def comparison(memory: Memory, dataset: Dataset | None) -> list[tuple[str, int]]:
+    """Bytes of the memory's weights beside a Python dict and the information limit."""
+    told = memory.summary()
+    limit = math.ceil(memory.certificate.labels * math.log2(max(2, told["C"])) / 8) if told["C"] > 1 else 0
+    distinct = math.ceil(told["contexts"] * math.log2(told["C"]) / 8) if told["C"] > 1 else 0
+    found = [
+        ("the weights of this network, as bits", math.ceil(told["total_bits"] / 8)),
+        ("the labels alone (information limit)", min(limit, distinct)),
+    ]
+    if dataset is not None and memory.task in (Task.NEXT_TOKEN, Task.SET):
+        rows = [tuple(map(str, row)) for row in dataset.sequences()]
+        table = dict(zip(("\x1f".join(row) for row in rows), dataset.label_values(), strict=True))
+        size = sys.getsizeof(table) + sum(sys.getsizeof(key) for key in table)
+        found.append(("a Python dict from rows to labels", size))
+    return found
+
+
+def _examples(memory: Memory, dataset: Dataset | None) -> list[dict[str, str]]:
+    """A few memorized rows, as the text that the live picture takes."""
+    if dataset is None or memory.encoder.symbols is None:
+        return []
+    part = dataset.inputs.rows(0, EXAMPLES)
+    rows = memory.encoder.decode(part)
+    labels = dataset.label_values()[: len(rows)]
+    return [{"tokens": json.dumps(row, ensure_ascii=False), "label": _short(label)} for row, label in zip(rows, labels, strict=True)]
+
+
+def _short(label: Any) -> str:
+    text = " ".join(map(str, label)) if isinstance(label, list) else str(label)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _script_safe(text: str) -> str:
+    """JSON that may stand inside a <script> element."""
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
