@@ -136,11 +136,11 @@ def _measured_lines(points: Values, rng: np.random.Generator) -> Iterator[Line]:
     draws = max(8, min(DRAWS, 2_000_000 // points.count))
     directions = rng.normal(size=(draws, points.width))
     directions[draws // 2 :] /= spread  # half of them treat all coordinates alike, half weigh them by their size
-    ratios = np.array([_range_and_gap(table @ u) for u in directions])
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):  # only a search: what it finds is checked exactly
+        ratios = np.array([_range_and_gap(table @ u) for u in directions])
         best = np.argsort(ratios[:, 0] / ratios[:, 1])[:3]
-    for place in best:
-        direction = directions[place] * (2.0 / ratios[place, 1]) if ratios[place, 1] > 0 else np.array([np.inf])
+        scaled = [directions[place] * (2.0 / ratios[place, 1]) for place in best]
+    for direction in scaled:
         if np.isfinite(direction).all():
             yield _scaled(points, direction, spread)
 
