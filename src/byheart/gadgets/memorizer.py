@@ -22,6 +22,16 @@ class Table:
     labels: tuple[int, ...]
     fields: Fields
 
+    @staticmethod
+    def of(keys: Sequence[int], labels: Sequence[int], fields: Fields) -> Table:
+        """The labelled keys in ascending order; label 0 means none.
+
+        >>> Table.of([8, 2, 5], [2, 1, 0], Fields(entries=1, key_bits=4, label_bits=2)).keys
+        (2, 8)
+        """
+        pairs = sorted((key, label) for key, label in zip(keys, labels, strict=True) if label)
+        return Table(tuple(key for key, _ in pairs), tuple(label for _, label in pairs), fields)
+
     @property
     def groups(self) -> tuple[Group, ...]:
         return pack(self.keys, self.labels, self.fields)
