@@ -1,0 +1,84 @@
+"""What KS25 promises about its networks, from the formulas in `byheart.bounds` and never from a network.
+
+With constants="paper" the numbers are the theorem's for N, n, d, C, r and delta. With constants="measured" they are the
+same sums with the data's own key and label lengths and the chosen group size in place of the theorem's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from byheart.bounds.theorems import Setting, attention_layer, output_map
+from byheart.bounds.upper import Cloud, Promise, explicit_memory, input_map
+from byheart.constructions.ks25_options import Style
+from byheart.constructions.ks25_parts import Memory
+from byheart.gadgets.key_groups import Fields
+from byheart.ir.claim import Claim
+from byheart.paper import Ref
+
+MEASURED_FORMULAS = {
+    "width": "the theorem's width",
+    "depth": "the theorem's sum with the data's own groups m, entries K, key bits rho and label bits c",
+    "parameters": "depth times a dense layer or block of the promised width, plus the input and output maps",
+    "max_bits": "eq. (111) with the data's own K, rho and c: K·max(rho, c) + rho, or the projection's bits",
+}
+PAPER_FORMULAS = {
+    "width": "the theorem's width",
+    "depth": "eq. (110) for each memory: 2 + (3m + 2) + (3K·max(rho, c) + 2K + 2), m = ⌈sqrt(N log N)⌉, K = ⌈N/m⌉ "
+    "(with skip connections 1 + m + K·max(rho, c) + 3), plus the attention layers",
+    "parameters": "depth times a dense layer or block of the promised width, plus the input and output maps",
+    "max_bits": "eq. (111): K·max(rho, c) + rho, or the projection's bits",
+}
+
+
+def claim(ref: Ref, style: Style, promise: Promise, width: int | None = None, notes: Sequence[str] = ()) -> Claim:
+    """A promise as the checker wants it; `width` where the theorem's own number is smaller than the general one."""
+    bounds = {
+        "width": promise.width if width is None else width,
+        "depth": promise.depth,
+        "parameters": promise.parameters,
+        "max_bits": promise.max_bits,
+    }
+    formulas = PAPER_FORMULAS if style.as_in_the_paper else MEASURED_FORMULAS
+    return Claim(ref, bounds, dict(formulas), assumptions=tuple(notes))
+
+
+def memory_promise(memory: Memory, style: Style, width: int, slack: int = 0) -> Promise:
+    """Stages II and III of each piece, as the lemmas count them; `slack` more blocks per entry (the relaxed scan)."""
+    fields: Fields = memory.fields
+    total = Promise(width, 0, 0, 1)
+    for piece, m in enumerate(memory.group_counts or (0,)):
+        part = explicit_memory(
+            m,
+            fields.entries,
+            fields.key_bits,
+            fields.label_bits,
+            form=style.form,
+            width=width,
+            projection=0 if piece else 2,
+        )
+        extra = slack * fields.entries
+        part = Promise(part.width, part.depth + extra, part.parameters + extra * _block(style, width), part.max_bits)
+        total = total.then(part)
+    return total
+
+
+def _block(style: Style, width: int) -> int:
+    return explicit_memory(1, 1, 1, 1, form=style.form, width=width).parameters if not style.plain else 0
+
+
+def measured_promise(
+    setting: Setting, style: Style, token: Memory | None, label: Memory, points: int, width: int, attention: Promise | None
+) -> Promise:
+    """Both memories, the maps around them, and attention (None for deep sets, whose sum has no parameters)."""
+    tokens = Cloud(points, setting.d, setting.r_squared, setting.delta_squared)
+    parts = [input_map(setting.attended.dimension, style.form, width, setting.attended.projection_bits)]
+    if token is not None:
+        parts += [memory_promise(token, style, width), input_map(setting.d, style.form, width, tokens.projection_bits)]
+    if attention is not None:
+        parts.append(attention)
+    return memory_promise(label, style, width).then(*parts, output_map(width))
+
+
+def one_attention(setting: Setting, style: Style) -> Promise:
+    return attention_layer(setting.n, style.form)

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+
+import pytest
+
+from byheart.gadgets.key_groups import Fields
+from byheart.gadgets.limited_memorizer import limited_memorizer
+from byheart.gadgets.memorizer import Table, memorizer
+from byheart.gadgets.promise import measured
+from tests.naive import run
+
+
+def line(rng: random.Random, known: int, others: int) -> tuple[dict[Fraction, int], list[Fraction]]:
+    """Points at least 2 apart from 2 on; some of them labelled."""
+    points, x = [], Fraction(2)
+    for _ in range(known + others):
+        points.append(x + Fraction(rng.randint(0, 15), 16))
+        x = points[-1] + 2 + Fraction(rng.randint(0, 40), 16)
+    labelled = sorted(rng.sample(points, known))
+    return {p: rng.randint(1, 5) for p in labelled}, points
+
+
+def table(labels: dict[Fraction, int], entries: int) -> Table:
+    keys = tuple(int(p) for p in labels)
+    return Table(keys, tuple(labels.values()), Fields(entries, max(keys, default=3).bit_length(), 3))
+
+
+@pytest.mark.parametrize("known,others,entries", [(0, 3, 1), (1, 0, 1), (1, 4, 1), (5, 5, 2), (7, 0, 3), (12, 20, 4)])
+def test_labels_on_known_points_and_zero_on_the_others(known: int, others: int, entries: int) -> None:
+    labels, points = line(random.Random(known), known, others)
+    gadget = memorizer(table(labels, entries))
+    assert [run(gadget.layers, [x]) for x in points] == [[labels.get(x, 0)] for x in points]
+    size = measured(gadget.layers)
+    assert not gadget.promise.broken_by(size)
+    assert known < 2 or size.width == 12
+
+
+@pytest.mark.parametrize("known,others,piece", [(0, 2, 1), (1, 0, 1), (9, 5, 4), (9, 5, 9), (5, 3, 1)])
+def test_pieces_know_the_same(known: int, others: int, piece: int) -> None:
+    labels, points = line(random.Random(known), known, others)
+    gadget = limited_memorizer(table(labels, 2), piece)
+    assert [run(gadget.layers, [x]) for x in points] == [[labels.get(x, 0)] for x in points]
+    assert not gadget.promise.broken_by(measured(gadget.layers))
