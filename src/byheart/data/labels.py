@@ -24,7 +24,7 @@ Classes = tuple[Hashable, ...]
 def read_labels(labels: Iterable[Any], lengths: Index, task: Task) -> tuple[Index, Classes]:
     """The class number of every sequence, or of every token one row after the other, and the classes.
 
-    Classes are sorted where Python can sort them and otherwise in order of appearance.
+    Classes are sorted where Python can sort them and otherwise by type and text; sets stay in order of appearance.
     """
     given = _as_list(labels)
     if len(given) != len(lengths):
@@ -95,8 +95,8 @@ def _classes(flat: list[Any], places: Index, task: Task) -> Classes:
         return tuple(seen)
     try:
         return tuple(sorted(seen))  # type: ignore[type-var]  # labels that cannot be compared are caught below
-    except TypeError:
-        return tuple(seen)
+    except TypeError:  # labels of several types: an order that does not depend on the order of the rows
+        return tuple(sorted(seen, key=lambda label: (type(label).__name__, repr(label))))
 
 
 def _has_nan(label: Any) -> bool:
