@@ -219,14 +219,14 @@ def _constructions(p: Problem) -> Iterator[tuple[str, Ref, _Make]]:
 
 
 _FORMULAS: dict[Quantity, dict[str, str]] = {
-    "width": {"plain": "the theorem's width", "residual": "14 hidden units, a stream of 10"},
+    "width": {"plain": "the theorem's width", "residual": "14 hidden units (12 for sets), a stream of 10"},
     "depth": {
         "plain": "per memory 2 + (3m+2) + (3KM+2K+2), m = ⌈√(N log2 N)⌉, K = ⌈N/m⌉, M = max(ρ, c); + attention",
-        "residual": "per memory 1 + m + KM + 3 blocks, m = ⌈√(N log2 N)⌉, K = ⌈N/m⌉, M = max(ρ, c, 3); + attention",
+        "residual": "per memory 1 + m + KM + 3 blocks (sets: K more), m = ⌈√(N log2 N)⌉, K = ⌈N/m⌉, M = max(ρ, c, 3)",
     },
     "parameters": {
         "plain": "width·(width + 1) per layer + input map + attention + output map",
-        "residual": "304 per block (stream 10, hidden 14) + input map + attention + output map",
+        "residual": "20q + q + 10 per block of q hidden units + input map + attention + output map",
     },
     "max_bits": {
         "plain": "the largest of KM + max(ρ, 2) and the projection's log2(3drV²√π/δ)",

@@ -21,6 +21,7 @@ from math import isqrt
 
 from byheart.bounds.rounding import PI_UP, Exact
 from byheart.bounds.upper import (
+    PLAIN_WIDTH,
     STREAM,
     Cloud,
     Promise,
@@ -197,7 +198,7 @@ def deep_set(
     s = _setting(N, M, d, C, r_squared, delta_squared, N, points)
     sums = Cloud(N, 1, 16 * M**2 * N**6 * PI_UP, 1)
     token = feed_forward_memory(s.tokens, N, token_labels(N), form=form)
-    return token.then(feed_forward_memory(sums, N, C, form=form), output_map(STREAM))
+    return token.then(feed_forward_memory(sums, N, C, form=form), output_map(PLAIN_WIDTH))
 
 
 @implements(
@@ -211,9 +212,9 @@ def with_embedding(N: int, n: int, omega: int, C: int, *, contexts: int | None =
     stream = PLAIN_STREAM if form == "plain" else STREAM
     bits = max(token_labels(N).bit_length(), omega.bit_length())
     attended = Cloud(s.contexts, 3, 100 * n**2 * N**6 * omega**2 * PI_UP, Fraction(1, n**2))
-    label = feed_forward_memory(attended, s.contexts, C, form=form)
+    label = feed_forward_memory(attended, s.contexts, C, form=form, width=TRANSFORMER_WIDTH)
     table = Promise(stream, 0, stream * omega, bits)
-    return table.then(attention_layer(n, form), label, output_map(STREAM))
+    return table.then(attention_layer(n, form), label, output_map(TRANSFORMER_WIDTH))
 
 
 def _transformer(s: Setting, form: str, attention: Promise) -> Promise:

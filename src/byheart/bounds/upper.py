@@ -25,7 +25,8 @@ from byheart.errors import OptionError
 from byheart.paper import Ref, implements
 
 PLAIN_WIDTH = 12  # Lemma G.6
-STREAM, HIDDEN = 10, 14  # the residual form: ten numbers per token, at most fourteen hidden units
+STREAM = 10  # the residual form: ten numbers per token
+DENSE, RELAXED = 14, 12  # and at most fourteen hidden units, or twelve with one more block per entry
 FORMS = ("plain", "residual")
 
 
@@ -121,9 +122,12 @@ def plain_memory_depth(m: int, K: int, rho: int, c: int, projection: int = 2) ->
     return projection + 3 * m + 2 + K * (3 * max(rho, c) + 2) + 2
 
 
-def residual_memory_depth(m: int, K: int, rho: int, c: int) -> int:
-    """Blocks with skip connections: one for the start, one per group, one per bit, three to finish."""
-    return 1 + m + K * max(rho, c, 3) + 3
+def residual_memory_depth(m: int, K: int, rho: int, c: int, hidden: int = DENSE) -> int:
+    """Blocks with skip connections: one for the start, one per group, one per bit, three to finish.
+
+    With only twelve hidden units an entry takes one block more.
+    """
+    return 1 + m + K * (max(rho, c, 3) + int(hidden < DENSE)) + 3
 
 
 def memory_bits(K: int, rho: int, c: int) -> int:
@@ -136,7 +140,7 @@ def dense_layers(depth: int, width: int) -> int:
     return depth * width * (width + 1)
 
 
-def dense_blocks(depth: int, stream: int = STREAM, hidden: int = HIDDEN) -> int:
+def dense_blocks(depth: int, stream: int = STREAM, hidden: int = DENSE) -> int:
     """Entries of `depth` blocks x + W₂σ(W₁x + b₁) + b₂."""
     return depth * (2 * stream * hidden + hidden + stream)
 
@@ -146,15 +150,17 @@ def explicit_memory(
 ) -> Promise:
     """The promise of stages I to III for any number of groups and entries per group, without the input's map.
 
-    `width` is that of the plain form (a construction that carries more through every layer says so here);
-    `projection` counts the layers of stage I, 0 where another memory has done it.
+    `width` is what the theorem allows: 12 by Lemma C.1, more where something is carried through every layer. With
+    skip connections it decides between twelve and fourteen hidden units. `projection` counts the layers of stage I
+    (plain form), 0 where another memory has done it.
     """
     bits = memory_bits(K, rho, c)
     if check_form(form) == "plain":
         depth = plain_memory_depth(m, K, rho, c, projection)
         return Promise(width, depth, dense_layers(depth, width), bits)
-    depth = residual_memory_depth(m, K, rho, c)
-    return Promise(HIDDEN, depth, dense_blocks(depth), bits)
+    hidden = min(max(width, RELAXED), DENSE)
+    depth = residual_memory_depth(m, K, rho, c, hidden)
+    return Promise(hidden, depth, dense_blocks(depth, hidden=hidden), bits)
 
 
 def input_map(dimension: int, form: str, width: int = PLAIN_WIDTH, bits: int = 1) -> Promise:
@@ -187,20 +193,18 @@ def limited_memory(
 ) -> Promise:
     """The promise of Lemma F.1: ⌈N/B²⌉ chunks share stage I; each is a memory of at most B² entries.
 
-    One more layer reads the sum (plain); with skip connections one more block per chunk clears the registers.
+    In the plain form two layers project and one reads the sum; with skip connections a chunk's first block also clears
+    what the chunk before has left.
     """
     if B < 1:
         raise OptionError(f"B = {B}: take at least 1")
     m, K = groups(B * B)
     rho, c = cloud.key_bits, label_bits(largest_label)
     chunk = explicit_memory(m, K, rho, c, form=form, width=width, projection=0)
-    if form == "plain":
-        ends = Promise(width, 3, dense_layers(3, width), 1)
-    else:
-        chunk = chunk.then(Promise(HIDDEN, 1, dense_blocks(1), 1))
-        ends = Promise(HIDDEN, 1, dense_blocks(1), 1)
+    ends = 3 if form == "plain" else 0
     return chunk.times(ceil(Fraction(entries, B * B))).then(
-        ends, input_map(cloud.dimension, form, width, cloud.projection_bits)
+        Promise(1, ends, dense_layers(ends, width), 1),
+        input_map(cloud.dimension, form, width, cloud.projection_bits),
     )
 
 
