@@ -14,6 +14,7 @@ end that keeps the inequality true. So a bound stays a theorem after it has beco
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 from math import isqrt
 
 Exact = int | Fraction
@@ -63,6 +64,7 @@ def log2_up(value: Exact, digits: int = _DIGITS) -> Fraction:
     return _log2(Fraction(value), digits, up=True)
 
 
+@lru_cache(maxsize=4096)
 def _log2(value: Fraction, digits: int, up: bool) -> Fraction:
     """Binary digits of log2 by repeated squaring of the mantissa, every rounding in one direction."""
     if value <= 0:

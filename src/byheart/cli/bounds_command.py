@@ -77,8 +77,9 @@ def bounds_command(
 def draw(problem: Problem, path: Path) -> None:
     """Writes the two pictures; matplotlib is imported only here."""
     from byheart.plots.bounds import bounds_figure
-    from byheart.plots.style import save
+    from byheart.plots.style import check_target, save
 
+    check_target(path)
     save(bounds_figure(problem), path)
 
 

@@ -136,7 +136,7 @@ def _family(name: str) -> str:
     return name.split(", ")[0]
 
 
-def _steps(low: int, high: int, per_decade: int = 4) -> list[int]:
+def _steps(low: int, high: int, per_decade: int = 3) -> list[int]:
     """Integers from `low` to `high`, evenly spaced in the logarithm.
 
     >>> _steps(1, 1000, per_decade=1)

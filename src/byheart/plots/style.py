@@ -88,11 +88,19 @@ def marker(index: int) -> str:
     return MARKERS[(index + index // len(PALETTE)) % len(MARKERS)]
 
 
-def save(figure: Figure, path: str | Path) -> Path:
-    """Writes the figure as PNG, SVG or PDF, by the name's ending; the same figure gives the same bytes."""
+def check_target(path: str | Path) -> Path:
+    """The path, or an OptionError before anything is drawn."""
     target = Path(path)
     if target.suffix.lower() not in SUFFIXES:
         raise OptionError(f"cannot write a plot to {str(target)!r}; end the name in {', '.join(SUFFIXES)}")
+    if not target.parent.is_dir():
+        raise OptionError(f"cannot write the plot {str(target)!r}: there is no folder {str(target.parent)!r}")
+    return target
+
+
+def save(figure: Figure, path: str | Path) -> Path:
+    """Writes the figure as PNG, SVG or PDF, by the name's ending; the same figure gives the same bytes."""
+    target = check_target(path)
     dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
     try:
         with styled():
