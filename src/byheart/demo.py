@@ -21,6 +21,7 @@ from byheart.compiler.size_rows import size_rows
 ASKED = ("eacute;", "copy;", "rarr;", "NotEqualTilde;", "amp", "CounterClockwiseContourIntegral;")
 CONSTRUCTIONS = ("compact", "ks25")  # the first that is installed
 
+
 def entities() -> tuple[list[str], list[str]]:
     """Names and the characters that they stand for.
 
@@ -36,7 +37,7 @@ def size_table(memory: byheart.Memory) -> Table:
     """Promised, measured and lower bound side by side."""
     table = Table(title=f"How large is it? ({memory.claim.ref})", title_style="bold", title_justify="left")
     table.add_column("")
-    table.add_column("promised: at most", justify="right")
+    table.add_column("promised", justify="right")
     table.add_column("measured", justify="right", style="bold")
     table.add_column("no network below", justify="right")
     for row in size_rows(memory):
@@ -54,8 +55,8 @@ def main(arguments: Sequence[str] = ()) -> int:
     names, characters = entities()
     construction = next(name for name in CONSTRUCTIONS if name in byheart.constructions())
     console.print(
-        f"Learning the {len(names):,} names of HTML entities by heart: {len(set(characters)):,} different answers.\n"
-        "Nothing is trained. The weights of a Transformer are computed, then every name is checked.\n"
+        f"Learning the {len(names):,} names of HTML entities by heart: {len(set(characters)):,} different answers. "
+        "Nothing is trained: the weights of a Transformer are computed, then every name is checked.\n"
     )
     start = time.perf_counter()
     memory = byheart.memorize(names, characters, task="next-token", construction=construction, positions=True, seed=0)
@@ -72,8 +73,8 @@ def main(arguments: Sequence[str] = ()) -> int:
     console.print()
     console.print(size_table(memory))
     console.print(
-        "Promised: what the theorem allows for a table of this size. No network below: some tables of this size\n"
-        "cannot be stored with less, however it is done.\n"
+        "Promised: the theorem says that it is never more. No network below: some tables of this size cannot be stored "
+        "with less, however it is done.\n"
     )
     return _conclude(console, memory, len(names))
 
@@ -84,7 +85,7 @@ def _conclude(console: Console, memory: byheart.Memory, count: int) -> int:
         console.print(f"Verdict: [bold red]{certificate.verdict.value}[/]: {certificate.reason}")
         return 1
     console.print(
-        f"Verdict: [bold green]proved[/]. Each of the {count:,} names went through the network in exact arithmetic,\n"
+        f"Verdict: [bold green]proved[/]. Each of the {count:,} names went through the network in exact arithmetic, "
         "without rounding, and came out as the right characters; and the network is no larger than promised."
     )
     return 0
