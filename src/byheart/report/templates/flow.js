@@ -81,18 +81,28 @@
   const short = ([m, e]) => { const hex = (m < 0n ? "-" : "") + (m < 0n ? -m : m).toString(m > -1000000n && m < 1000000n ? 10 : 16); const text = m > -1000000n && m < 1000000n ? hex : "0x" + hex.replace("-", ""); return (text.length > 18 ? text.slice(0, 9) + "…" + text.slice(-6) : text) + (e ? "·2^" + e : ""); };
   let last = null;
 
+  // One column of dots per number of the stream, side by side; `all` shows every number, else the chosen one.
   function draw() {
-    const channel = Number(byId("channel").value || 0), canvas = byId("flow");
-    const column = last.trace.map((z) => z[Math.min(channel, z.length - 1)]);
-    const low = Math.min(0, ...column.map((x) => x[1]));
-    const bits = column.map(([m, e]) => (m < 0n ? -m : m) << BigInt(e - low));
-    const width = Math.max(8, ...bits.map((b) => b.toString(2).length)), step = Math.max(1, Math.ceil(bits.length / 600));
-    const rows = bits.filter((_, i) => i % step === 0);
-    canvas.width = width; canvas.height = rows.length;
-    canvas.style.height = Math.max(120, Math.min(600, rows.length * 6)) + "px";
-    const context = canvas.getContext("2d"), ink = getComputedStyle(document.body).getPropertyValue("--measured") || "#0969a8";
-    context.clearRect(0, 0, width, rows.length); context.fillStyle = ink;
-    rows.forEach((b, y) => { const text = b.toString(2); for (let i = 0; i < text.length; i++) if (text[i] === "1") context.fillRect(width - text.length + i, y, 1, 1); });
+    const chosen = byId("channel").value, canvas = byId("flow"), GAP = 3;
+    const widest = Math.max(...last.trace.map((z) => z.length));
+    const channels = chosen === "all" ? [...Array(Math.min(widest, 24)).keys()] : [Number(chosen)];
+    const step = Math.max(1, Math.ceil(last.trace.length / 600)), rows = last.trace.filter((_, i) => i % step === 0);
+    const columns = channels.map((c) => {
+      const numbers = rows.map((z) => z[c] || [0n, 0]), low = Math.min(0, ...numbers.map((x) => x[1]));
+      const texts = numbers.map(([m, e]) => (((m < 0n ? -m : m) << BigInt(e - low)).toString(2)));
+      return { texts, width: Math.max(4, ...texts.map((t) => t.length)) };
+    });
+    const width = columns.reduce((sum, c) => sum + c.width + GAP, -GAP);
+    canvas.width = Math.max(8, width); canvas.height = rows.length;
+    canvas.style.height = Math.max(120, Math.min(600, rows.length * 5)) + "px";
+    const context = canvas.getContext("2d"), style = getComputedStyle(document.body);
+    context.clearRect(0, 0, canvas.width, rows.length);
+    let left = 0;
+    columns.forEach(({ texts, width: own }, c) => {
+      context.fillStyle = style.getPropertyValue(c % 2 ? "--least" : "--measured").trim() || "#0969a8";
+      texts.forEach((text, y) => { for (let i = 0; i < text.length; i++) if (text[i] === "1") context.fillRect(left + own - text.length + i, y, 1, 1); });
+      left += own + GAP;
+    });
   }
 
   function table() {
@@ -112,8 +122,8 @@
       const shown = byId("answer");
       shown.className = ""; shown.textContent = last.answer === null ? "no answer: the output is no class" : "answer: " + last.answer;
       const widest = Math.max(...last.trace.map((z) => z.length)), select = byId("channel"), old = select.value;
-      select.replaceChildren(...[...Array(widest).keys()].map((k) => new Option(String(k + 1), String(k))));
-      select.value = old && Number(old) < widest ? old : "0";
+      select.replaceChildren(new Option("all", "all"), ...[...Array(widest).keys()].map((k) => new Option(String(k + 1), String(k))));
+      select.value = old && (old === "all" || Number(old) < widest) ? old : "all";
       draw(); table();
     } catch (error) { byId("answer").className = "error"; byId("answer").textContent = error.message; }
   }
