@@ -16,17 +16,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from byheart.bounds.architecture import Architecture
 from byheart.bounds.lower import check_counts
-from byheart.bounds.rounding import E_UP, ceil, log2_down, log2_up
+from byheart.bounds.rounding import E_UP, ceil, floor, log2_down, log2_up, scaled_log2
 from byheart.data.task import Task
 from byheart.errors import OptionError
 from byheart.paper import Ref, implements
 
 TEST = "tests/bounds/test_capacity.py"
-_DIGITS = 32  # places of a logarithm here: there are two per layer
+_DIGITS = 24  # places of a logarithm here: there are two per layer
 
 
 @dataclass(frozen=True)
@@ -92,24 +93,22 @@ def verdict(
 
 
 def shatterable(architecture: Architecture, task: Task, n: int, C: int = 2, attention: str = "hardmax") -> int:
-    """An upper bound on the number of sequences that the architecture can shatter.
+    """An upper bound on the number of sequences that the architecture can shatter: where the verdict changes.
 
     >>> shatterable(Architecture(1, 1, 1, 1, 1, 1), Task.NEXT_TOKEN, n=8)
     118
     """
     if C < 2:
         raise OptionError("with one class there is nothing to shatter: take C >= 2")
-    high = 1
-    while verdict(architecture, task, high, n, C, attention).possible:
-        high *= 2
-    low = high // 2  # what cannot be shattered at `high` cannot at any larger number either
-    while high - low > 1:
-        middle = (low + high) // 2
-        if verdict(architecture, task, middle, n, C, attention).possible:
-            low = middle
-        else:
-            high = middle
-    return high - 1
+    per_sequence = label_count(task, 1, n) * log2_down(C)
+    patterns = partial(log2_patterns, architecture, task, n=n, C=C, attention=attention)
+    impossible = 64
+    while patterns(N=impossible) >= impossible * per_sequence:
+        impossible *= 64
+    # Fewer sequences have no more patterns, so what is too much for the patterns of N is too much for its own.
+    while impossible > 1 and (found := patterns(N=impossible - 1)) < (impossible - 1) * per_sequence:
+        impossible = floor(found / per_sequence) + 1
+    return impossible - 1
 
 
 def log2_patterns(
@@ -174,4 +173,6 @@ def _factor(variables: int, polynomials: int, degree: int, at_most: int | None =
     cap = polynomials if at_most is None else min(polynomials, at_most)
     if variables > polynomials or cap == 0:
         return Fraction(cap)
-    return min(Fraction(cap), 1 + variables * log2_up(2 * E_UP * polynomials * degree / variables, _DIGITS))
+    above = 2 * E_UP.numerator * polynomials * degree
+    log = scaled_log2(above, E_UP.denominator * variables, _DIGITS, up=True)
+    return min(Fraction(cap), Fraction(2**_DIGITS + variables * log, 2**_DIGITS))

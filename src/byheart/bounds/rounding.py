@@ -66,26 +66,37 @@ def log2_up(value: Exact, digits: int = _DIGITS) -> Fraction:
 
 @lru_cache(maxsize=4096)
 def _log2(value: Fraction, digits: int, up: bool) -> Fraction:
-    """Binary digits of log2 by repeated squaring of the mantissa, every rounding in one direction."""
     if value <= 0:
         raise ValueError(f"log2 of {value}, which is not positive")
-    exponent = value.numerator.bit_length() - value.denominator.bit_length()
-    if Fraction(2) ** exponent > value:
+    return Fraction(scaled_log2(value.numerator, value.denominator, digits, up), 2**digits)
+
+
+def scaled_log2(numerator: int, denominator: int, digits: int, up: bool) -> int:
+    """2^digits · log2(numerator/denominator) as an integer, up or down, exact for powers of two.
+
+    Binary digits by repeated squaring of the mantissa, every rounding in one direction.
+
+    >>> scaled_log2(8, 1, 10, up=True), scaled_log2(3, 1, 10, up=False), scaled_log2(3, 1, 10, up=True)
+    (3072, 1623, 1624)
+    """
+    exponent = numerator.bit_length() - denominator.bit_length()
+    if numerator << max(-exponent, 0) < denominator << max(exponent, 0):
         exponent -= 1
-    if Fraction(2) ** exponent == value:
-        return Fraction(exponent)
+    top, bottom = numerator << max(-exponent, 0), denominator << max(exponent, 0)
+    if top == bottom:
+        return exponent << digits
     places = 2 * digits + 16  # each squaring doubles the relative error: `digits` of them cost `digits` places
-    scaled = value / Fraction(2) ** exponent * 2**places
-    mantissa = ceil(scaled) if up else floor(scaled)
-    result = 0
+    mantissa = -((-top << places) // bottom) if up else (top << places) // bottom
+    two = 2 << places
+    result = exponent
     for _ in range(digits):
         square = mantissa * mantissa
         mantissa = -(-square >> places) if up else square >> places
         result <<= 1
-        if mantissa >= 2 << places:
+        if mantissa >= two:
             result |= 1
             mantissa = -(-mantissa >> 1) if up else mantissa >> 1
-    return exponent + Fraction(result + int(up), 2**digits)
+    return result + int(up)
 
 
 def power_at_least(base: int, exponent: int) -> int:
