@@ -68,7 +68,13 @@ def _block(style: Style, width: int) -> int:
 
 
 def measured_promise(
-    setting: Setting, style: Style, token: Memory | None, label: Memory, points: int, width: int, attention: Promise | None
+    setting: Setting,
+    style: Style,
+    token: Memory | None,
+    label: Memory,
+    points: int,
+    width: int,
+    attention: Promise | None,
 ) -> Promise:
     """Both memories, the maps around them, and attention (None for deep sets, whose sum has no parameters)."""
     tokens = Cloud(points, setting.d, setting.r_squared, setting.delta_squared)
