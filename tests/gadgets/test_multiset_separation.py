@@ -24,7 +24,9 @@ def test_the_network_gives_the_sums(constants: Constants) -> None:
     code = separate_multisets(points, Fraction(1, 256), index_of(rows), constants)
     assert len(set(code.sums.tolist())) == len(rows)
     assert sum(label > 0 for label in code.labels) <= len(rows) - 1
-    table = Table.of(code.line.floors, code.labels, Fields(3, code.line.top.bit_length(), max(code.labels).bit_length()))
+    table = Table.of(
+        code.line.floors, code.labels, Fields(3, code.line.top.bit_length(), max(code.labels).bit_length())
+    )
     stage1, stage23 = projection_gadget(code.line, code.line.bits), memorizer(table)
     phi = [run(stage23.layers, run(stage1.layers, points.row(i))) for i in range(points.count)]
     assert phi == [[label] for label in code.labels]

@@ -67,7 +67,9 @@ def test_far_away_and_tiny() -> None:
 
 def test_same_seed_same_line() -> None:
     points = cloud(40, 3)
-    assert project(points, Fraction(1, 256), Constants.MEASURED, 5) == project(points, Fraction(1, 256), Constants.MEASURED, 5)
+    assert project(points, Fraction(1, 256), Constants.MEASURED, 5) == project(
+        points, Fraction(1, 256), Constants.MEASURED, 5
+    )
 
 
 def test_equal_points_are_refused() -> None:

@@ -17,7 +17,9 @@ from tests.naive import run
 
 
 @pytest.mark.parametrize("hidden", [14, 12])
-@pytest.mark.parametrize("entries,key_bits,label_bits", [(1, 3, 1), (3, 6, 1), (3, 6, 6), (2, 6, 9), (4, 7, 3), (2, 7, 6)])
+@pytest.mark.parametrize(
+    "entries,key_bits,label_bits", [(1, 3, 1), (3, 6, 1), (3, 6, 6), (2, 6, 9), (4, 7, 3), (2, 7, 6)]
+)
 def test_labels_and_promise(entries: int, key_bits: int, label_bits: int, hidden: int) -> None:
     rng = random.Random(entries)
     count = min(2 ** (key_bits - 1) - 1, 11)

@@ -63,7 +63,10 @@ def test_own_tokens_are_numbered() -> None:
 def test_same_seed_same_weights() -> None:
     multisets = Multisets.of(np.array(distinct([[i % 7, i % 5, i % 3] for i in range(60)])))
     tokens = distinguishing_tokens(multisets)
-    assert token_weights(multisets, tokens, Constants.PAPER, 3)[0] == token_weights(multisets, tokens, Constants.PAPER, 3)[0]
+    assert (
+        token_weights(multisets, tokens, Constants.PAPER, 3)[0]
+        == token_weights(multisets, tokens, Constants.PAPER, 3)[0]
+    )
 
 
 def test_tokens_that_do_not_distinguish_are_refused() -> None:

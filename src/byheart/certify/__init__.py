@@ -2,5 +2,6 @@
 
 from byheart.certify.certificate import Certificate, Verdict, Witness
 from byheart.certify.checker import certify
+from byheart.certify.connections import connections
 
-__all__ = ["Certificate", "Verdict", "Witness", "certify"]
+__all__ = ["Certificate", "Verdict", "Witness", "certify", "connections"]

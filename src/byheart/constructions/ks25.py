@@ -4,48 +4,20 @@ from __future__ import annotations
 
 from byheart.bounds import theorems
 from byheart.bounds.theorems import Setting
-from byheart.bounds.upper import Promise, label_bits
+from byheart.bounds.upper import Promise
 from byheart.constructions._base import Construction, register
 from byheart.constructions.ks25_claims import claim, measured_promise, one_attention
-from byheart.constructions.ks25_fields import measured_fields, paper_fields
-from byheart.constructions.ks25_layers import PLAIN_STREAM, averaging, input_map, label_layers, token_layers
+from byheart.constructions.ks25_layers import averaging
 from byheart.constructions.ks25_options import ATTENTION, SHARED, Style
-from byheart.constructions.ks25_parts import Choice, Memory, class_labels, code_tokens, context_keys, setting_of
+from byheart.constructions.ks25_transformer import WIDTH, contents_of, memories_of, transformer
 from byheart.data.dataset import Dataset
 from byheart.data.task import Task
-from byheart.gadgets.residual_scan import DENSE
-from byheart.ir.layers import Attention, Kind, Layer
-from byheart.ir.network import Decode, Network, Read, Readout
+from byheart.ir.layers import Kind
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 
-WIDTH = 14
 THEOREM = Ref("KS25", "Theorem B.1")
 COROLLARY = Ref("KS25", "Corollary 4.1")
-
-
-def token_fields(setting: Setting, style: Style, hidden: int = DENSE) -> Choice:
-    """How the token memory's words are divided: R_1 and C_phi of the proof, or what the data needs."""
-    if not style.as_in_the_paper:
-        return lambda keys, labels: measured_fields(style, keys, labels, hidden)
-    bits = label_bits(theorems.token_labels(setting.N))
-    return lambda keys, labels: paper_fields(style, keys, setting.N, setting.tokens.key_bits, bits)
-
-
-def label_fields(setting: Setting, style: Style, hidden: int = DENSE) -> Choice:
-    """How the label memory's words are divided: R_2 and C of the proof, or what the data needs."""
-    if not style.as_in_the_paper:
-        return lambda keys, labels: measured_fields(style, keys, labels, hidden)
-    bits = label_bits(setting.C)
-    return lambda keys, labels: paper_fields(style, keys, setting.contexts, setting.attended.key_bits, bits)
-
-
-def finished(dataset: Dataset, stages: list[tuple[str, tuple[Layer, ...]]]) -> Network:
-    """The network of these stages, read as the task asks; label 0 is no class."""
-    read = {Task.NEXT_TOKEN: Read.LAST, Task.SEQ_TO_SEQ: Read.EACH, Task.SET: Read.POOLED}[dataset.encoder.task]
-    layers = tuple(layer for _, part in stages for layer in part)
-    readout = Readout(Decode.VALUE, classes=dataset.C, offset=1)
-    return Network(layers, read, readout, tuple((name, len(part)) for name, part in stages))
 
 
 def theorem_promise(dataset: Dataset, setting: Setting, style: Style) -> Promise:
@@ -71,8 +43,8 @@ def theorem_promise(dataset: Dataset, setting: Setting, style: Style) -> Promise
 )
 @implements(
     THEOREM,
-    statement="N consistently labelled sequences are memorized by a Transformer of width 14 with one averaging layer and "
-    "depth O(sqrt(N log N) + sqrt(N / log N)·log max(R, C)).",
+    statement="N consistently labelled sequences are memorized by a Transformer of width 14 with one averaging layer "
+    "and depth O(sqrt(N log N) + sqrt(N / log N)·log max(R, C)).",
     test="tests/constructions/test_ks25.py",
 )
 @implements(Ref("KS25", "Theorem 4.1"), "Theorem B.1 without its constants.", "tests/constructions/test_ks25.py")
@@ -98,39 +70,17 @@ def build_ks25(
     token memory, which needs it anyway, so the plain form has width 12 instead of 14.
     """
     style = Style.of(form, constants, seed)
-    setting = setting_of(dataset)
-    with progress.stage("building ks25", total=3) as stage:
-        code = code_tokens(dataset, style)
-        token = Memory.of(code.line.floors, code.labels, token_fields(setting, style))
-        stage.advance()
-        keys = context_keys(code.labels, code.line, code.sums, dataset, style)
-        label = Memory.of(keys.keys, class_labels(dataset), label_fields(setting, style))
-        stage.advance()
-        averaged: tuple[Attention, ...] = (averaging(style, Kind(attention), dataset.n),)
-        looked_up = label_layers(style, keys.weights, keys.bias, label.pieces, PLAIN_STREAM)
-        network = finished(
-            dataset,
-            [
-                ("E_in", (input_map(style, code.line),)),
-                ("token code", token_layers(style, code.line, token.pieces, PLAIN_STREAM, DENSE)),
-                ("averaging", averaged),
-                ("label memory", looked_up[:-1]),
-                ("E_out", looked_up[-1:]),
-            ],
-        )
-        stage.advance()
-    ref = COROLLARY if dataset.encoder.task is Task.SEQ_TO_SEQ else THEOREM
+    contents = contents_of(dataset, style, progress)
+    token, label = memories_of(contents)
+    network = transformer(contents, token, label, (averaging(style, Kind(attention), dataset.n),))
     if style.as_in_the_paper:
-        promise = theorem_promise(dataset, setting, style)
+        promise = theorem_promise(dataset, contents.setting, style)
     else:
-        points, average = dataset.inputs.points.count, one_attention(setting, style)
-        promise = measured_promise(setting, style, token, label, points, WIDTH, average)
+        mean = one_attention(contents.setting, style)
+        promise = measured_promise(contents.setting, style, token, label, contents.points, WIDTH, mean)
     return Construction(
         network,
-        claim(ref, style, promise),
+        claim(COROLLARY if dataset.encoder.task is Task.SEQ_TO_SEQ else THEOREM, style, promise),
         {"form": form, "constants": constants, "attention": attention},
-        notes=(
-            f"{sum(label > 0 for label in code.labels)} of {dataset.inputs.points.count} tokens tell the sequences apart",
-            f"token memory: {token.fields}; label memory: {label.fields}",
-        ),
+        (contents.note(), f"token memory: {token.fields}; label memory: {label.fields}"),
     )

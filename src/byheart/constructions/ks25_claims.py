@@ -6,13 +6,10 @@ same sums with the data's own key and label lengths and the chosen group size in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from byheart.bounds.theorems import Setting, attention_layer, output_map
-from byheart.bounds.upper import Cloud, Promise, explicit_memory, input_map
+from byheart.bounds.upper import Cloud, Promise, dense_blocks, explicit_memory, input_map
 from byheart.constructions.ks25_options import Style
 from byheart.constructions.ks25_parts import Memory
-from byheart.gadgets.key_groups import Fields
 from byheart.ir.claim import Claim
 from byheart.paper import Ref
 
@@ -31,7 +28,9 @@ PAPER_FORMULAS = {
 }
 
 
-def claim(ref: Ref, style: Style, promise: Promise, width: int | None = None, notes: Sequence[str] = ()) -> Claim:
+def claim(
+    ref: Ref, style: Style, promise: Promise, width: int | None = None, properties: tuple[str, ...] = ()
+) -> Claim:
     """A promise as the checker wants it; `width` where the theorem's own number is smaller than the general one."""
     bounds = {
         "width": promise.width if width is None else width,
@@ -40,43 +39,52 @@ def claim(ref: Ref, style: Style, promise: Promise, width: int | None = None, no
         "max_bits": promise.max_bits,
     }
     formulas = PAPER_FORMULAS if style.as_in_the_paper else MEASURED_FORMULAS
-    return Claim(ref, bounds, dict(formulas), assumptions=tuple(notes))
+    return Claim(ref, bounds, dict(formulas), properties=properties)
 
 
-def memory_promise(memory: Memory, style: Style, width: int, slack: int = 0) -> Promise:
-    """Stages II and III of each piece, as the lemmas count them; `slack` more blocks per entry (the relaxed scan)."""
-    fields: Fields = memory.fields
+def memory_promise(memory: Memory, style: Style, width: int) -> Promise:
+    """Stages I to III as the lemmas count them; stage I only once, however many pieces there are."""
+    fields = memory.fields
     total = Promise(width, 0, 0, 1)
     for piece, m in enumerate(memory.group_counts or (0,)):
-        part = explicit_memory(
-            m,
-            fields.entries,
-            fields.key_bits,
-            fields.label_bits,
-            form=style.form,
-            width=width,
-            projection=0 if piece else 2,
+        total = total.then(
+            explicit_memory(
+                m,
+                fields.entries,
+                fields.key_bits,
+                fields.label_bits,
+                form=style.form,
+                width=width,
+                projection=0 if piece else 2,
+            )
         )
-        extra = slack * fields.entries
-        part = Promise(part.width, part.depth + extra, part.parameters + extra * _block(style, width), part.max_bits)
-        total = total.then(part)
     return total
 
 
-def _block(style: Style, width: int) -> int:
-    return explicit_memory(1, 1, 1, 1, form=style.form, width=width).parameters if not style.plain else 0
+def relaxed(promise: Promise, style: Style, entries: int) -> Promise:
+    """One more block per entry, the price of 12 hidden units instead of 14; plain layers have width 12 anyway."""
+    if style.plain:
+        return promise
+    return Promise(promise.width, promise.depth + entries, promise.parameters + dense_blocks(entries), promise.max_bits)
 
 
 def measured_promise(
-    setting: Setting, style: Style, token: Memory | None, label: Memory, points: int, width: int, attention: Promise | None
+    setting: Setting,
+    style: Style,
+    token: Memory | None,
+    label: Memory,
+    points: int,
+    width: int,
+    mixing: Promise | None,
 ) -> Promise:
     """Both memories, the maps around them, and attention (None for deep sets, whose sum has no parameters)."""
-    tokens = Cloud(points, setting.d, setting.r_squared, setting.delta_squared)
-    parts = [input_map(setting.attended.dimension, style.form, width, setting.attended.projection_bits)]
+    attended = setting.attended
+    parts = [input_map(attended.dimension, style.form, width, attended.projection_bits)]
     if token is not None:
+        tokens = Cloud(points, setting.d, setting.r_squared, setting.delta_squared)
         parts += [memory_promise(token, style, width), input_map(setting.d, style.form, width, tokens.projection_bits)]
-    if attention is not None:
-        parts.append(attention)
+    if mixing is not None:
+        parts.append(mixing)
     return memory_promise(label, style, width).then(*parts, output_map(width))
 
 

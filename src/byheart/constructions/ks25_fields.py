@@ -17,7 +17,7 @@ from byheart.gadgets.wires import Block, assemble, wires
 from byheart.ir.layers import Affine, Residual
 
 
-def paper_fields(style: Style, keys: Sequence[int], entries: int, key_bits: int, label_bits: int) -> Fields:
+def paper_fields(keys: Sequence[int], entries: int, key_bits: int, label_bits: int) -> Fields:
     """K = ⌈N / ⌈√(N log2 N)⌉⌉ entries of the theorem's R and C, whatever the data would need."""
     if max(keys, default=0) >= 1 << key_bits:
         raise BuildError(f"a key of {max(keys).bit_length()} bits, where the theorem has {key_bits}; try another seed")
@@ -25,7 +25,12 @@ def paper_fields(style: Style, keys: Sequence[int], entries: int, key_bits: int,
 
 
 def measured_fields(
-    style: Style, keys: Sequence[int], labels: Sequence[int], hidden: int, most: int | None = None, piece: int | None = None
+    style: Style,
+    keys: Sequence[int],
+    labels: Sequence[int],
+    hidden: int,
+    most: int | None = None,
+    piece: int | None = None,
 ) -> Fields:
     """Bits for the largest labelled key and label, and the number of entries (at most `most`) that costs least.
 

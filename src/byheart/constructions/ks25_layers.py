@@ -41,7 +41,9 @@ def input_map(style: Style, line: Line) -> Affine:
     return affine(inputs, units, relu=False, bias=False)
 
 
-def token_layers(style: Style, line: Line, pieces: Sequence[Table], outputs: Sequence[str], hidden: int) -> tuple[Layer, ...]:
+def token_layers(
+    style: Style, line: Line, pieces: Sequence[Table], outputs: Sequence[str], hidden: int = DENSE
+) -> tuple[Layer, ...]:
     """x -> (phi, x, id = 0), or whichever of them are wanted: the network of eq. (50)."""
     if not style.plain:
         return blocks(memorizer_blocks(pieces, hidden, shift={X: line.bias}))
@@ -66,7 +68,12 @@ def head_layer(style: Style, kind: Kind, pattern: Pattern, value: Mapping[str, N
 
 
 def label_layers(
-    style: Style, weights: Mapping[str, Number], bias: int, pieces: Sequence[Table], inputs: Sequence[str], hidden: int = DENSE
+    style: Style,
+    weights: Mapping[str, Number],
+    bias: int,
+    pieces: Sequence[Table],
+    inputs: Sequence[str],
+    hidden: int = DENSE,
 ) -> tuple[Layer, ...]:
     """weights · (phi, x, id) + bias is looked up; the last layer is E_out."""
     if style.plain:

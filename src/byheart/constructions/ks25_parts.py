@@ -18,7 +18,7 @@ from byheart.gadgets.key_groups import Fields
 from byheart.gadgets.memorizer import Table
 from byheart.gadgets.multiset_separation import TokenCode, separate_multisets
 from byheart.gadgets.multisets import Index
-from byheart.gadgets.projection import Constants, Line, project
+from byheart.gadgets.projection import Line, project
 
 ONE = Fraction(1)
 Choice = Callable[[Sequence[int], Sequence[int]], Fields]  # (keys, labels) -> how to divide the words
@@ -101,10 +101,10 @@ def context_keys(phi: Sequence[int], x: Line, sums: Index, dataset: Dataset, sty
 
 def set_keys(sums: Index, style: Style) -> ContextKeys:
     """The same for deep sets: the sum of phi is all there is."""
-    line = project(Values.of([[s] for s in sums.tolist()]), ONE, Constants(style.constants), style.seed)
+    line = project(Values.of([[s] for s in sums.tolist()]), ONE, style.constants, style.seed)
     return ContextKeys({"phi": line.weight[0]}, line.bias, line.floors)
 
 
-def class_labels(dataset: Dataset) -> list[int]:
+def class_labels(dataset: Dataset) -> tuple[int, ...]:
     """Labels 1, 2, … of the contexts: 0 means none."""
-    return [int(label) + 1 for label in dataset.contexts.label]
+    return tuple(int(label) + 1 for label in dataset.contexts.label)

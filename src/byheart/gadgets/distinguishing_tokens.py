@@ -57,7 +57,10 @@ def _difference(multisets: Multisets, one: int, other: int) -> int:
 
 
 def _split(
-    multisets: Multisets, token: int, label: np.ndarray[tuple[int], np.dtype[np.int64]], members: dict[int, dict[int, None]]
+    multisets: Multisets,
+    token: int,
+    label: np.ndarray[tuple[int], np.dtype[np.int64]],
+    members: dict[int, dict[int, None]],
 ) -> list[int]:
     """Splits every class by the count of `token`; returns the new classes."""
     parts: dict[tuple[int, int], list[int]] = defaultdict(list)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from byheart.errors import BuildError
 
@@ -55,7 +56,7 @@ def pack(keys: Sequence[int], labels: Sequence[int], fields: Fields) -> tuple[Gr
     >>> pack([2, 5, 8], [1, 3, 2], Fields(entries=2, key_bits=4, label_bits=2))
     (Group(first=2, last=6, key_word=37, label_word=7), Group(first=8, last=9, key_word=128, label_word=8))
     """
-    for earlier, later in zip(keys, keys[1:], strict=False):
+    for earlier, later in pairwise(keys):
         if later - earlier < 1:
             raise BuildError(f"keys must ascend, but {later} follows {earlier}")
     for key, label in zip(keys, labels, strict=True):

@@ -22,6 +22,23 @@ class TokenCode:
     sums: Index
 
 
+def number_tokens(count: int, index: Index, constants: Constants, seed: int = 0) -> tuple[tuple[int, ...], Index]:
+    """A label for each of `count` tokens, 0 for most, and the sum of every multiset's labels; the sums all differ.
+
+    >>> import numpy as np
+    >>> labels, sums = number_tokens(3, np.array([[0, 1], [0, 2], [1, 2]]), Constants.MEASURED)
+    >>> labels, sums.tolist()
+    ((1, 2, 0), [3, 1, 2])
+    """
+    multisets = Multisets.of(index)
+    tokens = distinguishing_tokens(multisets)
+    weights, sums = token_weights(multisets, tokens, constants, seed)
+    labels = [0] * count
+    for token, weight in zip(tokens, weights, strict=True):
+        labels[token] = weight
+    return tuple(labels), sums
+
+
 @implements(
     Ref("KS25", "Lemma B.3"),
     statement="A network of width 12 that labels at most N - 1 tokens and is 0 on the others has different sums on "
@@ -37,14 +54,10 @@ def separate_multisets(
     as it occurs (the multiplicity that eq. (47) lacks). The network itself is the memorizer of `line` and `labels`.
 
     >>> import numpy as np
-    >>> code = separate_multisets(Values.of([[0], [1], [2]]), Fraction(1), np.array([[0, 1], [0, 2], [1, 2]]), Constants.MEASURED)
-    >>> code.labels, code.sums.tolist()
-    ((1, 2, 0), [3, 1, 2])
+    >>> points = Values.of([[0], [1], [2]])
+    >>> code = separate_multisets(points, Fraction(1), np.array([[0, 1], [0, 2], [1, 2]]), Constants.MEASURED)
+    >>> code.line.floors, code.labels
+    ((2, 4, 6), (1, 2, 0))
     """
-    multisets = Multisets.of(index)
-    tokens = distinguishing_tokens(multisets)
-    weights, sums = token_weights(multisets, tokens, constants, seed)
-    labels = [0] * points.count
-    for token, weight in zip(tokens, weights, strict=True):
-        labels[token] = weight
-    return TokenCode(project(points, separation, constants, seed), tuple(labels), sums)
+    labels, sums = number_tokens(points.count, index, constants, seed)
+    return TokenCode(project(points, separation, constants, seed), labels, sums)

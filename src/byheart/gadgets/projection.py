@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +50,7 @@ class Line:
     def gap(self) -> Fraction:
         """The smallest distance between two points on the line (2 if there is only one)."""
         ordered = sorted(self.numerators)
-        steps = (b - a for a, b in zip(ordered, ordered[1:], strict=False))
+        steps = (b - a for a, b in pairwise(ordered))
         return Fraction(min(steps, default=2 * self.denominator), self.denominator)
 
     @property
@@ -151,7 +152,7 @@ def _range_and_gap(landed: npt.NDArray[np.float64]) -> tuple[float, float]:
 
 
 def _scaled(points: Values, direction: npt.NDArray[np.float64], spread: npt.NDArray[np.float64]) -> Line:
-    """`direction` on a grid so fine that rounding moves no difference by more than 1/16, and a little longer for that."""
+    """`direction` on a grid so fine that rounding moves differences by at most 1/16, and a little longer for that."""
     weight = []
     for u, width in zip(direction * (1 + 1 / 24), spread, strict=True):
         grid = math.floor(math.log2(1 / (16 * len(direction) * width)))

@@ -1,7 +1,7 @@
 """What a lemma promises about its network, and a network with its promise.
 
-    >>> Promise(width=2, depth=2, bits=4).broken_by(Promise(width=2, depth=3, bits=4))
-    ['depth is 3, more than the promised 2']
+>>> Promise(width=2, depth=2, bits=4).broken_by(Promise(width=2, depth=3, bits=4))
+['depth is 3, more than the promised 2']
 """
 
 from __future__ import annotations

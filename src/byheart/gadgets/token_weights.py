@@ -65,7 +65,9 @@ def token_weights(
         best = next(_drawn(multisets.size, len(tokens), sparse, ladder, rng), None)
     if best is None or constants is Constants.MEASURED:
         greedy = _greedy(multisets, tokens, top, rng)
-        if best is None or int(_sums(multisets.size, sparse, greedy).max()) < int(_sums(multisets.size, sparse, best).max()):
+        if best is None or int(_sums(multisets.size, sparse, greedy).max()) < int(
+            _sums(multisets.size, sparse, best).max()
+        ):
             best = greedy
     return tuple(best.tolist()), _sums(multisets.size, sparse, best)
 
