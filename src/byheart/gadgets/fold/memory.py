@@ -1,0 +1,146 @@
+"""Builds the label memory: plan, solve, select, fold."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from byheart.errors import BuildError, OptionError
+from byheart.gadgets.fold._words import Ints
+from byheart.gadgets.fold.block import Block
+from byheart.gadgets.fold.interpolation import interpolate
+from byheart.gadgets.fold.planner import Effort, Objective, Plan, make_plan
+from byheart.gadgets.fold.selector import assemble, assemble_short, select
+from byheart.gadgets.fold.solve import Layout, Solved, cut, groups_of, solve_all
+from byheart.paper import Ref, implements
+from byheart.progress import SILENT, Progress
+
+DRAWS = 8
+WORTH_WORKERS = 4000  # label bits from which starting workers pays
+FEW_RUNS = 3000  # runs of equal labels up to which one line per run is considered
+
+
+@dataclass(frozen=True)
+class LabelMemory:
+    """Blocks with x -> 2·label + 1 for every id, and how they came about."""
+
+    blocks: tuple[Block, ...]
+    layout: Layout | None  # None: plain interpolation
+    groups: int
+    guard: int
+    top: int  # bits of the largest value in front of the folds
+    draws: int
+
+    @property
+    def parameters(self) -> int:
+        return sum(block.parameters for block in self.blocks)
+
+    @property
+    def total_bits(self) -> int:
+        return sum(block.total_bits for block in self.blocks)
+
+
+@implements(
+    Ref("byheart", "label memory"),
+    statement="distinct ids to labels on a stream of one number with 3 parameters per group and 4 per fold",
+    test="tests/compact/test_label_memory.py",
+)
+def build_label_memory(
+    ids: Sequence[int],
+    labels: Sequence[int],
+    classes: int,
+    *,
+    objective: str = "parameters",
+    effort: str = "normal",
+    seed: int = 0,
+    executor: Executor | None = None,
+    progress: Progress = SILENT,
+) -> LabelMemory:
+    """Blocks that map every id to 2·label + 1, as few parameters (or bits, or blocks) as the effort finds.
+
+    Ids are distinct integers >= 0 of any size and in any order, labels lie in [0, classes). The result depends on
+    the data, the options and the seed, never on the executor (default: threads, when the job is worth it).
+    """
+    goal, work = _choice(Objective, objective, "objective"), _choice(Effort, effort, "effort")
+    xs, ys = _sorted(ids, labels, classes)
+    sections = max(1, int(ys.max()).bit_length())
+    line = _line(xs, ys)
+    gaps = sorted(b - a for a, b in zip(xs, xs[1:], strict=False))
+    plan = make_plan(gaps, xs[-1].bit_length(), sections, goal, work)
+    if line is not None and (goal is Objective.DEPTH or _cheaper(line, plan, goal)):
+        return LabelMemory(line, None, 1, 0, 0, 1)
+    if goal is Objective.DEPTH:
+        return LabelMemory(interpolate(xs, ys.tolist()), None, 1, 0, 0, 1)
+    if executor is not None or len(xs) * sections < WORTH_WORKERS or (os.cpu_count() or 1) < 2:
+        return _draw_until_solved(xs, ys, plan, seed, executor, progress)
+    with ThreadPoolExecutor(os.cpu_count()) as threads:  # the kernels release the interpreter lock
+        return _draw_until_solved(xs, ys, plan, seed, threads, progress)
+
+
+def _choice(kind: type[Objective] | type[Effort], name: str, what: str) -> Objective | Effort:
+    try:
+        return kind(name)
+    except ValueError:
+        raise OptionError(f"{what}={name!r} is not one of {', '.join(k.value for k in kind)}") from None
+
+
+def _sorted(ids: Sequence[int], labels: Sequence[int], classes: int) -> tuple[list[int], Ints]:
+    if len(ids) == 0 or len(ids) != len(labels):
+        raise BuildError(f"a label memory needs as many labels as ids and at least one; got {len(ids)}, {len(labels)}")
+    order = sorted(range(len(ids)), key=ids.__getitem__)
+    xs = [int(ids[i]) for i in order]
+    ys = np.array([int(labels[i]) for i in order], np.int64)
+    if xs[0] < 0 or any(a == b for a, b in zip(xs, xs[1:], strict=False)):
+        raise BuildError("ids must be distinct and not negative; hash the inputs again with another seed")
+    if ys.min() < 0 or ys.max() >= classes:
+        raise BuildError(f"labels must lie in [0, {classes}), but they lie in [{ys.min()}, {ys.max()}]")
+    return xs, ys
+
+
+def _line(xs: list[int], ys: Ints) -> tuple[Block, ...] | None:
+    """Plain interpolation, if few enough runs of equal labels make it worth a look."""
+    runs = 1 + int(np.count_nonzero(np.diff(ys)))
+    return interpolate(xs, ys.tolist()) if runs <= FEW_RUNS else None
+
+
+def _cheaper(line: tuple[Block, ...], plan: Plan, goal: Objective) -> bool:
+    if goal is Objective.BITS:
+        return sum(block.total_bits for block in line) <= plan.total_bits
+    return sum(block.parameters for block in line) <= plan.parameters
+
+
+def _draw_until_solved(
+    xs: list[int], ys: Ints, plan: Plan, seed: int, executor: Executor | None, progress: Progress
+) -> LabelMemory:
+    layout = plan.layout
+    for draw in range(1, DRAWS + 1):
+        segments = cut(xs, ys, layout, seed * DRAWS + draw, plan.segments)
+        with progress.stage("solving groups", total=len(xs)) as stage:
+            solved = solve_all(segments, executor, stage)
+        failed = [s.failed_at for s in solved if s.failed_at >= 0]
+        if not failed:
+            groups = groups_of(xs, segments, solved, layout)
+            selector = select(groups, layout.payload_bits)
+            guard = guard_bits(solved, layout.sections)
+            build = assemble_short if layout.fixed_slopes else assemble
+            blocks = build(selector, guard, layout.search.levels, layout.sections)
+            top = sum(len(block.units) == 1 and block.units[0][2] == -2 for block in blocks) + layout.sections + 1
+            return LabelMemory(blocks, layout, len(groups), guard, top, draw)
+        progress.say(f"draw {draw} of the label memory failed at {len(failed)} place(s); drawing again")
+        if draw >= 2:  # groups may then end at narrower gaps
+            layout = replace(layout, gap_bits=layout.gap_bits // 2 if draw < 5 else 0)
+    raise BuildError(
+        f"no label memory of {len(xs)} ids after {DRAWS} draws; try another seed, effort='high', or objective='depth', "
+        "which always succeeds"
+    )
+
+
+def guard_bits(solved: Sequence[Solved], sections: int) -> int:
+    """The fewest guard bits G under the payload: the low bits never wander by 2^(G-1) on these ids."""
+    low = min(s.extremes[0] for s in solved)
+    high = max(s.extremes[1] for s in solved)
+    return max(sections + 3, max(-low, high).bit_length() + 1)
