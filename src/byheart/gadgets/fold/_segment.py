@@ -187,16 +187,33 @@ def _fit(wide: Ints, first: int, n: int, stop: int) -> int:
 
 
 @kernel
+def _split(wide: Ints, first: int, stop: int) -> int:
+    """Size of the first of two groups that share the ids up to `stop`, as equal as wide gaps allow; 0 if none does."""
+    half = (stop - first) // 2
+    for away in range(half + 1):
+        for size in (half - away, half + away):
+            if 0 < size < stop - first and wide[first + size - 1]:
+                return size
+    return 0
+
+
+@kernel
+def _leave_pair(wide: Ints, first: int, n: int, stop: int) -> int:
+    """The largest size up to n that leaves nothing, or ids that can be split into two groups."""
+    while n > 0 and first + n < stop and _split(wide, first + n, stop) == 0:
+        n = _fit(wide, first, n - 1, stop)
+    return n
+
+
+@kernel
 def _plan_size(wide: Ints, first: int, n: int, stop: int, groups: int, even: bool) -> int:
     """Size to try for the next group; an even number of groups must come out where the next segment rises again."""
-    left = stop - first
-    n = min(n, left)
-    if even:
-        if groups % 2 == 0 and n == left:
-            n = max(1, left // 2)
-        elif groups % 2 == 1 and left - n == 1 and n > 1:
-            n -= 1
-    return _fit(wide, first, n, stop)
+    n = _fit(wide, first, min(n, stop - first), stop)
+    if even and groups % 2 == 0 and first + n == stop:
+        n = _split(wide, first, stop)
+    elif even and groups % 2 == 1:
+        n = _leave_pair(wide, first, n, stop)
+    return n
 
 
 @kernel
@@ -230,8 +247,8 @@ def solve_segment(ids: Words, rough: Ints, wide: Ints, goals: Ints, sections: in
                 ids, wide, goals, first, size, stop, steer, sections, search, scores, choices, slopes, tries, state,
                 x, z, saved, offsets[groups], slope_rows[groups], scratch,
             )
-        if size > 1 and even and groups % 2 == 1 and stop - first - size == 1:
-            size = _fit(wide, first, size - 1, stop)
+        if even and groups % 2 == 1:
+            size = _leave_pair(wide, first, size, stop)
         if size < 1:
             return -first - 1
         for i in range(size):

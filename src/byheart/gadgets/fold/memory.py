@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -13,13 +14,14 @@ from byheart.errors import BuildError, OptionError
 from byheart.gadgets.fold._words import Ints
 from byheart.gadgets.fold.block import Block
 from byheart.gadgets.fold.interpolation import interpolate
+from byheart.gadgets.fold.mixing import mix
 from byheart.gadgets.fold.planner import Effort, Objective, Plan, make_plan
-from byheart.gadgets.fold.selector import assemble, assemble_short, select
+from byheart.gadgets.fold.selector import Scale, assemble, assemble_short, select
 from byheart.gadgets.fold.solve import Layout, Solved, cut, groups_of, solve_all
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 
-DRAWS = 8
+DRAWS = 4
 WORTH_WORKERS = 4000  # label bits from which starting workers pays
 FEW_RUNS = 3000  # runs of equal labels up to which one line per run is considered
 
@@ -32,7 +34,6 @@ class LabelMemory:
     layout: Layout | None  # None: plain interpolation
     groups: int
     guard: int
-    top: int  # bits of the largest value in front of the folds
     draws: int
 
     @property
@@ -69,16 +70,18 @@ def build_label_memory(
     xs, ys = _sorted(ids, labels, classes)
     sections = max(1, int(ys.max()).bit_length())
     line = _line(xs, ys)
-    gaps = sorted(b - a for a, b in zip(xs, xs[1:], strict=False))
-    plan = make_plan(gaps, xs[-1].bit_length(), sections, goal, work)
-    if line is not None and (goal is Objective.DEPTH or _cheaper(line, plan, goal)):
-        return LabelMemory(line, None, 1, 0, 0, 1)
     if goal is Objective.DEPTH:
-        return LabelMemory(interpolate(xs, ys.tolist()), None, 1, 0, 0, 1)
+        return LabelMemory(line or interpolate(xs, ys.tolist()), None, 1, 0, 1)
+    job = Job(xs, ys, sections, goal, work, seed, progress)
+    if line is not None and _cost(line, goal) <= job.plan.cost(goal):
+        return LabelMemory(line, None, 1, 0, 1)
     if executor is not None or len(xs) * sections < WORTH_WORKERS or (os.cpu_count() or 1) < 2:
-        return _draw_until_solved(xs, ys, plan, seed, executor, progress)
-    with ThreadPoolExecutor(os.cpu_count()) as threads:  # the kernels release the interpreter lock
-        return _draw_until_solved(xs, ys, plan, seed, threads, progress)
+        memory = _solve(job, executor)
+    else:
+        with ThreadPoolExecutor(os.cpu_count()) as threads:  # the kernels release the interpreter lock
+            memory = _solve(job, threads)
+    # ids can be so regular that groups stay small; then the line wins after all
+    return LabelMemory(line, None, 1, 0, 1) if line is not None and _cost(line, goal) < _cost(memory.blocks, goal) else memory
 
 
 def _choice(kind: type[Objective] | type[Effort], name: str, what: str) -> Objective | Effort:
@@ -107,36 +110,84 @@ def _line(xs: list[int], ys: Ints) -> tuple[Block, ...] | None:
     return interpolate(xs, ys.tolist()) if runs <= FEW_RUNS else None
 
 
-def _cheaper(line: tuple[Block, ...], plan: Plan, goal: Objective) -> bool:
-    if goal is Objective.BITS:
-        return sum(block.total_bits for block in line) <= plan.total_bits
-    return sum(block.parameters for block in line) <= plan.parameters
+def _cost(blocks: Sequence[Block], goal: Objective) -> int:
+    return sum(block.total_bits if goal is Objective.BITS else block.parameters for block in blocks)
 
 
-def _draw_until_solved(
-    xs: list[int], ys: Ints, plan: Plan, seed: int, executor: Executor | None, progress: Progress
-) -> LabelMemory:
-    layout = plan.layout
+@dataclass(frozen=True)
+class Job:
+    """Ids in ascending order with their labels, and how their memory is wanted."""
+
+    ids: list[int]
+    labels: Ints
+    sections: int
+    goal: Objective
+    effort: Effort
+    seed: int
+    progress: Progress
+
+    @cached_property
+    def scale(self) -> Scale:
+        """What all ids have in common: zeros at the end of their differences, and then the base."""
+        common = 0
+        for x in self.ids:
+            common |= x - self.ids[0]
+        zeros = max(0, (common & -common).bit_length() - 1)
+        return Scale(self.ids[0], zeros) if zeros else Scale()
+
+    @cached_property
+    def numbers(self) -> list[int]:
+        """The ids without what they have in common."""
+        return [(x - self.scale.base) >> self.scale.zeros for x in self.ids] if self.scale.zeros else self.ids
+
+    @cached_property
+    def plan(self) -> Plan:
+        gaps = [b - a for a, b in zip(self.numbers, self.numbers[1:], strict=False)]
+        return make_plan(gaps, self.numbers[-1].bit_length(), self.sections, self.goal, self.effort)
+
+    def mixed(self) -> tuple[tuple[Block, ...], Job]:
+        """Blocks that hash the ids, and the job that is left behind them."""
+        blocks, mixed = mix(self.ids, self.seed)
+        order = sorted(range(len(mixed)), key=mixed.__getitem__)
+        return blocks, replace(self, ids=[mixed[i] for i in order], labels=self.labels[order])
+
+
+def _solve(job: Job, executor: Executor | None) -> LabelMemory:
+    """Draws until all groups are solved; ids too regular for good groups are hashed first, if that pays."""
+    memory = _draw(job, executor)
+    if memory is not None and memory.groups <= 1.4 * job.plan.groups + 4:
+        return memory
+    mixing, hashed = job.mixed()
+    job.progress.say("the ids are too regular: hashing them first")
+    other = _draw(hashed, executor)
+    if other is not None:
+        other = replace(other, blocks=(*mixing, *other.blocks), draws=other.draws + DRAWS)
+    found = [m for m in (memory, other) if m is not None]
+    if not found:
+        raise BuildError(
+            f"no label memory of {len(job.ids)} ids after {2 * DRAWS} draws; try another seed, effort='high', or "
+            "objective='depth', which always succeeds"
+        )
+    return min(found, key=lambda m: _cost(m.blocks, job.goal))
+
+
+def _draw(job: Job, executor: Executor | None) -> LabelMemory | None:
+    layout = job.plan.layout
     for draw in range(1, DRAWS + 1):
-        segments = cut(xs, ys, layout, seed * DRAWS + draw, plan.segments)
-        with progress.stage("solving groups", total=len(xs)) as stage:
+        segments = cut(job.numbers, job.labels, layout, job.seed * DRAWS + draw, job.plan.segments)
+        with job.progress.stage("solving groups", total=len(job.ids)) as stage:
             solved = solve_all(segments, executor, stage)
         failed = [s.failed_at for s in solved if s.failed_at >= 0]
         if not failed:
-            groups = groups_of(xs, segments, solved, layout)
+            groups = groups_of(job.numbers, segments, solved, layout)
             selector = select(groups, layout.payload_bits)
             guard = guard_bits(solved, layout.sections)
             build = assemble_short if layout.fixed_slopes else assemble
-            blocks = build(selector, guard, layout.search.levels, layout.sections)
-            top = sum(len(block.units) == 1 and block.units[0][2] == -2 for block in blocks) + layout.sections + 1
-            return LabelMemory(blocks, layout, len(groups), guard, top, draw)
-        progress.say(f"draw {draw} of the label memory failed at {len(failed)} place(s); drawing again")
-        if draw >= 2:  # groups may then end at narrower gaps
-            layout = replace(layout, gap_bits=layout.gap_bits // 2 if draw < 5 else 0)
-    raise BuildError(
-        f"no label memory of {len(xs)} ids after {DRAWS} draws; try another seed, effort='high', or objective='depth', "
-        "which always succeeds"
-    )
+            blocks = build(selector, guard, layout.search.levels, layout.sections, job.scale)
+            return LabelMemory(blocks, layout, len(groups), guard, draw)
+        job.progress.say(f"draw {draw} of the label memory failed at {len(failed)} place(s); drawing again")
+        layout = replace(layout, gap_bits=layout.gap_bits // 2 if draw < DRAWS - 1 else 0)  # groups end more freely
+    return None
 
 
 def guard_bits(solved: Sequence[Solved], sections: int) -> int:

@@ -7,10 +7,12 @@ n = top + lower - log2(n/ln n) + (K - top - lower)/r(n) ids, r(n) = 2.9 + 1.28·
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import log, log2
+
+import numpy as np
 
 from byheart.gadgets.fold._section import Search
 from byheart.gadgets.fold.solve import Layout
@@ -49,25 +51,37 @@ class Plan:
     parameters: float
     total_bits: float
 
+    def cost(self, objective: Objective) -> float:
+        return self.total_bits if objective is Objective.BITS else self.parameters
+
 
 def make_plan(gaps: Sequence[int], id_bits: int, sections: int, objective: Objective, effort: Effort) -> Plan:
-    """The plan with the smallest predicted cost; `gaps` are the sorted distances of neighbouring ids."""
+    """The plan with the smallest predicted cost; `gaps` are the distances of neighbouring ids, in order."""
     count = len(gaps) + 1
-    cost: Callable[[Plan], float] = lambda plan: (  # noqa: E731
-        plan.total_bits if objective is Objective.BITS else plan.parameters
-    )
-    best: Plan | None = None
+    ordered = sorted(gaps)
     levels = 8
+    best = plan = _plan(levels, ordered, count, id_bits, sections, objective, effort)
     worse = 0
     while worse < 12 and levels < 4000:
-        plan = _plan(levels, gaps, count, id_bits, sections, objective, effort)
-        if best is None or cost(plan) < cost(best):
+        if plan.cost(objective) < best.cost(objective):
             best, worse = plan, 0
-        else:
-            worse += 1
+        worse += 1
         levels += 2 * max(1, levels // 60)
-    assert best is not None  # noqa: S101 - the loop runs at least once
-    return best
+        plan = _plan(levels, ordered, count, id_bits, sections, objective, effort)
+    return replace(best, layout=replace(best.layout, gap_bits=_reachable_gap(gaps, best.layout)))
+
+
+def _reachable_gap(gaps: Sequence[int], layout: Layout) -> int:
+    """Lowers the gap at which groups may end until it occurs often enough along all of the ids."""
+    bits = np.array([gap.bit_length() - 1 for gap in gaps], np.int64)
+    wanted = layout.gap_bits
+    while wanted > 0:
+        places = np.flatnonzero(bits >= wanted)
+        longest = int(np.diff(np.concatenate([[-1], places, [len(bits)]])).max())
+        if longest <= max(3, layout.first_size // 2):
+            break
+        wanted -= 1
+    return wanted
 
 
 def _plan(

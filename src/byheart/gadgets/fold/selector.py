@@ -10,8 +10,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from byheart.errors import BuildError
-from byheart.exact import dyadic
+from byheart.exact import Number, dyadic
 from byheart.gadgets.fold.block import Block, Unit
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Ids are x = base + 2^zeros·u with the u as random-looking as they come; the groups are solved for u."""
+
+    base: int = 0
+    zeros: int = 0
+
+    def slope(self, slope: int) -> Number:
+        """slope·u as a multiple of x …"""
+        return dyadic(slope, -self.zeros)
+
+    def constant(self, slope: int) -> Number:
+        """… plus this."""
+        return dyadic(-slope * self.base, -self.zeros)
 
 
 @dataclass(frozen=True)
@@ -97,16 +113,19 @@ def fold_blocks(top: int, guard: int, levels: int, sections: int) -> tuple[Block
     return tuple(blocks)
 
 
-def assemble(selector: Selector, guard: int, levels: int, sections: int) -> tuple[Block, ...]:
+def assemble(selector: Selector, guard: int, levels: int, sections: int, unit: Scale) -> tuple[Block, ...]:
     """Selector and folds with the fewest parameters: 3 per group, 4 per fold, and 1."""
     lift, top = _lift(selector, guard, levels, sections)
-    units: list[Unit] = [(1, 0, (selector.slope << guard) - 1)]
-    units += [(k.steepness << guard, -(k.place << guard), k.sign) for k in selector.kinks]
+    units: list[Unit] = [(1, 0, unit.slope(selector.slope << guard) - 1)]
+    for k in selector.kinks:
+        w = k.steepness << guard
+        units.append((unit.slope(w), unit.constant(w) - (k.place << guard), k.sign))
     shift = ((selector.intercept + lift) << guard) + (1 << (guard - 1)) + 1
-    return (Block(tuple(units), shift), *fold_blocks(top, guard, levels, sections))
+    first = Block(tuple(units), shift + unit.constant(selector.slope << guard))
+    return (first, *fold_blocks(top, guard, levels, sections))
 
 
-def assemble_short(selector: Selector, guard: int, levels: int, sections: int) -> tuple[Block, ...]:
+def assemble_short(selector: Selector, guard: int, levels: int, sections: int, unit: Scale) -> tuple[Block, ...]:
     """The same with the fewest bits: for kinks of one steepness w = 2^k, scale the stream by w in a block of its own.
 
     Then a unit is (1, -place, ±1) and stores its payload once; the guard bits come in by another scaling behind it.
@@ -119,7 +138,7 @@ def assemble_short(selector: Selector, guard: int, levels: int, sections: int) -
     units: list[Unit] = [(1, 0, dyadic(selector.slope - scale, 1 - scale.bit_length()))]
     units += [(1, -k.place, k.sign) for k in selector.kinks]
     return (
-        Block(((1, 0, scale - 1),)),
+        Block(((1, 0, unit.slope(scale) - 1),), unit.constant(scale)),
         Block(tuple(units), selector.intercept + lift),
         Block(((1, 0, (1 << guard) - 1),), (1 << (guard - 1)) + 1),
         *fold_blocks(top, guard, levels, sections),
