@@ -60,16 +60,20 @@ def build_label_memory(
     seed: int = 0,
     executor: Executor | None = None,
     progress: Progress = SILENT,
+    sections: int | None = None,
 ) -> LabelMemory:
     """Blocks that map every id to 2·label + 1, as few parameters (or bits, or blocks) as the effort finds.
 
     Ids are distinct integers >= 0 of any size and in any order, labels lie in [0, classes). The result depends on
     the data, the options and the seed, never on the executor (default: threads, when the job is worth it).
+    With `sections` = c + f every id off the data gets a label of c + f pseudo-random bits, so that one of c bits is
+    rare; without, lines may be drawn and off the data anything may come out.
     """
     goal, work = _choice(Objective, objective, "objective"), _choice(Effort, effort, "effort")
     xs, ys = _sorted(ids, labels, classes)
-    sections = max(1, int(ys.max()).bit_length())
-    line = _line(xs, ys)
+    scattered = sections is not None
+    sections = max(1, int(ys.max()).bit_length(), sections or 0)
+    line = None if scattered else _line(xs, ys)
     if goal is Objective.DEPTH:
         return LabelMemory(line or interpolate(xs, ys.tolist()), None, 1, 0, 1)
     job = Job(xs, ys, sections, goal, work, seed, progress)
