@@ -1,0 +1,195 @@
+"""The front of a compact memory: from tokens to one integer id per context.
+
+E_in makes an integer t of every token (for vectors a random exact projection). Folds with random offsets hash t to
+phi(t), so that sums of phi tell multisets apart, which sums of t would not. Attention adds b times the sum over the
+sequence (or the prefix) to every token: x = phi + b·sum. Nothing is trusted: all x of the data are computed and must
+be distinct, else everything is drawn again, with more folds.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from byheart.data.dataset import Dataset
+from byheart.data.task import Task
+from byheart.errors import BuildError
+from byheart.exact import Number
+from byheart.exact.values import Integers
+from byheart.gadgets.fold.block import Block
+from byheart.gadgets.fold.interpolation import interpolate
+from byheart.progress import Progress
+
+DRAWS = 2  # per number of folds
+SPREADS = (2, 10, 18, 34, 66, 130)  # random bits multiplied to the token
+GUARD = 4
+SAFE_BITS = 62
+
+Ids = npt.NDArray[np.int64] | Integers
+
+
+@dataclass(frozen=True)
+class TokenLine:
+    """Tokens as distinct integers t = weights · vector + bias >= 0 below 2^bits."""
+
+    weights: tuple[int, ...]
+    bias: int
+    values: tuple[int, ...]  # one per point of the data
+
+    @property
+    def bits(self) -> int:
+        return max(1, max(self.values).bit_length())
+
+
+@dataclass(frozen=True)
+class TokenHash:
+    """E_in (t -> scale·t + shift), blocks on one number, and what attention multiplies the mean by."""
+
+    line: TokenLine
+    scale: int
+    shift: int
+    blocks: tuple[Block, ...]
+    factor: int  # b: times the sum over the tokens that are attended
+    mean_factor: int  # b·n or b·lcm(1..n): times their mean
+    draws: int
+
+    @cached_property
+    def input_weights(self) -> tuple[tuple[Number, ...], Number]:
+        """Weights and bias of E_in."""
+        return tuple(self.scale * w for w in self.line.weights), self.scale * self.line.bias + self.shift
+
+
+def token_line(dataset: Dataset, rng: random.Random) -> TokenLine:
+    """Symbols (with positions) are numbered; vectors are projected with random integer weights until all differ."""
+    points = dataset.inputs.points
+    columns = points.numerators
+    if dataset.encoder.symbols is not None:
+        weights = (1, len(dataset.encoder.symbols) + 1)[: points.width]
+        return TokenLine(weights, 0, tuple((columns @ np.array(weights, dtype=object)).tolist()))
+    for bits in range(2, 400):
+        drawn = [rng.getrandbits(bits) - (1 << (bits - 1)) for _ in range(points.width)]
+        values = (columns @ np.array(drawn, dtype=object)).tolist()
+        if len(set(values)) == len(values):
+            least = min(values)
+            weights = tuple(a * points.denominator for a in drawn)
+            return TokenLine(weights, -least, tuple(v - least for v in values))
+    raise BuildError(f"{points.count} vectors were not separated by 400 projections; try another seed")
+
+
+def hash_tokens(
+    dataset: Dataset, *, shallow: bool, seed: int, progress: Progress
+) -> tuple[TokenHash, list[int]]:
+    """The first hash, in order of size, that gives all contexts different ids, and those ids."""
+    contexts = dataset.contexts
+    rng = random.Random(f"token line {seed}")
+    line = token_line(dataset, rng)
+    width = 2 * len(contexts).bit_length() + 6
+    tried = 0
+    with progress.stage("hashing tokens") as stage:
+        for scale, shift, blocks in _candidates(line, width, shallow, seed):
+            tried += 1
+            rng = random.Random(f"factor {seed} {tried}")
+            factor = rng.randrange(dataset.n + 1, 8 * dataset.n + 1)
+            codes = _codes(line, scale, shift, blocks)
+            ids = context_ids(dataset, codes, factor)
+            stage.advance()
+            if ids is not None:
+                times = mean_count(dataset) * factor
+                return TokenHash(line, scale, shift, blocks, factor, times, tried), ids
+    raise BuildError(
+        f"{len(contexts)} contexts did not get different ids in {tried} draws of the token hash; try another seed"
+    )
+
+
+def mean_count(dataset: Dataset) -> int:
+    """The number that makes sums of means: n, or a common multiple of all prefix lengths."""
+    if dataset.encoder.task is Task.CAUSAL:
+        return math.lcm(*range(1, dataset.n + 1))
+    return dataset.n
+
+
+def _candidates(
+    line: TokenLine, width: int, shallow: bool, seed: int
+) -> Iterator[tuple[int, int, tuple[Block, ...]]]:
+    """(scale, shift, blocks), cheapest first: no hash at all, then two more folds at a time, or random values."""
+    yield 1, 0, ()
+    points = len(line.values)
+    table = 3 * points + 1
+    for folds, spread in _sizes(line.bits):
+        for draw in range(DRAWS):
+            rng = random.Random(f"token folds {seed} {folds} {spread} {draw}")
+            if shallow or table <= 4 * folds:
+                order = sorted(line.values)
+                yield 1, 0, interpolate(order, [rng.getrandbits(width - 1) for _ in order])
+                continue
+            factor = rng.getrandbits(spread) | 1 | (1 << (spread - 1))
+            bits = line.bits + spread
+            low = max(width + GUARD, 8 + bits - folds)  # bits that stay below the folds
+            top = low + folds
+            places = [(1 << p) + rng.getrandbits(low - GUARD) for p in range(top - 1, low - 1, -1)]
+            unit = top - bits
+            yield factor << unit, 1 << (unit - 1), tuple(Block(((1, -place, -2),)) for place in places)
+
+
+def _sizes(bits: int) -> Iterator[tuple[int, int]]:
+    """(number of folds, random bits multiplied in) in ascending order of folds."""
+    for folds in range(2, bits + SPREADS[0], 2):
+        yield folds, SPREADS[0]
+    for spread in SPREADS:
+        yield bits + spread, spread
+
+
+def _codes(line: TokenLine, scale: int, shift: int, blocks: tuple[Block, ...]) -> list[int]:
+    """phi of every point. Folds are run on the numbers themselves, a general block only has few."""
+    found = []
+    places = [-block.units[0][1] for block in blocks if len(block.units) == 1]
+    if len(places) == len(blocks):
+        for t in line.values:
+            h = scale * t + shift
+            for place in places:
+                if h > place:
+                    h = 2 * place - h
+            found.append(h)
+        return found
+    (block,) = blocks
+    rank = {t: i for i, t in enumerate(sorted(line.values))}
+    values = _interpolated(block, sorted(line.values))
+    return [values[rank[t]] for t in line.values]
+
+
+def _interpolated(block: Block, ordered: list[int]) -> list[int]:
+    """A wide block on ascending inputs, its units taken in as their kinks are passed."""
+    slope, constant, k = 1, block.shift, 0
+    found = []
+    kinks = list(block.units)
+    for h in ordered:
+        while k < len(kinks) and kinks[k][0] * h + kinks[k][1] > 0:
+            w, b, out = kinks[k]
+            slope, constant, k = slope + out * w, constant + out * b, k + 1
+        found.append(int(slope * h + constant))  # type: ignore[arg-type]
+    return found
+
+
+def context_ids(dataset: Dataset, codes: list[int], factor: int) -> list[int] | None:
+    """phi + factor·(sum, or lcm·prefix mean) for every context; None when two are equal or one is negative."""
+    contexts = dataset.contexts
+    causal = dataset.encoder.task is Task.CAUSAL
+    times = mean_count(dataset) * factor
+    small = (max(map(abs, codes)) * (times + 1)).bit_length() <= SAFE_BITS
+    phi = np.array([*codes, 0], dtype=np.int64 if small else object)  # the last one for absent tokens
+    index = dataset.inputs.index[contexts.row]
+    if dataset.encoder.task is Task.SET:
+        ids = phi[index].sum(axis=1)
+    elif causal:
+        prefix = np.where(np.arange(index.shape[1]) <= contexts.position[:, None], index, -1)
+        ids = phi[contexts.point] + phi[prefix].sum(axis=1) * (times // (contexts.position + 1).astype(phi.dtype))
+    else:
+        ids = phi[contexts.point] + factor * phi[index].sum(axis=1)
+    found: list[int] = ids.tolist()
+    return found if len(set(found)) == len(found) and min(found) >= 0 else None
