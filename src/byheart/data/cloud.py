@@ -21,6 +21,8 @@ Integers = npt.NDArray[Any]  # (P, d) of Python ints, or of int64 where no squar
 
 _UNIT = 2.0**-53
 _WORD = 62
+_LONG = 2.0**1000
+_SMALLEST = 2.0**-1000  # keeps clear of floats that lose digits
 _DISTANT = 4  # a middle this many times farther out than the cloud is wide is subtracted exactly
 _CHUNK = 1 << 15
 
@@ -51,7 +53,7 @@ class Cloud:
         """At least the shadow's length of every distance whose square is under `below`."""
         root = math.isqrt(max(below - 1, 0)) + (below > 1)
         shift = max(root.bit_length() - _WORD, 0)
-        return math.ldexp(((root >> shift) + (shift > 0)) * (1 + 4 * _UNIT), shift - self.exponent)
+        return max(math.ldexp(((root >> shift) + (shift > 0)) * (1 + 4 * _UNIT), shift - self.exponent), _SMALLEST)
 
     def direct_limit(self, below: int) -> float:
         """A float squared distance beyond this belongs to no pair whose squared distance is under `below`."""
@@ -94,10 +96,10 @@ def make_cloud(points: npt.NDArray[Any]) -> Cloud:
         floats = points.astype(np.float64)  # correctly rounded
     except OverflowError:
         return _make_long_cloud(points)
+    if np.abs(floats).max() > _LONG:
+        return _make_long_cloud(points)
     low, high = floats.min(axis=0), floats.max(axis=0)
     middle = low + (high - low) / 2
-    if not np.isfinite(middle).all():
-        return _make_long_cloud(points)
     distant = np.abs(middle) > _DISTANT * (high - low).max()
     if distant.any():  # seen from their middle these coordinates keep their digits
         points = points.copy()
