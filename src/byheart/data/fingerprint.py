@@ -13,13 +13,13 @@ import numpy as np
 from byheart.data.distinct import Index
 from byheart.data.encoder import Encoder
 from byheart.data.labels import Classes
-from byheart.data.stored import store_label, store_number
+from byheart.data.stored import store_label
 from byheart.data.task import Task
-from byheart.data.vectors import numbers
 from byheart.errors import DataError
 from byheart.ir.inputs import Inputs
 
 VERSION = "byheart data 1"
+_CHUNK = 1 << 14  # points written out at once
 
 
 def fingerprint(encoder: Encoder, inputs: Inputs, labels: Index, classes: Classes) -> str:
@@ -32,11 +32,9 @@ def fingerprint(encoder: Encoder, inputs: Inputs, labels: Index, classes: Classe
     table = np.concatenate([index, rank[labels].reshape(len(index), -1)], axis=1)
     head = {"version": VERSION, "encoder": encoder.as_dict(), "classes": sorted(names), "shape": table.shape[1]}
     digest = hashlib.sha256(json.dumps(head, sort_keys=True).encode())
-    if encoder.symbols is None:
-        vectors = [list(map(store_number, numbers(inputs.points, i))) for i in range(inputs.points.count)]
-        digest.update(json.dumps(vectors).encode())
-    else:
-        digest.update(inputs.points.numerators.astype("<i8").tobytes())
+    digest.update(f"points over {inputs.points.denominator:x}: ".encode())
+    for start in range(0, inputs.points.count, _CHUNK):
+        digest.update("".join(map("{:x} ".format, inputs.points.numerators[start : start + _CHUNK].flat)).encode())
     digest.update(_sorted_distinct(table).astype("<i8").tobytes())
     return digest.hexdigest()
 

@@ -1,11 +1,21 @@
-"""How well the points of a data set are separated, exactly (KS25, Definition of token-wise (r, δ)-separation)."""
+"""How well the points of a data set are separated, exactly.
+
+KS25 calls tokens (r, δ)-separated when every norm is at most r and every two distinct ones are at least δ apart.
+
+    >>> separation(Values.of([[0, 0], [3, 4], [3, 3]], denominator=2))
+    Separation(r_squared=Fraction(25, 4), delta_squared=Fraction(1, 4))
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
 
+from byheart.data.closest import closest_squared
+from byheart.errors import DataError
 from byheart.exact.values import Values
+
+_CHUNK = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -17,13 +27,11 @@ class Separation:
 
 
 def separation(points: Values) -> Separation:
+    """r² and δ² of distinct points."""
+    if not points.count:
+        raise DataError("there are no points; give at least one")
     scale = points.denominator**2
-    r = max(int((row * row).sum()) for row in points.numerators)
-    if points.count < 2:
-        return Separation(Fraction(r, scale), None)
-    best: int | None = None
-    for i in range(1, points.count):
-        differences = points.numerators[:i] - points.numerators[i]
-        smallest = int((differences * differences).sum(axis=1).min())
-        best = smallest if best is None else min(best, smallest)
-    return Separation(Fraction(r, scale), Fraction(best or 0, scale))
+    parts = (points.numerators[start : start + _CHUNK] for start in range(0, points.count, _CHUNK))
+    norm = max(int((part * part).sum(axis=1).max()) for part in parts)
+    delta = Fraction(closest_squared(points.numerators), scale) if points.count > 1 else None
+    return Separation(Fraction(norm, scale), delta)

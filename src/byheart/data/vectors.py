@@ -59,7 +59,11 @@ def distinct_numbers(rows: Sequence[tuple[Number, ...]]) -> tuple[Values, Index]
 def join(upper: Values, lower: Values) -> Values:
     """Both batches, one below the other, over the larger of the two power-of-two denominators."""
     denominator = max(upper.denominator, lower.denominator)
-    scaled = [part.numerators * (denominator // part.denominator) for part in (upper, lower)]
+    factors = [denominator // part.denominator for part in (upper, lower)]
+    scaled = [
+        part.numerators if factor == 1 else part.numerators * factor
+        for part, factor in zip((upper, lower), factors, strict=True)
+    ]
     return Values(np.concatenate(scaled), denominator)
 
 
