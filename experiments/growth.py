@@ -39,7 +39,10 @@ def main() -> None:
             sequences, labels = rows(size, seed=size)
             memory = byheart.memorize(sequences, labels, construction=name, positions=False, progress=False)
             measured.setdefault(name, []).append(memory.size.parameters)
-            print(f"{name} N={size}: {memory.size.parameters:,} parameters, {memory.certificate.verdict.value}", flush=True)
+            print(
+                f"{name} N={size}: {memory.size.parameters:,} parameters, {memory.certificate.verdict.value}",
+                flush=True,
+            )
         print(f"{name}: parameters grow like N^{exponent(sizes, measured[name]):.3f}")
     problem = Problem("next-token", N=sizes[-1], n=8, d=4, C=2)
     path = Path(arguments.output)

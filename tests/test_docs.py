@@ -48,9 +48,9 @@ def run_console(text: str) -> None:
         if words[0] == "cat" and len(words) == 2 and output:
             Path(words[1]).write_text(output, encoding="utf-8")
         elif words[0] == "byheart":
-            from byheart.cli import main
+            from byheart.cli import commands
 
-            result = CliRunner().invoke(main, words[1:], catch_exceptions=False)
+            result = CliRunner().invoke(commands, words[1:], catch_exceptions=False)
             assert result.exit_code == 0, f"{command}\n{result.output}"
 
 

@@ -110,7 +110,12 @@ class MemoryTransformer(TransformerMixin, BaseEstimator):
     """
 
     def __init__(
-        self, construction: str = "compact", *, abstain_bits: int = 16, seed: int = 0, options: dict[str, Any] | None = None
+        self,
+        construction: str = "compact",
+        *,
+        abstain_bits: int = 16,
+        seed: int = 0,
+        options: dict[str, Any] | None = None,
     ) -> None:
         self.construction = construction
         self.abstain_bits = abstain_bits
@@ -151,7 +156,11 @@ def validated(estimator: Any, X: Any, reset: bool) -> np.ndarray:
     """X as a two-dimensional array of finite numbers or of texts."""
     kinds = getattr(X, "dtypes", None)
     mixed = kinds is not None and any(kind == object or str(kind).startswith(("str", "category")) for kind in kinds)
-    texts = getattr(np.asarray(X[:1]) if isinstance(X, list) and X else X, "dtype", np.dtype(float)).kind in "US" if not mixed else False
+    texts = (
+        getattr(np.asarray(X[:1]) if isinstance(X, list) and X else X, "dtype", np.dtype(float)).kind in "US"
+        if not mixed
+        else False
+    )
     if mixed or texts:
         array = validate_data(estimator, X, reset=reset, dtype=None, ensure_all_finite="allow-nan")
         return np.asarray(array, dtype=object)
@@ -173,8 +182,12 @@ def _settle(rows: list[list[Any]], targets: Sequence[int], policy: str) -> tuple
     if policy == "error":
         for row, classes in votes.items():
             if len(set(classes)) > 1:
-                raise ConflictError(f"equal rows {row!r} have {len(set(classes))} classes; set conflicts='majority' or 'first'")
+                raise ConflictError(
+                    f"equal rows {row!r} have {len(set(classes))} classes; set conflicts='majority' or 'first'"
+                )
     elif policy not in ("first", "majority"):
         raise OptionError(f"conflicts={policy!r} is not one of error, first, majority")
-    pick = (lambda classes: classes[0]) if policy == "first" else (lambda classes: Counter(classes).most_common(1)[0][0])
+    pick = (
+        (lambda classes: classes[0]) if policy == "first" else (lambda classes: Counter(classes).most_common(1)[0][0])
+    )
     return [list(row) for row in votes], [pick(classes) for classes in votes.values()]

@@ -17,6 +17,7 @@ from byheart.cli.constructions_command import constructions
 from byheart.cli.memorize_command import memorize
 from byheart.cli.paper_command import paper
 from byheart.cli.predict_command import predict
+from byheart.cli.report_command import report
 from byheart.cli.verify_command import verify
 from byheart.errors import ByheartError
 
@@ -33,7 +34,7 @@ def commands() -> None:
     """
 
 
-for _command in (memorize, verify, predict, bounds_command, constructions, paper):
+for _command in (memorize, verify, predict, report, bounds_command, constructions, paper):
     commands.add_command(_command)
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from byheart.data.dataset import Dataset, load
-from byheart.data.readers import Table, read_table
+from byheart.data.readers import TOKENS, Table, read_table
 from byheart.data.task import Task
 from byheart.errors import OptionError
 from byheart.progress import SILENT, Progress, console_progress
@@ -20,7 +20,7 @@ _OPTIONS = (
     click.option("--label-column", metavar="NAME", help="Column with the labels (guessed if not given)."),
     click.option(
         "--tokens",
-        type=click.Choice(["auto", "characters", "words", "json"]),
+        type=click.Choice(TOKENS),
         default="auto",
         show_default=True,
         help="How a text cell is cut into tokens; a cell that is a JSON list is always taken as the tokens.",

@@ -16,7 +16,9 @@ from byheart.report import write
 @click.command()
 @click.argument("file", metavar="FILE")
 @click.argument("data", metavar="[DATA]", required=False)
-@click.option("-o", "--output", metavar="PAGE", default="report.html", show_default=True, help="Where to write the page.")
+@click.option(
+    "-o", "--output", metavar="PAGE", default="report.html", show_default=True, help="Where to write the page."
+)
 @data_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def report(

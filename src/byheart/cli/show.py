@@ -12,6 +12,7 @@ from rich.table import Table
 from byheart.compiler import Memory
 from byheart.compiler.size_rows import size_rows
 
+
 def print_json(value: dict[str, Any]) -> None:
     click.echo(json.dumps(value, ensure_ascii=False))
 

@@ -36,7 +36,7 @@ def size_rows(memory: Memory) -> list[SizeRow]:
     attention in every block.
     """
     told = memory.summary()
-    floor = lower_bound(**{name: told[name] for name in ("task", "N", "n", "d", "C")})
+    floor = lower_bound(**{name: told[name] for name in ("task", "N", "n", "d", "C", "contexts")})
     chain = next((bound.value for bound in floor.bounds if bound.name == "any chain of layers"), None)
     least = {"parameters": None if chain is None else int(chain), "total_bits": floor.total_bits}
     promised = memory.certificate.promised

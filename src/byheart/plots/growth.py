@@ -44,5 +44,9 @@ def growth_figure(problem: Problem, sizes: Sequence[int], measured: Mapping[str,
 
 
 def _bound(problem: Problem, name: str) -> int:
-    found = [b.value for b in (*upper_bounds(problem), *lower_bounds(problem)) if b.name == name and b.quantity == "parameters"]
+    found = [
+        b.value
+        for b in (*upper_bounds(problem), *lower_bounds(problem))
+        if b.name == name and b.quantity == "parameters"
+    ]
     return int(found[0])

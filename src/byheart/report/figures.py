@@ -55,13 +55,19 @@ def bit_histogram(network: Network, columns: int = 32) -> str:
     for k, count in enumerate(bins):
         height = 120 * math.log1p(count) / math.log1p(tallest)
         x = 50 + k * width
-        title = f"{k * step} to {(k + 1) * step - 1} bits: {count:,} weights" if step > 1 else f"{k} bits: {count:,} weights"
+        title = (
+            f"{k * step} to {(k + 1) * step - 1} bits: {count:,} weights"
+            if step > 1
+            else f"{k} bits: {count:,} weights"
+        )
         parts.append(
             f'<rect class="measured" x="{x:.1f}" y="{134 - height:.1f}" width="{max(1.0, width - 1):.1f}" '
             f'height="{height:.1f}"><title>{title}</title></rect>'
         )
     parts.append(f'<text class="axis" x="50" y="150">0</text><text class="axis" x="{_WIDTH - 20}" y="150" ')
-    parts.append(f'text-anchor="end">{most} bits</text><text class="axis" x="46" y="22" text-anchor="end">{tallest:,}</text>')
+    parts.append(
+        f'text-anchor="end">{most} bits</text><text class="axis" x="46" y="22" text-anchor="end">{tallest:,}</text>'
+    )
     return _svg(158, parts, "Histogram of the bit lengths of the weights")
 
 
@@ -79,7 +85,9 @@ def layer_map(network: Network) -> str:
             f'<rect class="stage s{place % 4}" x="{x:.1f}" y="{50 - height / 2:.1f}" width="{max(2.0, width - 3):.1f}" '
             f'height="{height:.1f}" rx="3"><title>{escape(title)}</title></rect>'
         )
-        parts.append(f'<text class="number" x="{x + width / 2 - 1.5:.1f}" y="54" text-anchor="middle">{place + 1}</text>')
+        parts.append(
+            f'<text class="number" x="{x + width / 2 - 1.5:.1f}" y="54" text-anchor="middle">{place + 1}</text>'
+        )
         x += width
     return _svg(100, parts, "The stages of the network from input to answer")
 

@@ -81,7 +81,10 @@ def _examples(memory: Memory, dataset: Dataset | None) -> list[dict[str, str]]:
     part = dataset.inputs.rows(0, EXAMPLES)
     rows = memory.encoder.decode(part)
     labels = dataset.label_values()[: len(rows)]
-    return [{"tokens": json.dumps(row, ensure_ascii=False), "label": _short(label)} for row, label in zip(rows, labels, strict=True)]
+    return [
+        {"tokens": json.dumps(row, ensure_ascii=False), "label": _short(label)}
+        for row, label in zip(rows, labels, strict=True)
+    ]
 
 
 def _short(label: Any) -> str:

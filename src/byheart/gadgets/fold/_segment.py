@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from byheart.gadgets.fold._kernel import kernel
-from byheart.gadgets.fold._section import NO_MATCH, SOLVED, Scratch, Search, solve_section
+from byheart.gadgets.fold._section import SOLVED, Scratch, Search, solve_section
 from byheart.gadgets.fold._windows import Floats
 from byheart.gadgets.fold._words import ONE, ZERO, Ints, Words, add_at, add_product, copy_row, count_section, draw
 

@@ -1,0 +1,127 @@
+"""The command line as a person uses it: files in, verdicts out, exit codes, one line for what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from byheart.cli import commands
+
+TABLE = "name,colour\ncat,red\nact,blue\ndog,red\n"
+
+
+def run(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    """byheart in a process of its own, as `main` runs it."""
+    code = "import sys; from byheart.cli import main; sys.argv[0] = 'byheart'; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], input=stdin, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text(TABLE)
+    return path
+
+
+@pytest.fixture
+def saved(table, tmp_path):
+    path = tmp_path / "table.byheart"
+    result = CliRunner().invoke(commands, ["memorize", str(table), "-o", str(path), "--construction", "ks25", "--json"])
+    assert result.exit_code == 0, result.output
+    return path, json.loads(result.stdout)
+
+
+def test_memorize_prints_one_json_object(saved):
+    path, told = saved
+    wanted = "construction task N n d C contexts verdict parameters nonzero max_bits total_bits width depth blocks"
+    assert set(wanted.split()) <= set(told) and {"build_seconds", "certify_seconds", "file"} <= set(told)
+    assert (told["N"], told["n"], told["C"], told["verdict"], told["file"]) == (3, 3, 2, "proved", str(path))
+    assert told["columns"] == {"sequence": "name", "label": "colour"}
+
+
+def test_people_see_a_table(table, tmp_path):
+    result = CliRunner().invoke(commands, ["memorize", str(table), "-o", str(tmp_path / "m"), "--construction", "ks25"])
+    assert result.exit_code == 0
+    assert "proved: 3 labels of 3 rows" in result.output and "promised" in result.output
+
+
+def test_predict_and_verify(saved, table):
+    path, _ = saved
+    asked = CliRunner().invoke(commands, ["predict", str(path), "act", '["d", "o", "g"]'])
+    assert asked.output.split() == ["blue", "red"]
+    told = CliRunner().invoke(commands, ["predict", str(path), "act", "--json"])
+    assert json.loads(told.output)["labels"] == ["blue"]
+    again = run("verify", str(path), str(table))
+    assert again.returncode == 0 and again.stdout.startswith("proved")
+
+
+def test_verify_refuses_other_data(saved, tmp_path):
+    path, _ = saved
+    other = tmp_path / "other.csv"
+    other.write_text(TABLE.replace("act,blue", "act,red"))
+    result = run("verify", str(path), str(other), "--json")
+    told = json.loads(result.stdout)
+    assert result.returncode == 1 and told["verdict"] == "refuted" and "row 1" in told["reason"]
+
+
+def test_standard_input(tmp_path):
+    rows = "\n".join(json.dumps({"tokens": [k, k + 1], "label": k % 2}) for k in range(5))
+    result = run("memorize", "-", "-o", str(tmp_path / "m"), "--construction", "ks25", "--json", stdin=rows)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["N"] == 5
+    asked = run("predict", str(tmp_path / "m"), "--input", "-", stdin="[3, 4]\n[2, 3]\n")
+    assert asked.stdout.split() == ["1", "0"]
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "words"),
+    [
+        ("name,colour\ncat,red\ncat,blue\n", [], "row 0 and row 1"),
+        ("", [], "empty"),
+        ("name,colour\n", [], "no rows"),
+        ("name,colour\ncat\n", [], "line 2"),
+        ("name,colour\ncat,red\n", ["--label-column", "size"], "'size'"),
+        ("name,colour\ncat,red\n", ["--construction", "nope"], "known:"),
+        ("name,colour\ncat,red\n", ["--construction", "ks25", "--option", "form"], "key=value"),
+        ("name,colour\ncat,red\n", ["--construction", "ks25", "--option", "form=oval"], "one of"),
+        ("name,name\ncat,red\n", [], "two columns"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(tmp_path, content, arguments, words):
+    path = tmp_path / "t.csv"
+    path.write_text(content)
+    result = run("memorize", str(path), "-o", str(tmp_path / "m"), *arguments)
+    assert result.returncode == 2 and words in result.stderr
+    assert result.stderr.count("\n") == 1 and "Traceback" not in result.stderr
+    assert not (tmp_path / "m").exists()
+
+
+def test_missing_files(tmp_path):
+    for arguments in (
+        ["memorize", "nowhere.csv"],
+        ["predict", "nowhere.byheart", "a"],
+        ["verify", "nowhere", "nowhere"],
+    ):
+        result = run(*arguments)
+        assert result.returncode == 2 and "nowhere" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_constructions_and_paper():
+    listed = CliRunner().invoke(commands, ["constructions", "--json"])
+    assert "ks25" in json.loads(listed.output)
+    found = CliRunner().invoke(commands, ["paper", "Lemma G.4", "--json"])
+    entry = json.loads(found.output)["entries"][0]
+    assert entry["module"] == "byheart.gadgets.bit_extraction" and entry["test"].startswith("tests/")
+    missing = run("paper", "Lemma Z.9")
+    assert missing.returncode == 2 and "Lemma G.4" in missing.stderr
+
+
+def test_every_command_has_help():
+    for name in commands.commands:
+        assert CliRunner().invoke(commands, [name, "--help"]).exit_code == 0
