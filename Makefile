@@ -46,7 +46,7 @@ bench: $(DEV)    ## the measurements of benchmarks/, one after the other
 
 docs: $(DOCS)    ## the site, in site/
 	@$(PY) -m byheart.paper_map --check
-	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict -q
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
 paper-map: $(CORE)  ## write docs/paper-map.md again
 	@$(PY) -m byheart.paper_map

@@ -69,7 +69,7 @@ def test_links_between_pages_lead_somewhere():
 
 def test_site_builds_without_warnings(tmp_path):
     pytest.importorskip("mkdocs", reason="needs byheart[docs]")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     run = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
     pages = "".join(path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.html"))
