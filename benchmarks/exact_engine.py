@@ -2,8 +2,8 @@
 
     python benchmarks/exact_engine.py [N] [n]
 
-Both evaluate the second feed-forward part of a `ks25` network (the longest one) on the same inputs; the reference on a part
-of them, scaled up. The ratio is what matters; seconds depend on the machine.
+Both evaluate the second feed-forward part of a `ks25` network (the longest one) on the same inputs; the reference on
+a part of them, scaled up. The ratio is what matters; seconds depend on the machine.
 """
 
 from __future__ import annotations

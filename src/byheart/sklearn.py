@@ -1,9 +1,9 @@
 """scikit-learn estimators: a memory as a classifier, and as a transformer that gives context ids.
 
-A memorizer reproduces its training rows exactly and does not generalise: off the data, `predict` gives whatever class the
-network happens to answer, or the most frequent class where it answers none. With `abstain_bits` rows that were never seen
-are recognised (except with probability 2^-abstain_bits), and `predict_proba` says so: a known row is certain, an unknown
-one gets the class frequencies.
+A memorizer reproduces its training rows exactly and does not generalise: off the data, `predict` gives whatever class
+the network happens to answer, or the most frequent class where it answers none. With `abstain_bits` rows that were
+never seen are recognised (except with probability 2^-abstain_bits), and `predict_proba` says so: a known row is
+certain, an unknown one gets the class frequencies.
 
     >>> from byheart.sklearn import MemoryClassifier
     >>> model = MemoryClassifier(construction="ks25", abstain_bits=0).fit([[0.5, 1], [2, 3], [2, 4]], ["a", "b", "a"])
@@ -36,9 +36,9 @@ Conflicts = Literal["error", "first", "majority"]
 class MemoryClassifier(ClassifierMixin, BaseEstimator):
     """Knows its training rows by heart.
 
-    Parameters: `construction`, `seed` and `options` as for `byheart.memorize`; `abstain_bits`: how surely unseen rows are
-    refused; `conflicts`: what to do with equal rows of different classes. Rows are fixed-length: every column is a token
-    (numbers are taken exactly, texts as symbols) and its place matters.
+    Parameters: `construction`, `seed` and `options` as for `byheart.memorize`; `abstain_bits`: how surely unseen rows
+    are refused; `conflicts`: what to do with equal rows of different classes. Rows are fixed-length: every column is a
+    token (numbers are taken exactly, texts as symbols) and its place matters.
 
     Attributes: `memory_` (the certified memory), `classes_`, `class_prior_`, `n_features_in_`, `feature_names_in_`.
     """
@@ -154,17 +154,21 @@ class MemoryTransformer(TransformerMixin, BaseEstimator):
 
 def validated(estimator: Any, X: Any, reset: bool) -> np.ndarray:
     """X as a two-dimensional array of finite numbers or of texts."""
-    kinds = getattr(X, "dtypes", None)
-    mixed = kinds is not None and any(kind == object or str(kind).startswith(("str", "category")) for kind in kinds)
-    texts = (
-        getattr(np.asarray(X[:1]) if isinstance(X, list) and X else X, "dtype", np.dtype(float)).kind in "US"
-        if not mixed
-        else False
-    )
-    if mixed or texts:
+    if _holds_texts(X):
         array = validate_data(estimator, X, reset=reset, dtype=None, ensure_all_finite="allow-nan")
         return np.asarray(array, dtype=object)
     return np.asarray(validate_data(estimator, X, reset=reset, dtype="numeric"))
+
+
+def _holds_texts(X: Any) -> bool:
+    """Whether some column of a frame, or some cell of an array or list, is a text."""
+    kinds = getattr(X, "dtypes", None)
+    if kinds is not None:
+        return any(str(kind).startswith(("object", "str", "category")) for kind in kinds)
+    if isinstance(X, np.ndarray):
+        return X.dtype.kind in "US" or (X.dtype == object and any(isinstance(cell, str) for cell in X.flat))
+    rows = X if isinstance(X, list | tuple) else []
+    return any(isinstance(cell, str) for row in rows if isinstance(row, list | tuple) for cell in row)
 
 
 def _tokens(X: np.ndarray) -> list[list[Any]]:

@@ -32,8 +32,8 @@ class SizeRow:
 def size_rows(memory: Memory) -> list[SizeRow]:
     """The rows for one memory.
 
-    The least number of parameters is the bound that holds for every chain of layers: Theorem 4.2's is larger, but counts
-    attention in every block.
+    The least number of parameters is the bound that holds for every chain of layers: Theorem 4.2's is larger, but
+    counts attention in every block.
     """
     told = memory.summary()
     floor = lower_bound(**{name: told[name] for name in ("task", "N", "n", "d", "C", "contexts")})

@@ -27,7 +27,7 @@ _LONG = 4000  # digits: Python refuses to convert longer decimal numbers
 
 @dataclass(frozen=True)
 class Table:
-    """Sequences and labels as read; `tokens` is how texts were cut, `columns` where they came from, `note` says both."""
+    """Sequences and labels as read; `tokens` is how texts were cut, `columns` where they came from."""
 
     sequences: list[Any]
     labels: list[Any]
@@ -89,7 +89,7 @@ def choose_column(
         guess = next((column for column in free if column.lower() not in taken), None)
     if guess is None:
         raise DataError(
-            f"{origin} has no {role} column: it has {', '.join(map(repr, records.columns))}; name it with --{role}-column"
+            f"{origin} has no {role} column: it has {', '.join(map(repr, records.columns))}; use --{role}-column"
         )
     return guess
 

@@ -1,6 +1,6 @@
 """Pictures for the page as SVG text: bars on a logarithmic scale, a histogram, the layer map.
 
-Everything that comes from the user is escaped; colours are CSS variables, so that the page's dark and print styles apply.
+Everything that comes from the user is escaped; colours are CSS variables, so that dark and print styles apply.
 """
 
 from __future__ import annotations
