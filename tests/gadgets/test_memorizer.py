@@ -6,7 +6,6 @@ from fractions import Fraction
 import pytest
 
 from byheart.gadgets.key_groups import Fields
-from byheart.gadgets.limited_memorizer import limited_memorizer
 from byheart.gadgets.memorizer import Table, memorizer
 from byheart.gadgets.promise import measured
 from tests.naive import run
@@ -35,11 +34,3 @@ def test_labels_on_known_points_and_zero_on_the_others(known: int, others: int, 
     size = measured(gadget.layers)
     assert not gadget.promise.broken_by(size)
     assert known < 2 or size.width == 12
-
-
-@pytest.mark.parametrize("known,others,piece", [(0, 2, 1), (1, 0, 1), (9, 5, 4), (9, 5, 9), (5, 3, 1)])
-def test_pieces_know_the_same(known: int, others: int, piece: int) -> None:
-    labels, points = line(random.Random(known), known, others)
-    gadget = limited_memorizer(table(labels, 2), piece)
-    assert [run(gadget.layers, [x]) for x in points] == [[labels.get(x, 0)] for x in points]
-    assert not gadget.promise.broken_by(measured(gadget.layers))

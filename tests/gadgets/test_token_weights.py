@@ -47,7 +47,7 @@ def test_the_shift_of_the_paper_breaks_separation() -> None:
 
 
 @pytest.mark.parametrize("constants", Constants)
-@pytest.mark.parametrize("size,n,vocabulary", [(4000, 8, 32_000), (3000, 8, 50)])
+@pytest.mark.parametrize("size,n,vocabulary", [(1500, 8, 12_000), (1500, 8, 50)])
 def test_large(size: int, n: int, vocabulary: int, constants: Constants) -> None:
     rng = random.Random(0)
     rows = distinct([[rng.randrange(vocabulary) for _ in range(n)] for _ in range(size)])

@@ -50,7 +50,7 @@ def cheapest_entries(form: Form, key_bits: int, label_bits: int, hidden: int, co
     """K with the smallest m·(cost of a group) + K·(cost of an entry), m = ⌈count / K⌉.
 
     >>> cheapest_entries(Form.RESIDUAL, 30, 4, 14, 2000)
-    4
+    5
     """
     one, two, three = (_cost(form, Fields(entries, key_bits, label_bits), 2, hidden) for entries in (1, 2, 3))
     group = _cost(form, Fields(1, key_bits, label_bits), 3, hidden) - one

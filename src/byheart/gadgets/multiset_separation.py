@@ -28,7 +28,7 @@ def number_tokens(count: int, index: Index, constants: Constants, seed: int = 0)
     >>> import numpy as np
     >>> labels, sums = number_tokens(3, np.array([[0, 1], [0, 2], [1, 2]]), Constants.MEASURED)
     >>> labels, sums.tolist()
-    ((1, 2, 0), [3, 1, 2])
+    ((2, 1, 0), [3, 2, 1])
     """
     multisets = Multisets.of(index)
     tokens = distinguishing_tokens(multisets)
@@ -57,7 +57,7 @@ def separate_multisets(
     >>> points = Values.of([[0], [1], [2]])
     >>> code = separate_multisets(points, Fraction(1), np.array([[0, 1], [0, 2], [1, 2]]), Constants.MEASURED)
     >>> code.line.floors, code.labels
-    ((2, 4, 6), (1, 2, 0))
+    ((2, 4, 6), (2, 1, 0))
     """
     labels, sums = number_tokens(points.count, index, constants, seed)
     return TokenCode(project(points, separation, constants, seed), labels, sums)

@@ -156,8 +156,17 @@ def _scaled(points: Values, direction: npt.NDArray[np.float64], spread: npt.NDAr
     weight = []
     for u, width in zip(direction * (1 + 1 / 24), spread, strict=True):
         grid = math.floor(math.log2(1 / (16 * len(direction) * width)))
-        weight.append(dyadic(round(math.ldexp(float(u), -grid)), grid))
+        weight.append(_rounded(float(u), grid))
     return _line(points, weight)
+
+
+def _rounded(value: float, exponent: int) -> Number:
+    """The multiple of 2^exponent nearest to `value`, however far apart the two are.
+
+    >>> _rounded(5.3, -2), _rounded(1e300, -2000) == from_fraction(Fraction(1e300))
+    (Dyadic(mantissa=21, exponent=-2), True)
+    """
+    return dyadic(round(Fraction(value) / Fraction(2) ** exponent), exponent)
 
 
 def _mixed_radix_lines(points: Values) -> Iterator[Line]:

@@ -57,18 +57,12 @@ def token_weights(
     place[list(tokens)] = np.arange(len(tokens))
     kept = place[multisets.token] >= 0
     sparse = multisets.row[kept], place[multisets.token[kept]], multisets.count[kept]
-    best: Index | None = None
-    if constants is Constants.PAPER:
-        best = next(_drawn(multisets.size, len(tokens), sparse, [top] * DRAWS, rng), None)
-    else:
-        ladder = [limit for limit in _ladder(top) for _ in range(DRAWS)]
-        best = next(_drawn(multisets.size, len(tokens), sparse, ladder, rng), None)
-    if best is None or constants is Constants.MEASURED:
-        greedy = _greedy(multisets, tokens, top, rng)
-        if best is None or int(_sums(multisets.size, sparse, greedy).max()) < int(
-            _sums(multisets.size, sparse, best).max()
-        ):
-            best = greedy
+    limits = [top] if constants is Constants.PAPER else _ladder(top)
+    drawn = next(_drawn(multisets.size, len(tokens), sparse, [x for x in limits for _ in range(DRAWS)], rng), None)
+    found = [] if drawn is None else [drawn]
+    if drawn is None or constants is Constants.MEASURED:
+        found.insert(0, _greedy(multisets, tokens, top, rng))
+    best = min(found, key=lambda weights: int(_sums(multisets.size, sparse, weights).max()))
     return tuple(best.tolist()), _sums(multisets.size, sparse, best)
 
 
