@@ -7,7 +7,6 @@ from dataclasses import asdict
 import click
 from rich.table import Table
 
-from byheart import constructions as room
 from byheart.cli import show
 
 
@@ -16,6 +15,8 @@ from byheart.cli import show
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def constructions(name: str | None, as_json: bool) -> int:
     """List the constructions, or the options of one of them by NAME."""
+    from byheart import constructions as room  # loads every builder, so not for the other commands
+
     listings = room()
     if name is not None:
         room.recipe(name)

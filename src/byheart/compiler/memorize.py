@@ -8,7 +8,6 @@ from typing import Any
 
 from byheart.certify import certify
 from byheart.compiler.memory import Memory
-from byheart.constructions import recipe
 from byheart.data.dataset import Dataset, load
 from byheart.progress import SILENT, Progress, console_progress
 
@@ -41,6 +40,8 @@ def memorize_dataset(
     dataset: Dataset, *, construction: str = "compact", seed: int = 0, progress: bool | Progress = True, **options: Any
 ) -> Memory:
     """`memorize` for a data set that is already loaded."""
+    from byheart.constructions import recipe  # builders and their compiled code are loaded only to build
+
     reporter = progress if not isinstance(progress, bool) else console_progress() if progress else SILENT
     chosen = recipe(construction)
     started = time.perf_counter()
