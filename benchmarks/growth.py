@@ -1,6 +1,6 @@
 """How the number of parameters grows with the number of rows: docs/pictures/growth.png and the numbers below it.
 
-    python experiments/growth.py [--constructions ks25,compact] [--sizes 100,200,...] [--output growth.png]
+    python benchmarks/growth.py [--constructions ks25,compact] [--sizes 100,200,...] [--output growth.png]
 
 Random rows of 8 real vectors of dimension 4, two classes, positions off: the setting of KS25 Theorem 4.1.
 The exponent is the slope of a straight line through the points in the log-log picture.
