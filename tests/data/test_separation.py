@@ -36,7 +36,9 @@ coordinate = st.one_of(
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.integers(1, 4).flatmap(lambda d: st.lists(st.lists(coordinate, min_size=d, max_size=d), min_size=1, max_size=70)))
+@given(
+    st.integers(1, 4).flatmap(lambda d: st.lists(st.lists(coordinate, min_size=d, max_size=d), min_size=1, max_size=70))
+)
 def test_agrees_with_all_pairs(rows: list[list[float]]) -> None:
     points = of_floats(rows)
     assert separation(points) == naive(points)
@@ -47,7 +49,11 @@ def test_agrees_with_all_pairs(rows: list[list[float]]) -> None:
 def test_agrees_beyond_floats(data: st.DataObject) -> None:
     base = st.sampled_from([0, 10**400, -(7**500), 2**1100])
     rows = data.draw(
-        st.lists(st.tuples(st.builds(int.__add__, base, st.integers(-9, 9)), st.integers(-(10**30), 10**30)), min_size=1, max_size=90)
+        st.lists(
+            st.tuples(st.builds(int.__add__, base, st.integers(-9, 9)), st.integers(-(10**30), 10**30)),
+            min_size=1,
+            max_size=90,
+        )
     )
     points = Values.of(sorted(set(rows)), denominator=1 << 40)
     assert separation(points) == naive(points)
@@ -58,7 +64,9 @@ CLOUDS = {
     "normal, single precision": lambda rng: rng.normal(size=(400, 5)).astype(np.float32),
     "far from the origin": lambda rng: rng.normal(size=(400, 3)) + 1e9,
     "lattice with many ties": lambda rng: rng.integers(0, 6, size=(400, 4)) * 3,
-    "grid with near ties": lambda rng: np.stack(np.meshgrid(np.arange(20) * 0.1, np.arange(20) * 0.1), -1).reshape(-1, 2),
+    "grid with near ties": lambda rng: np.stack(np.meshgrid(np.arange(20) * 0.1, np.arange(20) * 0.1), -1).reshape(
+        -1, 2
+    ),
     "numbers with positions": lambda rng: np.column_stack([rng.uniform(size=400), rng.integers(0, 4, size=400)]),
     "two scales": lambda rng: np.concatenate([rng.normal(size=(200, 3)) * 1e-300, rng.normal(size=(200, 3)) * 1e300]),
     "all scales": lambda rng: rng.normal(size=(400, 3)) * 2.0 ** rng.integers(-900, 900, size=(400, 1)),

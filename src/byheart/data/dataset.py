@@ -1,8 +1,8 @@
 """Validated, exact data: what constructions build from and certificates speak about.
 
-    >>> data = load(["ab", "ba", "b"], [0, 1, 1], task="next-token", positions=True)
-    >>> data.N, data.n, data.d, data.C, len(data.contexts)
-    (3, 2, 2, 2, 3)
+>>> data = load(["ab", "ba", "b"], [0, 1, 1], task="next-token", positions=True)
+>>> data.N, data.n, data.d, data.C, len(data.contexts)
+(3, 2, 2, 2, 3)
 """
 
 from __future__ import annotations

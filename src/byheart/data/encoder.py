@@ -168,16 +168,15 @@ class Encoder:
             else:
                 code = int(inputs.points.numerators[number, 0])
                 names.append(self.symbols[code - 1] if code else None)
-        return [
-            [names[i] for i in row if i >= 0 and names[i] is not None] for row in inputs.index.tolist()
-        ]
+        return [[names[i] for i in row if i >= 0 and names[i] is not None] for row in inputs.index.tolist()]
 
     def read(self, sequences: Iterable[Any]) -> Tokens:
         """The tokens of sequences of this encoder's kind."""
         vectors = self.symbols is None
         tokens = read_tokens(sequences, as_vectors=vectors, unordered=self.task is Task.SET)
         if tokens.ids.size == 0:
-            return tokens
+            nothing = Values(np.empty((0, self.dimension), dtype=object)) if vectors else None
+            return Tokens(tokens.lengths, tokens.ids, None if vectors else (), nothing)
         if vectors and tokens.vectors is None:
             raise DataError(f"the tokens are symbols, but vectors of dimension {self.dimension} were memorized")
         if not vectors and tokens.symbols is None:
@@ -232,7 +231,7 @@ class Encoder:
         return grid
 
     def _points(self, keys: Index, places: Index | None, vectors: Values | None) -> Values:
-        if self.symbols is not None or vectors is None:
+        if vectors is None:
             values = Values(keys.astype(object)[:, None])
         else:
             padding = Values.of_numbers([self.pad_vector or (0,) * self.dimension])

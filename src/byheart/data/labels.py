@@ -1,7 +1,7 @@
 """The user's labels: any hashable values become class numbers.
 
-    >>> read_labels(["yes", "no", "yes"], np.array([2, 2, 2]), Task.NEXT_TOKEN)[1]
-    ('no', 'yes')
+>>> read_labels(["yes", "no", "yes"], np.array([2, 2, 2]), Task.NEXT_TOKEN)[1]
+('no', 'yes')
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Which rows, and which prefixes of rows, hold the same multiset of points: exactly, and without all pairs.
 
-    >>> index = np.array([[3, 5, 5], [5, 3, 5], [3, 5, -1]])
-    >>> row_multisets(index, ordered=False).tolist()
-    [0, 0, 1]
-    >>> prefix_multisets(index, ordered=False).tolist()
-    [[0, 2, 3], [1, 2, 3], [0, 2, -1]]
+>>> index = np.array([[3, 5, 5], [5, 3, 5], [3, 5, -1]])
+>>> row_multisets(index, ordered=False).tolist()
+[0, 0, 1]
+>>> prefix_multisets(index, ordered=False).tolist()
+[[0, 2, 3], [1, 2, 3], [0, 2, -1]]
 """
 
 from __future__ import annotations

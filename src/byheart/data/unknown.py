@@ -1,7 +1,7 @@
 """The marker that `predict` returns where a memory has no answer.
 
-    >>> UNKNOWN, bool(UNKNOWN)
-    (unknown, False)
+>>> UNKNOWN, bool(UNKNOWN)
+(unknown, False)
 """
 
 from __future__ import annotations

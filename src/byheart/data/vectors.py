@@ -1,7 +1,7 @@
 """Real vectors as exact values: batches of floats become integers over one power of two, without loss.
 
-    >>> exact_floats(np.array([[0.5, -1.75]])).row(0)
-    (Fraction(1, 2), Fraction(-7, 4))
+>>> exact_floats(np.array([[0.5, -1.75]])).row(0)
+(Fraction(1, 2), Fraction(-7, 4))
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How tokens and rows are quoted in messages: short, whatever they are.
 
-    >>> quote("a" * 100), quote([1, 2])
-    ("'aaaaaaaaaaaaaaaaaaaaaaaa…aaaaaaa'", '[1, 2]')
+>>> quote("a" * 100), quote([1, 2])
+("'aaaaaaaaaaaaaaaaaaaaaaaa…aaaaaaa'", '[1, 2]')
 """
 
 from __future__ import annotations
