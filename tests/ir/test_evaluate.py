@@ -12,7 +12,7 @@ from byheart.errors import NetworkError, NotRationalError
 from byheart.exact.values import Values
 from byheart.ir import evaluate
 from byheart.ir.inputs import Inputs
-from byheart.ir.layers import Affine, Attention, Embedding, GlobalToken, Head, Kind, Pattern, Pool, Residual
+from byheart.ir.layers import Affine, Attention, Embedding, GlobalToken, Head, Kind, Pattern, Place, Pool, Residual
 from byheart.ir.matrix import Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
 
@@ -42,7 +42,8 @@ def naive(layers, tokens):
         elif isinstance(layer, Embedding):
             z = [[Fraction(v) for v in layer.table.dense()[int(x[0])]] for x in z]
         elif isinstance(layer, GlobalToken):
-            z = [*z, [Fraction(v) for v in layer.stream]]
+            hub = [Fraction(v) for v in layer.stream]
+            z = [hub, *z] if layer.place is Place.START else [*z, hub]
         elif isinstance(layer, Pool):
             z = [[sum(x[c] for x in z) for c in range(layer.width)]]
         else:
@@ -107,6 +108,23 @@ def test_networks_equal_the_formulas(kind, pattern, read):
             expected = [x[0] for x in naive(layers, [points.row(j) for j in row[:n]])][:n]
             wanted = expected[-1:] if read is Read.LAST else expected
             assert [state.points.row(j)[0] for j in got if j >= 0] == wanted
+
+
+def test_a_first_token_lets_a_causal_mean_count():
+    one = Matrix.of([{0: 1}], 1)
+    layers = (
+        Affine(one),
+        GlobalToken((10,), Place.START),
+        Attention(Kind.UNIFORM, Pattern.CAUSAL, (Head(one, one),)),
+        Affine(Matrix.of([{0: 12}], 1)),
+    )
+    network = Network(layers, Read.EACH, Readout(Decode.VALUE, 1000))
+    points, index = Values.of([[2], [3]]), np.array([[0, 0, 0], [0, 1, -1]], dtype=np.int64)
+    state = evaluate.outputs(network, Inputs(points, index))
+    for row, n, got in zip(index, (3, 2), state.index, strict=True):
+        expected = [x[0] for x in naive(layers, [points.row(j) for j in row[:n]])][1:]
+        assert [state.points.row(j)[0] for j in got if j >= 0] == expected
+    assert len({state.points.row(j)[0] for j in state.index[0]}) == 3
 
 
 def test_pooling_adds_and_order_does_not_matter():

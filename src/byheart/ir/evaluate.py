@@ -19,7 +19,7 @@ from byheart.exact.steps import Block, Map, Step
 from byheart.exact.values import Integers, Values
 from byheart.ir.attend import Index, gather, linear, scores_matter, shares
 from byheart.ir.inputs import ABSENT, Inputs
-from byheart.ir.layers import Affine, Attention, Embedding, GlobalToken, Layer, Pool, Residual
+from byheart.ir.layers import Affine, Attention, Embedding, GlobalToken, Layer, Place, Pool, Residual
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.progress import SILENT, Progress
 
@@ -30,13 +30,13 @@ CHUNK = 1 << 17  # sequences at a time
 class State:
     """Distinct streams and where they stand (-1: absent, or not asked for).
 
-    `lengths` counts the tokens of each row; `hub` says whether the last of them is a global token.
+    `lengths` counts the tokens of each row; `hub` says where among them a global token stands, if there is one.
     """
 
     points: Values
     index: Index
     lengths: Index
-    hub: bool = False
+    hub: Place | None = None
 
 
 def outputs(network: Network, inputs: Inputs, progress: Progress = SILENT) -> State:
@@ -145,9 +145,10 @@ def _sequence_part(network: Network, done: int, state: State, progress: Progress
 
 def _read_mask(read: Read, state: State) -> Index:
     """True where a token's output is asked for."""
-    lengths = state.lengths - int(state.hub)
+    stop = (state.lengths - (state.hub is Place.END))[:, None]
     columns = np.arange(state.index.shape[1])[None, :]
-    return np.asarray(columns < lengths[:, None] if read is Read.EACH else columns == lengths[:, None] - 1)
+    each = (columns < stop) & (columns >= (state.hub is Place.START))
+    return np.asarray(each if read is Read.EACH else columns == stop - 1)
 
 
 def _read(read: Read, state: State) -> Index:
@@ -157,16 +158,21 @@ def _read(read: Read, state: State) -> Index:
     if read is Read.LAST:
         return state.index[mask][:, None]
     kept = np.where(mask, state.index, ABSENT)
-    return kept[:, : kept.shape[1] - 1] if state.hub else kept
+    if state.hub is None:
+        return kept
+    return kept[:, 1:] if state.hub is Place.START else kept[:, :-1]
 
 
 def _append(layer: GlobalToken, state: State) -> State:
     hub = Values.of_numbers([layer.stream])
     points, (old, new) = _common([state.points, hub])
     index = np.full((len(state.index), state.index.shape[1] + 1), ABSENT, dtype=np.int64)
-    index[:, :-1] = state.index
-    index[np.arange(len(index)), state.lengths] = len(old)
-    return State(Values(np.concatenate([old, new]), points), index, state.lengths + 1, True)
+    if layer.place is Place.START:
+        index[:, 1:], index[:, 0] = state.index, len(old)
+    else:
+        index[:, :-1] = state.index
+        index[np.arange(len(index)), state.lengths] = len(old)
+    return State(Values(np.concatenate([old, new]), points), index, state.lengths + 1, layer.place)
 
 
 def _pool(state: State) -> State:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from byheart.errors import FileFormatError, NetworkError
 from byheart.exact import Number, dyadic, parts
-from byheart.ir.layers import Affine, Attention, Embedding, GlobalToken, Head, Kind, Layer, Pattern, Pool, Residual
+from byheart.ir.layers import Affine, Attention, Embedding, GlobalToken, Head, Kind, Layer, Pattern, Place, Pool, Residual
 from byheart.ir.matrix import Matrix, Vector
 from byheart.ir.network import Decode, Network, Read, Readout
 
@@ -104,7 +104,7 @@ def layer_to_json(layer: Layer) -> Json:
         case Pool():
             return {"layer": "pool", "width": layer.width}
         case GlobalToken():
-            return {"layer": "global-token", "stream": _vector_to_json(layer.stream)}
+            return {"layer": "global-token", "stream": _vector_to_json(layer.stream), "place": layer.place.value}
 
 
 def _affine(value: Json) -> Layer:
@@ -145,7 +145,9 @@ _LAYERS: Mapping[str, Callable[[Json], Layer]] = {
         matrix_from_json(take(value, "table", dict)), tuple(expect(k, int) for k in take(value, "strides", list))
     ),
     "pool": lambda value: Pool(take(value, "width", int)),
-    "global-token": lambda value: GlobalToken(_vector_from_json(take(value, "stream", list))),
+    "global-token": lambda value: GlobalToken(
+        _vector_from_json(take(value, "stream", list)), enum(Place, value, "place")
+    ),
 }
 
 

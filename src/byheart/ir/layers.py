@@ -228,11 +228,22 @@ class Pool:
         return iter(())
 
 
+class Place(StrEnum):
+    """Where a global token stands."""
+
+    START = "start"  # before the first token, where every prefix sees it
+    END = "end"  # behind the last token
+
+
 @dataclass(frozen=True)
 class GlobalToken:
-    """Appends one token with a fixed stream to the end of every sequence (KS25 Remark 4.5)."""
+    """Adds one token with a fixed stream to every sequence (KS25 Remark 4.5: at the end). It gives no answer.
+
+    At the start it lets a causal mean count: the prefixes a and aa have one mean, but with a first token they differ.
+    """
 
     stream: Vector
+    place: Place = Place.END
 
     @property
     def width_in(self) -> int:
