@@ -23,10 +23,12 @@ from byheart.certify.lattice import (
     FORMATS,
     ZERO,
     Channel,
+    Link,
     Tally,
     channel,
     common_unit,
     join,
+    linear_lattice,
     log2,
 )
 from byheart.certify.properties import prover
@@ -271,7 +273,8 @@ def _mean(tally: Tally, place: str, value: Channel, n: int) -> Channel:
         tally.rounds(f"{place}: a mean over {n} tokens")
         rounding = Fraction(n + 5, (1 << tally.format.mantissa) - n - 5)
         error = value.error + (value.largest + value.error) * rounding
-    return channel(value.low, value.high, unit, error, value.never_negative)
+    whole = Link(tally.new_name(), unit, Fraction(1))
+    return channel(value.low, value.high, ZERO, error, value.never_negative, (whole,))
 
 
 def _sum_of(tally: Tally, place: str, channels: list[Channel]) -> Channel:
@@ -282,4 +285,5 @@ def _sum_of(tally: Tally, place: str, channels: list[Channel]) -> Channel:
     total, carried = sum((c.largest for c in present), ZERO), sum((c.error for c in present), ZERO)
     error = tally.error(place, total, unit, carried, len(present))
     low, high = sum((c.low for c in present), ZERO), sum((c.high for c in present), ZERO)
-    return channel(low, high, unit, error, all(c.never_negative for c in present))
+    rest, links = linear_lattice([(Fraction(1), c) for c in present], ZERO)
+    return channel(low, high, rest, error, all(c.never_negative for c in present), links)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from byheart.certify.lattice import ZERO, Channel, Tally, channel, common_unit, power_of_two_part
+from byheart.certify.lattice import ZERO, Channel, Link, Tally, channel, common_unit, linear_lattice, power_of_two_part
 from byheart.exact import Number, as_fraction
 from byheart.ir.layers import Residual
 from byheart.ir.matrix import Row
@@ -36,6 +36,8 @@ class Sum:
     @property
     def after_relu(self) -> Channel:
         v = self.value
+        if self.active:
+            return channel(v.low, v.high, v.rest, v.error, True, v.links)
         return channel(max(v.low, ZERO), max(v.high, ZERO), v.unit, v.error, True)
 
 
@@ -46,6 +48,7 @@ def weighted_sum(tally: Tally, place: str, row: Row, bias: Number, stream: Seque
     low = b + sum(w * (stream[j].low if w > 0 else stream[j].high) for j, w in reads)
     high = b + sum(w * (stream[j].high if w > 0 else stream[j].low) for j, w in reads)
     unit = common_unit(abs(b), *(abs(w) * stream[j].unit for j, w in reads))
+    rest, links = linear_lattice([(w, stream[j]) for j, w in reads], b)
     total = abs(b) + sum((abs(w) * stream[j].largest for j, w in reads), ZERO)
     carried = sum((abs(w) * stream[j].error for j, w in reads), ZERO)
     if carried and len(reads) == 1 and not b and power_of_two_part(reads[0][1] ** 2) == reads[0][1] ** 2:
@@ -53,7 +56,7 @@ def weighted_sum(tally: Tally, place: str, row: Row, bias: Number, stream: Seque
     else:
         error = tally.error(place, total, unit, carried, len(reads) + 1)
     positive = b >= 0 and all(w > 0 and stream[j].never_negative for j, w in reads)
-    return Sum(reads, b, channel(low, high, unit, error, positive))
+    return Sum(reads, b, channel(low, high, rest, error, positive, links))
 
 
 def residual_ranges(tally: Tally, place: str, layer: Residual, stream: Sequence[Channel]) -> list[Channel]:
@@ -83,12 +86,21 @@ def _shifted(tally: Tally, place: str, old: Channel, bias: Fraction) -> Channel:
     if not old.error and step is not None and tally.fits(step, max(new.largest, old.largest, abs(bias))):
         tally.note(place, max(new.largest, old.largest, abs(bias)), step)
         return new
-    if step is not None and old.error < step / 2:
-        floor, ceiling = step * (1 << (tally.format.mantissa - 1)), step * (1 << tally.format.mantissa)
-        if floor <= new.low - old.error and new.high + old.error <= ceiling:
-            return new
+    grain = _spacing(tally, new.low - old.error, new.high + old.error)
+    if step is not None and grain is not None and grain <= step and 2 * old.error < grain:
+        return new  # the result is rounded to a multiple of its spacing, and the exact value is the nearest one
     error = tally.error(place, old.largest + abs(bias), unit, old.error, 2)
     return channel(new.low, new.high, unit, error, old.never_negative and bias > 0)
+
+
+def _spacing(tally: Tally, low: Fraction, high: Fraction) -> Fraction | None:
+    """The distance of neighbouring floats in [low, high] when it is the same everywhere in there."""
+    if low <= 0:
+        return None
+    exponent = (low.numerator // low.denominator).bit_length() - 1  # 2^exponent <= low when low >= 1
+    if exponent < 0 or high > Fraction(2) ** (exponent + 1):
+        return None
+    return Fraction(2) ** (exponent + 1 - tally.format.mantissa)
 
 
 def _written(
@@ -102,8 +114,8 @@ def _written(
     terms_unit = common_unit(old.unit, abs(bias), *(abs(w) * r.unit for r, w in outputs))
     carried = old.error + sum((abs(w) * r.error for r, w in outputs), ZERO)
     error = tally.error(place, total, terms_unit, carried, len(writes) + 2)
-    low, high, unit = _image(k, writes, bias, stream)
-    return channel(low, high, unit, error)
+    low, high, rest, links = _image(k, writes, bias, stream)
+    return channel(low, high, rest, error, links=links)
 
 
 def _clears(k: int, writes: list[tuple[Sum, Fraction]], bias: Fraction, old: Channel) -> bool:
@@ -116,8 +128,8 @@ def _clears(k: int, writes: list[tuple[Sum, Fraction]], bias: Fraction, old: Cha
 
 def _image(
     k: int, writes: list[tuple[Sum, Fraction]], bias: Fraction, stream: Sequence[Channel]
-) -> tuple[Fraction, Fraction, Fraction]:
-    """(low, high, unit) of the exact new value: linear part, plus bends of single channels, plus the rest by intervals."""
+) -> tuple[Fraction, Fraction, Fraction, tuple[Link, ...]]:
+    """(low, high, rest, links) of the exact new value: linear part, plus bends of single channels, plus the rest by intervals."""
     slopes: dict[int, Fraction] = {k: Fraction(1)}
     bends: dict[int, list[tuple[Sum, Fraction]]] = {k: []}
     constant, low, high = bias, ZERO, ZERO
@@ -137,8 +149,8 @@ def _image(
     for j in slopes.keys() | bends.keys():
         least, most = _bent_line(slopes.get(j, ZERO), bends.get(j, []), stream[j])
         low, high = low + least, high + most
-    units += [abs(slope) * stream[j].unit for j, slope in slopes.items()]
-    return constant + low, constant + high, common_unit(abs(constant), *units)
+    rest, links = linear_lattice([(slope, stream[j]) for j, slope in slopes.items()], constant)
+    return constant + low, constant + high, common_unit(rest, *units), links
 
 
 def _bent_line(slope: Fraction, bends: list[tuple[Sum, Fraction]], x: Channel) -> tuple[Fraction, Fraction]:

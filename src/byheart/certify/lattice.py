@@ -10,6 +10,7 @@ to at most 2^(k + mantissa): every partial sum is then a multiple of 2^k that th
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -30,17 +31,35 @@ FORMATS = {f.name: f for f in (FloatFormat("float64", 53, -1074, 1024), FloatFor
 
 
 @dataclass(frozen=True)
+class Link:
+    """coefficient · (an unknown multiple of `unit`), the same unknown wherever `name` is the same.
+
+    k times the mean of k tokens is whole although the mean is not: links remember whose fraction it is.
+    """
+
+    name: int
+    unit: Fraction
+    coefficient: Fraction
+
+
+@dataclass(frozen=True)
 class Channel:
-    """The exact value is a multiple of `unit` (0: it is always 0) in [low, high]; a float is at most `error` away.
+    """The exact value is in [low, high]: a multiple of `rest` (0: always 0) plus `links`; a float is `error` away at most.
 
     `positive`: the float is never negative, although its error might let it be.
     """
 
     low: Fraction
     high: Fraction
-    unit: Fraction
+    rest: Fraction
     error: Fraction = ZERO
     positive: bool = False
+    links: tuple[Link, ...] = ()
+
+    @property
+    def unit(self) -> Fraction:
+        """The lattice of the whole value."""
+        return common_unit(self.rest, *(abs(link.coefficient) * link.unit for link in self.links))
 
     @property
     def largest(self) -> Fraction:
@@ -55,9 +74,29 @@ class Channel:
         return self.positive or self.low >= self.error
 
 
-def channel(low: Fraction, high: Fraction, unit: Fraction, error: Fraction = ZERO, positive: bool = False) -> Channel:
+def channel(
+    low: Fraction,
+    high: Fraction,
+    rest: Fraction,
+    error: Fraction = ZERO,
+    positive: bool = False,
+    links: tuple[Link, ...] = (),
+) -> Channel:
     """A channel; a single value is its own lattice."""
-    return Channel(low, high, abs(low) if low == high else unit, error, positive)
+    if low == high:
+        return Channel(low, high, abs(low), error, positive)
+    return Channel(low, high, rest, error, positive, links)
+
+
+def linear_lattice(parts: Sequence[tuple[Fraction, Channel]], constant: Fraction) -> tuple[Fraction, tuple[Link, ...]]:
+    """(rest, links) of sum weight·channel + constant: equal unknowns add up, and whole multiples become rest."""
+    rest = [abs(constant), *(abs(weight) * c.rest for weight, c in parts)]
+    found: dict[int, Link] = {}
+    for weight, c in parts:
+        for link in c.links:
+            before = found[link.name].coefficient if link.name in found else ZERO
+            found[link.name] = Link(link.name, link.unit, before + weight * link.coefficient)
+    return common_unit(*rest), tuple(link for link in found.values() if link.coefficient)
 
 
 EMPTY = Channel(ZERO, ZERO, ZERO)
@@ -78,6 +117,8 @@ def power_of_two_part(unit: Fraction) -> Fraction | None:
 
 def join(channels: list[Channel]) -> Channel:
     """Anything that one of these can hold."""
+    if len(channels) == 1:
+        return channels[0]
     low, high = min(c.low for c in channels), max(c.high for c in channels)
     error, positive = max(c.error for c in channels), all(c.never_negative for c in channels)
     return channel(low, high, common_unit(*(c.unit for c in channels)), error, positive)
@@ -91,6 +132,7 @@ class Tally:
     worst: Fraction = ZERO
     worst_place: str = "nowhere"
     rounded: list[str] = field(default_factory=list)  # sums that may round, the first few
+    names: int = 0  # of links, so far
 
     def error(self, place: str, total: Fraction, unit: Fraction, carried: Fraction, terms: int) -> Fraction:
         """The largest error of a float sum of `terms` products whose absolute values add up to `total`.
@@ -107,6 +149,10 @@ class Tally:
         self.rounds(f"{place}: {'inexact terms' if carried else f'a sum {size}'}")
         steps = terms + 2
         return carried + (total + carried) * Fraction(steps, (1 << self.format.mantissa) - steps)
+
+    def new_name(self) -> int:
+        self.names += 1
+        return self.names
 
     def rounds(self, what: str) -> None:
         """Remembers the first few places that may round; most of them are snapped later."""
