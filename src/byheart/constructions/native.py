@@ -35,7 +35,8 @@ from byheart.progress import Progress
 
 PATIENCE = 60  # draws of the chains that the planner reckons with
 DRAWS_PER_TABLE = 400
-TABLES = 12
+TABLES = 4
+SPARE_BITS = (0, 4, 10)
 READS = {Task.NEXT_TOKEN: Read.LAST, Task.SEQ_TO_SEQ: Read.EACH, Task.SET: Read.POOLED, Task.CAUSAL: Read.EACH}
 REF = Ref("byheart", "float-native Transformer")
 
@@ -62,9 +63,15 @@ def build(
         raise OptionError(f"abstain_bits={abstain_bits} is not in 0 … 32; 8 let one unseen input in 256 pass")
     kind = float_type(dtype)
     mixing = mixing_of(dataset.encoder.task, dataset.encoder.positions)
-    size, layout = _shape(dataset, kind, mixing, abstain_bits, objective)
     rng = random.Random(f"native {seed}")
-    tokens, chains, stored = _draw(dataset, kind, mixing, size, layout, rng, progress)
+    for spare in SPARE_BITS:
+        size, layout = _shape(dataset, kind, mixing, abstain_bits, objective, spare)
+        drawn = _draw(dataset, kind, mixing, size, layout, rng, progress)
+        if not isinstance(drawn, Refusal):
+            break
+    else:
+        raise BuildError(f"no draw of tables and hash chains fits the data: {drawn.reason}; {_remedy(mixing)}")
+    tokens, chains, stored = drawn
     stages = front_stages(dataset, kind, mixing, size, layout, tokens)
     stages += [(name, blocks) for name, blocks in memory_blocks(layout, chains, stored) if blocks]
     stages.append(("answer", [Affine(Matrix.of([{layout.bucket_channel: 1}], layout.width))]))
@@ -80,11 +87,11 @@ def build(
 
 
 def _shape(
-    dataset: Dataset, kind: FloatType, mixing: Mixing, fingerprint_bits: int, objective: str
+    dataset: Dataset, kind: FloatType, mixing: Mixing, fingerprint_bits: int, objective: str, spare: int
 ) -> tuple[Sizing, Layout]:
     """How long the tokens' numbers are, and the shape of the memory behind them."""
     keys = len(dataset.contexts)
-    size = sizing(kind, mixing, dataset.n, dataset.encoder.positions, keys)
+    size = sizing(kind, mixing, dataset.n, dataset.encoder.positions, keys, spare)
     label_bits = max(1, (dataset.C - 1).bit_length())
     need = Need(kind, keys, label_bits, fingerprint_bits, size.chains, size.warmup, size.scale)
     layout = choose(need, objective, PATIENCE, lambda l: _front_parameters(mixing, dataset.n, l))
@@ -114,7 +121,8 @@ def _draw(
     layout: Layout,
     rng: random.Random,
     progress: Progress,
-) -> tuple[TokenMap, list[Chain], Stored]:
+) -> tuple[TokenMap, list[Chain], Stored] | Refusal:
+    """Tables until contexts differ, chains until every bucket is solved; the last reason if none will do."""
     reason = "no draw was made"
     with progress.stage("drawing hash chains") as stage:
         for _ in range(TABLES):
@@ -130,7 +138,7 @@ def _draw(
                 if not isinstance(stored, Refusal):
                     return tokens, chains, stored
                 reason = stored.reason
-    raise BuildError(f"{TABLES} tables and their hash chains did not fit the data: {reason}; {_remedy(mixing)}")
+    return Refusal(reason)
 
 
 def _remedy(mixing: Mixing) -> str:

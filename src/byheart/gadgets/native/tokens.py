@@ -8,7 +8,7 @@ Token i has the number e_i, below 2^w, in every chain. A context's id is a weigh
 Distinct contexts get distinct ids with high probability; the builder checks and draws again.
 
     >>> sizing(FLOAT64, Mixing.FULL, length=8, positions=True, keys=100_000)
-    Sizing(table_bits=36, factor=9, step=1, modulus_bits=41, chains=1, scale=11)
+    Sizing(table_bits=34, factor=9, step=1, modulus_bits=38, chains=1, scale=14)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["FLOAT64", "Mixing", "Sizing", "sizing"]
 
 MOST_CHAINS = 12
 LEAST_TABLE_BITS = 8  # fewer make poor hash bits
-LEAST_SCALE = {53: 4, 24: 3}
+LEAST_SCALE = {53: 4, 24: 2}
 
 
 class Mixing(StrEnum):
@@ -71,14 +71,17 @@ def own_weight(mixing: Mixing, positions: bool) -> int:
     return 2 if mixing is Mixing.FULL and not positions else 1
 
 
-def sizing(kind: FloatType, mixing: Mixing, length: int, positions: bool, keys: int) -> Sizing:
-    """The fewest chains, and numbers as long as distinct ids need, that the float type can carry exactly."""
+def sizing(kind: FloatType, mixing: Mixing, length: int, positions: bool, keys: int, spare: int = 0) -> Sizing:
+    """The fewest chains, and numbers as long as distinct ids need, that the float type can carry exactly.
+
+    2·log2(keys) bits make about one collision in ten draws; `spare` bits more are for data that still collide.
+    """
     factor, step = _factor(mixing, length, positions)
     most_bits = kind.mantissa - 1 - LEAST_SCALE[kind.mantissa]
     largest = most_bits - (factor + factor // 4).bit_length()
     if rounds(mixing, length):
         largest = min(largest, kind.mantissa - 3 - _lost_bits(mixing, length, factor))
-    wanted = max(14.0, 2 * math.log2(keys) + 2)
+    wanted = max(14.0, 2 * math.log2(keys)) + spare
     for chains in range(1, MOST_CHAINS + 1):
         table_bits = max(LEAST_TABLE_BITS, math.ceil(wanted / chains))
         if table_bits <= largest:
