@@ -9,6 +9,7 @@ from fractions import Fraction
 from byheart.certify.lattice import Channel, channel, join
 from byheart.data.encoder import Encoder
 from byheart.data.task import Task
+from byheart.errors import DataError
 from byheart.exact import as_fraction
 from byheart.ir.inputs import Inputs
 
@@ -33,10 +34,13 @@ class InputFacts:
         return (*self.coordinates[:-1], channel(here, here, here))
 
 
-def facts_of(encoder: Encoder, inputs: Inputs) -> InputFacts:
+def facts_of(encoder: Encoder, inputs: Inputs | None) -> InputFacts:
     """For symbols: any symbol of the table, the padding too. For vectors: the box and the lattice of the given ones."""
+    coordinates: list[Channel]
     if encoder.symbols is not None:
         coordinates = [channel(Fraction(0), Fraction(len(encoder.symbols)), Fraction(1))]
+    elif inputs is None:
+        raise DataError("what vectors there are is known from the data only; give the inputs")
     else:
         coordinates = [_coordinate(encoder, inputs, i) for i in range(encoder.dimension)]
     if encoder.positions:
