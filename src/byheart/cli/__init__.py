@@ -14,6 +14,7 @@ import click
 from byheart import __version__
 from byheart.cli.bounds_command import bounds_command
 from byheart.cli.constructions_command import constructions
+from byheart.cli.export_command import export
 from byheart.cli.memorize_command import memorize
 from byheart.cli.paper_command import paper
 from byheart.cli.predict_command import predict
@@ -34,7 +35,7 @@ def commands() -> None:
     """
 
 
-for _command in (memorize, verify, predict, report, bounds_command, constructions, paper):
+for _command in (memorize, verify, predict, export, report, bounds_command, constructions, paper):
     commands.add_command(_command)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,9 @@ from byheart.ir.evaluate import answers
 from byheart.ir.network import Network
 from byheart.ir.size import Size
 from byheart.progress import SILENT, Progress
+
+if TYPE_CHECKING:
+    from byheart.export.torch_runtime import Memory as TorchMemory
 
 Label = Hashable | Unknown
 
@@ -91,6 +94,39 @@ class Memory:
         from byheart.compiler.memory_file import save
 
         save(self, Path(path))
+
+    def to_torch(
+        self,
+        *,
+        dtype: str | None = None,
+        dataset: Dataset | None = None,
+        fast: bool = False,
+        progress: Progress = SILENT,
+    ) -> TorchMemory:
+        """An nn.Module with the same answers, rechecked; an ExportError when the float type cannot hold the memory.
+
+        `dtype` is the memory's own unless given. The recheck runs on every row of `dataset` or of the data that the
+        memory still has, otherwise on drawn inputs.
+        """
+        from byheart.compiler.export_memory import to_torch
+
+        return to_torch(self, dtype=dtype, dataset=dataset, fast=fast, progress=progress)
+
+    def to_onnx(
+        self, path: str | Path, *, dtype: str | None = None, dataset: Dataset | None = None, progress: Progress = SILENT
+    ) -> None:
+        """Writes an ONNX model with the same answers; checked as in `to_torch`."""
+        from byheart.compiler.export_memory import export_file
+
+        export_file(self, "onnx", path, dtype=dtype, dataset=dataset, progress=progress)
+
+    def to_safetensors(
+        self, path: str | Path, *, dtype: str | None = None, dataset: Dataset | None = None, progress: Progress = SILENT
+    ) -> None:
+        """Writes the weights as safetensors with the architecture as metadata; checked as in `to_torch`."""
+        from byheart.compiler.export_memory import export_file
+
+        export_file(self, "safetensors", path, dtype=dtype, dataset=dataset, progress=progress)
 
     def summary(self) -> dict[str, Any]:
         """The numbers that `memorize --json` prints."""

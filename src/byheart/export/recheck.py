@@ -1,0 +1,74 @@
+"""Every export is run and compared with the exact answer before anybody gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from byheart.data.dataset import Dataset
+from byheart.data.encoder import Encoder
+from byheart.errors import ExportError
+from byheart.export.drawn import DRAWN, codes_of_inputs, draw_codes, inputs_of_codes, vectors_of_inputs
+from byheart.ir.evaluate import answers
+from byheart.ir.inputs import Inputs
+from byheart.ir.network import Network
+from byheart.progress import SILENT, Progress
+
+BATCH = 4096
+
+Index = npt.NDArray[np.int64]
+Runner = Callable[[npt.NDArray[np.generic], npt.NDArray[np.bool_]], Index]  # (tokens, present) -> class numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Questions:
+    """Inputs in the form that exported models take, and the exact answers (-2: nothing is asked at this place)."""
+
+    tokens: npt.NDArray[np.generic]  # (N, n) codes or (N, n, d) vectors
+    present: npt.NDArray[np.bool_]  # (N, n)
+    expected: Index
+    description: str
+
+
+def questions(
+    network: Network, encoder: Encoder, dataset: Dataset | None, dtype: str, *, certified: bool, progress: Progress = SILENT
+) -> Questions:
+    """All rows of the data, or 10,000 drawn ones. `certified`: the labels are known to be the exact answers."""
+    if dataset is None:
+        codes = draw_codes(encoder, DRAWN, seed=0)
+        inputs = inputs_of_codes(encoder, codes)
+        expected = answers(network, inputs, progress)
+        return Questions(codes, codes >= 0, _asked(expected, inputs), f"{DRAWN} inputs drawn at random")
+    inputs = dataset.inputs
+    if certified:
+        expected = np.where(dataset.labels >= 0, dataset.labels, -2)
+    else:
+        expected = _asked(answers(network, inputs, progress), inputs)
+    tokens = codes_of_inputs(inputs) if encoder.symbols is not None else vectors_of_inputs(encoder, inputs, dtype)
+    return Questions(tokens, inputs.index >= 0, expected, f"every row of the data ({dataset.N})")
+
+
+def _asked(expected: Index, inputs: Inputs) -> Index:
+    return expected if expected.ndim == 1 else np.where(inputs.index >= 0, expected, -2)
+
+
+def recheck(run: Runner, asked: Questions, target: str, progress: Progress = SILENT) -> str:
+    """Runs the exported model on all questions; returns what was checked, or raises with the input that came out wrong."""
+    with progress.stage(f"rechecking {target}", total=len(asked.tokens)) as stage:
+        for start in range(0, len(asked.tokens), BATCH):
+            part = slice(start, start + BATCH)
+            found = run(asked.tokens[part], asked.present[part])
+            wrong = np.argwhere((asked.expected[part] != -2) & (found != asked.expected[part]))
+            if len(wrong):
+                place = tuple(int(k) for k in wrong[0])
+                row = asked.tokens[start + place[0]].tolist()
+                raise ExportError(
+                    f"the {target} model answers class {int(found[place])} instead of "
+                    f"{int(asked.expected[part][place])} for the tokens {row}; nothing was written. "
+                    "Please report this together with the versions of the libraries"
+                )
+            stage.advance(len(found))
+    return asked.description

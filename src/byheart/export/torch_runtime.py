@@ -1,0 +1,314 @@
+"""A memory in plain PyTorch: this file and the weights are all that is needed.
+
+    model = load("table.pt")                # or load("table.pt").fast() for the fast form
+    codes = model.encode([["a", "b"], ["b", "a"]])
+    model.predict(codes)                    # class numbers, -1 for none; model.labels[k] is the label of class k
+    model(codes)                            # logits
+
+Ordinary parts (Embedding, softmax attention, Linear, ReLU); `.to(device)`, `state_dict` and batches of any size work as
+usual. Every value is exact in the float type of the weights, so do not cast them to a smaller one.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+COLUMNS = 2048  # streams that the fast form evaluates together: a block's hidden units then stay in the cache
+
+
+def load(path: str | Path) -> Memory:
+    """The memory in a file written by `byheart export --to torch`; runs no code from it."""
+    saved = torch.load(path, weights_only=True)
+    return Memory(saved["config"], saved["state"], saved["metadata"])
+
+
+class TokenTable(nn.Module):
+    """Codes (B, n) -> streams (B, n, D); with positions, row code + stride·place of the table."""
+
+    def __init__(self, rows: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.rows, self.stride = nn.Embedding(rows, width, device="meta"), stride
+
+    def forward(self, codes: Tensor) -> Tensor:
+        places = torch.arange(codes.shape[1], device=codes.device)
+        found: Tensor = self.rows(codes.clamp(min=0) + self.stride * places)
+        return found
+
+
+class TokenMap(nn.Module):
+    """Vectors (B, n, d) -> streams (B, n, D); with positions, the place is one more coordinate."""
+
+    def __init__(self, width_in: int, width_out: int, bias: bool, positions: bool) -> None:
+        super().__init__()
+        self.map, self.positions = nn.Linear(width_in, width_out, bias, device="meta"), positions
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        if self.positions:
+            places = torch.arange(vectors.shape[1], device=vectors.device, dtype=vectors.dtype)
+            vectors = torch.cat([vectors, places.expand(vectors.shape[0], -1)[..., None]], dim=-1)
+        found: Tensor = self.map(vectors)
+        return found
+
+
+class Block(nn.Module):
+    """h + W2 relu(W1 h + b1) + b2."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(width, hidden, device="meta"), nn.Linear(hidden, width, device="meta")
+
+    def forward(self, h: Tensor) -> Tensor:
+        found: Tensor = h + self.down(torch.relu(self.up(h)))
+        return found
+
+
+class Shift(nn.Module):
+    """h + b: a block without hidden units."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.empty(width, device="meta"))
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h + self.bias
+
+
+class Head(nn.Module):
+    """softmax(Q K^T) V, then the output map."""
+
+    def __init__(self, width: int, size: int, key_size: int) -> None:
+        super().__init__()
+        self.query, self.key = (nn.Linear(width, key_size, bias=False, device="meta") for _ in range(2))
+        self.value = nn.Linear(width, size, bias=False, device="meta")
+        self.output = nn.Linear(size, width, bias=False, device="meta")
+
+    def forward(self, h: Tensor, allowed: Tensor | None, last: bool) -> Tensor:
+        queries = self.query(h[:, -1:] if last else h)  # (B, 1 or n, s)
+        scores = queries @ self.key(h).transpose(1, 2)
+        if allowed is not None:
+            scores = scores.masked_fill(~allowed, -torch.inf)
+        found: Tensor = self.output(torch.softmax(scores, dim=-1) @ self.value(h))
+        return found
+
+
+class SoftmaxAttention(nn.Module):
+    """h + sum over heads; where only the last token's answer is read, it alone asks."""
+
+    def __init__(self, width: int, heads: list[list[int]], causal: bool, last: bool) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(Head(width, size, key_size) for size, key_size in heads)
+        self.causal, self.last = causal, last
+
+    def forward(self, h: Tensor, present: Tensor | None) -> Tensor:
+        allowed = None if present is None else present[:, None, :]
+        if self.causal:
+            before = torch.ones(h.shape[1], h.shape[1], dtype=torch.bool, device=h.device).tril()
+            allowed = before[-1:] if self.last else before
+        out = h[:, -1:] if self.last else h
+        for head in self.heads:
+            out = out + head(h, allowed, self.last)
+        return out
+
+
+class SumPool(nn.Module):
+    """The streams of all present tokens added up."""
+
+    def forward(self, h: Tensor, present: Tensor | None) -> Tensor:
+        if present is not None:
+            h = torch.where(present[..., None], h, torch.zeros_like(h))
+        return h.sum(dim=1, keepdim=True)
+
+
+class Memory(nn.Module):
+    """Tokens to logits. `predict` gives class numbers, -1 where the network names no class."""
+
+    def __init__(self, config: dict[str, Any], state: dict[str, Tensor], metadata: dict[str, str]) -> None:
+        super().__init__()
+        self.config, self.metadata = config, metadata
+        self.layers = nn.ModuleList(_module(layer, config) for layer in config["layers"])
+        self.load_state_dict(state, assign=True)
+        self.requires_grad_(False)
+
+    @property
+    def symbols(self) -> list[Any]:
+        """Symbol i has code i + 1."""
+        return list(json.loads(self.metadata["byheart.symbols"]))
+
+    @property
+    def labels(self) -> list[Any]:
+        """Label k belongs to class k."""
+        return list(json.loads(self.metadata["byheart.labels"]))
+
+    def encode(self, rows: list[Any]) -> Tensor:
+        """Codes of rows of symbols: padded with 0 on the left, or with -1 at the end for sets and prefixes."""
+        codes = {symbol: i + 1 for i, symbol in enumerate(self.symbols)}
+        n, ragged = self.config["length"], self.config["ragged"]
+        out = torch.full((len(rows), n), -1 if ragged else 0, dtype=torch.int64)
+        for i, row in enumerate(rows):
+            found = torch.tensor([codes[symbol] for symbol in row], dtype=torch.int64)
+            first = 0 if ragged else n - len(found)
+            out[i, first : first + len(found)] = found
+        return out
+
+    def values(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:
+        """The network's outputs: (B, width), or (B, n, width) where every token is read."""
+        h, present = self._read(tokens, present)
+        for layer in self.layers:
+            h = layer(h, present) if isinstance(layer, SoftmaxAttention | SumPool) else layer(h)
+        return h if self.config["read"] == "each" else h[:, -1]
+
+    def forward(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:
+        """Logits, one per class. For an answer y they are 2ky − k², which peaks at class k = y."""
+        values = self.values(tokens, present)
+        if self.config["decode"] == "argmax":
+            return values
+        k = torch.arange(self.config["classes"], device=values.device, dtype=values.dtype)
+        return 2 * k * (values - self.config["offset"]) - k * k
+
+    @torch.no_grad()
+    def predict(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:
+        """Class numbers, -1 for none: (B,), or (B, n) where every token is read."""
+        values = self.values(tokens, present)
+        if self.config["decode"] == "argmax":
+            return values.argmax(dim=-1)
+        y = values[..., 0] - self.config["offset"]
+        known = (y >= 0) & (y < self.config["classes"]) & (y == y.floor())
+        return torch.where(known, y, torch.full_like(y, -1)).to(torch.int64)
+
+    def fast(self) -> FastMemory:
+        """The same network in a layout that runs several times as fast on a CPU."""
+        return FastMemory(self)
+
+    def _read(self, tokens: Tensor, present: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        if not self.config["symbols"]:
+            return tokens.to(getattr(torch, self.config["dtype"])), present
+        return tokens, tokens >= 0 if self.config["ragged"] and present is None else present
+
+
+def _module(layer: dict[str, Any], config: dict[str, Any]) -> nn.Module:
+    """The empty module of one layer of the configuration."""
+    kind, width = layer["layer"], layer["width"]
+    if kind == "embedding":
+        return TokenTable(layer["rows"], width, layer["stride"])
+    if kind == "input":
+        return TokenMap(layer["width_in"], width, layer["bias"], config["positions"])
+    if kind == "affine":
+        linear = nn.Linear(layer["width_in"], width, layer["bias"], device="meta")
+        return nn.Sequential(linear, nn.ReLU()) if layer["relu"] else linear
+    if kind == "residual":
+        return Block(width, layer["hidden"]) if layer["hidden"] else Shift(width)
+    if kind == "attention":
+        return SoftmaxAttention(width, layer["heads"], layer["causal"], layer["last"])
+    return SumPool()
+
+
+class FastMemory(Memory):
+    """Same answers, faster: streams as rows, all weights of the blocks in one buffer, only the rows that a block uses.
+
+    The stream is (1 + D, batch); a row of ones carries the biases, so a block is two matrix products and a ReLU, in place.
+    Attention with zero scores is the mean: the sum of the values divided by their number. For inference only.
+    """
+
+    weights: Tensor
+
+    def __init__(self, memory: Memory) -> None:
+        nn.Module.__init__(self)
+        self.config, self.metadata = memory.config, memory.metadata
+        mixer = _only_mixer(memory)
+        self.layers, self.mixer = memory.layers[: mixer + 1], mixer
+        blocks = list(memory.layers[mixer + 1 : -1])
+        self.answer = memory.layers[-1]
+        packed: list[Tensor] = []
+        self.steps = [_fast_step(block, packed) for block in blocks]
+        self.register_buffer("weights", torch.cat([part.flatten() for part in packed]))
+        self._cut()
+
+    def _cut(self) -> None:
+        """Every step's weights as views of the one buffer."""
+        self.views, start = [], 0
+        for _, _, _, shapes in self.steps:
+            parts = []
+            for rows, columns in shapes:
+                parts.append(self.weights[start : start + rows * columns].view(rows, columns))
+                start += rows * columns
+            self.views.append(parts)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> FastMemory:
+        super()._apply(fn, recurse)
+        self._cut()
+        return self
+
+    @torch.no_grad()
+    def values(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:
+        h, present = self._read(tokens, present)
+        for layer in self.layers[: self.mixer]:
+            h = layer(h)
+        mixed = self._mix(h, present)  # (streams, D)
+        rows = torch.empty(1 + mixed.shape[1], len(mixed), dtype=mixed.dtype, device=mixed.device)
+        rows[0] = 1
+        rows[1:] = mixed.T
+        for start in range(0, len(mixed), COLUMNS):
+            self._run(rows[:, start : start + COLUMNS])
+        found: Tensor = self.answer(rows[1:].T)
+        return found.view(h.shape[0], h.shape[1], -1) if self.config["read"] == "each" else found
+
+    def _mix(self, h: Tensor, present: Tensor | None) -> Tensor:
+        """The streams of all tokens that are read, behind attention or pooling."""
+        mixer = self.layers[self.mixer]
+        if isinstance(mixer, SumPool):
+            return mixer(h, present)[:, 0]
+        head = mixer.heads[0]
+        values = head.value(h)  # (B, n, s)
+        if mixer.causal:
+            counts = torch.arange(1, h.shape[1] + 1, device=h.device, dtype=h.dtype)
+            return (h + head.output(values.cumsum(dim=1) / counts[:, None])).flatten(0, 1)
+        mean = values.sum(dim=1, keepdim=True) / h.shape[1]
+        return ((h[:, -1:] if mixer.last else h) + head.output(mean)).flatten(0, 1)
+
+    def _run(self, rows: Tensor) -> None:
+        """All blocks, in place."""
+        for (read, single, (first, last), shapes), view in zip(self.steps, self.views, strict=True):
+            if shapes[0][0]:
+                hidden = rows[single] + view[0] if single >= 0 else torch.mm(view[0], rows[:read])
+                rows[first:last].addmm_(view[1], hidden.relu_())
+            if len(view) > 2:
+                rows[first:last] += view[2]
+
+
+def _only_mixer(memory: Memory) -> int:
+    """The place of the one attention or pooling layer, if the fast form can stand in for it."""
+    places = [i for i, layer in enumerate(memory.layers) if isinstance(layer, SoftmaxAttention | SumPool)]
+    behind = memory.layers[places[-1] + 1 :] if places else []
+    if len(places) != 1 or not all(isinstance(layer, Block | Shift) for layer in behind[:-1]):
+        raise ValueError("the fast form is for one attention or pooling layer, residual blocks and a linear answer")
+    mixer = memory.layers[places[0]]
+    if isinstance(mixer, SoftmaxAttention):
+        scored = any(bool(head.key.weight.any()) and bool(head.query.weight.any()) for head in mixer.heads)
+        if len(mixer.heads) != 1 or scored or (memory.config["ragged"] and not mixer.causal):
+            raise ValueError("the fast form is for attention of one head whose scores are all equal")
+    return places[0]
+
+
+Step = tuple[int, int, tuple[int, int], list[tuple[int, int]]]
+
+
+def _fast_step(block: nn.Module, packed: list[Tensor]) -> Step:
+    """(rows read, the single row if all units read one, rows written, shapes), with the used weights put to `packed`."""
+    if isinstance(block, Shift):
+        packed += [block.bias[:0, None], block.bias[None, :0], block.bias[:, None]]
+        return 1, -1, (1, 1 + len(block.bias)), [(0, 1), (1, 0), (len(block.bias), 1)]
+    up, bias1, down, bias2 = block.up.weight, block.up.bias, block.down.weight, block.down.bias  # type: ignore[union-attr]
+    written = torch.nonzero(down.any(dim=1) | (bias2 != 0)).flatten().tolist() or [0]
+    read = torch.nonzero(up.any(dim=0)).flatten().tolist() or [0]
+    first, last, until = written[0], written[-1] + 1, read[-1] + 1
+    single = read[0] if len(read) == 1 and len(up) > 3 and bool((up[:, read[0]] == 1).all()) else -1
+    parts = [bias1[:, None] if single >= 0 else torch.cat([bias1[:, None], up[:, :until]], dim=1), down[first:last]]
+    if bool(bias2.any()):
+        parts.append(bias2[first:last, None])
+    packed += parts
+    return 1 + until, single + 1 if single >= 0 else -1, (1 + first, 1 + last), [(p.shape[0], p.shape[1]) for p in parts]
