@@ -12,6 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from byheart.errors import ByheartError
+from byheart.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from byheart import bounds as bounds
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from byheart.compiler import load as load
     from byheart.compiler import memorize as memorize
     from byheart.data.unknown import UNKNOWN as UNKNOWN
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "memorize": "byheart.compiler",

@@ -11,7 +11,6 @@ import sys
 
 import click
 
-from byheart import __version__
 from byheart.cli.bounds_command import bounds_command
 from byheart.cli.constructions_command import constructions
 from byheart.cli.export_command import export
@@ -21,6 +20,7 @@ from byheart.cli.predict_command import predict
 from byheart.cli.report_command import report
 from byheart.cli.verify_command import verify
 from byheart.errors import ByheartError
+from byheart.version import __version__
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -15,7 +15,19 @@ from typing import Any, TypeVar
 
 from byheart.errors import FileFormatError, NetworkError
 from byheart.exact import Number, dyadic, parts
-from byheart.ir.layers import Affine, Attention, Embedding, GlobalToken, Head, Kind, Layer, Pattern, Place, Pool, Residual
+from byheart.ir.layers import (
+    Affine,
+    Attention,
+    Embedding,
+    GlobalToken,
+    Head,
+    Kind,
+    Layer,
+    Pattern,
+    Place,
+    Pool,
+    Residual,
+)
 from byheart.ir.matrix import Matrix, Vector
 from byheart.ir.network import Decode, Network, Read, Readout
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, select_autoescape
 
-from byheart import __version__
 from byheart.compiler.memory import Memory
 from byheart.compiler.memory_file import to_json, write_atomically
 from byheart.compiler.size_rows import size_rows
 from byheart.data.dataset import Dataset
 from byheart.data.task import Task
 from byheart.report import figures
+from byheart.version import __version__
 
 LIVE_LIMIT = 6_000_000  # bytes of network that the page carries for the live picture
 EXAMPLES = 12
