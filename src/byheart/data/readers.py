@@ -6,22 +6,32 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from byheart.data.dataset import Dataset, as_task, load
 from byheart.data.records import Records, from_frame, parse_json, read_records
 from byheart.data.task import Task
-from byheart.data.wording import cut
-from byheart.errors import DataError, OptionError
+from byheart.data.wording import cut, quote
+from byheart.errors import ConflictError, DataError, OptionError
 
 TOKENS = ("auto", "characters", "bytes", "words", "wordpunct", "json")
 SEQUENCE_NAMES = ("sequence", "sequences", "tokens", "text", "input", "premise", "sentence", "name", "x")
 LABEL_NAMES = ("label", "labels", "y", "target", "class", "output", "answer")
 _PIECES = re.compile(r"\w+|[^\w\s]+")
 _WHOLE = re.compile(r"[+-]?\d+")
+_TOKEN = "a token is an integer, a text, a finite number or a list of such numbers"
+_CUTTERS: dict[str, Callable[[str], list[Any]]] = {
+    "characters": list,
+    "bytes": lambda text: list(text.encode("utf-8", "surrogatepass")),
+    "words": str.split,
+    "wordpunct": _PIECES.findall,
+}
 _LONG = 4000  # digits: Python refuses to convert longer decimal numbers
 
 
@@ -33,6 +43,7 @@ class Table:
     labels: list[Any]
     tokens: str
     columns: dict[str, str] = field(default_factory=dict)
+    places: list[str] = field(default_factory=list, repr=False)  # where each row stands in its file
 
     @property
     def note(self) -> str:
@@ -56,8 +67,19 @@ def read_table(
     sequences = [
         _sequence(cell, mode, place) for cell, place in zip(records.column(sequence), records.places, strict=True)
     ]
-    labels = _labels(records.column(label), records.places, Task(task))
-    return Table(sequences, labels, mode, {"sequence": sequence, "label": label})
+    labels = _labels(records.column(label), records.places, as_task(task))
+    if as_task(task).labels_per_token:
+        _check_counts(sequences, labels, records.places)
+    return Table(sequences, labels, mode, {"sequence": sequence, "label": label}, records.places)
+
+
+def load_table(table: Table, *, task: Task | str = Task.NEXT_TOKEN, positions: bool = True) -> Dataset:
+    """`load` of a table; a conflict names the lines of the file too."""
+    try:
+        return load(table.sequences, table.labels, task=task, positions=positions)
+    except ConflictError as error:
+        lines = [f"row {row} is {table.places[row]}" for row in dict.fromkeys(error.rows) if row < len(table.places)]
+        raise ConflictError(f"{error} ({'; '.join(lines)})" if lines else str(error), error.rows) from None
 
 
 def read_sequences(source: Any, *, sequence_column: str | None = None, tokens: str = "auto") -> list[Any]:
@@ -117,28 +139,49 @@ def _is_list(cell: str) -> bool:
 
 def _sequence(cell: Any, mode: str, place: str) -> Any:
     if isinstance(cell, list | tuple | np.ndarray):
-        return cell if not isinstance(cell, np.ndarray) else cell.tolist()
+        return _checked(cell.tolist() if isinstance(cell, np.ndarray) else cell, place)
     if cell is None:
         raise DataError(f"{place}: the sequence is missing; remove the row")
     if not isinstance(cell, str):
-        return [cell]
+        return _checked([cell.item() if isinstance(cell, np.generic) else cell], place)
     if _is_list(cell):
         try:
-            return parse_json(cell, place)
+            parsed = parse_json(cell, place)
         except DataError:
             if mode == "json":
                 raise
+        else:
+            return _checked(parsed, place)
     if mode == "json":
         raise DataError(f"{place}: {cut(cell)!r} is no JSON list of tokens; choose --tokens characters or words")
-    found: list[Any] = {
-        "characters": list,
-        "bytes": lambda text: list(text.encode("utf-8")),
-        "words": str.split,
-        "wordpunct": _PIECES.findall,
-    }[mode](cell)
+    found = _CUTTERS[mode](cell)
     if not found:
         raise DataError(f"{place}: the sequence is empty; remove the row")
     return found
+
+
+def _checked(tokens: Any, place: str) -> Any:
+    """A list of tokens as it stands; a DataError names the first that is none."""
+    if len(tokens) == 0:
+        raise DataError(f"{place}: the sequence is empty; remove the row")
+    if set(map(type, tokens)) <= {int, str}:
+        return tokens
+    for position, token in enumerate(tokens):
+        if not isinstance(token, str):
+            numbers = token if isinstance(token, list | tuple) else [token]
+            if not numbers or not all(map(_is_number, numbers)):
+                raise DataError(f"{place}: token {position} is {quote(token)}; {_TOKEN}")
+    return tokens
+
+
+def _is_number(x: Any) -> bool:
+    return type(x) is int or (isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x))
+
+
+def _check_counts(sequences: list[Any], labels: list[Any], places: list[str]) -> None:
+    for sequence, row, place in zip(sequences, labels, places, strict=True):
+        if len(sequence) != len(row):
+            raise DataError(f"{place}: there are {len(sequence)} tokens but {len(row)} labels; give one per token")
 
 
 def _labels(cells: list[Any], places: list[str], task: Task) -> list[Any]:

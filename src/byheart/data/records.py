@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from byheart.data.sources import STDIN, lines, open_bytes, suffixes
+from byheart.data.sources import LONGEST_LINE, STDIN, lines, open_bytes, suffixes
 from byheart.data.wording import cut
 from byheart.errors import DataError, MissingExtraError
 
 HUGGING_FACE = "hf:"
 LINE = "text"  # the one column of a plain text
+_MISSING: Any = object()  # a field that an object does not have
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,11 @@ class Records:
 
     def column(self, name: str) -> list[Any]:
         place = self.columns.index(name)
-        return [row[place] for row in self.rows]
+        cells = [row[place] for row in self.rows]
+        if any(cell is _MISSING for cell in cells):
+            row = next(i for i, cell in enumerate(cells) if cell is _MISSING)
+            raise DataError(f"{self.places[row]} lacks the field {name!r}")
+        return cells
 
 
 def read_records(path: str) -> Records:
@@ -54,12 +62,12 @@ def read_records(path: str) -> Records:
 
 
 def _csv(path: str, numbered: list[tuple[int, str]], delimiter: str) -> Records:
-    csv.field_size_limit(1 << 26)
+    old_limit = csv.field_size_limit(LONGEST_LINE)  # a cell may be a whole page
     reader = csv.reader((line for _, line in numbered), delimiter=delimiter, strict=True)
     rows: list[tuple[Any, ...]] = []
     places: list[str] = []
     try:
-        columns = tuple(name.strip() for name in next(reader))
+        columns = tuple(name.strip() for name in next(row for row in reader if row))
         _check_columns(path, columns)
         for row in reader:
             if not row:
@@ -70,7 +78,9 @@ def _csv(path: str, numbered: list[tuple[int, str]], delimiter: str) -> Records:
             rows.append(tuple(row))
             places.append(place)
     except csv.Error as error:
-        raise DataError(f"{path}, line {reader.line_num}: {error}") from None
+        raise DataError(f"{path}, line {reader.line_num}: this is no CSV: {error}; check the quotes") from None
+    finally:
+        csv.field_size_limit(old_limit)
     if not rows:
         raise DataError(f"{path} has a header and no rows")
     return Records(columns, rows, places)
@@ -105,17 +115,13 @@ def _from_objects(records: Sequence[Any], places: list[str]) -> Records:
             raise DataError(f"{place} is {cut(json.dumps(record))}, not an object with named fields")
         columns.update(dict.fromkeys(record))
     names = tuple(columns)
-    for record, place in zip(records, places, strict=True):
-        missing = [name for name in records[0] if name not in record]
-        if missing:
-            raise DataError(f"{place} lacks the field {missing[0]!r}")
-    return Records(names, [tuple(record.get(name) for name in names) for record in records], places)
+    return Records(names, [tuple(record.get(name, _MISSING) for name in names) for record in records], places)
 
 
 def parse_json(line: str, place: str) -> Any:
     """JSON without NaN, without duplicate keys and without unbounded nesting; a DataError names the place."""
     try:
-        return json.loads(line, parse_constant=_no_constant, object_pairs_hook=_once)
+        return json.loads(line, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_once)
     except RecursionError:
         raise DataError(f"{place}: the JSON is nested too deeply") from None
     except ValueError as error:
@@ -124,6 +130,12 @@ def parse_json(line: str, place: str) -> Any:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no number; remove the row or replace the value")
+
+
+def _finite(text: str) -> float:
+    if math.isinf(number := float(text)):
+        raise ValueError(f"{cut(text)} is too large a number; remove the row or replace the value")
+    return number
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -157,7 +169,7 @@ def _numpy(path: str, ending: str) -> Records:
             if ending == ".npz":
                 return from_columns({name: list(loaded[name]) for name in loaded.files}, path)
             array = np.asarray(loaded)
-    except (ValueError, EOFError, OSError, KeyError) as error:
+    except (ValueError, EOFError, OSError, KeyError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path} is no plain {ending} file: {error}") from None
     if array.ndim != 2 or array.shape[1] < 2:
         raise DataError(f"{path} has shape {array.shape}; expected rows of tokens with the label in the last column")

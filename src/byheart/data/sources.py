@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from byheart.errors import DataError, MissingExtraError
 
@@ -60,8 +60,24 @@ def _zstd(file: BinaryIO) -> io.RawIOBase:
         import zstandard
     except ImportError:
         raise MissingExtraError("reading .zst files", "data") from None
-    reader: io.RawIOBase = zstandard.ZstdDecompressor().stream_reader(file)
-    return reader
+    reader: Any = zstandard.ZstdDecompressor().stream_reader(file)
+    return _Unpacked(reader, zstandard.ZstdError)
+
+
+class _Unpacked(io.RawIOBase):
+    """A reader whose library's own error becomes the OSError that files raise."""
+
+    def __init__(self, reader: Any, failure: type[Exception]) -> None:
+        self._reader, self._failure = reader, failure
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            return int(self._reader.readinto(buffer))
+        except self._failure as error:
+            raise OSError(f"it is no zstandard file: {error}") from None
 
 
 def lines(path: str) -> Iterator[tuple[int, str]]:
