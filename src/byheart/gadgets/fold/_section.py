@@ -18,8 +18,6 @@ from byheart.gadgets.fold._kernel import kernel
 from byheart.gadgets.fold._windows import Floats, lay_windows
 from byheart.gadgets.fold._words import ONE, ZERO, Ints, Words, add_at, count_section, digit
 
-SOLVED = 0
-NO_MATCH = -1
 LONGEST_SIGNATURE = 62
 HEAD_BITS = 20
 FILTER_BITS = 25
@@ -36,6 +34,7 @@ class Search(NamedTuple):
     matches: int  # most matches that are tried
     margin: float  # bits by which the expected number of solutions must exceed one
     longest: int  # bits of the longest window
+    layouts: int  # layouts of which the best is searched
 
 
 class Scratch(NamedTuple):
@@ -78,7 +77,7 @@ def make_scratch(search: Search, keys: int) -> Scratch:
     return Scratch(
         ints(windows), ints(windows), ints(windows, keys), ints(windows), ints(windows), bits(keys, words),
         bits(keys, windows), ints(keys), bits(keys), bits(windows, keys), bits(cap), ints(1 << HEAD_BITS), ints(cap),
-        bits(1 << (FILTER_BITS - 6)), bits(1 << CHUNK_BITS), bits(1 << CHUNK_BITS), bits(1 << CHUNK_BITS), ints(2),
+        bits(1 << (FILTER_BITS - 6)), bits(1 << CHUNK_BITS), bits(1 << CHUNK_BITS), bits(1 << CHUNK_BITS), ints(7),
         bits(windows), bits(keys),
     )
 
@@ -208,15 +207,13 @@ def _apply(z: Words, n: int, count: int, at_low: int, at_high: int, offset: Word
 
 
 @kernel
-def solve_section(z: Words, x: Words, used_limbs: int, target: Ints, n: int, start: int, free_stop: int,
-                  search: Search, scores: Floats, choices: Ints, offset: Words, slope: Words, s: Scratch,
-                  patient: bool) -> int:
-    """Changes offset, slope and keys so that key i has parity target[i] in bits [start, start + K).
+def lay_section(z: Words, x: Words, used_limbs: int, n: int, start: int, free_stop: int, search: Search,
+                scores: Floats, choices: Ints, offset: Words, slope: Words, s: Scratch) -> float:
+    """Windows, the gap of list A and the reduced columns; returns the surplus of expected solutions, in bits.
 
-    Returns SOLVED, NO_MATCH, or by how many bits (rounded up) this many keys are too many for the layout.
+    The numbers that `search_section` needs are left in `s.found`: windows, place of list A, its values, rank, fields.
     """
-    stop = start + search.levels
-    at_high = stop - search.top
+    at_high = start + search.levels - search.top
     count, at_low = lay_windows(
         z, x, used_limbs, n, start, at_high - search.lower, free_stop, search.longest, scores, choices, offset, slope,
         s.place, s.sizes, s.digits,
@@ -228,11 +225,21 @@ def solve_section(z: Words, x: Words, used_limbs: int, target: Ints, n: int, sta
     columns = 0
     for k in range(count):
         columns += s.sizes[k] - 1
-    luck = max(0.0, luck - 0.5 * (columns - rank))
-    surplus = log2(values) + search.top - (n - rank) - luck
-    if n - rank > LONGEST_SIGNATURE or (surplus < search.margin and not patient):
-        return max(1, int(search.margin - surplus + 0.999))
+    s.found[2], s.found[3], s.found[4], s.found[5], s.found[6] = count, at_low, values, rank, fields
+    if n - rank > LONGEST_SIGNATURE:
+        return min(-1.0, log2(values) + search.top - (n - rank))
+    return log2(values) + search.top - (n - rank) - max(0.0, luck - 0.5 * (columns - rank))
+
+
+@kernel
+def search_section(z: Words, target: Ints, n: int, start: int, search: Search, offset: Words, s: Scratch) -> bool:
+    """Changes offset and keys so that key i has parity target[i] in bits [start, start + K), if the lists meet."""
+    stop = start + search.levels
+    at_high = stop - search.top
+    count, at_low, values, rank, fields = s.found[2], s.found[3], s.found[4], s.found[5], s.found[6]
     length = key_signatures(n, rank, s.vectors, s.mixes, s.pivots, fields, s.signature, s.combination)
+    if length > LONGEST_SIGNATURE:
+        return False
     low = np.zeros(n, np.int64)
     high = np.zeros(n, np.int64)
     wanted = np.zeros(n, np.int64)
@@ -242,10 +249,10 @@ def solve_section(z: Words, x: Words, used_limbs: int, target: Ints, n: int, sta
         even, odd = count_section(z[i], start, at_low)
         wanted[i] = (even + odd + target[i]) & 1
     if not _meet(low, high, wanted, n, values, length, count, fields, search, s):
-        return NO_MATCH
+        return False
     _apply(z, n, count, at_low, at_high, offset, s)
     for i in range(n):
         even, odd = count_section(z[i], start, stop)
         if (even + odd) & 1 != target[i]:
-            return NO_MATCH  # never happens: the windows keep their carries
-    return SOLVED
+            return False  # never happens: the windows keep their carries
+    return True

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from byheart.gadgets.fold._kernel import kernel
-from byheart.gadgets.fold._section import SOLVED, Scratch, Search, solve_section
+from byheart.gadgets.fold._section import Scratch, Search, lay_section, search_section
 from byheart.gadgets.fold._windows import Floats
 from byheart.gadgets.fold._words import ONE, ZERO, Ints, Words, add_at, add_product, copy_row, count_section, draw
 
@@ -120,54 +120,88 @@ def _drift(z: Words, levels: int, sections: int, extremes: Ints) -> int:
 
 
 @kernel
+def _restore(z: Words, saved: Words, n: int, offset: Words, slope: Words, kept: Words) -> None:
+    for i in range(n):
+        copy_row(saved[i], z[i])
+    copy_row(kept[0], offset)
+    copy_row(kept[1], slope)
+
+
+@kernel
+def _best_layout(z: Words, saved: Words, x: Words, limbs: int, n: int, start: int, search: Search, scores: Floats,
+                 choices: Ints, slopes: Slopes, state: Words, halves: Words, offset: Words, slope: Words, kept: Words,
+                 attempt: int, s: Scratch) -> float:
+    """Lays the section out several times, with other slope digits, and leaves the best layout standing."""
+    free = min(start + search.levels, slopes.free_bits)
+    best = -1e9
+    best_state = state[0]
+    best_round = 0
+    last = 0
+    rounds = search.layouts if free > start else 1
+    for again in range(rounds + 1):
+        k = again
+        if again == rounds:
+            if best_round == last:
+                break
+            k = best_round
+            state[0] = best_state
+        _restore(z, saved, n, offset, slope, kept)
+        before = state[0]
+        if attempt + k > 0:
+            _vary(z, x, limbs, n, start, free, slope, halves, state)
+        variant = (attempt + k) % scores.shape[0]
+        surplus = lay_section(
+            z, x, limbs, n, start, slopes.free_bits, search, scores[variant], choices[variant], offset, slope, s
+        )
+        last = k
+        if surplus > best:
+            best, best_state, best_round = surplus, before, k
+    return best
+
+
+@kernel
 def _solve_group(ids: Words, wide: Ints, goals: Ints, first: int, n: int, stop: int, steer: int, sections: int,
                  search: Search, scores: Floats, choices: Ints, slopes: Slopes, tries: int, state: Words, x: Words,
                  z: Words, saved: Words, offset: Words, slope: Words, s: Scratch) -> int:
     """Solves the sections of one group bottom-up, dropping keys from its end where it must; returns how many stay."""
     limbs = _local(ids, first, n, x)
     halves = np.zeros(2 * z.shape[1], np.uint64)
-    copy_row(np.zeros(len(offset), np.uint64), offset)
+    kept = np.zeros((2, len(offset)), np.uint64)
+    copy_row(kept[0], offset)
     for i in range(n):
         copy_row(offset, z[i])
     _make_slope(slopes, steer, state, slope)
     _multiply(z, x, limbs, n, slope, halves)
     sums = np.zeros(n, np.int64)
     target = np.zeros(n, np.int64)
-    kept_offset = np.zeros(len(offset), np.uint64)
-    kept_slope = np.zeros(len(offset), np.uint64)
     for section in range(sections):
         start = section * search.levels
         for i in range(n):
             copy_row(z[i], saved[i])
-        copy_row(offset, kept_offset)
-        copy_row(slope, kept_slope)
+            target[i] = ((goals[first + i] ^ sums[i]) >> section) & 1
+        copy_row(offset, kept[0])
+        copy_row(slope, kept[1])
+        attempt = 0
         failed = 0
         lonely = 0
         while True:
-            for i in range(n):
-                target[i] = ((goals[first + i] ^ sums[i]) >> section) & 1
-            if failed + lonely > 0:
-                for i in range(n):
-                    copy_row(saved[i], z[i])
-                copy_row(kept_offset, offset)
-                copy_row(kept_slope, slope)
-                _vary(z, x, limbs, n, start, min(start + search.levels, slopes.free_bits), slope, halves, state)
-            variant = (failed + lonely) % scores.shape[0]
-            result = solve_section(
-                z, x, limbs, target, n, start, slopes.free_bits, search, scores[variant], choices[variant], offset,
-                slope, s, first + n == stop,
+            surplus = _best_layout(
+                z, saved, x, limbs, n, start, search, scores, choices, slopes, state, halves, offset, slope, kept,
+                attempt, s,
             )
-            if result == SOLVED:
-                break
-            failed += 1
+            attempt += search.layouts
             drop = 0
-            if result > 0:
-                drop = max(1, result // 2)
-            elif failed >= tries:
-                drop = 1
+            if surplus < search.margin and first + n < stop:
+                drop = max(1, np.int64(search.margin - surplus + 0.999) // 2)
+            elif search_section(z, target, n, start, search, offset, s):
+                break
+            else:
+                failed += 1
+                if failed >= tries:
+                    drop = 1
             if drop > 0 and n > 1:
                 n = _fit(wide, first, max(1, n - drop), stop)
-                failed = 1
+                failed = 0
             if n <= 1:
                 lonely += 1
             if n < 1 or lonely > HOPELESS:

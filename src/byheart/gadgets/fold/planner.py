@@ -18,8 +18,10 @@ from byheart.gadgets.fold._section import Search
 from byheart.gadgets.fold.solve import Layout
 
 JOIN_SECONDS = 15e-9  # per value of list B and section, three searches each
-MOST_TOP = {"fast": 16, "normal": 20, "high": 24}
-LEAST_TOP = {"fast": 11, "normal": 14, "high": 18}
+MOST_TOP = {"fast": 16, "normal": 20, "high": 22}
+LAYOUTS = {"fast": 1, "normal": 1, "high": 2}  # tried per search
+MARGIN = {"fast": 0.5, "normal": 0.5, "high": 0.0}  # bits
+LEAST_TOP = {"fast": 11, "normal": 14, "high": 17}
 
 
 class Objective(StrEnum):
@@ -38,7 +40,7 @@ class Effort(StrEnum):
     HIGH = "high"
 
 
-SECONDS = {Effort.FAST: 0.6, Effort.NORMAL: 6.0, Effort.HIGH: 200.0}
+SECONDS = {Effort.FAST: 0.6, Effort.NORMAL: 6.0, Effort.HIGH: 60.0}
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def _plan(
     folds = payload + guard + reach - sections - 1
     search = Search(
         levels=levels, top=top, lower=lower, cap=1 << max(0, min(lower - 2, 22)), luck=max(4.0, top - 5.0),
-        matches=1 << max(9, top - 2), margin=0.5 if sections == 1 else 1.0, longest=6 if size < 120 else 7,
+        matches=1 << max(9, top - 3), margin=MARGIN[effort] + (0.5 if sections > 1 else 0.0), longest=6 if size < 120 else 7, layouts=LAYOUTS[effort],
     )
     penalty = min(1.2, 0.25 + levels / 450)
     layout = Layout(search, sections, gap_bits, max(1, int(size)), (penalty, 0.7 * penalty), fixed)
