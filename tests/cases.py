@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 from byheart.data.task import Task
@@ -32,6 +33,9 @@ def labelled(name: str, task: Task, positions: bool, rows: list[Any], label: Cal
     def of(row: Any, k: int, stop: int) -> Any:
         seen = tuple(row[:stop])
         bag = seen if positions else tuple(sorted(seen))
+        if task is Task.CAUSAL and not positions:  # attention without positions sees proportions, not counts
+            shared = gcd(*(bag.count(token) for token in bag))
+            bag = tuple(token for k, token in enumerate(bag) if k % shared == 0)
         key = (bag,) if task is Task.SET else (row[k], bag, k if positions and task is Task.SEQ_TO_SEQ else 0)
         if key not in table:
             table[key] = label(rng)

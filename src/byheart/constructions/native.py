@@ -127,9 +127,9 @@ def _draw(
     with progress.stage("drawing hash chains") as stage:
         for _ in range(TABLES):
             tokens = draw_tokens(dataset, kind, size, layout.chains, rng)
-            keys = _distinct_keys(context_ids(dataset, mixing, size, tokens.numbers), dataset.contexts.label)
-            if keys is None:
-                reason = "two contexts with different labels got the same id"
+            keys = _distinct_keys(dataset, context_ids(dataset, mixing, size, tokens.numbers))
+            if isinstance(keys, Refusal):
+                reason = keys.reason
                 continue
             for _ in range(DRAWS_PER_TABLE):
                 chains = [Chain(_odd(rng, size.id_bound), size.scale) for _ in range(layout.chains)]
@@ -147,13 +147,16 @@ def _remedy(mixing: Mixing) -> str:
     return "try another seed, or dtype float64"
 
 
-def _distinct_keys(ids: Ints, labels: Ints) -> tuple[Ints, Ints] | None:
-    """The ids without repeats and their labels; None when equal ids have different labels."""
+def _distinct_keys(dataset: Dataset, ids: Ints) -> tuple[Ints, Ints] | Refusal:
+    """The ids without repeats and their labels; a refusal when equal ids have different labels."""
+    contexts = dataset.contexts
     order = np.lexsort(ids.T)
-    ordered, marks = ids[order], labels[order]
+    ordered, marks = ids[order], contexts.label[order]
     same = (ordered[1:] == ordered[:-1]).all(axis=1)
-    if (same & (marks[1:] != marks[:-1])).any():
-        return None
+    clash = np.flatnonzero(same & (marks[1:] != marks[:-1]))
+    if len(clash):
+        rows = sorted({int(contexts.row[order[k]]) for k in (clash[0], clash[0] + 1)})
+        return Refusal(f"contexts of row{'s' if len(rows) > 1 else ''} {' and '.join(map(str, rows))} look alike")
     first = np.concatenate([[True], ~same])
     return ordered[first], marks[first]
 
