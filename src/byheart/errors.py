@@ -46,6 +46,16 @@ class BuildError(ByheartError, RuntimeError):
     """A construction could not be completed for this data."""
 
 
+class AssumptionError(BuildError):
+    """What a theorem assumes about the data does not hold: `assumption` says what, `rows` where it fails."""
+
+    def __init__(self, assumption: str, message: str, rows: tuple[int, ...] = ()) -> None:
+        named = f" (rows {', '.join(map(str, rows))})" if rows else ""
+        super().__init__(f"{message}{named}")
+        self.assumption = assumption
+        self.rows = rows
+
+
 class FileFormatError(ByheartError, ValueError):
     """A file that is damaged, foreign, or of a version that this byheart does not read."""
 

@@ -83,6 +83,7 @@ class Recipe:
     tasks: tuple[Task, ...]
     options: tuple[Option, ...]
     builder: Builder
+    assumptions: tuple[str, ...] = ()  # about the data; where one fails, building raises an AssumptionError
 
     @property
     def listing(self) -> Listing:
@@ -109,14 +110,20 @@ _RECIPES: dict[str, Recipe] = {}
 
 
 def register(
-    name: str, *, summary: str, ref: Ref, tasks: tuple[Task, ...], options: tuple[Option, ...] = ()
+    name: str,
+    *,
+    summary: str,
+    ref: Ref,
+    tasks: tuple[Task, ...],
+    options: tuple[Option, ...] = (),
+    assumptions: tuple[str, ...] = (),
 ) -> Callable[[Builder], Builder]:
     """Registers the decorated builder as construction `name`. Registering is testing: the suite builds them all."""
 
     def add(builder: Builder) -> Builder:
         if name in _RECIPES:
             raise OptionError(f"construction {name!r} is registered twice")
-        _RECIPES[name] = Recipe(name, summary, ref, tasks, options, builder)
+        _RECIPES[name] = Recipe(name, summary, ref, tasks, options, builder, assumptions)
         return builder
 
     return add

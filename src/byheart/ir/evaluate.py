@@ -19,7 +19,19 @@ from byheart.exact.steps import Block, Map, Step
 from byheart.exact.values import Integers, Values
 from byheart.ir.attend import Index, gather, linear, scores_matter, shares
 from byheart.ir.inputs import ABSENT, Inputs
-from byheart.ir.layers import Affine, Attention, Embedding, GlobalToken, Layer, Place, Pool, Residual
+from byheart.ir.layers import (
+    Affine,
+    Attention,
+    Embedding,
+    Flatten,
+    GlobalToken,
+    Layer,
+    Place,
+    Pool,
+    Residual,
+    SequenceLayer,
+    Threshold,
+)
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.progress import SILENT, Progress
 
@@ -46,9 +58,7 @@ def outputs(network: Network, inputs: Inputs, progress: Progress = SILENT) -> St
     """
     if inputs.points.width != network.width_in:
         raise NetworkError(f"the network takes {network.width_in} numbers per token, not {inputs.points.width}")
-    first = next(
-        (i for i, layer in enumerate(network.layers) if isinstance(layer, Attention | Pool | GlobalToken)), None
-    )
+    first = next((i for i, layer in enumerate(network.layers) if isinstance(layer, SequenceLayer)), None)
     prefix = network.layers if first is None else network.layers[:first]
     points = tokenwise(prefix, inputs.points, progress, "reading tokens")
     parts = []
@@ -98,9 +108,17 @@ def tokenwise(layers: Sequence[Layer], points: Values, progress: Progress, name:
             steps.append(Map(layer.weight.rows, bias, layer.relu))
         elif isinstance(layer, Residual):
             steps.append(Block(layer.weight1.rows, layer.bias1, layer.weight2.rows, layer.bias2))
+        elif isinstance(layer, Threshold):
+            steps.append(Map(layer.weight.rows, layer.bias, False))
+            points, steps = _fired(engine.run(steps, points, progress, name)), []
         else:
             raise NetworkError(f"{type(layer).__name__} does not act on single tokens")
     return engine.run(steps, points, progress, name) if steps else points
+
+
+def _fired(sums: Values) -> Values:
+    """What threshold units make of their sums: 1 where they are not negative."""
+    return Values(np.where(sums.numerators >= 0, 1, 0).astype(object))
 
 
 def _embed(layer: Embedding, points: Values) -> Values:
@@ -122,16 +140,18 @@ def _sequence_part(network: Network, done: int, state: State, progress: Progress
     layers = network.layers
     while done < len(layers):
         layer = layers[done]
-        later = any(isinstance(after, Attention | Pool | GlobalToken) for after in layers[done + 1 :])
+        later = any(isinstance(after, SequenceLayer) for after in layers[done + 1 :])
         if isinstance(layer, GlobalToken):
             state = _append(layer, state)
         elif isinstance(layer, Pool):
             state = _pool(state)
+        elif isinstance(layer, Flatten):
+            state = _flatten(layer, state)
         elif isinstance(layer, Attention):
             state = _attend(layer, state, None if later else _read_mask(network.read, state), progress)
         else:
             stop = done
-            while stop < len(layers) and not isinstance(layers[stop], Attention | Pool | GlobalToken):
+            while stop < len(layers) and not isinstance(layers[stop], SequenceLayer):
                 stop += 1
             name = "answering" if stop == len(layers) else "reading tokens"
             state = State(
@@ -179,6 +199,17 @@ def _pool(state: State) -> State:
     columns = [gather(state.points.numerators[:, c], state.index).sum(axis=1) for c in range(state.points.width)]
     index, rows = _distinct([column.tolist() for column in columns])
     return State(Values.of(rows, state.points.denominator), index[:, None], np.ones_like(index))
+
+
+def _flatten(layer: Flatten, state: State) -> State:
+    short = np.flatnonzero(state.lengths != layer.tokens)
+    if short.size:
+        row = int(short[0])
+        raise NetworkError(f"the network reads {layer.tokens} tokens at once, but row {row} has {state.lengths[row]}")
+    rows, where = np.unique(state.index[:, : layer.tokens], axis=0, return_inverse=True)
+    numerators = state.points.numerators[rows].reshape(len(rows), layer.width_out)
+    index = np.asarray(where, dtype=np.int64).reshape(-1, 1)
+    return State(Values(numerators, state.points.denominator), index, np.ones(len(index), dtype=np.int64))
 
 
 def _attend(layer: Attention, state: State, wanted: Index | None, progress: Progress) -> State:

@@ -19,6 +19,7 @@ from byheart.ir.layers import (
     Affine,
     Attention,
     Embedding,
+    Flatten,
     GlobalToken,
     Head,
     Kind,
@@ -27,6 +28,7 @@ from byheart.ir.layers import (
     Place,
     Pool,
     Residual,
+    Threshold,
 )
 from byheart.ir.matrix import Matrix, Vector
 from byheart.ir.network import Decode, Network, Read, Readout
@@ -96,6 +98,8 @@ def layer_to_json(layer: Layer) -> Json:
         case Affine():
             bias = None if layer.bias is None else _vector_to_json(layer.bias)
             return {"layer": "affine", "weight": matrix_to_json(layer.weight), "bias": bias, "relu": layer.relu}
+        case Threshold():
+            return {"layer": "threshold", "weight": matrix_to_json(layer.weight), "bias": _vector_to_json(layer.bias)}
         case Residual():
             return {
                 "layer": "residual",
@@ -115,6 +119,8 @@ def layer_to_json(layer: Layer) -> Json:
             return {"layer": "attention", "kind": layer.kind.value, "pattern": layer.pattern.value, "heads": heads}
         case Pool():
             return {"layer": "pool", "width": layer.width}
+        case Flatten():
+            return {"layer": "flatten", "tokens": layer.tokens, "width": layer.width}
         case GlobalToken():
             return {"layer": "global-token", "stream": _vector_to_json(layer.stream), "place": layer.place.value}
 
@@ -156,7 +162,11 @@ _LAYERS: Mapping[str, Callable[[Json], Layer]] = {
     "embedding": lambda value: Embedding(
         matrix_from_json(take(value, "table", dict)), tuple(expect(k, int) for k in take(value, "strides", list))
     ),
+    "threshold": lambda value: Threshold(
+        matrix_from_json(take(value, "weight", dict)), _vector_from_json(take(value, "bias", list))
+    ),
     "pool": lambda value: Pool(take(value, "width", int)),
+    "flatten": lambda value: Flatten(take(value, "tokens", int), take(value, "width", int)),
     "global-token": lambda value: GlobalToken(
         _vector_from_json(take(value, "stream", list)), enum(Place, value, "place")
     ),

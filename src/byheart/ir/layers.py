@@ -1,7 +1,7 @@
 """The layers of a network, as frozen values that check themselves when they are made.
 
-A layer maps the stream of every token (m numbers) to a new stream. `Affine`, `Residual` and `Embedding` act on
-each token alone; `Attention`, `Pool` and `GlobalToken` act on the sequence.
+A layer maps the stream of every token (m numbers) to a new stream. `Affine`, `Threshold`, `Residual` and `Embedding`
+act on each token alone; `Attention`, `Pool`, `Flatten` and `GlobalToken` act on the sequence.
 """
 
 from __future__ import annotations
@@ -63,6 +63,34 @@ class Affine:
 
 
 @dataclass(frozen=True)
+class Threshold:
+    """x -> 1 where W x + b >= 0, else 0, on every token: the units of the classical theorems (Baum 1988)."""
+
+    weight: Matrix
+    bias: Vector
+
+    def __post_init__(self) -> None:
+        if len(self.bias) != len(self.weight.rows):
+            raise NetworkError(f"{len(self.weight.rows)} threshold units but {len(self.bias)} biases")
+
+    @property
+    def width_in(self) -> int:
+        return self.weight.columns
+
+    @property
+    def width_out(self) -> int:
+        return len(self.weight.rows)
+
+    @property
+    def parameters(self) -> int:
+        return self.weight.entries + len(self.bias)
+
+    def weights(self) -> Iterator[Number]:
+        yield from self.weight.weights()
+        yield from (b for b in self.bias if b != 0)
+
+
+@dataclass(frozen=True)
 class Residual:
     """x -> x + W2 relu(W1 x + b1) + b2 on every token: the feed-forward block of KS25 eq. (3)."""
 
@@ -106,15 +134,17 @@ class Residual:
 class Embedding:
     """Token id k -> row k of the table (KS25 eq. (128), stored transposed). Only as the first layer.
 
-    A token of several whole numbers has the id sum strides·numbers: strides (1, V) look up (symbol, position) pairs.
+    A token of several whole numbers has the id sum strides·numbers: strides (1, V) look up (symbol, position) pairs,
+    strides (1, 0) the symbol alone.
     """
 
     table: Matrix
     strides: tuple[int, ...] = (1,)
 
     def __post_init__(self) -> None:
-        if not self.strides or any(type(stride) is not int or stride < 1 for stride in self.strides):
-            raise NetworkError(f"an embedding needs positive strides, one per number of a token, not {self.strides}")
+        whole = all(type(stride) is int and stride >= 0 for stride in self.strides)
+        if not whole or not any(self.strides):
+            raise NetworkError(f"an embedding needs a stride >= 0 per number of a token, one > 0, not {self.strides}")
 
     @property
     def width_in(self) -> int:
@@ -236,6 +266,36 @@ class Place(StrEnum):
 
 
 @dataclass(frozen=True)
+class Flatten:
+    """Writes the streams of exactly `tokens` tokens behind each other: one token of tokens · width numbers remains.
+
+    How a feed-forward network reads a whole row. No parameters.
+    """
+
+    tokens: int
+    width: int
+
+    def __post_init__(self) -> None:
+        if self.tokens < 1 or self.width < 1:
+            raise NetworkError(f"flattening needs at least one token of one number, not {self.tokens} of {self.width}")
+
+    @property
+    def width_in(self) -> int:
+        return self.width
+
+    @property
+    def width_out(self) -> int:
+        return self.tokens * self.width
+
+    @property
+    def parameters(self) -> int:
+        return 0
+
+    def weights(self) -> Iterator[Number]:
+        return iter(())
+
+
+@dataclass(frozen=True)
 class GlobalToken:
     """Adds one token with a fixed stream to every sequence (KS25 Remark 4.5: at the end). It gives no answer.
 
@@ -261,6 +321,6 @@ class GlobalToken:
         return (v for v in self.stream if v != 0)
 
 
-TokenLayer: TypeAlias = Affine | Residual | Embedding
-SequenceLayer: TypeAlias = Attention | Pool | GlobalToken
+TokenLayer: TypeAlias = Affine | Threshold | Residual | Embedding
+SequenceLayer: TypeAlias = Attention | Pool | Flatten | GlobalToken
 Layer: TypeAlias = TokenLayer | SequenceLayer

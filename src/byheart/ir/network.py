@@ -6,7 +6,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from byheart.errors import NetworkError
-from byheart.ir.layers import Affine, Attention, Embedding, GlobalToken, Layer, Pattern, Pool, Residual
+from byheart.ir.layers import (
+    Affine,
+    Attention,
+    Embedding,
+    Flatten,
+    GlobalToken,
+    Layer,
+    Pattern,
+    Pool,
+    Residual,
+    Threshold,
+)
 
 
 class Read(StrEnum):
@@ -14,7 +25,7 @@ class Read(StrEnum):
 
     LAST = "last"  # next-token: the last token of the sequence
     EACH = "each"  # seq-to-seq, causal: every token
-    POOLED = "pooled"  # set: the one token that pooling leaves
+    POOLED = "pooled"  # the one token that pooling (or flattening) leaves
 
 
 class Decode(StrEnum):
@@ -56,9 +67,9 @@ class Network:
                 )
             if isinstance(after, Embedding):
                 raise NetworkError(f"layer {place + 1} is an embedding; only the first layer may be one")
-        pooled = any(isinstance(layer, Pool) for layer in self.layers)
+        pooled = any(isinstance(layer, Pool | Flatten) for layer in self.layers)
         if pooled != (self.read is Read.POOLED):
-            raise NetworkError("reading the pooled token and a pooling layer go together")
+            raise NetworkError("reading the pooled token and a pooling or flattening layer go together")
         starry = any(a.pattern in (Pattern.STAR_IN, Pattern.STAR_OUT) for a in self.attention_layers)
         if starry and not any(isinstance(layer, GlobalToken) for layer in self.layers):
             raise NetworkError("a star pattern needs a GlobalToken layer before it")
@@ -78,5 +89,5 @@ class Network:
         return tuple(layer for layer in self.layers if isinstance(layer, Attention))
 
     @property
-    def feed_forward(self) -> tuple[Affine | Residual, ...]:
-        return tuple(layer for layer in self.layers if isinstance(layer, Affine | Residual))
+    def feed_forward(self) -> tuple[Affine | Threshold | Residual, ...]:
+        return tuple(layer for layer in self.layers if isinstance(layer, Affine | Threshold | Residual))

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from byheart.exact import bit_length
-from byheart.ir.layers import Affine, Attention, Embedding, Layer, Residual
+from byheart.ir.layers import Affine, Attention, Embedding, Flatten, Layer, Residual, Threshold
 from byheart.ir.network import Network
+
+
+FEED_FORWARD = Affine | Threshold | Residual
 
 
 @dataclass(frozen=True)
@@ -39,10 +42,10 @@ def measure(network: Network) -> Size:
     """The size of a network, from its weights alone."""
     bits = [bit_length(w) for layer in network.layers for w in layer.weights()]
     inner = inner_layers(network)
-    feed_forward = sum(isinstance(layer, Affine | Residual) for layer in inner)
+    feed_forward = sum(isinstance(layer, FEED_FORWARD) for layer in inner)
     attention = sum(isinstance(layer, Attention) for layer in inner)
     alone = sum(
-        isinstance(layer, Attention) and not (i + 1 < len(inner) and isinstance(inner[i + 1], Affine | Residual))
+        isinstance(layer, Attention) and not (i + 1 < len(inner) and isinstance(inner[i + 1], FEED_FORWARD))
         for i, layer in enumerate(inner)
     )
     return Size(
@@ -59,11 +62,19 @@ def measure(network: Network) -> Size:
 
 
 def inner_layers(network: Network) -> tuple[Layer, ...]:
-    """The layers between E_in (or the embedding) and E_out: a linear first and a linear last layer are those maps."""
+    """The layers between E_in (or the embedding) and E_out: a linear first and a linear last layer are those maps.
+
+    A row that is flattened before anything else happens to it is the network's input.
+    """
     layers = network.layers
-    first = isinstance(layers[0], Embedding) or (isinstance(layers[0], Affine) and not layers[0].relu)
+    start = int(isinstance(layers[0], Flatten))
+    first = layers[start] if start < len(layers) else None
+    if isinstance(first, Embedding) or (isinstance(first, Affine) and not first.relu):
+        start += 1
+    if isinstance(first, Embedding) and start < len(layers) and isinstance(layers[start], Flatten):
+        start += 1
     last = len(layers) > 1 and isinstance(layers[-1], Affine) and not layers[-1].relu
-    return layers[int(first) : len(layers) - int(last)]
+    return layers[start : len(layers) - int(last)]
 
 
 def _width(layer: Layer) -> int:
