@@ -1,7 +1,9 @@
 """Starting weights: one draw per seed, the same for every engine and library version.
 
 They follow PyTorch's defaults (nn.Linear: uniform in ±1/√fan-in, nn.Embedding: normal) but come from NumPy's generator,
-so that the fast engine, which never loads PyTorch, starts where the readable model starts.
+so that the fast engine, which never loads PyTorch, starts where the readable model starts. One departure: what a block
+adds to the stream is divided by √blocks, because the sum of fifty unscaled blocks starts far out and learns badly (KS25
+does not state its initialization).
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ def initial_uniform(model: Uniform, problem: Sequences, seed: int) -> Weights:
         weights |= {
             f"{stack}.W1": draw.linear(m, L, q, m),
             f"{stack}.b1": draw.linear(m, L, q),
-            f"{stack}.W2": draw.linear(q, L, m, q),
-            f"{stack}.b2": draw.linear(q, L, m),
+            f"{stack}.W2": draw.linear(q, L, m, q) / np.sqrt(L),
+            f"{stack}.b2": draw.linear(q, L, m) / np.sqrt(L),
         }
         if stack == "F1":
             weights |= {"WV": draw.linear(m, s, m), "WO": draw.linear(s, m, s)}
