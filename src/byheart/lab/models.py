@@ -126,10 +126,10 @@ def sinusoids(length: int, d: int) -> Tensor:
     return waves.reshape(length, d).to(torch.get_default_dtype())
 
 
-def tokens_of(problem: Sequences) -> Tensor:
+def tokens_of(problem: Sequences, dtype: torch.dtype = torch.float32) -> Tensor:
     """What the readable model is fed: every token of every sequence, (N, n, d) vectors or (N, n) word numbers."""
     index = torch.from_numpy(problem.index)
-    return index if problem.points is None else _tensor(problem.points)[index].to(torch.get_default_dtype())
+    return index if problem.points is None else _tensor(problem.points).to(dtype)[index]
 
 
 def _tensor(array: object) -> Tensor:

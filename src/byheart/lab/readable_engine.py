@@ -54,8 +54,7 @@ class ReadableEngine:
 
 def _sequences(problem: Sequences, dtype: torch.dtype):  # type: ignore[no-untyped-def]
     """The loss of a `UniformTransformer` on the token that is read."""
-    tokens, labels = tokens_of(problem), torch.from_numpy(problem.labels)
-    tokens = tokens if problem.points is None else tokens.to(dtype)
+    tokens, labels = tokens_of(problem, dtype), torch.from_numpy(problem.labels)
 
     def measure(network: nn.Module) -> tuple[Tensor, Tensor]:
         answer = network(tokens)[:, problem.read]  # (N, C)
