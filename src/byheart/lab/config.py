@@ -77,6 +77,8 @@ Model = Uniform | Decoder
 class Training:
     """Full-batch AdamW (`decay` = 0: Adam), a linear warmup, then a schedule of the learning rate.
 
+    clip: a gradient longer than this is shortened to it (0: never), which keeps deep narrow streams from exploding.
+
     >>> plan = Training(epochs=100, rate=0.01, warmup=0.1, shape="linear")
     >>> [round(plan.rate_at(epoch), 5) for epoch in (0, 9, 55, 99)]
     [0.001, 0.01, 0.00489, 0.0]
@@ -90,6 +92,7 @@ class Training:
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
+    clip: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:

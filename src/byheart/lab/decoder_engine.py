@@ -52,6 +52,8 @@ class DecoderEngine:
         logits = self._logits().log_softmax(dim=1)  # (n, ω)
         loss = -(self.shares * logits[self.of, self.next]).sum()
         loss.backward()
+        if self.training.clip:
+            torch.nn.utils.clip_grad_norm_(self.weights.values(), self.training.clip)
         self.optimizer.step()
         right = logits.detach().argmax(dim=1)[self.of] == self.next
         return loss.item(), float(self.shares[right].sum())

@@ -27,6 +27,8 @@ class Space:
     warmup: tuple[float, float] = (0.0, 0.0)
     shape: Shape = "cosine"
     decay: float = 0.0
+    beta2: float = 0.999
+    clip: float = 0.0
 
     @property
     def fixed(self) -> bool:

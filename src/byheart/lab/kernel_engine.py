@@ -47,7 +47,7 @@ class KernelEngine:
         plan = self.training
         curve = np.empty((count, 2))
         rates = np.array([plan.rate_at(self.step + i) for i in range(count)])
-        constants = (plan.beta1, plan.beta2, plan.epsilon, plan.decay)
+        constants = (plan.beta1, plan.beta2, plan.epsilon, plan.decay, plan.clip)
         views = _views(self.weights), _views(self.gradient)
         run_epochs(self.data, *views, self.streams, self.vectors, self.step, rates, constants, curve)
         self.step += count

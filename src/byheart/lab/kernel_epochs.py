@@ -22,14 +22,15 @@ def run_epochs(data, weights, gradient, streams, vectors, step, rates, constants
 
     data: points, index, read, labels, squared. weights and gradient: E_in, F1, WV, WO, F2, E_out, where F1 and F2 are
     W1, b1, W2, b2. streams: the tapes and slopes of F1 and F2, and the means of the sequences. vectors: the weights
-    and the gradient as flat vectors, and the two moments; constants: β₁, β₂, ε and the weight decay.
+    and the gradient as flat vectors, and the two moments; constants: β₁, β₂, ε, the weight decay
+    and the longest gradient (0: any).
     """
     points, index, read, labels, squared = data
     E_in, F1, WV, WO, F2, E_out = weights
     dE_in, dF1, dWV, dWO, dF2, dE_out = gradient
     tape1, slope1, tape2, slope2, mean = streams
     flat, slope, first, second = vectors
-    beta1, beta2, epsilon, decay = constants
+    beta1, beta2, epsilon, decay, clip = constants
     for i in range(len(rates)):
         slope[:] = 0
         embed_forward(points, E_in, tape1)
@@ -44,7 +45,21 @@ def run_epochs(data, weights, gradient, streams, vectors, step, rates, constants
         attend_backward(slope2, index, read, WV, WO, mean, slope1, dWV, dWO)
         blocks_backward(tape1, slope1, F1[0], F1[1], F1[2], dF1[0], dF1[1], dF1[2], dF1[3])
         embed_backward(points, slope1, dE_in)
+        if clip > 0:
+            shorten(slope, clip)
         adamw(flat, slope, first, second, step + i + 1, rates[i], beta1, beta2, epsilon, decay)
+
+
+@numba.njit(cache=True, nogil=True)
+def shorten(gradient, longest):
+    """Scales the gradient down to length `longest`, as torch.nn.utils.clip_grad_norm_ does it."""
+    total = 0.0
+    for g in gradient:
+        total += np.float64(g) * g
+    factor = gradient.dtype.type(longest / (np.sqrt(total) + 1e-6))
+    if factor < 1:
+        for k in range(len(gradient)):
+            gradient[k] *= factor
 
 
 @numba.njit(cache=True, nogil=True)

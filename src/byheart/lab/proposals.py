@@ -54,6 +54,8 @@ def propose(experiment: Experiment, cell: tuple[int, int], earlier: Sequence[Res
             warmup=warmup,
             shape=space.shape,
             decay=space.decay,
+            beta2=space.beta2,
+            clip=space.clip,
             seed=stable_seed(seed, cell, done + i, "weights"),
         )
         for i, (rate, warmup) in enumerate(points)

@@ -48,6 +48,8 @@ class ReadableEngine:
         self.optimizer.zero_grad()
         loss, accuracy = self.measure(self.network)
         loss.backward()
+        if self.training.clip:
+            torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.training.clip)
         self.optimizer.step()
         return loss.item(), accuracy.item()
 

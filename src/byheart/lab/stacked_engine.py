@@ -60,6 +60,8 @@ class StackedEngine:
         self.optimizer.zero_grad(set_to_none=True)
         loss, accuracy = self.measure()
         loss.backward()
+        if self.training.clip:
+            torch.nn.utils.clip_grad_norm_(self.weights.values(), self.training.clip)
         self.optimizer.step()
         return loss.item(), accuracy.item()
 
