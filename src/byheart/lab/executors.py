@@ -1,6 +1,6 @@
 """Where trials are trained: processes of this machine, threads, this process, or any executor that the user has.
 
-    >>> with make_executor("serial", 1) as executor:
+    >>> with opened("serial", 1) as executor:
     ...     executor.submit(max, 2, 3).result()
     3
 """
@@ -10,14 +10,30 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import os
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 from byheart.errors import MissingExtraError, OptionError
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+@contextmanager
+def opened(name: str, processes: int) -> Iterator[Executor]:
+    """The executor, shut down at the end; after an error or Ctrl-C without waiting for trials that still train."""
+    executor = make_executor(name, processes)
+    try:
+        yield executor
+    except BaseException:
+        for process in list((getattr(executor, "_processes", None) or {}).values()):
+            process.terminate()
+        executor.shutdown(wait=False, cancel_futures=True)
+        raise
+    executor.shutdown()
 
 
 def make_executor(name: str, processes: int) -> Executor:
@@ -55,7 +71,8 @@ def process_pool(processes: int) -> ProcessPoolExecutor:
 
 
 def _leave_with_parent() -> None:
-    """A parent that is killed cannot end its children; they watch it instead."""
+    """A parent that is killed cannot end its children; they watch it instead. Ctrl-C is the parent's business."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is None:
         return

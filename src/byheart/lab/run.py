@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from byheart.errors import FileFormatError, OptionError
-from byheart.lab.executors import make_executor
+from byheart.lab.executors import opened
 from byheart.lab.experiment import Experiment
 from byheart.lab.record import Record
 from byheart.lab.storage import JournalLock, hidden, is_database
@@ -128,7 +128,7 @@ def work_here(study: Study, settings: Settings, alone: bool, told: Callable[[Rec
     """Works on a study with this machine's processes until it is done."""
     if study.done():
         return
-    with make_executor(settings.executor, settings.processes) as executor:
+    with opened(settings.executor, settings.processes) as executor:
         data = DataPlace(settings.data, settings.data_folder)
         work(study, executor, settings.processes, data, alone=alone, heartbeat=settings.heartbeat, told=told)
 
