@@ -1,0 +1,133 @@
+"""What a training run is made of: the model's shape and how it is trained. Plain frozen values that JSON can hold."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from math import cos, pi
+from typing import Any, Literal
+
+from byheart.errors import OptionError
+from byheart.lab.problem import Documents, Sequences
+
+Shape = Literal["constant", "linear", "cosine"]
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """KS25 eq. (165): E_in, `blocks` feed-forward blocks, uniform attention, `blocks` blocks, E_out.
+
+    >>> Uniform(blocks=4).feed_forward
+    336
+    """
+
+    blocks: int
+    m: int = 2
+    q: int = 8
+    s: int = 2
+    kind: str = "uniform"
+
+    def __post_init__(self) -> None:
+        if min(self.blocks, self.m, self.q, self.s) < 1:
+            raise OptionError(f"blocks, m, q, s = {self.blocks}, {self.m}, {self.q}, {self.s}: each must be at least 1")
+
+    @property
+    def size(self) -> int:
+        return self.blocks
+
+    @property
+    def feed_forward(self) -> int:
+        """Parameters of both stacks: 2·blocks·(2mq + q + m)."""
+        return 2 * self.blocks * (2 * self.m * self.q + self.q + self.m)
+
+    def parameters(self, problem: Sequences) -> int:
+        """Every trained number: E_in, both stacks, W_V and W_O, E_out."""
+        return self.m * problem.d + self.feed_forward + 2 * self.m * self.s + problem.outputs * self.m
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Madden et al., Section 7: embedding of dimension d, one head, `neurons` GELU units, no residual connection."""
+
+    neurons: int
+    d: int = 16
+    kind: str = "decoder"
+
+    def __post_init__(self) -> None:
+        if min(self.neurons, self.d) < 1 or self.d % 2:
+            raise OptionError(f"neurons, d = {self.neurons}, {self.d}: at least 1, and d even for sines and cosines")
+
+    @property
+    def size(self) -> int:
+        return self.neurons
+
+    def parameters(self, problem: Documents) -> int:
+        """The embedding, W_Q, W_K, W_V and W_O, and both linear layers with their biases."""
+        return (
+            problem.vocabulary * self.d
+            + 4 * self.d * self.d
+            + self.neurons * (self.d + 1)
+            + problem.vocabulary * (self.neurons + 1)
+        )
+
+
+Model = Uniform | Decoder
+
+
+@dataclass(frozen=True)
+class Training:
+    """Full-batch AdamW (`decay` = 0: Adam), a linear warmup, then a schedule of the learning rate.
+
+    clip: a gradient longer than this is shortened to it (0: never), which keeps deep narrow streams from exploding.
+
+    >>> plan = Training(epochs=100, rate=0.01, warmup=0.1, shape="linear")
+    >>> [round(plan.rate_at(epoch), 5) for epoch in (0, 9, 55, 99)]
+    [0.001, 0.01, 0.00489, 0.0]
+    """
+
+    epochs: int
+    rate: float
+    warmup: float = 0.0  # share of the epochs
+    shape: Shape = "linear"
+    decay: float = 0.0
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    clip: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or not self.rate > 0 or not 0 <= self.warmup < 1:
+            raise OptionError(
+                f"epochs, rate, warmup = {self.epochs}, {self.rate}, {self.warmup}: need at least one epoch, "
+                "a positive rate and a warmup of 0 <= share < 1"
+            )
+
+    def rate_at(self, epoch: int) -> float:
+        """The learning rate of an epoch, counted from 0."""
+        rising = max(1, round(self.warmup * self.epochs)) if self.warmup else 0
+        if epoch < rising:
+            return self.rate * (epoch + 1) / rising
+        left = (self.epochs - 1 - epoch) / max(1, self.epochs - 1 - (rising - 1 if rising else 0))
+        if self.shape == "linear":
+            return self.rate * left
+        return self.rate * (1 + cos(pi * (1 - left))) / 2 if self.shape == "cosine" else self.rate
+
+    def with_seed(self, seed: int) -> Training:
+        return replace(self, seed=seed)
+
+
+def as_plain(config: Model | Training) -> dict[str, Any]:
+    """Plain values for JSON; `model_of` and `Training(**…)` read them."""
+    return asdict(config)
+
+
+def model_of(plain: dict[str, Any]) -> Model:
+    """The model that `as_plain` wrote.
+
+    >>> model_of(as_plain(Uniform(blocks=3)))
+    Uniform(blocks=3, m=2, q=8, s=2, kind='uniform')
+    """
+    kinds: dict[str, type[Model]] = {"uniform": Uniform, "decoder": Decoder}
+    if plain.get("kind") not in kinds:
+        raise OptionError(f"unknown model {plain.get('kind')!r}; known: {', '.join(kinds)}")
+    return kinds[plain["kind"]](**plain)

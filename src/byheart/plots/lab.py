@@ -1,0 +1,150 @@
+"""The laboratory's pictures: curves while training, least sizes with fits, bits per parameter.
+
+Trained networks, constructed ones and lower bounds share a picture, so that one sees at once how far apart they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from byheart.lab.comparison import LITERATURE, Built
+from byheart.lab.experiment import Experiment
+from byheart.lab.fits import fit_growth
+from byheart.lab.planner import Planner
+from byheart.lab.record import Record
+from byheart.lab.results import Minimum, Row, best_record
+from byheart.plots.style import colour, label_axes, marker, new_figure, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_UNIT = {"uniform": "#blocks", "decoder": "neurons m"}
+
+
+def curves_figure(experiment: Experiment, finished: Mapping[str, Record], problem: int = 0) -> Figure:
+    """Loss and accuracy of the best trial of each size while it trains, with the threshold."""
+    figure = new_figure(columns=2)
+    planner = Planner(experiment)
+    with styled():
+        loss, accuracy = figure.axes
+        for place, size in enumerate(experiment.sizes):
+            records = planner.records(problem, size, dict(finished))
+            if not records:
+                continue
+            epochs, losses, right = zip(*best_record(records).outcome.curve, strict=True)
+            look: dict[str, Any] = {"color": colour(place), "label": f"{_UNIT[experiment.model]} = {size}"}
+            loss.plot(epochs, losses, **look)
+            accuracy.plot(epochs, right, **look)
+        loss.axhline(experiment.loss, color="#7F7F7F", linestyle=":", label=f"memorized below {experiment.loss:g}")
+        loss.set_yscale("log")
+        name = experiment.problems[problem].name
+        label_axes(loss, f"Training loss, {name}", "epoch", "loss", log=False)
+        label_axes(accuracy, f"Accuracy, {name}", "epoch", "share of right labels", log=False)
+        loss.legend()
+    return figure
+
+
+def minimum_figure(experiment: Experiment, minima: Sequence[Minimum], built: Sequence[Built] = ()) -> Figure:
+    """Left: the least size with its fits; right: parameters of trained and constructed networks and the bound."""
+    figure = new_figure(columns=2)
+    with styled():
+        _draw_minima(figure.axes[0], experiment, minima)
+        axes = figure.axes[1]
+        known = [m for m in minima if m.parameters is not None]
+        axes.plot([m.x for m in known], [m.parameters for m in known], "o", color=colour(0), label="trained, least")
+        _draw_built(axes, {m.problem: m.x for m in minima}, built)
+        label_axes(axes, "Parameters: trained, constructed, necessary", _axis(experiment), "parameters")
+        axes.legend()
+    return figure
+
+
+def _draw_minima(axes: Axes, experiment: Experiment, minima: Sequence[Minimum]) -> None:
+    known = [m for m in minima if m.size is not None]
+    x, y = [m.x for m in known], [m.size or 0 for m in known]
+    axes.plot(x, y, "o", color=colour(0), label="least that memorized")
+    open_ended = [m for m in minima if m.size is None and m.largest_failed is not None]
+    axes.plot(
+        [m.x for m in open_ended], [m.largest_failed for m in open_ended], "^", color=colour(1), label="even this failed"
+    ) if open_ended else None
+    log = experiment.axis == "n"
+    for place, scale in enumerate(("logarithm",) if log else ("root", "linear"), start=2):
+        if len(set(x)) < 3:
+            break
+        fit = fit_growth(x, y, scale)
+        grid = _grid(min(x), max(x), log)
+        low, high = fit.band(grid)
+        axes.plot(grid, fit.at(grid), "-" if place == 2 else "--", color=colour(place), label=fit.label)
+        axes.fill_between(grid, low, high, color=colour(place), alpha=0.15, linewidth=0)
+    label_axes(axes, "The least number of blocks", _axis(experiment), "#blocks", log=False)
+    if log:
+        axes.set_xscale("log")
+    axes.set_ylim(bottom=0)
+    axes.legend()
+
+
+def grid_figure(
+    experiment: Experiment, rows: Sequence[Row], entropies: Mapping[str, float], built: Sequence[Built] = ()
+) -> Figure:
+    """Madden et al., Figure 1. Left: gap to the entropy against neurons; right: parameters that close it to 1 %."""
+    figure = new_figure(columns=2)
+    with styled():
+        gaps, needed = figure.axes
+        names = list(dict.fromkeys(row.problem for row in rows))
+        least = {}
+        for place, name in enumerate(names):
+            mine = [row for row in rows if row.problem == name]
+            gap = [max(row.loss - entropies[name], 1e-6) for row in mine]
+            look = {"color": colour(place), "label": f"{mine[0].x} documents"}
+            gaps.plot([row.size for row in mine], gap, marker(place) + "-", **look)
+            closed = [row for row, g in zip(mine, gap, strict=True) if g <= 0.01 * entropies[name]]
+            if closed:
+                least[mine[0].x] = min(row.parameters for row in closed)
+        label_axes(gaps, "Gap between loss and entropy", "neurons m", "nats per token")
+        needed.plot(list(least), list(least.values()), "o-", color=colour(0), label="trained: gap below 1 % of entropy")
+        _draw_built(needed, {row.problem: row.x for row in rows}, built)
+        label_axes(needed, "Parameters: trained and by theorem", "documents", "parameters")
+        gaps.legend()
+        needed.legend()
+    return figure
+
+
+def bits_figure(trained: Sequence[tuple[str, float]], built: Sequence[Built]) -> Figure:
+    """Bits of labels per parameter: trained networks, constructed ones, and what the literature found."""
+    certified = [b for b in built if b.kind == "constructed" and b.bits_per_parameter]
+    bars = [(name, value, 0) for name, value in trained]
+    bars += [(f"{b.name}, {b.problem}", float(b.bits_per_parameter or 0), 1) for b in certified]
+    figure = new_figure(width=8.0, height=max(2.4, 0.28 * len(bars) + 1.4))
+    with styled():
+        axes = figure.axes[0]
+        places = range(len(bars))
+        axes.barh(list(places), [b[1] for b in bars], color=[colour(b[2]) for b in bars])
+        axes.set_yticks(list(places), [b[0] for b in bars], fontsize=8)
+        axes.invert_yaxis()
+        for place, (name, value) in enumerate(LITERATURE.items(), start=2):
+            axes.axvline(value, color=colour(place), linestyle="--", label=name)
+        label_axes(axes, "Bits of labels per parameter", "bits", "", log=False)
+        axes.legend(loc="lower right")
+    return figure
+
+
+def _draw_built(axes: Axes, places: Mapping[str, int], built: Sequence[Built]) -> None:
+    names = list(dict.fromkeys(b.name for b in built))
+    for place, name in enumerate(names, start=1):
+        points = sorted({(places[b.problem], b.parameters) for b in built if b.name == name and b.parameters})
+        if not points:
+            continue
+        kind = next(b.kind for b in built if b.name == name)
+        look = {"constructed": marker(place) + "-", "lower": ":", "upper": "--"}[kind]
+        words = {"constructed": f"{name}, constructed", "lower": f"at least: {name}", "upper": f"enough: {name}"}[kind]
+        axes.plot([x for x, _ in points], [y for _, y in points], look, color=colour(place), label=words)
+
+
+def _axis(experiment: Experiment) -> str:
+    return "sequences N" if experiment.axis == "N" else "sequence length n"
+
+
+def _grid(low: float, high: float, log: bool) -> list[float]:
+    steps = [k / 100 for k in range(101)]
+    return [low * (high / low) ** s if log else low + (high - low) * s for s in steps]
