@@ -3,12 +3,12 @@
 Every weight is a float64, hence an exact dyadic number: what a certificate says, it says about exactly these weights.
 Matrices are stored so that rows multiply from the left: a context's vector x (d,) becomes activation(x @ hidden + bias).
 
-    >>> small = Decoder(("a", "b"), np.array([[1.0], [2.0]]), Average(np.array([1.0, 0.5])), np.array([[1.0, -1.0]]),
-    ...                 np.zeros(2), Activation.TANH, (np.eye(2),))
+    >>> reader = Reader(np.array([[1.0], [2.0]]), Average(np.array([1.0, 0.5])))
+    >>> reader.mixed(np.array([[0, 1], [1, -1]])).tolist()          # 1·z_a + 0.5·z_b, and z_b alone
+    [[2.0], [2.0]]
+    >>> small = Decoder(("a", "b"), reader, np.array([[1.0, -1.0]]), np.zeros(2), Activation.TANH, (np.eye(2),))
     >>> small.parameters, small.length
     (12, 2)
-    >>> small.mixed(np.array([[0, 1], [1, -1]])).tolist()          # 1·z_a + 0.5·z_b, and z_b alone
-    [[2.0], [2.0]]
 """
 
 from __future__ import annotations
@@ -63,51 +63,35 @@ Mixer: TypeAlias = Union[SelfAttention, Average]
 
 
 @dataclass(frozen=True, eq=False)
-class Decoder:
-    """h(α) = Vᵀ ψ(Wᵀ mix(α) + b) and softmax behind it; V = output[0] @ output[1] @ …, stored as its factors.
+class Reader:
+    """The embedding and the mixer: contexts -> vectors in R^d.
 
     `skip` adds the last token's embedded vector to what the mixer gives (the remark below eq. (2)).
     """
 
-    vocabulary: tuple[str, ...]
     embedding: Floats  # (ω, d)
     mixer: Mixer
-    hidden: Floats  # (d, m)
-    bias: Floats  # (m,)
-    activation: Activation
-    output: tuple[Floats, ...]  # V (m, ω), or factors (m, r), (r, ω)
     skip: bool = False
 
     def __post_init__(self) -> None:
-        matrices = (self.embedding, self.hidden, self.bias, *self.output, *self.mixer.matrices)
-        if any(m.dtype != np.float64 or not np.isfinite(m).all() for m in matrices):
-            raise NetworkError("the weights of a decoder are finite float64 numbers")
-        omega, d = self.embedding.shape
-        widths = [self.hidden.shape[1], *(factor.shape[1] for factor in self.output)]
-        fits = len(self.vocabulary) == omega and self.hidden.shape[0] == d and self.bias.shape == (widths[0],)
-        fits = fits and bool(self.output) and [f.shape[0] for f in self.output] == widths[:-1] and widths[-1] == omega
-        if not fits or not _mixer_fits(self.mixer, d):
-            raise NetworkError(f"the matrices of a decoder with {omega} tokens and dimension {d} do not fit together")
-        for matrix in matrices:
-            matrix.setflags(write=False)
+        if self.embedding.ndim != 2 or not _mixer_fits(self.mixer, self.embedding.shape[1]):
+            raise NetworkError(f"the mixer does not fit an embedding of shape {self.embedding.shape}")
 
     @property
-    def parameters(self) -> int:
-        """Every entry of every matrix: eq. (3)'s count when V is stored whole."""
-        matrices = (self.embedding, self.hidden, self.bias, *self.output, *self.mixer.matrices)
-        return sum(matrix.size for matrix in matrices)
+    def matrices(self) -> tuple[Floats, ...]:
+        return (self.embedding, *self.mixer.matrices)
+
+    @property
+    def dimension(self) -> int:
+        return self.embedding.shape[1]
 
     @property
     def length(self) -> int:
         """T: the longest context."""
         return len(self.mixer.positions)
 
-    @property
-    def neurons(self) -> int:
-        return self.hidden.shape[1]
-
     def mixed(self, tokens: Ints) -> Floats:
-        """What the mixer (and the skip connection) gives for each context: (n, d)."""
+        """One vector for each context (row of tokens, padded with -1 at the end): (n, d)."""
         present = self._present(tokens)
         embedded = np.where(present[:, :, None], self.embedding[tokens], 0.0)  # (n, T, d)
         last = present.sum(axis=1) - 1
@@ -120,9 +104,60 @@ class Decoder:
             out = _attend(self.mixer, plain, present, plain[rows, last])
         return np.asarray(out + plain[rows, last] if self.skip else out)
 
+    def _present(self, tokens: Ints) -> npt.NDArray[np.bool_]:
+        size = len(self.embedding)
+        if tokens.ndim != 2 or tokens.shape[1] > self.length:
+            raise DataError(f"contexts of shape {tokens.shape}: this decoder reads contexts of at most {self.length} tokens")
+        present = tokens >= 0
+        if not present[:, 0].all() or (present[:, 1:] & ~present[:, :-1]).any() or tokens.max() >= size:
+            raise DataError(f"contexts hold tokens in [0, {size}), padded with -1 at the end, none empty")
+        return np.asarray(present)
+
+
+@dataclass(frozen=True, eq=False)
+class Decoder:
+    """h(α) = Vᵀ ψ(Wᵀ mix(α) + b) and softmax behind it; V = output[0] @ output[1] @ …, stored as its factors."""
+
+    vocabulary: tuple[str, ...]
+    reader: Reader
+    hidden: Floats  # (d, m)
+    bias: Floats  # (m,)
+    activation: Activation
+    output: tuple[Floats, ...]  # V (m, ω), or factors (m, r), (r, ω)
+
+    def __post_init__(self) -> None:
+        if any(m.dtype != np.float64 or not np.isfinite(m).all() for m in self.matrices):
+            raise NetworkError("the weights of a decoder are finite float64 numbers")
+        omega, d = self.reader.embedding.shape
+        widths = [self.hidden.shape[1], *(factor.shape[1] for factor in self.output)]
+        fits = len(self.vocabulary) == omega and self.hidden.shape[0] == d and self.bias.shape == (widths[0],)
+        fits = fits and bool(self.output) and [f.shape[0] for f in self.output] == widths[:-1] and widths[-1] == omega
+        if not fits:
+            raise NetworkError(f"the matrices of a decoder with {omega} tokens and dimension {d} do not fit together")
+        for matrix in self.matrices:
+            matrix.setflags(write=False)
+
+    @property
+    def matrices(self) -> tuple[Floats, ...]:
+        return (*self.reader.matrices, self.hidden, self.bias, *self.output)
+
+    @property
+    def parameters(self) -> int:
+        """Every entry of every matrix: eq. (3)'s count when V is stored whole."""
+        return sum(matrix.size for matrix in self.matrices)
+
+    @property
+    def length(self) -> int:
+        """T: the longest context."""
+        return self.reader.length
+
+    @property
+    def neurons(self) -> int:
+        return self.hidden.shape[1]
+
     def features(self, tokens: Ints) -> Floats:
         """The neurons' outputs: (n, m)."""
-        return self.activation(self.mixed(tokens) @ self.hidden + self.bias)
+        return self.activation(self.reader.mixed(tokens) @ self.hidden + self.bias)
 
     def logits(self, tokens: Ints) -> Floats:
         """(n, ω), before the softmax."""
@@ -135,14 +170,6 @@ class Decoder:
         """log softmax of the logits: (n, ω)."""
         parts = [log_softmax(self.logits(tokens[k : k + chunk])) for k in range(0, len(tokens), chunk)]
         return np.concatenate(parts)
-
-    def _present(self, tokens: Ints) -> npt.NDArray[np.bool_]:
-        if tokens.ndim != 2 or tokens.shape[1] > self.length:
-            raise DataError(f"contexts of shape {tokens.shape}: a decoder of length {self.length} takes (n, at most {self.length})")
-        present = tokens >= 0
-        if not present[:, 0].all() or (present[:, 1:] & ~present[:, :-1]).any() or tokens.max() >= len(self.vocabulary):
-            raise DataError(f"contexts hold tokens in [0, {len(self.vocabulary)}), padded with -1 at the end, none empty")
-        return np.asarray(present)
 
 
 def log_softmax(logits: Floats) -> Floats:
