@@ -96,14 +96,17 @@ class FloatBalls:
     def activated(self, activation: Activation) -> FloatBalls:
         """activation(x): by the table where it has cells, by the limits outside."""
         table = function_table(activation.value)
-        within = np.clip(self.mid, table.low + 1, table.high - 1)
-        mid, rad = table.enclose(within)
-        distance = self.rad + np.abs(self.mid - within)
-        rad = rad + distance * np.where(distance < 2.0**-6, table.slopes(within), _LARGEST_SLOPE[activation])
-        for side in (-1.0, 1.0):
-            beyond = side * self.mid - self.rad > table.high - 1  # the whole ball
-            if beyond.any():
-                mid[beyond], rad[beyond] = _tail(activation, side, self.mid[beyond], self.rad[beyond])
+        mid, rad = np.empty_like(self.mid), np.empty_like(self.mid)
+        left, right = (side * self.mid - self.rad > table.high - 1 for side in (-1.0, 1.0))  # the whole ball
+        for side, beyond in ((-1.0, left), (1.0, right)):
+            mid[beyond], rad[beyond] = _tail(activation, side, self.mid[beyond], self.rad[beyond])
+        inner = ~(left | right)
+        middle = self.mid[inner]
+        within = np.clip(middle, table.low + 1, table.high - 1)
+        distance = self.rad[inner] + np.abs(middle - within)
+        slope = np.where(distance < 2.0**-6, table.slopes(within), _LARGEST_SLOPE[activation])
+        mid[inner], error = table.enclose(within)
+        rad[inner] = error + distance * slope
         return FloatBalls._of(mid, rad)
 
 
