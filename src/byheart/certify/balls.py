@@ -1,0 +1,94 @@
+"""Arrays of arb balls: the same operations as `FloatBalls` at any precision, slower and with nothing to trust but arb.
+
+    >>> with precision(200):
+    ...     third = ArbBalls.exact(np.array([1.0])) / ArbBalls.exact(np.array([3.0]))
+    >>> bool(third.radii()[0] < 1e-55)
+    True
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from byheart.exact.rigor import flint, precision, upper_float
+from byheart.ir.activation import Activation
+
+Floats = npt.NDArray[np.float64]
+Objects = npt.NDArray[np.object_]
+
+__all__ = ["ArbBalls", "activation_ball", "precision"]
+
+
+@dataclass(frozen=True, eq=False)
+class ArbBalls:
+    """An object array of arb balls; operations round outwards to the precision in force."""
+
+    entries: Objects
+
+    @staticmethod
+    def exact(values: npt.ArrayLike) -> ArbBalls:
+        """Balls of radius 0 around floats or ints."""
+        arb = flint().arb
+        source = np.asarray(values)
+        entries = np.empty(source.shape, dtype=object)
+        entries.ravel()[:] = [arb(value) for value in source.ravel().tolist()]
+        return ArbBalls(entries)
+
+    def __getitem__(self, key: object) -> ArbBalls:
+        return ArbBalls(np.asarray(self.entries[key]))  # type: ignore[index]  # any NumPy index
+
+    def __add__(self, other: ArbBalls) -> ArbBalls:
+        return ArbBalls(self.entries + other.entries)
+
+    def __sub__(self, other: ArbBalls) -> ArbBalls:
+        return ArbBalls(self.entries - other.entries)
+
+    def __mul__(self, other: ArbBalls) -> ArbBalls:
+        return ArbBalls(self.entries * other.entries)
+
+    def __truediv__(self, other: ArbBalls) -> ArbBalls:
+        return ArbBalls(self.entries / other.entries)
+
+    def sum(self, axis: int) -> ArbBalls:
+        return ArbBalls(np.asarray(self.entries.sum(axis=axis)))
+
+    def times(self, matrix: Floats) -> ArbBalls:
+        """The matrix product with exact float64 numbers, by arb's own matrices."""
+        rows, inner = self.entries.reshape(-1, self.entries.shape[-1]).shape
+        left = flint().arb_mat(rows, inner, self.entries.ravel().tolist())
+        right = flint().arb_mat(*matrix.shape, matrix.ravel().tolist())
+        product = np.empty(rows * matrix.shape[1], dtype=object)
+        product[:] = (left * right).entries()
+        return ArbBalls(product.reshape(*self.entries.shape[:-1], matrix.shape[1]))
+
+    def exp(self) -> ArbBalls:
+        return ArbBalls(_each(self.entries, lambda x: x.exp()))
+
+    def activated(self, activation: Activation) -> ArbBalls:
+        return ArbBalls(_each(self.entries, lambda x: activation_ball(activation, x)))
+
+    def radii(self) -> Floats:
+        return np.asarray(_each(self.entries, lambda x: upper_float(x.rad())), dtype=np.float64)
+
+
+def activation_ball(activation: Activation, x: Any) -> Any:
+    """The activation on one arb ball."""
+    match activation:
+        case Activation.TANH:
+            return x.tanh()
+        case Activation.ARCTAN:
+            return x.atan()
+        case Activation.SIGMOID:
+            return ((x / 2).tanh() + 1) / 2
+        case Activation.GELU:
+            return x * (-x / flint().arb(2).sqrt()).erfc() / 2
+
+
+def _each(entries: Objects, function: Any) -> Objects:
+    out = np.empty(entries.shape, dtype=object)
+    out.ravel()[:] = [function(entry) for entry in entries.ravel()]
+    return out

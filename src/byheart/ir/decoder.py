@@ -1,0 +1,197 @@
+"""The one-layer decoder-only Transformer of M24, eq. (2), as a value with float64 weights.
+
+Every weight is a float64, hence an exact dyadic number: what a certificate says, it says about exactly these weights.
+Matrices are stored so that rows multiply from the left: a context's vector x (d,) becomes activation(x @ hidden + bias).
+
+    >>> reader = Reader(np.array([[1.0], [2.0]]), Average(np.array([1.0, 0.5])))
+    >>> reader.mixed(np.array([[0, 1], [1, -1]])).tolist()          # 1·z_a + 0.5·z_b, and z_b alone
+    [[2.0], [2.0]]
+    >>> small = Decoder(("a", "b"), reader, np.array([[1.0, -1.0]]), np.zeros(2), Activation.TANH, (np.eye(2),))
+    >>> small.parameters, small.length
+    (12, 2)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from byheart.errors import DataError, NetworkError
+from byheart.ir.activation import Activation
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionHead:
+    """One head of eq. (2): W_{1,r} (keys), W_{2,r} (query), W_{3,r} (values)."""
+
+    key: Floats  # (d, d_r)
+    query: Floats  # (d, d_r)
+    value: Floats  # (d, d_0)
+
+
+@dataclass(frozen=True, eq=False)
+class SelfAttention:
+    """Softmax attention of the last token over the whole context, after adding positions."""
+
+    positions: Floats  # (T, d): U
+    heads: tuple[AttentionHead, ...]
+    output: Floats  # (m_0·d_0, d): W_0
+
+    @property
+    def matrices(self) -> tuple[Floats, ...]:
+        return (self.positions, self.output, *(m for h in self.heads for m in (h.key, h.query, h.value)))
+
+
+@dataclass(frozen=True, eq=False)
+class Average:
+    """Token averaging (Theorem 6): the sum of the embedded tokens, weighted by position."""
+
+    positions: Floats  # (T,): u
+
+    @property
+    def matrices(self) -> tuple[Floats, ...]:
+        return (self.positions,)
+
+
+Mixer: TypeAlias = Union[SelfAttention, Average]
+
+
+@dataclass(frozen=True, eq=False)
+class Reader:
+    """The embedding and the mixer: contexts -> vectors in R^d.
+
+    `skip` adds the last token's embedded vector to what the mixer gives (the remark below eq. (2)).
+    """
+
+    embedding: Floats  # (ω, d)
+    mixer: Mixer
+    skip: bool = False
+
+    def __post_init__(self) -> None:
+        if self.embedding.ndim != 2 or not _mixer_fits(self.mixer, self.embedding.shape[1]):
+            raise NetworkError(f"the mixer does not fit an embedding of shape {self.embedding.shape}")
+
+    @property
+    def matrices(self) -> tuple[Floats, ...]:
+        return (self.embedding, *self.mixer.matrices)
+
+    @property
+    def dimension(self) -> int:
+        return self.embedding.shape[1]
+
+    @property
+    def length(self) -> int:
+        """T: the longest context."""
+        return len(self.mixer.positions)
+
+    def mixed(self, tokens: Ints) -> Floats:
+        """One vector for each context (row of tokens, padded with -1 at the end): (n, d)."""
+        present = self._present(tokens)
+        embedded = np.where(present[:, :, None], self.embedding[tokens], 0.0)  # (n, T, d)
+        last = present.sum(axis=1) - 1
+        rows = np.arange(len(tokens))
+        if isinstance(self.mixer, Average):
+            plain = embedded
+            out = np.einsum("ntd,t->nd", embedded, self.mixer.positions[: tokens.shape[1]])
+        else:
+            plain = np.where(present[:, :, None], embedded + self.mixer.positions[: tokens.shape[1]], 0.0)
+            out = _attend(self.mixer, plain, present, plain[rows, last])
+        return np.asarray(out + plain[rows, last] if self.skip else out)
+
+    def _present(self, tokens: Ints) -> npt.NDArray[np.bool_]:
+        size = len(self.embedding)
+        if tokens.ndim != 2 or tokens.shape[1] > self.length:
+            raise DataError(f"contexts of shape {tokens.shape}: this decoder reads contexts of at most {self.length} tokens")
+        present = tokens >= 0
+        if not present[:, 0].all() or (present[:, 1:] & ~present[:, :-1]).any() or tokens.max() >= size:
+            raise DataError(f"contexts hold tokens in [0, {size}), padded with -1 at the end, none empty")
+        return np.asarray(present)
+
+
+@dataclass(frozen=True, eq=False)
+class Decoder:
+    """h(α) = Vᵀ ψ(Wᵀ mix(α) + b) and softmax behind it; V = output[0] @ output[1] @ …, stored as its factors."""
+
+    vocabulary: tuple[str, ...]
+    reader: Reader
+    hidden: Floats  # (d, m)
+    bias: Floats  # (m,)
+    activation: Activation
+    output: tuple[Floats, ...]  # V (m, ω), or factors (m, r), (r, ω)
+
+    def __post_init__(self) -> None:
+        if any(m.dtype != np.float64 or not np.isfinite(m).all() for m in self.matrices):
+            raise NetworkError("the weights of a decoder are finite float64 numbers")
+        omega, d = self.reader.embedding.shape
+        widths = [self.hidden.shape[1], *(factor.shape[1] for factor in self.output)]
+        fits = len(self.vocabulary) == omega and self.hidden.shape[0] == d and self.bias.shape == (widths[0],)
+        fits = fits and bool(self.output) and [f.shape[0] for f in self.output] == widths[:-1] and widths[-1] == omega
+        if not fits:
+            raise NetworkError(f"the matrices of a decoder with {omega} tokens and dimension {d} do not fit together")
+        for matrix in self.matrices:
+            matrix.setflags(write=False)
+
+    @property
+    def matrices(self) -> tuple[Floats, ...]:
+        return (*self.reader.matrices, self.hidden, self.bias, *self.output)
+
+    @property
+    def parameters(self) -> int:
+        """Every entry of every matrix: eq. (3)'s count when V is stored whole."""
+        return sum(matrix.size for matrix in self.matrices)
+
+    @property
+    def length(self) -> int:
+        """T: the longest context."""
+        return self.reader.length
+
+    @property
+    def neurons(self) -> int:
+        return self.hidden.shape[1]
+
+    def features(self, tokens: Ints) -> Floats:
+        """The neurons' outputs: (n, m)."""
+        return self.activation(self.reader.mixed(tokens) @ self.hidden + self.bias)
+
+    def logits(self, tokens: Ints) -> Floats:
+        """(n, ω), before the softmax."""
+        values = self.features(tokens)
+        for factor in self.output:
+            values = values @ factor
+        return values
+
+    def log_probabilities(self, tokens: Ints, chunk: int = 4096) -> Floats:
+        """log softmax of the logits: (n, ω)."""
+        parts = [log_softmax(self.logits(tokens[k : k + chunk])) for k in range(0, len(tokens), chunk)]
+        return np.concatenate(parts)
+
+
+def log_softmax(logits: Floats) -> Floats:
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
+
+
+def _mixer_fits(mixer: Mixer, d: int) -> bool:
+    if isinstance(mixer, Average):
+        return mixer.positions.ndim == 1
+    if mixer.positions.ndim != 2 or mixer.positions.shape[1] != d or not mixer.heads:
+        return False
+    heads = all(h.key.shape == h.query.shape and h.key.shape[0] == d and h.value.shape[0] == d for h in mixer.heads)
+    return heads and mixer.output.shape == (sum(h.value.shape[1] for h in mixer.heads), d)
+
+
+def _attend(mixer: SelfAttention, plain: Floats, present: npt.NDArray[np.bool_], last: Floats) -> Floats:
+    gathered = []
+    for head in mixer.heads:
+        scores = np.einsum("ntr,nr->nt", plain @ head.key, last @ head.query)
+        scores = np.where(present, scores, -np.inf)
+        shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+        shares /= shares.sum(axis=1, keepdims=True)
+        gathered.append(np.einsum("nt,ntd->nd", shares, plain) @ head.value)
+    return np.asarray(np.concatenate(gathered, axis=1) @ mixer.output)

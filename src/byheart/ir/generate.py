@@ -1,0 +1,33 @@
+"""Text from a decoder: one token after the other, the likeliest or drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from byheart.errors import DataError, OptionError
+from byheart.ir.decoder import Decoder
+
+
+def generate(decoder: Decoder, prompt: Sequence[int], *, temperature: float = 0.0, seed: int = 0, limit: int | None = None) -> tuple[int, ...]:
+    """The prompt and what follows, until the context is as long as the decoder can read (or `limit` tokens in all).
+
+    Temperature 0 takes the likeliest token (the first of equals); above 0 it draws from softmax(logits / temperature).
+    The same seed gives the same text.
+    """
+    if temperature < 0:
+        raise OptionError(f"temperature {temperature} is negative; 0 is greedy, 1 samples from the learnt distribution")
+    if not 0 < len(prompt) <= decoder.length:
+        raise DataError(f"a prompt of {len(prompt)} tokens; this decoder reads 1 to {decoder.length}")
+    rng = np.random.default_rng(seed)
+    tokens = list(prompt)
+    longest = decoder.length + 1 if limit is None else min(limit, decoder.length + 1)
+    while len(tokens) < longest:
+        logits = decoder.logits(np.array([tokens], dtype=np.int64))[0]
+        if temperature == 0:
+            tokens.append(int(np.argmax(logits)))
+            continue
+        weights = np.exp((logits - logits.max()) / temperature)
+        tokens.append(int(rng.choice(len(weights), p=weights / weights.sum())))
+    return tuple(tokens)
