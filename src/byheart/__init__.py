@@ -21,18 +21,20 @@ if TYPE_CHECKING:
     from byheart.compiler import Memory as Memory
     from byheart.compiler import load as load
     from byheart.compiler import memorize as memorize
+    from byheart.compiler.text import memorize_text as memorize_text
     from byheart.data.unknown import UNKNOWN as UNKNOWN
 
 _HOMES = {
     "memorize": "byheart.compiler",
     "load": "byheart.compiler",
+    "memorize_text": "byheart.compiler.text",
     "Memory": "byheart.compiler",
     "lower_bound": "byheart.bounds",
     "UNKNOWN": "byheart.data.unknown",
 }
 _ROOMS = ("bounds", "constructions")
 
-__all__ = ["UNKNOWN", "ByheartError", "Memory", "bounds", "constructions", "load", "lower_bound", "memorize"]
+__all__ = ["UNKNOWN", "ByheartError", "Memory", "bounds", "constructions", "load", "lower_bound", "memorize", "memorize_text"]
 
 
 def __getattr__(name: str) -> Any:

@@ -17,6 +17,7 @@ from byheart.cli.export_command import export
 from byheart.cli.memorize_command import memorize
 from byheart.cli.paper_command import paper
 from byheart.cli.predict_command import predict
+from byheart.cli.recite_command import recite_command
 from byheart.cli.report_command import report
 from byheart.cli.verify_command import verify
 from byheart.errors import ByheartError
@@ -32,10 +33,21 @@ def commands() -> None:
       byheart memorize table.csv -o table.byheart      build and certify
       byheart verify table.byheart table.csv           prove it again
       byheart predict table.byheart "some text"        ask it
+      byheart recite book.byheart                      say a memorized text again
     """
 
 
-for _command in (memorize, verify, predict, export, report, bounds_command, constructions, paper):
+for _command in (
+    memorize,
+    verify,
+    predict,
+    recite_command,
+    export,
+    report,
+    bounds_command,
+    constructions,
+    paper,
+):
     commands.add_command(_command)
 
 

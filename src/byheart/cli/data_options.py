@@ -9,6 +9,7 @@ import click
 
 from byheart.data.dataset import Dataset, load
 from byheart.data.readers import TOKENS, Table, read_table
+from byheart.data.sources import open_bytes
 from byheart.data.task import Task
 from byheart.errors import OptionError
 from byheart.progress import SILENT, Progress, console_progress
@@ -41,6 +42,18 @@ def output_options(command: F) -> F:
 
 def read(path: str, sequence_column: str | None, label_column: str | None, tokens: str, task: Task) -> Table:
     return read_table(path, sequence_column=sequence_column, label_column=label_column, tokens=tokens, task=task)
+
+
+def read_book(path: str, tokens: str) -> str | bytes:
+    """A whole text: as characters when it is UTF-8, else (or when asked) as bytes."""
+    with open_bytes(path) as file:
+        data = file.read()
+    if tokens == "bytes":
+        return data
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return data
 
 
 def dataset_of(table: Table, task: Task, positions: bool) -> Dataset:

@@ -85,6 +85,12 @@ class Memory:
         padded_left = self.task is Task.SEQ_TO_SEQ
         return [self._label(k) for k in (found[len(found) - length :] if padded_left else found[:length])]
 
+    def recite(self, page: int | str | Sequence[Any] | None = None) -> Any:
+        """What a causal memory says, decoded greedily: the whole text, a page, or the continuation of a prompt."""
+        from byheart.compiler.text import recite
+
+        return recite(self, page)
+
     def verify(self, dataset: Dataset, progress: Progress = SILENT) -> Certificate:
         """Proves the memory anew against `dataset`, trusting nothing that the file says."""
         return certify(self.network, dataset, self.claim, progress)
