@@ -62,17 +62,28 @@ def _search(points: npt.NDArray[Any]) -> int:
             one, two = np.triu_indices(cloud.count, 1)
             best = min(best, cloud.smallest(one, two))
             continue
-        lines = [Line.along(cloud, direction) for direction in _directions(cloud)]
-        for line in lines:
+        lines: list[Line] = []
+        for direction in _directions(cloud):
+            lines.append(Line.along(cloud, direction))
             for lag in (1, 2):
-                best = cloud.improve(line.order[:-lag], line.order[lag:], best)
+                best = cloud.improve(lines[-1].order[:-lag], lines[-1].order[lag:], best)
+            if _halves(lines[-1], best):  # small pieces are cheaper to know than more lines
+                lines = lines[-1:]
+                break
         lines.sort(key=lambda line: int(line.windows(best).sum()))
-        line, pieces = lines[0], lines[0].pieces(best)
+        pieces = lines[0].pieces(best)
         if cloud.reach(best) < _TINY and pieces != [(0, cloud.count)]:
-            pending.extend(part[line.order[start:stop]] for start, stop in pieces)
+            pending.extend(part[lines[0].order[start:stop]] for start, stop in pieces)
         else:
             best = sweep(lines, best)
     return best
+
+
+def _halves(line: Line, best: int) -> bool:
+    """Whether the best distance is tiny and the line cuts the cloud into pieces of at most half its size."""
+    if line.cloud.reach(best) >= _TINY:
+        return False
+    return all(stop - start <= line.cloud.count // 2 for start, stop in line.pieces(best))
 
 
 def _directions(cloud: Cloud) -> list[Floats]:
