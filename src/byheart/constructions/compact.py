@@ -18,7 +18,7 @@ from byheart.errors import OptionError
 from byheart.exact import dyadic
 from byheart.gadgets.fold import Block, Effort, LabelMemory, Objective, build_label_memory
 from byheart.ir.claim import Claim
-from byheart.ir.layers import Affine, Attention, Head, Kind, Layer, Pattern, Pool
+from byheart.ir.layers import Affine, Attention, GlobalToken, Head, Kind, Layer, Pattern, Place, Pool
 from byheart.ir.matrix import Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.paper import Ref, implements
@@ -39,10 +39,10 @@ class AnyExecutor:
 
 OPTIONS = (
     Option("objective", str, "parameters", "what to make small", tuple(o.value for o in Objective)),
-    Option("effort", str, "normal", "how long to search: seconds, or minutes for high", tuple(e.value for e in Effort)),
+    Option("effort", str, "normal", "how long to search: seconds, high: minutes", tuple(e.value for e in Effort)),
     Option("abstain_bits", int, 0, "f: inputs off the data are refused except with probability 2^-f"),
-    Option("head", str, None, "value: one number; logits: a language model's head (default for causal text)", HEADS, True),
-    Option("attention", str, "uniform", "uniform, or softmax with zero scores, which is the same", ("uniform", "softmax")),
+    Option("head", str, None, "value: one number; logits: a language model's (default for text)", HEADS, True),
+    Option("attention", str, "uniform", "uniform, or softmax with zero scores: the same", ("uniform", "softmax")),
     Option("executor", AnyExecutor, None, "a concurrent.futures.Executor for the group solver", optional=True),
 )
 
@@ -56,8 +56,8 @@ OPTIONS = (
 )
 @implements(
     THEOREM,
-    statement="m groups of ids in Q bits: d + 1 + 4F + 2 + (3m + 1 + 4(Q - c - 1)) + 2 parameters memorize the contexts, "
-    "m and Q as found by the group solver",
+    statement="m groups of ids and folds of Q bits memorize the contexts with d + 1 + 4F + 2 + (3m + 1 + 4(Q-c-1)) + 2 "
+    "parameters",
     test="tests/compact/test_compact.py",
 )
 def build_compact(
@@ -108,6 +108,7 @@ def _network(dataset: Dataset, token: TokenHash, memory: LabelMemory, head: str,
     stages: list[tuple[str, Sequence[Layer]]] = [
         ("E_in", [Affine(Matrix.of_dense([weights]), (bias,))]),
         ("token hash", [block.layer() for block in token.blocks]),
+        ("start token", [] if token.start is None else [GlobalToken((token.start,), Place.START)]),
         ("sum of the set", [Pool(1)]) if task is Task.SET else ("attention", [_averaging(token, task, attention)]),
         ("label memory", [block.layer() for block in memory.blocks]),
         ("E_out", [_output(dataset.C, head)]),
@@ -144,14 +145,15 @@ def _claim(dataset: Dataset, token: TokenHash, memory: LabelMemory, head: str, a
     outputs = dataset.C if head == "logits" else 1
     averaging = 0 if dataset.encoder.task is Task.SET else 2 if attention == "uniform" else 4
     counted = _units(token.blocks) + _units(memory.blocks)
-    parameters = dataset.d + 1 + counted + averaging + 2 * outputs
+    started = int(token.start is not None)
+    parameters = dataset.d + 1 + counted + started + averaging + 2 * outputs
     depth = len(token.blocks) + len(memory.blocks) + (averaging > 0)
     widest = max([1, *(len(block.units) for block in (*token.blocks, *memory.blocks))])
     return Claim(
         THEOREM,
         {"parameters": parameters, "depth": depth, "width": widest},
         {
-            "parameters": f"d + 1 + 3·units + blocks + {averaging} + 2·{outputs}, with {memory.groups} groups",
+            "parameters": f"d + 1 + 3·units + blocks + {averaging + started} + 2·{outputs}, with {memory.groups} groups",
             "depth": "folds of the token hash, attention, blocks of the label memory",
             "width": "one unit per group",
         },

@@ -57,6 +57,7 @@ class TokenHash:
     blocks: tuple[Block, ...]
     factor: int  # b: times the sum over the tokens that are attended
     mean_factor: int  # b·n or b·lcm(1..n): times their mean
+    start: int | None  # stream of a token in front of every sequence, where a mean must tell a from aa
     draws: int
 
     @cached_property
@@ -97,20 +98,26 @@ def hash_tokens(
             rng = random.Random(f"factor {seed} {tried}")
             factor = rng.randrange(dataset.n + 1, 8 * dataset.n + 1)
             codes = _codes(line, scale, shift, blocks)
-            ids = context_ids(dataset, codes, factor)
+            start = rng.getrandbits(width) if needs_start(dataset) else None
+            ids = context_ids(dataset, codes, factor, start)
             stage.advance()
             if ids is not None:
                 times = mean_count(dataset) * factor
-                return TokenHash(line, scale, shift, blocks, factor, times, tried), ids
+                return TokenHash(line, scale, shift, blocks, factor, times, start, tried), ids
     raise BuildError(
         f"{len(contexts)} contexts did not get different ids in {tried} draws of the token hash; try another seed"
     )
 
 
+def needs_start(dataset: Dataset) -> bool:
+    """A prefix mean without positions cannot tell the prefix a from aa."""
+    return dataset.encoder.task is Task.CAUSAL and not dataset.encoder.positions and dataset.n > 1
+
+
 def mean_count(dataset: Dataset) -> int:
     """The number that makes sums of means: n, or a common multiple of all prefix lengths."""
     if dataset.encoder.task is Task.CAUSAL:
-        return math.lcm(*range(1, dataset.n + 1))
+        return math.lcm(*range(1, dataset.n + 1 + needs_start(dataset)))
     return dataset.n
 
 
@@ -148,7 +155,7 @@ def _sizes(bits: int) -> Iterator[tuple[int, int]]:
 def _codes(line: TokenLine, scale: int, shift: int, blocks: tuple[Block, ...]) -> list[int]:
     """phi of every point. Folds are run on the numbers themselves, a general block only has few."""
     found = []
-    places = [-block.units[0][1] for block in blocks if len(block.units) == 1]
+    places = [-int(block.units[0][1]) for block in blocks if len(block.units) == 1]  # type: ignore[arg-type]
     if len(places) == len(blocks):
         for t in line.values:
             h = scale * t + shift
@@ -165,7 +172,8 @@ def _codes(line: TokenLine, scale: int, shift: int, blocks: tuple[Block, ...]) -
 
 def _interpolated(block: Block, ordered: list[int]) -> list[int]:
     """A wide block on ascending inputs, its units taken in as their kinks are passed."""
-    slope, constant, k = 1, block.shift, 0
+    slope: Number = 1
+    constant, k = block.shift, 0
     found = []
     kinks = list(block.units)
     for h in ordered:
@@ -176,19 +184,19 @@ def _interpolated(block: Block, ordered: list[int]) -> list[int]:
     return found
 
 
-def context_ids(dataset: Dataset, codes: list[int], factor: int) -> list[int] | None:
+def context_ids(dataset: Dataset, codes: list[int], factor: int, start: int | None) -> list[int] | None:
     """phi + factor·(sum, or lcm·prefix mean) for every context; None when two are equal or one is negative."""
     contexts = dataset.contexts
-    causal = dataset.encoder.task is Task.CAUSAL
     times = mean_count(dataset) * factor
-    small = (max(map(abs, codes)) * (times + 1)).bit_length() <= SAFE_BITS
+    small = ((max(map(abs, codes)) + (start or 0)) * (times + 1)).bit_length() <= SAFE_BITS
     phi = np.array([*codes, 0], dtype=np.int64 if small else object)  # the last one for absent tokens
     index = dataset.inputs.index[contexts.row]
     if dataset.encoder.task is Task.SET:
         ids = phi[index].sum(axis=1)
-    elif causal:
+    elif dataset.encoder.task is Task.CAUSAL:
         prefix = np.where(np.arange(index.shape[1]) <= contexts.position[:, None], index, -1)
-        ids = phi[contexts.point] + phi[prefix].sum(axis=1) * (times // (contexts.position + 1).astype(phi.dtype))
+        counts = contexts.position + 1 + (start is not None)
+        ids = phi[contexts.point] + (phi[prefix].sum(axis=1) + (start or 0)) * (times // counts.astype(phi.dtype))
     else:
         ids = phi[contexts.point] + factor * phi[index].sum(axis=1)
     found: list[int] = ids.tolist()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from byheart.gadgets.fold._kernel import kernel
-from byheart.gadgets.fold._words import ALL, ONE, ZERO, Ints, Words, parity
+from byheart.gadgets.fold._words import ALL, ONE, ZERO, Ints, Words, parity, whole
 
 CHUNK_BITS = 11
 ODD = np.array([ALL if v.bit_count() & 1 else ZERO for v in range(1 << CHUNK_BITS)], np.uint64)  # masks
@@ -63,11 +63,11 @@ def hash_list(signatures: Words, count: int, head_bits: int, filter_bits: int, h
     head_mask = np.uint64((1 << head_bits) - 1)
     filter_mask = np.uint64((1 << filter_bits) - 1)
     for a in range(count):
-        h = np.int64(signatures[a] & head_mask)
-        following[a] = head[h]
-        head[h] = a
+        bucket = whole(signatures[a] & head_mask)
+        following[a] = head[bucket]
+        head[bucket] = a
         low = signatures[a] & filter_mask
-        present[np.int64(low >> np.uint64(6))] |= ONE << (low & np.uint64(63))
+        present[whole(low >> np.uint64(6))] |= ONE << (low & np.uint64(63))
 
 
 @kernel

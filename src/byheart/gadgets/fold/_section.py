@@ -117,7 +117,7 @@ def _open_gap(z: Words, n: int, q: int, length: int, offset: Words) -> int:
     add_at(offset, base, q)
     for i in range(n):
         add_at(z[i], base, q)
-    return gap
+    return int(gap)
 
 
 @kernel

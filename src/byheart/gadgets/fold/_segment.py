@@ -13,7 +13,18 @@ import numpy as np
 from byheart.gadgets.fold._kernel import kernel
 from byheart.gadgets.fold._section import Scratch, Search, lay_section, search_section
 from byheart.gadgets.fold._windows import Floats
-from byheart.gadgets.fold._words import ONE, ZERO, Ints, Words, add_at, add_product, copy_row, count_section, draw
+from byheart.gadgets.fold._words import (
+    ONE,
+    ZERO,
+    Ints,
+    Words,
+    add_at,
+    add_product,
+    copy_row,
+    count_section,
+    draw,
+    whole,
+)
 
 STEER_UP = 8  # smallest top digit of a rising slope, in units of 2^free_bits
 STEER_DOWN = 11  # of a falling one; three more because free digits only add
@@ -105,7 +116,7 @@ def _drift(z: Words, levels: int, sections: int, extremes: Ints) -> int:
     wander = 0
     above = 0
     for p in range(sections * levels - 1, -1, -1):
-        bit = np.int64((z[p >> 6] >> np.uint64(p & 63)) & ONE)
+        bit = whole((z[p >> 6] >> np.uint64(p & 63)) & ONE)
         s = p // levels + 1
         counted = p % 2 == 0
         here = (-wander if above else wander) - ((1 << s) if counted else 0)
@@ -192,7 +203,7 @@ def _solve_group(ids: Words, wide: Ints, goals: Ints, first: int, n: int, stop: 
             attempt += search.layouts
             drop = 0
             if surplus < search.margin and first + n < stop:
-                drop = max(1, np.int64(search.margin - surplus + 0.999) // 2)
+                drop = max(1, int(search.margin - surplus + 0.999) // 2)
             elif search_section(z, target, n, start, search, offset, s):
                 break
             else:
@@ -266,16 +277,16 @@ def solve_segment(ids: Words, rough: Ints, wide: Ints, goals: Ints, sections: in
     mean = (rough[stop - 1] - rough[0]) / stop + 1e-9
     ceiling = 1.5 * STEER_UP * first_size * mean
     height = 0.0
-    first = np.int64(0)
-    size = np.int64(first_size)
-    groups = np.int64(0)
+    first = 0
+    size = int(first_size)
+    groups = 0
     while first < stop:
         size = _plan_size(wide, first, min(size + growth, keys), stop, groups, even)
         span = float(rough[min(first + size, stop - 1)] - rough[first]) + mean
         if groups % 2 == 0:
-            steer = np.int64(min(max((ceiling - height) / span, STEER_UP), STEER_UP + STEER_RANGE))
+            steer = int(min(max((ceiling - height) / span, STEER_UP), STEER_UP + STEER_RANGE))
         else:
-            steer = -np.int64(min(max(height / span, STEER_DOWN), STEER_DOWN + STEER_RANGE))
+            steer = -int(min(max(height / span, STEER_DOWN), STEER_DOWN + STEER_RANGE))
         if size > 0:
             size = _solve_group(
                 ids, wide, goals, first, size, stop, steer, sections, search, scores, choices, slopes, tries, state,

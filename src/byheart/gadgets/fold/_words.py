@@ -37,6 +37,12 @@ def unpack(row: Words) -> int:
 
 
 @kernel
+def whole(v: np.uint64) -> int:
+    """A word as a signed number: numba makes floats of sums of signed and unsigned ones."""
+    return np.int64(v)  # type: ignore[return-value]
+
+
+@kernel
 def parity(v: int) -> int:
     v ^= v >> 32
     v ^= v >> 16
@@ -129,4 +135,5 @@ def draw(state: Words) -> np.uint64:
     v = state[0]
     v = (v ^ (v >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     v = (v ^ (v >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return v ^ (v >> np.uint64(31))
+    v ^= v >> np.uint64(31)
+    return np.uint64(v)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,6 +24,7 @@ from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 
 DRAWS = 4
+Choice = TypeVar("Choice", Objective, Effort)
 WORTH_WORKERS = 4000  # label bits from which starting workers pays
 FEW_RUNS = 3000  # runs of equal labels up to which one line per run is considered
 
@@ -85,14 +88,16 @@ def build_label_memory(
         with ThreadPoolExecutor(os.cpu_count()) as threads:  # the kernels release the interpreter lock
             memory = _solve(job, threads)
     # ids can be so regular that groups stay small; then the line wins after all
-    return LabelMemory(line, None, 1, 0, 1) if line is not None and _cost(line, goal) < _cost(memory.blocks, goal) else memory
+    if line is not None and _cost(line, goal) < _cost(memory.blocks, goal):
+        return LabelMemory(line, None, 1, 0, 1)
+    return memory
 
 
-def _choice(kind: type[Objective] | type[Effort], name: str, what: str) -> Objective | Effort:
+def _choice(kind: type[Choice], name: str, what: str) -> Choice:
     try:
         return kind(name)
     except ValueError:
-        raise OptionError(f"{what}={name!r} is not one of {', '.join(k.value for k in kind)}") from None
+        raise OptionError(f"{what}={name!r} is not one of {', '.join(kind)}") from None
 
 
 def _sorted(ids: Sequence[int], labels: Sequence[int], classes: int) -> tuple[list[int], Ints]:
@@ -101,7 +106,7 @@ def _sorted(ids: Sequence[int], labels: Sequence[int], classes: int) -> tuple[li
     order = sorted(range(len(ids)), key=ids.__getitem__)
     xs = [int(ids[i]) for i in order]
     ys = np.array([int(labels[i]) for i in order], np.int64)
-    if xs[0] < 0 or any(a == b for a, b in zip(xs, xs[1:], strict=False)):
+    if xs[0] < 0 or any(a == b for a, b in pairwise(xs)):
         raise BuildError("ids must be distinct and not negative; hash the inputs again with another seed")
     if ys.min() < 0 or ys.max() >= classes:
         raise BuildError(f"labels must lie in [0, {classes}), but they lie in [{ys.min()}, {ys.max()}]")
@@ -146,7 +151,7 @@ class Job:
 
     @cached_property
     def plan(self) -> Plan:
-        gaps = [b - a for a, b in zip(self.numbers, self.numbers[1:], strict=False)]
+        gaps = [b - a for a, b in pairwise(self.numbers)]
         return make_plan(gaps, self.numbers[-1].bit_length(), self.sections, self.goal, self.effort)
 
     def mixed(self) -> tuple[tuple[Block, ...], Job]:

@@ -19,7 +19,7 @@ DRAWS = 8
 
 @implements(
     Ref("byheart", "hashing by folds"),
-    statement="R folds with random offsets separate N ids of any structure with R + O(log N) bits and 4 parameters each",
+    statement="folds with random offsets separate ids of any structure, at 4 parameters per bit",
     test="tests/compact/test_mixing.py",
 )
 def hashing_folds(bits: int, width: int, spread: int, rng: random.Random) -> tuple[Block, ...]:

@@ -101,8 +101,15 @@ def _plan(
     reach = log2(max(2.0, size * max(1.0, _mean(gaps) / (1 << gap_bits)))) + 1
     folds = payload + guard + reach - sections - 1
     search = Search(
-        levels=levels, top=top, lower=lower, cap=1 << max(0, min(lower - 2, 22)), luck=max(4.0, top - 5.0),
-        matches=1 << max(9, top - 3), margin=MARGIN[effort] + (0.5 if sections > 1 else 0.0), longest=6 if size < 120 else 7, layouts=LAYOUTS[effort],
+        levels=levels,
+        top=top,
+        lower=lower,
+        cap=1 << max(0, min(lower - 2, 22)),
+        luck=max(4.0, top - 5.0),
+        matches=1 << max(9, top - 3),
+        margin=MARGIN[effort] + (0.5 if sections > 1 else 0.0),
+        longest=6 if size < 120 else 7,
+        layouts=LAYOUTS[effort],
     )
     penalty = min(1.2, 0.25 + levels / 450)
     layout = Layout(search, sections, gap_bits, max(1, int(size)), (penalty, 0.7 * penalty), fixed)

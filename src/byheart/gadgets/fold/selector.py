@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from byheart.errors import BuildError
 from byheart.exact import Number, dyadic
@@ -69,7 +70,7 @@ def select(groups: Sequence[Group], payload_bits: int) -> Selector:
     low, high = min(ends), max(ends)
     centre = (low + high) // 2
     kinks: list[Kink] = []
-    for before, group in zip(groups, groups[1:], strict=False):
+    for before, group in pairwise(groups):
         sign = 1 if group.slope > before.slope else -1
         steepness = abs(group.slope - before.slope)
         room = steepness * (group.first - before.last)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -114,7 +115,7 @@ def cut(ids: Sequence[int], labels: Ints, layout: Layout, seed: int, count: int)
     packed = pack([x - base for x in ids], 32, limbs)
     shift = max(0, span.bit_length() - 52)
     rough = np.array([(x - base) >> shift for x in ids], np.int64)
-    gaps = [b - a for a, b in zip(ids, ids[1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(ids)]
     wide = np.array([gap >> layout.gap_bits > 0 for gap in gaps] + [True], np.int64)
     goals = goals_of(labels, layout.sections)
     rising, falling = fixed_slopes(layout, seed)
@@ -124,7 +125,7 @@ def cut(ids: Sequence[int], labels: Ints, layout: Layout, seed: int, count: int)
             packed[a:b], rough[a:b], wide[a:b], goals[a:b], rising, falling, layout,
             (seed * 1_000_003 + 7919 * k + 17) & ((1 << 62) - 1), b < len(ids),
         )
-        for k, (a, b) in enumerate(zip(bounds, bounds[1:], strict=False))
+        for k, (a, b) in enumerate(pairwise(bounds))
     ]
 
 
@@ -172,7 +173,8 @@ def groups_of(ids: Sequence[int], segments: Sequence[Segment], solved: Sequence[
     place = 0
     for segment, result in zip(segments, solved, strict=True):
         stops = [*result.starts[1:].tolist(), len(segment.ids)]
-        for start, stop, offset, slope in zip(result.starts.tolist(), stops, result.offsets, result.slopes, strict=True):
+        rows = zip(result.starts.tolist(), stops, result.offsets, result.slopes, strict=True)
+        for start, stop, offset, slope in rows:
             first, last = ids[place + start], ids[place + stop - 1]
             signed = unpack(slope)
             signed -= (signed >> (64 * layout.words - 1)) << (64 * layout.words)
