@@ -19,7 +19,8 @@ MEASURED_FORMULAS = {
     "width": "the theorem's width",
     "depth": "the theorem's sum with the data's own groups m, entries K, key bits rho and label bits c",
     "parameters": "depth times a dense layer or block of the promised width, plus the input and output maps",
-    "max_bits": "eq. (111) with the data's own K, rho and c: K·max(rho, c) + rho, or the projection's bits",
+    "max_bits": "eq. (111) with the data's own K, rho and c: K·max(rho, c) + rho, or the projection's bits "
+    "(Lemma C.2, or twice the length of the largest key)",
 }
 PAPER_FORMULAS = {
     "width": "the theorem's width",
@@ -53,9 +54,12 @@ def claim(
 
 
 def memory_promise(memory: Lookup, style: Style, width: int) -> Promise:
-    """Stages I to III as the lemmas count them; stage I only once, however many pieces there are."""
+    """Stages I to III as the lemmas count them; stage I only once, however many pieces there are.
+
+    The measured projection is chosen among those with no longer weights than the paper's, or than twice the range.
+    """
     fields = memory.fields
-    total = Promise(width, 0, 0, 1)
+    total = Promise(width, 0, 0, 2 * memory.range_bits)
     for piece, m in enumerate(memory.group_counts or (0,)):
         total = total.then(
             explicit_memory(
