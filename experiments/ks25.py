@@ -151,7 +151,9 @@ def tokens(docs: Path) -> None:
     with styled():
         figure = new_figure(width=7.0, height=4.4)
         axes = figure.axes[0]
-        axes.plot(counts, promised, "--", color="#7F7F7F", label=f"KS25's promise, (nN)^{exponent(counts, promised):.2f}")
+        axes.plot(
+            counts, promised, "--", color="#7F7F7F", label=f"KS25's promise, (nN)^{exponent(counts, promised):.2f}"
+        )
         axes.plot(counts, built, marker(0) + "-", color=colour(0), label=f"ks25, built: (nN)^{slope:.2f}")
         label_axes(axes, "Seq-to-seq: one label per token", "labels nN", "parameters")
         axes.legend()
@@ -163,9 +165,7 @@ def bits(docs: Path) -> None:
     N, C = 256, 2
     rows, labels = vectors(N, 4, 2), classes(N, C)
     chosen = [1, 2, 4, 8, 16]
-    built = [
-        proved(rows, labels, "ks25-limited", constants="paper", bits_parameter=B) for B in chosen
-    ]
+    built = [proved(rows, labels, "ks25-limited", constants="paper", bits_parameter=B) for B in chosen]
     table = [["B", *map(str, chosen)]]
     table.append(["bits per weight, measured", *(str(m.size.max_bits) for m in built)])
     table.append(["bits per weight, promised", *(str(m.claim.bounds["max_bits"]) for m in built)])

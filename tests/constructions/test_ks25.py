@@ -4,6 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from byheart.bounds import theorems
 from byheart.compiler import memorize
@@ -51,6 +53,30 @@ def test_two_thousand_rows() -> None:
 )
 def test_seq_to_seq(N: int, n: int, d: int, C: int, form: str, constants: str) -> None:
     check(memory("ks25", N, n, d, C, task="seq-to-seq", form=form, constants=constants))
+
+
+@settings(max_examples=30)
+@given(
+    data=st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=3), min_size=1, max_size=12),
+    task=st.sampled_from(["next-token", "seq-to-seq"]),
+    style=st.sampled_from(STYLES),
+    positions=st.booleans(),
+)
+def test_whatever_the_rows(data: list[list[int]], task: str, style: tuple[str, str], positions: bool) -> None:
+    known = labels(data, 3, task, positions)
+    form, constants = style
+    built = memorize(
+        data,
+        known,
+        task=task,
+        construction="ks25",
+        positions=positions,
+        progress=False,
+        form=form,
+        constants=constants,
+    )
+    check(built)
+    assert built.predict(data) == known
 
 
 def test_width_is_the_theorem_s() -> None:

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from byheart.compiler import memorize
-from byheart.errors import OptionError
+from byheart.constructions import recipe
+from byheart.errors import AssumptionError
 from byheart.ir.layers import Embedding
 from tests.constructions.grid import check, memory
 from tests.constructions.test_ks25 import STYLES
@@ -41,10 +42,12 @@ def test_vocabulary_is_paid_for_once() -> None:
         )
         for data in (rows, wide)
     )
-    check(small), check(large)
+    check(small)
+    check(large)
     assert large.size.embedding_parameters > 10 * small.size.embedding_parameters
 
 
 def test_vectors_have_no_ids() -> None:
-    with pytest.raises(OptionError, match="use ks25"):
+    with pytest.raises(AssumptionError, match="use ks25") as caught:
         memory("ks25-embedding", 5, 2, 3, 2)
+    assert caught.value.assumption in recipe("ks25-embedding").assumptions

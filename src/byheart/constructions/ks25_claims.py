@@ -6,10 +6,12 @@ same sums with the data's own key and label lengths and the chosen group size in
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from byheart.bounds.theorems import Setting, attention_layer, output_map
 from byheart.bounds.upper import Cloud, Promise, dense_blocks, explicit_memory, input_map
 from byheart.constructions.ks25_options import Style
-from byheart.constructions.ks25_parts import Memory
+from byheart.constructions.ks25_parts import Lookup
 from byheart.ir.claim import Claim
 from byheart.paper import Ref
 
@@ -17,7 +19,8 @@ MEASURED_FORMULAS = {
     "width": "the theorem's width",
     "depth": "the theorem's sum with the data's own groups m, entries K, key bits rho and label bits c",
     "parameters": "depth times a dense layer or block of the promised width, plus the input and output maps",
-    "max_bits": "eq. (111) with the data's own K, rho and c: K·max(rho, c) + rho, or the projection's bits",
+    "max_bits": "eq. (111) with the data's own K, rho and c: K·max(rho, c) + rho, or the projection's bits "
+    "(Lemma C.2, or twice the length of the largest key)",
 }
 PAPER_FORMULAS = {
     "width": "the theorem's width",
@@ -29,23 +32,34 @@ PAPER_FORMULAS = {
 
 
 def claim(
-    ref: Ref, style: Style, promise: Promise, width: int | None = None, properties: tuple[str, ...] = ()
+    ref: Ref,
+    style: Style,
+    promise: Promise,
+    width: int | None = None,
+    properties: tuple[str, ...] = (),
+    formulas: Mapping[str, str] | None = None,
 ) -> Claim:
-    """A promise as the checker wants it; `width` where the theorem's own number is smaller than the general one."""
+    """A promise as the checker wants it; `width` and `formulas` where the theorem has its own.
+
+    What is assumed beside consistency: nothing. r >= 1 and delta <= 1 are seen to by weakening the promise.
+    """
     bounds = {
         "width": promise.width if width is None else width,
         "depth": promise.depth,
         "parameters": promise.parameters,
         "max_bits": promise.max_bits,
     }
-    formulas = PAPER_FORMULAS if style.as_in_the_paper else MEASURED_FORMULAS
-    return Claim(ref, bounds, dict(formulas), properties=properties)
+    words = {**PAPER_FORMULAS, **(formulas or {})} if style.as_in_the_paper else MEASURED_FORMULAS
+    return Claim(ref, bounds, dict(words), properties=properties)
 
 
-def memory_promise(memory: Memory, style: Style, width: int) -> Promise:
-    """Stages I to III as the lemmas count them; stage I only once, however many pieces there are."""
+def memory_promise(memory: Lookup, style: Style, width: int) -> Promise:
+    """Stages I to III as the lemmas count them; stage I only once, however many pieces there are.
+
+    The measured projection is chosen among those with no longer weights than the paper's, or than twice the range.
+    """
     fields = memory.fields
-    total = Promise(width, 0, 0, 1)
+    total = Promise(width, 0, 0, 2 * memory.range_bits)
     for piece, m in enumerate(memory.group_counts or (0,)):
         total = total.then(
             explicit_memory(
@@ -71,8 +85,8 @@ def relaxed(promise: Promise, style: Style, entries: int) -> Promise:
 def measured_promise(
     setting: Setting,
     style: Style,
-    token: Memory | None,
-    label: Memory,
+    token: Lookup | None,
+    label: Lookup,
     points: int,
     width: int,
     mixing: Promise | None,

@@ -13,11 +13,11 @@ from byheart.constructions.ks25_claims import claim, measured_promise, one_atten
 from byheart.constructions.ks25_fields import measured_fields, paper_fields
 from byheart.constructions.ks25_layers import PLAIN_STREAM, averaging, label_layers, place, stream
 from byheart.constructions.ks25_options import ATTENTION, SHARED, Style
-from byheart.constructions.ks25_parts import Choice, Memory, class_labels, context_keys, multiset_index, setting_of
+from byheart.constructions.ks25_parts import Choice, Lookup, class_labels, context_keys, multiset_index, setting_of
 from byheart.constructions.ks25_transformer import WIDTH, finished, label_stages
 from byheart.data.dataset import Dataset
 from byheart.data.task import Task
-from byheart.errors import OptionError
+from byheart.errors import AssumptionError
 from byheart.gadgets.multiset_separation import number_tokens
 from byheart.gadgets.projection import Line
 from byheart.gadgets.residual_scan import DENSE
@@ -27,6 +27,11 @@ from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 
 THEOREM = Ref("KS25", "Theorem E.1")
+SYMBOLS = "tokens are symbols"
+FORMULAS = {
+    "parameters": "a table of omega rows, and depth times a dense layer or block of the promised width",
+    "depth": "the averaging layer and eq. (110) for one memory, with R = 200·sqrt(3)·n^2·N^5·omega·pi",
+}
 
 
 def token_ids(dataset: Dataset) -> tuple[tuple[int, ...], tuple[int, ...], int]:
@@ -36,9 +41,10 @@ def token_ids(dataset: Dataset) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     """
     encoder = dataset.encoder
     if encoder.symbols is None:
-        raise OptionError(
+        raise AssumptionError(
+            SYMBOLS,
             "ks25-embedding looks token ids up in a table, but these tokens are vectors; "
-            "use ks25, or give the tokens as symbols (ints or strs)"
+            "use ks25, or give the tokens as symbols (ints or strs)",
         )
     codes = len(encoder.symbols) + 1  # 0 is the padding
     strides = (1, codes) if encoder.positions else (1,)
@@ -56,7 +62,7 @@ def label_choice(setting: Setting, style: Style, omega: int) -> Choice:
     return lambda keys, labels: paper_fields(keys, setting.contexts, attended.key_bits, label_bits(setting.C))
 
 
-def embedding_promise(setting: Setting, style: Style, omega: int, label: Memory) -> Promise:
+def embedding_promise(setting: Setting, style: Style, omega: int, label: Lookup) -> Promise:
     """Theorem E.1: a table of omega rows, attention, one memory."""
     if style.as_in_the_paper:
         return theorems.with_embedding(
@@ -74,6 +80,7 @@ def embedding_promise(setting: Setting, style: Style, omega: int, label: Memory)
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN, Task.SEQ_TO_SEQ),
     options=(*SHARED, ATTENTION),
+    assumptions=(SYMBOLS,),
 )
 @implements(
     THEOREM,
@@ -101,7 +108,7 @@ def build_ks25_embedding(
         stage.advance()
         keys = context_keys(phi, Line((1,), 0, ids, 1), sums, dataset, style)
         stage.advance()
-    label = Memory.of(keys.keys, class_labels(dataset), label_choice(setting, style, omega))
+    label = Lookup.of(keys.keys, class_labels(dataset), label_choice(setting, style, omega))
     number = dict(zip(ids, phi, strict=True))
     at_phi, at_x = place(style, "phi"), place(style, "x")
     table = Matrix.of([{at_phi: number.get(x, 0), at_x: x} for x in range(omega)], len(stream(style)))
@@ -115,7 +122,7 @@ def build_ks25_embedding(
     )
     return Construction(
         network,
-        claim(THEOREM, style, embedding_promise(setting, style, omega, label), width=WIDTH),
+        claim(THEOREM, style, embedding_promise(setting, style, omega, label), WIDTH, formulas=FORMULAS),
         {"form": form, "constants": constants, "attention": attention},
         (f"{omega} token ids, {sum(v > 0 for v in phi)} of them tell the sequences apart; {label.fields}",),
     )

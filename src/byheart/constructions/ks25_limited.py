@@ -13,7 +13,7 @@ from byheart.constructions.ks25_claims import claim, measured_promise, one_atten
 from byheart.constructions.ks25_fields import measured_fields
 from byheart.constructions.ks25_layers import averaging
 from byheart.constructions.ks25_options import ATTENTION, SHARED, Style
-from byheart.constructions.ks25_parts import Choice, Memory
+from byheart.constructions.ks25_parts import Choice, Lookup
 from byheart.constructions.ks25_transformer import Contents, contents_of, memories_of, transformer
 from byheart.data.dataset import Dataset
 from byheart.data.task import Task
@@ -28,6 +28,10 @@ from byheart.progress import SILENT, Progress
 
 THEOREM = Ref("KS25", "Theorem F.1")
 WIDTH = 15
+FORMULAS = {
+    "depth": "Lemma F.1 for each memory: ⌈N/B²⌉ pieces of eq. (110) with N replaced by B² and one projection, plus 1",
+    "max_bits": "eq. (111) with N replaced by B²: K·max(rho, c) + rho, K = ⌈B²/⌈B·sqrt(2 log B)⌉⌉",
+}
 BITS = Option("bits_parameter", int, None, "B from 1 (shortest weights) to √N (fewest parameters)", optional=True)
 MOST = Option("max_bits", int, None, "no weight longer than this; chooses B", optional=True)
 
@@ -50,7 +54,7 @@ def limited_choices(contents: Contents, B: int) -> tuple[Choice, Choice]:
     )
 
 
-def limited(contents: Contents, B: int, kind: Kind) -> tuple[Network, Memory, Memory]:
+def limited(contents: Contents, B: int, kind: Kind) -> tuple[Network, Lookup, Lookup]:
     """The network whose memories are built in pieces of B² keys (Lemma F.1)."""
     token, label = memories_of(contents, *limited_choices(contents, B), piece=B * B)
     mixing = (averaging(contents.style, kind, contents.dataset.n),)
@@ -91,7 +95,7 @@ def chosen_parameter(contents: Contents, kind: Kind, bits_parameter: int | None,
     return most if bits_parameter is None else bits_parameter
 
 
-def limited_promise(contents: Contents, B: int, token: Memory, label: Memory) -> Promise:
+def limited_promise(contents: Contents, B: int, token: Lookup, label: Lookup) -> Promise:
     """Theorem F.1, or its sum with the data's own lengths."""
     s = contents.setting
     if not contents.style.as_in_the_paper:
@@ -130,7 +134,7 @@ def build_ks25_limited(
     contents = contents_of(dataset, style, progress)
     B = chosen_parameter(contents, kind, bits_parameter, max_bits)
     network, token, label = limited(contents, B, kind)
-    bound = claim(THEOREM, style, limited_promise(contents, B, token, label), width=WIDTH)
+    bound = claim(THEOREM, style, limited_promise(contents, B, token, label), WIDTH, formulas=FORMULAS)
     if max_bits is not None:
         shorter = min(max_bits, bound.bounds["max_bits"])
         bound = replace(

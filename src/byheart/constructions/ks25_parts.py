@@ -25,17 +25,18 @@ Choice = Callable[[Sequence[int], Sequence[int]], Fields]  # (keys, labels) -> h
 
 
 @dataclass(frozen=True)
-class Memory:
+class Lookup:
     """One memory: its table, and the pieces in which it is built (one piece unless bits are limited)."""
 
     fields: Fields
     pieces: tuple[Table, ...]
+    range_bits: int  # of the largest key of any point, stored or not
 
     @staticmethod
-    def of(keys: Sequence[int], labels: Sequence[int], choice: Choice, piece: int | None = None) -> Memory:
+    def of(keys: Sequence[int], labels: Sequence[int], choice: Choice, piece: int | None = None) -> Lookup:
         fields = choice(keys, labels)
         table = Table.of(keys, labels, fields)
-        return Memory(fields, table.pieces(piece or max(1, len(table.keys))))
+        return Lookup(fields, table.pieces(piece or max(1, len(table.keys))), max(keys).bit_length())
 
     @property
     def group_counts(self) -> tuple[int, ...]:

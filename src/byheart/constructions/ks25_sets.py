@@ -11,7 +11,7 @@ from byheart.constructions.ks25_claims import claim, measured_promise, relaxed
 from byheart.constructions.ks25_fields import measured_fields, paper_fields
 from byheart.constructions.ks25_layers import input_map, label_layers, stream, token_layers
 from byheart.constructions.ks25_options import SHARED, Style
-from byheart.constructions.ks25_parts import Choice, Memory, class_labels, code_tokens, set_keys, setting_of
+from byheart.constructions.ks25_parts import Choice, Lookup, class_labels, code_tokens, set_keys, setting_of
 from byheart.constructions.ks25_transformer import finished, label_stages, token_choice
 from byheart.data.dataset import Dataset
 from byheart.data.task import Task
@@ -33,7 +33,7 @@ def sums_choice(setting: Setting, style: Style) -> Choice:
     return lambda keys, labels: paper_fields(keys, setting.N, sums.key_bits, label_bits(setting.C))
 
 
-def set_promise(setting: Setting, style: Style, token: Memory, label: Memory, points: int) -> Promise:
+def set_promise(setting: Setting, style: Style, token: Lookup, label: Lookup, points: int) -> Promise:
     """Theorem D.1; the blocks of width 12 take one more per entry than those of width 14."""
     if not style.as_in_the_paper:
         promise = measured_promise(setting, style, token, label, points, WIDTH, None)
@@ -83,8 +83,8 @@ def build_ks25_sets(
         code = code_tokens(dataset, style)
         keys = set_keys(code.sums[dataset.contexts.multiset], style)
         stage.advance()
-    token = Memory.of(code.line.floors, code.labels, token_choice(setting, style, RELAXED))
-    label = Memory.of(keys.keys, class_labels(dataset), sums_choice(setting, style))
+    token = Lookup.of(code.line.floors, code.labels, token_choice(setting, style, RELAXED))
+    label = Lookup.of(keys.keys, class_labels(dataset), sums_choice(setting, style))
     width = 1 if style.plain else len(stream(style))
     looked_up = label_layers(style, keys.weights, keys.bias, label.pieces, POOLED, RELAXED)
     network = finished(

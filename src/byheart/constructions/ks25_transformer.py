@@ -14,7 +14,7 @@ from byheart.constructions.ks25_options import Style
 from byheart.constructions.ks25_parts import (
     Choice,
     ContextKeys,
-    Memory,
+    Lookup,
     class_labels,
     code_tokens,
     context_keys,
@@ -78,17 +78,17 @@ def label_choice(setting: Setting, style: Style, hidden: int = DENSE) -> Choice:
 
 def memories_of(
     contents: Contents, token: Choice | None = None, label: Choice | None = None, piece: int | None = None
-) -> tuple[Memory, Memory]:
+) -> tuple[Lookup, Lookup]:
     """The token memory and the label memory; `piece` is the number of keys per piece where bits are limited."""
     token = token or token_choice(contents.setting, contents.style)
     label = label or label_choice(contents.setting, contents.style)
     return (
-        Memory.of(contents.code.line.floors, contents.code.labels, token, piece),
-        Memory.of(contents.keys.keys, contents.labels, label, piece),
+        Lookup.of(contents.code.line.floors, contents.code.labels, token, piece),
+        Lookup.of(contents.keys.keys, contents.labels, label, piece),
     )
 
 
-def transformer(contents: Contents, token: Memory, label: Memory, mixing: tuple[Layer, ...]) -> Network:
+def transformer(contents: Contents, token: Lookup, label: Lookup, mixing: tuple[Layer, ...]) -> Network:
     """E_in, token code, mixing, label memory, E_out."""
     style, code, keys = contents.style, contents.code, contents.keys
     return finished(

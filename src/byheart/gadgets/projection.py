@@ -60,6 +60,11 @@ class Line:
 
 
 @implements(
+    Ref("KS25", "Lemma G.1"),
+    statement="Some unit vector keeps V points of R^d apart: no difference shrinks below V^-2·sqrt(8/(pi·d)) of it.",
+    test="tests/gadgets/test_projection.py",
+)
+@implements(
     Ref("KS25", "Lemma C.2"),
     statement="Points of norm at most r and distance at least delta go to a line by one unit: at least 2 apart, and "
     "between 2 and R = 20·r·V^2·sqrt(pi·d)/delta.",
