@@ -39,7 +39,13 @@ def build_torch(request: Request, *, fast: bool = False) -> TorchMemory:
         found: npt.NDArray[np.int64] = model.predict(torch.from_numpy(np.ascontiguousarray(tokens)), mask).numpy()
         return found
 
-    model.metadata = request.metadata(proof, request.recheck(run, asked, "PyTorch"))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # waiting threads spin; beside another busy process they cost far more than they bring
+    try:
+        checked = request.recheck(run, asked, "PyTorch")
+    finally:
+        torch.set_num_threads(threads)
+    model.metadata = request.metadata(proof, checked)
     return model
 
 

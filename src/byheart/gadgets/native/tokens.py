@@ -24,7 +24,7 @@ from byheart.gadgets.native.floats import FLOAT64, FloatType
 __all__ = ["FLOAT64", "Mixing", "Sizing", "sizing"]
 
 MOST_CHAINS = 12
-LEAST_TABLE_BITS = 8  # fewer make poor hash bits
+LEAST_TABLE_BITS = 8  # where the float type allows: fewer make poor hash bits
 LEAST_SCALE = {53: 4, 24: 2}
 
 
@@ -83,8 +83,8 @@ def sizing(kind: FloatType, mixing: Mixing, length: int, positions: bool, keys: 
         largest = min(largest, kind.mantissa - 3 - _lost_bits(mixing, length, factor))
     wanted = max(14.0, 2 * math.log2(keys)) + spare
     for chains in range(1, MOST_CHAINS + 1):
-        table_bits = max(LEAST_TABLE_BITS, math.ceil(wanted / chains))
-        if table_bits <= largest:
+        table_bits = max(min(LEAST_TABLE_BITS, largest), math.ceil(wanted / chains))
+        if 3 <= table_bits <= largest:
             bound = factor << table_bits
             bits = (bound + bound // 4).bit_length()
             return Sizing(table_bits, factor, step, bits, chains, chain_scale(kind.mantissa, bits))

@@ -1,0 +1,36 @@
+"""byheart export on the command line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from byheart.cli import commands
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Data, and the memory that the command line makes of it."""
+    (tmp_path / "words.csv").write_text("text,label\ncat,1\nact,2\ndog,3\n")
+    made = ["memorize", str(tmp_path / "words.csv"), "-o", str(tmp_path / "words.byheart"), "--construction", "native"]
+    assert CliRunner().invoke(commands, [*made, "--json"], catch_exceptions=False).exit_code == 0
+    return tmp_path
+
+
+@pytest.mark.parametrize("target", ["torch", "onnx", "safetensors"])
+def test_export_prints_one_json_object(files, target):
+    arguments = ["export", str(files / "words.byheart"), "--to", target, "-o", str(files / f"words.{target}"), "--json"]
+    result = CliRunner().invoke(commands, arguments, catch_exceptions=False)
+    shown = json.loads(result.output)
+    assert shown["target"] == target and shown["checked"] == "10000 inputs drawn at random"
+    assert shown["dtype"] == "float64" and "at most 2^" in shown["exactness"]
+    assert (files / f"words.{target}").exists()
+
+
+def test_export_checks_the_data_that_it_is_given(files):
+    given = ["--data", str(files / "words.csv"), "--quiet"]
+    arguments = ["export", str(files / "words.byheart"), "--to", "onnx", "-o", str(files / "words.onnx"), *given]
+    result = CliRunner().invoke(commands, arguments, catch_exceptions=False)
+    assert "checked on every row of the data (3)" in result.output
