@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ from byheart.ir.activation import Activation
 Floats = npt.NDArray[np.float64]
 Objects = npt.NDArray[np.object_]
 
-__all__ = ["ArbBalls", "activation_ball", "precision"]
+__all__ = ["ArbBalls", "precision"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,26 +70,13 @@ class ArbBalls:
         return ArbBalls(_each(self.entries, lambda x: x.exp()))
 
     def activated(self, activation: Activation) -> ArbBalls:
-        return ArbBalls(_each(self.entries, lambda x: activation_ball(activation, x)))
+        return ArbBalls(_each(self.entries, activation.ball))
 
     def radii(self) -> Floats:
         return np.asarray(_each(self.entries, lambda x: upper_float(x.rad())), dtype=np.float64)
 
 
-def activation_ball(activation: Activation, x: Any) -> Any:
-    """The activation on one arb ball."""
-    match activation:
-        case Activation.TANH:
-            return x.tanh()
-        case Activation.ARCTAN:
-            return x.atan()
-        case Activation.SIGMOID:
-            return ((x / 2).tanh() + 1) / 2
-        case Activation.GELU:
-            return x * (-x / flint().arb(2).sqrt()).erfc() / 2
-
-
-def _each(entries: Objects, function: Any) -> Objects:
+def _each(entries: Objects, function: Callable[[Any], Any]) -> Objects:
     out = np.empty(entries.shape, dtype=object)
     out.ravel()[:] = [function(entry) for entry in entries.ravel()]
     return out

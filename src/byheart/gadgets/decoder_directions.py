@@ -31,7 +31,9 @@ def own_directions(points: Floats, activation: Activation, rows: npt.NDArray[np.
     mean = points.mean(axis=0)
     whitening = _whitening(points - mean)  # (d, k)
     white = (points - mean) @ whitening
-    length = np.maximum(np.linalg.norm(white[rows], axis=1), np.finfo(float).tiny)
+    length = np.linalg.norm(white[rows], axis=1)
+    central = length < 1e-9  # the mean itself has no direction (a single context): its neuron is a constant
+    length = np.where(central, 1.0, length)
     direction = (white[rows] / length[:, None]).T  # (k, m)
     reach = white @ direction  # (n, m)
     reach[rows, np.arange(len(rows))] = -np.inf
@@ -40,8 +42,8 @@ def own_directions(points: Floats, activation: Activation, rows: npt.NDArray[np.
     extreme = margin > 0.01 * length
     threshold = np.where(extreme, (length + runner_up) / 2, _INSIDE * length)
     steepness = _SHARP / np.where(extreme, margin / 2, (1 - _INSIDE) * length)
-    weight = (whitening @ direction) * steepness
-    return weight, -steepness * threshold - mean @ weight
+    weight = (whitening @ direction) * np.where(central, 0.0, steepness)
+    return weight, np.where(central, _SHARP, -steepness * threshold - mean @ weight)
 
 
 def _whitening(centred: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""The analytic activations of the decoder, in float64: value and derivative.
+"""The analytic activations of the decoder: value and derivative in float64, and the value on balls.
 
 All four are real analytic everywhere and no polynomials, which is what Theorems 3, 5 and 7 of M24 ask for.
 
@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from byheart.errors import MissingExtraError, OptionError
+from byheart.exact.rigor import flint
 
 Floats = npt.NDArray[np.float64]
 
@@ -69,6 +71,18 @@ class Activation(StrEnum):
             case Activation.GELU:
                 density = np.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
                 return np.asarray(0.5 * _erfc(-x / math.sqrt(2.0)) + x * density)
+
+    def ball(self, x: Any) -> Any:
+        """The activation on one arb ball."""
+        match self:
+            case Activation.TANH:
+                return x.tanh()
+            case Activation.ARCTAN:
+                return x.atan()
+            case Activation.SIGMOID:
+                return ((x / 2).tanh() + 1) / 2
+            case Activation.GELU:
+                return x * (-x / flint().arb(2).sqrt()).erfc() / 2
 
 
 def _erfc(x: Floats) -> Floats:

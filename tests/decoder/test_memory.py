@@ -1,0 +1,132 @@
+"""From texts to a file and back to text; the command line."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from byheart.cli.decoder_command import decoder as command
+from byheart.compiler.decoder_file import is_decoder_file, load_decoder, save_decoder
+from byheart.compiler.documents import memorize_documents
+from byheart.constructions.decoder_fit import MixerKind, Shape
+from byheart.data.documents import Tokenizer
+from byheart.errors import DataError, FileFormatError, OptionError
+from byheart.ir.activation import Activation
+from tests.decoder.conftest import TEXTS
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [Shape(), Shape(MixerKind.AVERAGE, Activation.ARCTAN), Shape(MixerKind.ATTENTION, Activation.GELU, 5, 2, True)],
+    ids=["attention", "average", "heads"],
+)
+def test_file_round_trip(tmp_path, shape: Shape) -> None:
+    memory = memorize_documents(TEXTS, shape=shape)
+    save_decoder(memory, tmp_path / "x.decoder")
+    again = load_decoder(tmp_path / "x.decoder")
+    assert all((a == b).all() for a, b in zip(memory.decoder.matrices, again.decoder.matrices, strict=True))
+    assert again.certificate == memory.certificate and again.decoder.reader.skip == shape.skip
+    assert again.generate("a cat") == memory.generate("a cat")
+    assert is_decoder_file(tmp_path / "x.decoder") and not is_decoder_file(tmp_path / "missing")
+
+
+def test_every_damaged_byte_is_noticed(tmp_path) -> None:
+    path = tmp_path / "x.decoder"
+    save_decoder(memorize_documents(["a b", "a c"]), path)
+    data = path.read_bytes()
+    for k in range(0, len(data), 7):
+        path.write_bytes(data[:k] + bytes([data[k] ^ 1]) + data[k + 1 :])
+        with pytest.raises(FileFormatError):
+            load_decoder(path)
+    for cut in (0, 5, 30, len(data) - 1):
+        path.write_bytes(data[:cut])
+        with pytest.raises(FileFormatError):
+            load_decoder(path)
+    with pytest.raises(FileFormatError, match="cannot read"):
+        load_decoder(tmp_path / "missing")
+
+
+def test_generation() -> None:
+    memory = memorize_documents(["a b a b a", "a b a c a"], max_length=5)
+    assert memory.generate("a b a", limit=3) == "a b a"
+    drawn = {memory.generate("a", temperature=1.0, seed=s) for s in range(30)}
+    assert drawn == {"a b a b a", "a b a c a"}
+    assert memory.generate("a", temperature=1.0, seed=1) == memory.generate("a", temperature=1.0, seed=1)
+    with pytest.raises(OptionError, match="negative"):
+        memory.generate("a", temperature=-1)
+    with pytest.raises(DataError, match="a prompt of 6 tokens"):
+        memory.generate("a b a b a b")
+
+
+def test_sampling_follows_the_distribution() -> None:
+    memory = memorize_documents(["a b"] * 3 + ["a c"])
+    drawn = [memory.generate("a", temperature=1.0, seed=s) for s in range(200)]
+    assert 0.65 < drawn.count("a b") / 200 < 0.85
+
+
+def test_characters() -> None:
+    memory = memorize_documents(["hello", "help"], tokenizer=Tokenizer.CHARACTERS)
+    assert memory.certificate.verdict == "proved" and memory.generate("hell") == "hello"
+
+
+def test_one_way_to_choose_a_size() -> None:
+    with pytest.raises(OptionError, match="give one of them"):
+        memorize_documents(TEXTS, neurons=3, rank=2)
+    with pytest.raises(OptionError, match="need at most"):
+        memorize_documents(TEXTS, neurons=1000)
+
+
+@pytest.fixture
+def documents(tmp_path):
+    path = tmp_path / "docs.jsonl"
+    path.write_text("".join(json.dumps({"text": text, "kind": "x"}) + "\n" for text in TEXTS))
+    return path
+
+
+def test_json_has_the_promised_keys(documents) -> None:
+    result = CliRunner().invoke(command, [str(documents), "--json", "--prompt", "a cat"], standalone_mode=False)
+    found = json.loads(result.stdout)
+    promised = {"contexts", "vocabulary", "entropy", "cross_entropy", "gap", "parameters", "condition_number", "verdict", "seconds"}
+    assert promised <= set(found) and result.return_value == 0
+    assert found["verdict"] == "proved" and found["text"] == "a cat sat"
+    assert found["cross_entropy"] == pytest.approx(found["entropy"] + found["gap"])
+    assert np.isfinite(found["condition_number"])
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--mixer", "average"],
+        ["--activation", "gelu"],
+        ["--activation", "sigmoid", "--skip"],
+        ["--neurons", "6", "--gap", "0.1"],
+        ["--rank", "4"],
+        ["--smallest"],
+        ["--tokenizer", "characters", "--max-length", "4"],
+        ["--max-documents", "2"],
+        ["--where", "kind=x"],
+        ["--dimension", "4", "--heads", "2"],
+    ],
+    ids=" ".join,
+)
+def test_flags(documents, flags: list[str]) -> None:
+    result = CliRunner().invoke(command, [str(documents), "--json", *flags], standalone_mode=False)
+    assert result.exception is None and json.loads(result.stdout)["verdict"] == "proved"
+
+
+def test_table_and_file(documents, tmp_path) -> None:
+    saved = tmp_path / "small.decoder"
+    result = CliRunner().invoke(command, [str(documents), "-o", str(saved)], standalone_mode=False)
+    assert "condition number" in result.stdout and "proved" in result.stdout and saved.exists()
+    again = CliRunner().invoke(command, [str(saved), "--prompt", "a dog"], standalone_mode=False)
+    assert again.stdout.strip() in ("a dog sat down", "a dog ran")
+    bare = CliRunner().invoke(command, [str(saved)], standalone_mode=False)
+    assert isinstance(bare.exception, OptionError)
+
+
+def test_not_proved_is_exit_status_one(documents) -> None:
+    result = CliRunner().invoke(command, [str(documents), "--json", "--floor", "0.9", "--gap", "0.001"], standalone_mode=False)
+    assert json.loads(result.stdout)["verdict"] == "refuted" and result.return_value == 1
