@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from byheart import __version__
+from byheart.version import __version__
 from byheart.errors import FileFormatError
 from byheart.lab.experiment import FORMAT, Experiment
 from byheart.lab.planner import Planner, Trial
