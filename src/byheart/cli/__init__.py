@@ -12,6 +12,7 @@ import sys
 import click
 
 from byheart.cli.bounds_command import bounds_command
+from byheart.cli.compare_command import compare_command
 from byheart.cli.constructions_command import constructions
 from byheart.cli.export_command import export
 from byheart.cli.memorize_command import memorize
@@ -41,6 +42,7 @@ for _command in (
     memorize,
     verify,
     predict,
+    compare_command,
     recite_command,
     export,
     report,

@@ -16,7 +16,7 @@ from byheart.data.encoder import Encoder
 from byheart.data.task import Task
 from byheart.data.unknown import UNKNOWN, Unknown
 from byheart.ir.claim import Claim
-from byheart.ir.evaluate import answers
+from byheart.ir.enclose import decided_answers
 from byheart.ir.network import Network
 from byheart.ir.size import Size
 from byheart.progress import SILENT, Progress
@@ -72,7 +72,7 @@ class Memory:
             inputs, known = self.encoder.encode_known(sequences)
         else:
             inputs, known = self.encoder.encode(sequences), np.ones(len(sequences), dtype=bool)
-        found = answers(self.network, inputs, progress)
+        found = decided_answers(self.network, inputs, progress)
         found[~known] = -1
         if not self.task.labels_per_token:
             return [self._label(k) for k in found]

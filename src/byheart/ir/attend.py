@@ -19,6 +19,7 @@ from byheart.ir.layers import Attention, Head, Kind, Pattern
 from byheart.ir.matrix import Matrix
 
 Index = npt.NDArray[np.int64]
+ROWS = 1 << 12  # rows whose scores are compared at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,25 +95,44 @@ def _scored(
     scores: tuple[Values, Values],
     index: Index,
 ) -> Shares:
-    """Row by row: the keys with the largest score share; softmax only where all allowed scores are equal."""
+    """The keys with the largest score share; softmax only where all allowed scores are equal."""
     sums = tuple(np.zeros(index.shape, dtype=object) for _ in columns)
     counts = np.ones_like(index)
-    keys, queries = scores
-    for i, row in enumerate(index):
-        n = int((row >= 0).sum())
-        table = queries.numerators[row[:n]] @ keys.numerators[row[:n]].T  # (query, key)
-        connected = allowed(attention.pattern, n)
-        for k in range(n):
-            best = max(table[k][connected[k]])
-            chosen = connected[k] & (table[k] == best)
-            if attention.kind is Kind.SOFTMAX and (chosen != connected[k]).any():
-                raise NotRationalError(
-                    f"softmax of unequal scores at row {i}, token {k} is no rational number; certify by enclosures"
-                )
-            counts[i, k] = int(chosen.sum())
+    keys, queries = (_machine(part.numerators, scores) for part in scores)
+    lengths = (index >= 0).sum(axis=1)
+    for n in np.unique(lengths).tolist():
+        same = np.flatnonzero(lengths == n)
+        for start in range(0, len(same), ROWS):
+            rows = same[start : start + ROWS]
+            chosen = _chosen(attention, keys, queries, index[rows, :n], rows)
+            counts[rows, :n] = chosen.sum(axis=2)
             for out, column in zip(sums, columns, strict=True):
-                out[i, k] = sum(int(v) for v in column[i, :n][chosen])
+                out[rows, :n] = (chosen * column[rows, None, :n]).sum(axis=2)
     return Shares(channels, sums, counts)
+
+
+def _machine(numerators: Integers, scores: tuple[Values, Values]) -> npt.NDArray[Any]:
+    """Machine integers when every score fits, else Python's."""
+    bounds = [max((abs(x) for x in part.numerators.ravel()), default=0) for part in scores]
+    fits = bounds[0] * bounds[1] * max(1, numerators.shape[1]) < 1 << 62
+    return numerators.astype(np.int64) if fits else numerators
+
+
+def _chosen(
+    attention: Attention, keys: npt.NDArray[Any], queries: npt.NDArray[Any], index: Index, rows: Index
+) -> npt.NDArray[np.bool_]:
+    """(row, query, key): who shares the attention. All rows have one length."""
+    connected = allowed(attention.pattern, index.shape[1])[None]
+    table = queries[index] @ keys[index].transpose(0, 2, 1)
+    lowest = table.min() - 1
+    best = np.where(connected, table, lowest).max(axis=2)
+    chosen: npt.NDArray[np.bool_] = connected & np.asarray(table == best[:, :, None], dtype=bool)
+    if attention.kind is Kind.SOFTMAX and (chosen != connected).any():
+        row, token, _ = np.argwhere(chosen != connected)[0]
+        raise NotRationalError(
+            f"softmax of unequal scores at row {rows[row]}, token {token} is no rational number; certify by enclosures"
+        )
+    return chosen
 
 
 def scores_matter(head: Head) -> bool:

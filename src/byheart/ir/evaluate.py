@@ -142,13 +142,13 @@ def _sequence_part(network: Network, done: int, state: State, progress: Progress
         layer = layers[done]
         later = any(isinstance(after, SequenceLayer) for after in layers[done + 1 :])
         if isinstance(layer, GlobalToken):
-            state = _append(layer, state)
+            state = append_token(layer, state)
         elif isinstance(layer, Pool):
-            state = _pool(state)
+            state = pooled(state)
         elif isinstance(layer, Flatten):
-            state = _flatten(layer, state)
+            state = flattened(layer, state)
         elif isinstance(layer, Attention):
-            state = _attend(layer, state, None if later else _read_mask(network.read, state), progress)
+            state = attended(layer, state, None if later else read_mask(network.read, state), progress)
         else:
             stop = done
             while stop < len(layers) and not isinstance(layers[stop], SequenceLayer):
@@ -160,10 +160,10 @@ def _sequence_part(network: Network, done: int, state: State, progress: Progress
             done = stop
             continue
         done += 1
-    return State(state.points, _read(network.read, state), state.lengths)
+    return State(state.points, read_index(network.read, state), state.lengths)
 
 
-def _read_mask(read: Read, state: State) -> Index:
+def read_mask(read: Read, state: State) -> Index:
     """True where a token's output is asked for."""
     stop = (state.lengths - (state.hub is Place.END))[:, None]
     columns = np.arange(state.index.shape[1])[None, :]
@@ -171,10 +171,10 @@ def _read_mask(read: Read, state: State) -> Index:
     return np.asarray(each if read is Read.EACH else columns == stop - 1)
 
 
-def _read(read: Read, state: State) -> Index:
+def read_index(read: Read, state: State) -> Index:
     if read is Read.POOLED:
         return state.index
-    mask = _read_mask(read, state)
+    mask = read_mask(read, state)
     if read is Read.LAST:
         return state.index[mask][:, None]
     kept = np.where(mask, state.index, ABSENT)
@@ -183,7 +183,7 @@ def _read(read: Read, state: State) -> Index:
     return kept[:, 1:] if state.hub is Place.START else kept[:, :-1]
 
 
-def _append(layer: GlobalToken, state: State) -> State:
+def append_token(layer: GlobalToken, state: State) -> State:
     hub = Values.of_numbers([layer.stream])
     points, (old, new) = _common([state.points, hub])
     index = np.full((len(state.index), state.index.shape[1] + 1), ABSENT, dtype=np.int64)
@@ -195,13 +195,13 @@ def _append(layer: GlobalToken, state: State) -> State:
     return State(Values(np.concatenate([old, new]), points), index, state.lengths + 1, layer.place)
 
 
-def _pool(state: State) -> State:
+def pooled(state: State) -> State:
     columns = [gather(state.points.numerators[:, c], state.index).sum(axis=1) for c in range(state.points.width)]
     index, rows = _distinct([column.tolist() for column in columns])
     return State(Values.of(rows, state.points.denominator), index[:, None], np.ones_like(index))
 
 
-def _flatten(layer: Flatten, state: State) -> State:
+def flattened(layer: Flatten, state: State) -> State:
     short = np.flatnonzero(state.lengths != layer.tokens)
     if short.size:
         row = int(short[0])
@@ -212,7 +212,7 @@ def _flatten(layer: Flatten, state: State) -> State:
     return State(Values(numerators, state.points.denominator), index, np.ones(len(index), dtype=np.int64))
 
 
-def _attend(layer: Attention, state: State, wanted: Index | None, progress: Progress) -> State:
+def attended(layer: Attention, state: State, wanted: Index | None, progress: Progress) -> State:
     """z + sum over heads of sum / count, for the wanted tokens (all present ones if None)."""
     mask = state.index >= 0 if wanted is None else wanted
     own = state.index[mask]

@@ -1,0 +1,189 @@
+"""Every construction that applies to a data set, side by side: Table 1 of KS25, measured.
+
+    >>> from byheart.data.dataset import load
+    >>> found = compare(load(["ab", "ba", "bb"], [0, 1, 1]), constructions=["vardi22", "nilsson65"])
+    >>> [(row.construction, row.verdict) for row in found.rows[:2]]
+    [('nilsson65', 'proved'), ('vardi22', 'proved')]
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from contextlib import nullcontext
+
+from byheart.bounds import Problem
+from byheart.compiler.compare_baselines import baselines
+from byheart.compiler.compare_predictions import floors, predicted_row, prediction, problem_of
+from byheart.compiler.compare_rows import Comparison, CompareRow
+from byheart.compiler.compare_worker import Worker
+from byheart.data.dataset import Dataset, load
+from byheart.errors import AssumptionError, ByheartError, OptionError
+from byheart.progress import SILENT, Progress
+
+LARGEST = 30_000_000  # parameters by formula from which nothing is built
+ORDER = ("nilsson65", "baum88", "park21", "vardi22", "mahdavi24", "ks24", "kim23", "madden24", "madden24-average")
+FORMULA_ONLY = {  # decoders for next-token distributions: no construction of the registry, so a row by formula
+    "madden24": "one-layer decoder with self-attention, one neuron per context; `byheart decoder` builds it",
+    "madden24-average": "the same with averaged tokens in place of attention; `byheart decoder` builds it",
+}
+
+
+def compare(
+    dataset: Dataset,
+    *,
+    constructions: Sequence[str] | None = None,
+    time_limit: float | None = None,
+    memory_gb: float | None = None,
+    seed: int = 0,
+    progress: Progress = SILENT,
+) -> Comparison:
+    """Builds and certifies every construction for the data set's task (or those named), and adds the baselines.
+
+    With a `time_limit` (seconds per construction) a separate process does the work; what is not finished in time or
+    memory is predicted by its formula and marked so. Without one everything is built here, however long it takes.
+    """
+    problem = problem_of(dataset)
+    rows: list[CompareRow] = []
+    names = applicable(dataset, constructions)
+    with (
+        progress.stage("comparing constructions", total=len(names)) as stage,
+        Worker(memory_gb) if time_limit is not None else nullcontext() as worker,
+    ):
+        for name in names:
+            rows.append(_row(dataset, name, seed, worker, time_limit or 0.0, problem))
+            stage.advance()
+    encoder = dataset.encoder
+    return Comparison(
+        task=str(encoder.task),
+        positions=encoder.positions,
+        N=dataset.N,
+        n=dataset.n,
+        d=dataset.d,
+        C=dataset.C,
+        contexts=len(dataset.contexts),
+        rows=(*rows, *baselines(dataset)),
+        floors=floors(problem),
+    )
+
+
+def compare_growth(
+    datasets: Sequence[Dataset],
+    *,
+    constructions: Sequence[str] | None = None,
+    time_limit: float | None = None,
+    memory_gb: float | None = None,
+    seed: int = 0,
+    progress: Progress = SILENT,
+) -> list[Comparison]:
+    """`compare` on data sets of growing size; a construction that was stopped is not tried on larger ones."""
+    stopped: set[str] = set()
+    found: list[Comparison] = []
+    for dataset in datasets:
+        asked = [name for name in applicable(dataset, constructions) if name not in stopped]
+        part = compare(
+            dataset, constructions=asked, time_limit=time_limit, memory_gb=memory_gb, seed=seed, progress=progress
+        )
+        problem = problem_of(dataset)
+        late = [
+            predicted_row(name, problem, "a smaller data set took too long already", *_told(name))
+            for name in applicable(dataset, constructions)
+            if name in stopped
+        ]
+        stopped |= {row.construction for row in part.rows if row.verdict == "predicted"}
+        found.append(Comparison(**{**vars(part), "rows": (*late, *part.rows)}))
+    return found
+
+
+def applicable(dataset: Dataset, wanted: Sequence[str] | None = None) -> list[str]:
+    """The constructions for the data set's task, those of Table 1 first; unknown names are an OptionError."""
+    from byheart.constructions import recipe, recipes
+
+    task = dataset.encoder.task
+    known = {name: entry.tasks for name, entry in recipes().items()}
+    for name in FORMULA_ONLY:
+        if name not in known and prediction(name, problem_of(dataset)) is not None:
+            known[name] = (task,)
+    if wanted is not None:
+        for name in wanted:
+            if name not in known and name not in FORMULA_ONLY:
+                recipe(name)  # raises the OptionError that lists the known ones
+        known = {name: tasks for name, tasks in known.items() if name in wanted}
+        if not any(task in tasks for tasks in known.values()):
+            raise OptionError(f"none of {', '.join(wanted)} builds the task {task}")
+    names = [name for name, tasks in known.items() if task in tasks]
+    return sorted(names, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
+
+
+def subsets(dataset: Dataset, sizes: Sequence[int], seed: int = 0) -> list[Dataset]:
+    """Random parts of the data set with so many rows; the larger ones contain the smaller ones."""
+    order = list(range(dataset.N))
+    random.Random(seed).shuffle(order)
+    return [dataset.subset(sorted(order[:size])) for size in sizes if size <= dataset.N]
+
+
+def random_dataset(N: int, n: int, d: int, C: int, task: str = "next-token", seed: int = 0) -> Dataset:
+    """N rows of n random vectors in R^d with random labels, without positions: the setting of KS25's theorems."""
+    rng = random.Random(f"{seed} {N} {n} {d} {C}")
+    rows = [[tuple(round(rng.gauss(0, 1), 3) for _ in range(d)) for _ in range(n)] for _ in range(N)]
+    labels = [rng.randrange(C) if task in ("next-token", "set") else [rng.randrange(C) for _ in row] for row in rows]
+    return load(rows, labels, task=task, positions=False)
+
+
+def measured_row(dataset: Dataset, name: str, seed: int) -> CompareRow:
+    """One construction, built and certified here; an assumption that fails or an error becomes a row, too."""
+    from byheart.compiler.memorize import memorize_dataset
+
+    theorem, summary = _told(name)
+    try:
+        memory = memorize_dataset(dataset, construction=name, seed=seed, progress=False)
+    except AssumptionError as error:
+        return CompareRow(
+            name, "assumption", str(error), theorem, summary, assumption=error.assumption, rows=error.rows
+        )
+    except OptionError as error:
+        return CompareRow(name, "not applicable", str(error), theorem, summary)
+    except (ByheartError, MemoryError) as error:
+        return CompareRow(name, "failed", str(error) or type(error).__name__, theorem, summary)
+    certificate = memory.certificate
+    return CompareRow(
+        name,
+        certificate.verdict.value,
+        certificate.reason,
+        str(memory.claim.ref),
+        summary,
+        **memory.size.as_dict(),  # type: ignore[arg-type]  # names of sizes
+        promised=dict(certificate.promised),
+        build_seconds=round(memory.seconds["build"], 3),
+        certify_seconds=round(memory.seconds["certify"], 3),
+        arithmetic=certificate.arithmetic,
+        notes=memory.notes,
+        assumptions=memory.claim.assumptions,
+    )
+
+
+def _row(
+    dataset: Dataset, name: str, seed: int, worker: Worker | None, seconds: float, problem: Problem
+) -> CompareRow:
+    theorem, summary = _told(name)
+    if not theorem:
+        return predicted_row(name, problem, "a decoder for distributions, not built here", "", summary)
+    known = prediction(name, problem)
+    if known is not None and known.proved is False and known.sizes["parameters"] > LARGEST:
+        return predicted_row(name, problem, f"more than {LARGEST:,} parameters by formula", theorem, summary)
+    if worker is None:
+        return measured_row(dataset, name, seed)
+    found = worker.measure(dataset, name, seed, seconds)
+    if isinstance(found, str):
+        return predicted_row(name, problem, found, theorem, summary)
+    if found.verdict == "failed" and "MemoryError" in found.reason:
+        return predicted_row(name, problem, "not enough memory", theorem, summary)
+    return found
+
+
+def _told(name: str) -> tuple[str, str]:
+    """Theorem and summary of a construction; no theorem for those that only have a formula."""
+    from byheart.constructions import recipes
+
+    entry = recipes().get(name)
+    return ("", FORMULA_ONLY[name]) if entry is None else (str(entry.ref), entry.summary)

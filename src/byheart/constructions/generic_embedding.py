@@ -1,0 +1,45 @@
+"""A generic embedding for symbols: where a theorem wants vectors, every symbol gets a random one."""
+
+from __future__ import annotations
+
+import random
+
+from byheart.data.dataset import Dataset
+from byheart.exact.values import Values
+from byheart.ir.layers import Embedding
+from byheart.ir.matrix import Matrix
+
+BITS = 12
+
+
+def generic_embedding(dataset: Dataset, dimension: int, *, placed: bool, seed: int) -> tuple[Embedding, Values]:
+    """The table, and the vectors that it gives the data set's points; only for symbols.
+
+    With `placed`, every pair of symbol and position has a vector of its own; else the position, if there is one, is
+    ignored. Entries are odd integers of 12 bits, so that no vector is zero.
+
+    >>> from byheart.data.dataset import load
+    >>> table, points = generic_embedding(load(["ab", "ba"], [0, 1]), 3, placed=False, seed=0)
+    >>> table.table.shape, points.numerators.shape
+    ((3, 3), (4, 3))
+    """
+    encoder = dataset.encoder
+    codes = len(encoder.symbols or ()) + 1
+    places = encoder.length if placed and encoder.positions else 1
+    strides = (1, codes if places > 1 else 0) if encoder.positions else (1,)
+    rng = random.Random(f"{seed} {dimension}")
+    drawn: dict[tuple[int, ...], None] = {}
+    while len(drawn) < codes * places:
+        drawn[tuple(2 * rng.randrange(-(1 << BITS - 2), 1 << BITS - 2) + 1 for _ in range(dimension))] = None
+    rows = list(drawn)
+    ids = [
+        sum(stride * int(number) for stride, number in zip(strides, point, strict=True))
+        for point in dataset.inputs.points.numerators
+    ]
+    table = Embedding(Matrix.of_dense([list(row) for row in rows]), strides)
+    return table, Values.of([rows[k] for k in ids])
+
+
+def embedding_note(table: Embedding) -> str:
+    """What people should know about it."""
+    return f"symbols have a generic embedding of dimension {table.width_out}: {table.parameters} further parameters"
