@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from byheart.compiler import Memory as Memory
     from byheart.compiler import load as load
     from byheart.compiler import memorize as memorize
+    from byheart.data.readers import Table as Table
+    from byheart.data.readers import read as read
     from byheart.data.unknown import UNKNOWN as UNKNOWN
 
 _HOMES = {
@@ -28,11 +30,24 @@ _HOMES = {
     "load": "byheart.compiler",
     "Memory": "byheart.compiler",
     "lower_bound": "byheart.bounds",
+    "read": "byheart.data.readers",
+    "Table": "byheart.data.readers",
     "UNKNOWN": "byheart.data.unknown",
 }
 _ROOMS = ("bounds", "constructions")
 
-__all__ = ["UNKNOWN", "ByheartError", "Memory", "bounds", "constructions", "load", "lower_bound", "memorize"]
+__all__ = [
+    "UNKNOWN",
+    "ByheartError",
+    "Memory",
+    "Table",
+    "bounds",
+    "constructions",
+    "load",
+    "lower_bound",
+    "memorize",
+    "read",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from byheart.certify import Verdict
 from byheart.cli import show
-from byheart.cli.data_options import data_options, dataset_of, output_options, parse_options, progress_for, read
-from byheart.compiler.memorize import memorize_dataset
+from byheart.cli.data_options import DataFlags, data_options, output_options, parse_options, progress_for
+from byheart.compiler import Memory
+from byheart.compiler.memorize import memorize_dataset, with_origin
+from byheart.data.readers import Table
 from byheart.data.task import Task
 
 
@@ -37,35 +38,49 @@ def memorize(
     pairs: tuple[str, ...],
     positions: bool,
     seed: int,
-    sequence_column: str | None,
-    label_column: str | None,
-    tokens: str,
+    flags: DataFlags,
     as_json: bool,
     quiet: bool,
 ) -> int:
     """Build a Transformer that knows DATA by heart, certify it, and save it.
 
-    DATA is a CSV or JSON Lines file, or - for standard input.
+    DATA is a CSV, TSV, JSON Lines, Parquet, Arrow, .npy, .npz or text file (also .gz or .zst), the folder of a Hugging
+    Face data set (hf:NAME for one from the hub), or - for standard input.
+
+    Exit status: 0 proved, 1 not proved, 2 the input cannot be used, 130 interrupted.
 
     \b
       byheart memorize names.csv -o names.byheart
-      byheart memorize names.csv --construction ks25 --option form=residual
+      byheart memorize names.csv --sequence-column first --label-column country
+      byheart memorize reviews.parquet --tokens bpe:500 --max-length 32
+      byheart memorize names.csv --construction ks25 --option form=residual --json
     """
-    table = read(data, sequence_column, label_column, tokens, Task(task))
-    dataset = dataset_of(table, Task(task), positions)
+    table = flags.read(data, Task(task))
+    settled = flags.settle(table, Task(task), positions)
     progress = progress_for(as_json, quiet)
-    memory = memorize_dataset(dataset, construction=construction, seed=seed, progress=progress, **parse_options(pairs))
-    memory = replace(memory, tokens=table.tokens)
-    path = Path(output or ("memory" if data == "-" else Path(data).stem) + ("" if output else ".byheart"))
+    memory = memorize_dataset(
+        settled.dataset, construction=construction, seed=seed, progress=progress, **parse_options(pairs)
+    )
+    memory = with_origin(memory, settled, table)
+    path = Path(output or ("memory" if data == "-" else Path(data.removesuffix("/")).name.split(".")[0]) + ".byheart")
     memory.save(path)
     if as_json:
-        show.print_json({**memory.summary(), "file": str(path), "columns": table.columns})
+        told = {"columns": table.columns, "conflicts": settled.as_dict(), "shortened": table.shortened}
+        show.print_json({**memory.summary(), "file": str(path), **told})
     else:
-        out = show.console()
-        out.print(f"read {dataset.N:,} rows of at most {dataset.n} tokens, {dataset.C:,} classes ({table.note})")
+        _print(memory, table, path, quiet)
+    return 0 if memory.certificate.verdict is Verdict.PROVED else 1
+
+
+def _print(memory: Memory, table: Table, path: Path, quiet: bool) -> None:
+    out = show.console()
+    if not quiet:
+        told = memory.summary()
+        counts = f"{told['N']:,} rows of at most {told['n']} tokens, {told['C']:,} classes"
+        show.line(out, f"read {counts} ({table.note})")
         out.print(show.size_table(memory))
         for note in memory.notes:
-            out.print(f"note: {note}")
-        out.print(show.verdict_line(memory))
-        out.print(f"saved to {path}")
-    return 0 if memory.certificate.verdict is Verdict.PROVED else 1
+            show.line(out, f"note: {note}")
+    show.line(out, show.verdict_line(memory))
+    if not quiet:
+        show.line(out, f"saved to {path}")
