@@ -113,7 +113,11 @@ def read(
 
 
 def read_sequences(
-    source: Any, *, sequence_column: str | Sequence[str] | None = None, tokens: str | Tokenizer = "auto"
+    source: Any,
+    *,
+    sequence_column: str | Sequence[str] | None = None,
+    tokens: str | Tokenizer = "auto",
+    like: Selection | None = None,
 ) -> list[Any]:
     """Sequences alone, to be asked; on standard input every line is one sequence."""
     if source == STDIN:
@@ -122,7 +126,8 @@ def read_sequences(
         place = Records((LINE,), lambda names: iter(()), "standard input", "line")
         return [tokenizer.fit_length(_sequence(line, tokenizer, place, number)) for number, line in rows]
     records = _records(source, Limits())
-    names = sequence_columns(records, sequence_column)
+    earlier = like.sequence_columns if like and set(like.sequence_columns) <= set(records.columns) else ()
+    names = sequence_columns(records, sequence_column or earlier)
     numbers, cells, _ = _collect(records, names, None, Limits())
     tokenizer = choose(tokens, cells)
     found = (_sequence(cell, tokenizer, records, number) for cell, number in zip(cells, numbers, strict=True))
