@@ -14,7 +14,7 @@ from byheart.data.dataset import Dataset
 from byheart.data.readers import Table
 from byheart.data.readers import read as read_table
 from byheart.data.selection import POLICIES
-from byheart.data.settle import Settled, settle
+from byheart.data.settle import Settled, settle_table
 from byheart.data.sources import Limits
 from byheart.data.task import Task
 from byheart.data.tokenizer import names
@@ -103,9 +103,7 @@ class DataFlags:
         )
 
     def settle(self, table: Table, task: Task, positions: bool, policy: str = "error") -> Settled:
-        return settle(
-            table.sequences, table.labels, task=task, positions=positions, policy=self.conflicts or policy
-        )
+        return settle_table(table, task=task, positions=positions, policy=self.conflicts or policy)
 
     def dataset_again(self, path: str, memory: Memory) -> Dataset:
         """The data set in `path`, read as it was for `memory`."""

@@ -20,7 +20,7 @@ from byheart.data.unknown import UNKNOWN
     "--input", "source", metavar="DATA", help="Read the sequences from a CSV or JSON Lines file, or - for lines."
 )
 @click.option(
-    "--sequence-column", "columns", metavar="NAME", multiple=True, help="Column with the sequences (guessed if not given)."
+    "--sequence-column", "columns", metavar="NAME", multiple=True, help="Column with the sequences [default: as before]."
 )
 @output_options
 def predict(
@@ -28,8 +28,8 @@ def predict(
 ) -> int:
     """The labels of SEQUENCEs by the memory in FILE, in exact arithmetic.
 
-    A SEQUENCE is cut into tokens as the memory's data was; a JSON list is taken as the tokens. A sequence that the memory
-    refuses is answered by "unknown" (null in --json).
+    A SEQUENCE is cut into tokens as the memory's data was; a JSON list is taken as the tokens. A sequence that the
+    memory refuses is answered by "unknown" (null in --json).
 
     Exit status: 0 answered, 2 the file or a sequence cannot be used.
 

@@ -12,7 +12,7 @@ from byheart.compiler.memory import Memory
 from byheart.data.dataset import Dataset
 from byheart.data.readers import Table
 from byheart.data.selection import Selection
-from byheart.data.settle import Settled, settle
+from byheart.data.settle import Settled, settle, settle_table
 from byheart.data.tokenizer import PLAIN
 from byheart.errors import DataError
 from byheart.progress import SILENT, Progress, console_progress
@@ -42,13 +42,12 @@ def memorize(
     ('proved', [1])
     """
     table = sequences if isinstance(sequences, Table) else None
-    if labels is None:
-        if table is None:
-            raise DataError("labels are missing: memorize(sequences, labels), or memorize(byheart.read(FILE))")
-        labels = table.labels
-    task = task or (table.task if table else "next-token")
-    rows: Any = table.sequences if table else sequences
-    settled = settle(rows, labels, task=task, positions=positions, policy=conflicts)
+    if isinstance(sequences, Table):
+        settled = settle_table(sequences, task=task, positions=positions, policy=conflicts)
+    elif labels is None:
+        raise DataError("labels are missing: memorize(sequences, labels), or memorize(byheart.read(FILE))")
+    else:
+        settled = settle(sequences, labels, task=task or "next-token", positions=positions, policy=conflicts)
     memory = memorize_dataset(settled.dataset, construction=construction, seed=seed, progress=progress, **options)
     return with_origin(memory, settled, table)
 

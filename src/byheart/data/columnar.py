@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,10 @@ from byheart.errors import DataError, MissingExtraError
 HUGGING_FACE = "hf:"
 ARROW_ENDINGS = (".parquet", ".arrow", ".feather")
 NUMPY_ENDINGS = (".npy", ".npz")
+_DAMAGE = (
+    ValueError, EOFError, OSError, KeyError, SyntaxError, TypeError, OverflowError,
+    MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 _BATCH = 10_000  # rows that are unpacked at a time
 
 
@@ -72,10 +77,8 @@ def numpy_arrays(path: str, ending: str, limits: Limits) -> Records:
             array = np.asarray(loaded)
     except DataError:
         raise
-    except (ValueError, EOFError, OSError, KeyError, SyntaxError, TypeError, OverflowError) as error:
+    except _DAMAGE as error:
         raise DataError(f"{path} is no plain {ending} file: {cut(str(error))}") from None
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, MemoryError) as error:
-        raise DataError(f"{path} is damaged: {cut(str(error))}") from None
     if array.ndim != 2 or array.shape[1] < 2:
         raise DataError(f"{path} has shape {array.shape}; expected rows of tokens with the label in the last column")
     return from_columns({"sequence": list(array[:, :-1]), "label": array[:, -1].tolist()}, path)

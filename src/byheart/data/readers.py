@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from byheart.data.columnar import from_frame
 from byheart.data.columns import choose_columns, sequence_columns
+from byheart.data.dataset import as_task
 from byheart.data.records import LINE, Records, parse_json, read_records
 from byheart.data.selection import Selection
 from byheart.data.sources import STDIN, Limits, lines
@@ -27,6 +28,7 @@ from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
+_TOKEN = "a token is an integer, a text, a finite number or a list of such numbers"
 _LONG = 4000  # digits: Python refuses to convert longer decimal numbers
 
 
@@ -44,6 +46,7 @@ class Table:
     selection: Selection = Selection()  # noqa: RUF009
     shortened: int = 0
     task: Task = Task.NEXT_TOKEN
+    places: Callable[[int], str] | None = field(default=None, repr=False)  # where a row stands in its file
 
     def __iter__(self) -> Iterator[list[Any]]:
         return iter((self.sequences, self.labels))
@@ -92,7 +95,7 @@ def read(
     ([['c', 'a', 't'], ['d', 'o', 'g']], ['red', 'blue'],
      "sequence from column 'name', label from column 'colour'; texts cut into characters")
     """
-    task, limits = Task(task), Limits(max_rows, max_bytes)
+    task, limits = as_task(task), Limits(max_rows, max_bytes)
     records = _records(source, limits)
     names, label = choose_columns(records, sequence_column, label_column, task, like or Selection())
     numbers, cells, labels = _collect(records, names, label, limits)
@@ -102,6 +105,8 @@ def read(
         whole, labels = _next_tokens(whole, records, numbers)
     else:
         labels = _labels(labels, records, numbers, task)
+        if task.labels_per_token:
+            _check_counts(whole, labels, records, numbers)
     if pad is not None and task.labels_per_token:
         raise OptionError(f"pad={pad!r} does not fit {task}: the filled places would need labels too")
     sequences = [tokenizer.fit_length(row) for row in whole]
@@ -109,7 +114,7 @@ def read(
         labels = [row[:max_length] for row in labels]
     shortened = sum(len(row) > max_length for row in whole) if max_length is not None else 0
     selection = Selection(names, label, max_rows)
-    return Table(sequences, labels, tokenizer, selection, shortened, task)
+    return Table(sequences, labels, tokenizer, selection, shortened, task, lambda row: records.place(numbers[row]))
 
 
 def read_sequences(
@@ -181,17 +186,19 @@ def _sequence(cell: Any, tokenizer: Tokenizer, records: Records, number: int) ->
     if isinstance(cell, np.ndarray):
         cell = cell.tolist()
     if isinstance(cell, list | tuple):
-        return _no_missing(list(cell), records, number)
+        return _checked(list(cell), records, number)
     if _is_missing(cell):
         raise DataError(f"{records.place(number)}: the sequence is missing; remove the row")
     if not isinstance(cell, str):
-        return [cell.item() if isinstance(cell, np.generic) else cell]
+        return _checked([cell.item() if isinstance(cell, np.generic) else cell], records, number)
     if is_list(cell):
         try:
-            return _no_missing(parse_json(cell, records.place(number)), records, number)
+            parsed = parse_json(cell, records.place(number))
         except DataError:
             if tokenizer.kind == LISTS:
                 raise
+        else:
+            return _checked(parsed, records, number)
     if tokenizer.kind == LISTS:
         raise DataError(
             f"{records.place(number)}: {quote(cell)} is no JSON list of tokens; choose --tokens characters or words"
@@ -201,17 +208,33 @@ def _sequence(cell: Any, tokenizer: Tokenizer, records: Records, number: int) ->
     except DataError as error:
         raise DataError(f"{records.place(number)}: {error}") from None
     if not found:
-        raise DataError(f"{records.place(number)}: the sequence {quote(cell)} has no tokens; remove the row")
+        raise DataError(f"{records.place(number)}: the sequence is empty; remove the row")
     return found
 
 
-def _no_missing(row: list[Any], records: Records, number: int) -> list[Any]:
-    for position, token in enumerate(row):
-        if _is_missing(token):
-            raise DataError(f"{records.place(number)}: token {position} is missing; remove the row or fill it")
-    if not row:
+def _checked(tokens: list[Any], records: Records, number: int) -> list[Any]:
+    """A list of tokens as it stands; a DataError names the first that is none."""
+    if not tokens:
         raise DataError(f"{records.place(number)}: the sequence is empty; remove the row")
-    return row
+    if set(map(type, tokens)) <= {int, str}:
+        return tokens
+    for position, token in enumerate(tokens):
+        if not isinstance(token, str):
+            numbers = token if isinstance(token, list | tuple) else [token]
+            if not numbers or not all(map(_is_number, numbers)):
+                raise DataError(f"{records.place(number)}: token {position} is {quote(token)}; {_TOKEN}")
+    return tokens
+
+
+def _is_number(x: Any) -> bool:
+    return type(x) is int or (isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x))
+
+
+def _check_counts(sequences: list[Any], labels: list[Any], records: Records, numbers: list[int]) -> None:
+    for sequence, row, number in zip(sequences, labels, numbers, strict=True):
+        if len(sequence) != len(row):
+            counts = f"there are {len(sequence)} tokens but {len(row)} labels"
+            raise DataError(f"{records.place(number)}: {counts}; give one per token")
 
 
 def _is_missing(cell: Any) -> bool:

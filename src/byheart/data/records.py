@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from byheart.data.sources import NO_LIMITS, STDIN, Limits, lines, suffixes
+from byheart.data.sources import LONGEST_LINE, NO_LIMITS, STDIN, Limits, lines, suffixes
 from byheart.data.wording import cut
 from byheart.errors import DataError
 
 LINE = "text"  # the one column of a plain text
 JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
+_NAMING = 100  # objects whose fields are columns
 Numbered = Iterator[tuple[int, str]]
 Cells = Iterator[tuple[int, tuple[Any, ...]]]
 
@@ -71,7 +73,6 @@ def _from_first_text(path: str, numbered: Numbered) -> tuple[Numbered, str]:
 
 
 def _csv(path: str, numbered: Numbered, delimiter: str) -> Records:
-    csv.field_size_limit(1 << 26)
     first, line = next(numbered)
     reader = csv.reader(chain([line], (text for _, text in numbered)), delimiter=delimiter, strict=True)
     columns = tuple(name.strip() for name in _next_row(path, reader, first) or ())
@@ -93,10 +94,14 @@ def _csv(path: str, numbered: Numbered, delimiter: str) -> Records:
 
 
 def _next_row(path: str, reader: Any, first: int) -> list[str] | None:
+    old_limit = csv.field_size_limit(LONGEST_LINE)  # a cell may be a whole page; the limit belongs to everybody
     try:
         return next(reader, None)
     except csv.Error as error:
-        raise DataError(f"{path}, line {reader.line_num + first - 1}: {error}") from None
+        where = f"{path}, line {reader.line_num + first - 1}"
+        raise DataError(f"{where}: this is no CSV: {error}; check the quotes") from None
+    finally:
+        csv.field_size_limit(old_limit)
 
 
 def _json_lines(path: str, numbered: Numbered) -> Records:
@@ -108,18 +113,18 @@ def _json_lines(path: str, numbered: Numbered) -> Records:
 def _json_array(path: str, numbered: Numbered) -> Records:
     array = parse_json("".join(line for _, line in numbered), path)
     if not isinstance(array, list) or not array:
-        raise DataError(f"{path} holds no list of rows; it needs a row")
+        raise DataError(f"{path} is an empty list; it needs a row")
     return _objects(path, "entry", enumerate(array))
 
 
 def _objects(path: str, unit: str, records: Iterator[tuple[int, Any]]) -> Records:
-    """Rows that are JSON objects; the first one names the columns."""
+    """Rows that are JSON objects; the first few of them name the columns."""
     checked = _only_objects(path, unit, records)
-    first = next(checked)
-    columns = tuple(first[1])
+    first = list(islice(checked, _NAMING))
+    columns = tuple(dict.fromkeys(name for _, record in first for name in record))
 
     def select(names: tuple[str, ...]) -> Cells:
-        for number, record in chain([first], checked):
+        for number, record in chain(first, checked):
             missing = [name for name in names if name not in record]
             if missing:
                 raise DataError(f"{path}, {unit} {number} lacks the field {missing[0]!r}")
@@ -145,7 +150,7 @@ def _shown(value: Any) -> str:
 def parse_json(line: str, place: str) -> Any:
     """JSON without NaN, without duplicate keys and without unbounded nesting; a DataError names the place."""
     try:
-        return json.loads(line, parse_constant=_no_constant, object_pairs_hook=_once)
+        return json.loads(line, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_once)
     except RecursionError:
         raise DataError(f"{place}: the JSON is nested too deeply") from None
     except ValueError as error:
@@ -160,6 +165,12 @@ def _json_words(error: ValueError) -> str:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no number; remove the row or replace the value")
+
+
+def _finite(text: str) -> float:
+    if math.isinf(number := float(text)):
+        raise ValueError(f"{cut(text)} is too large a number; remove the row or replace the value")
+    return number
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

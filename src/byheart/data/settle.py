@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from byheart.data.dataset import Dataset, load, unchecked
 from byheart.data.distinct import Index
+from byheart.data.readers import Table
 from byheart.data.selection import POLICIES
 from byheart.data.task import Task
 from byheart.errors import ConflictError, DataError, OptionError
@@ -75,6 +76,19 @@ def settle(
     sequences, labels = list(sequences), list(labels)
     rest = load([sequences[i] for i in kept], [labels[i] for i in kept], task=task, positions=positions)
     return Settled(rest, policy, int(torn.sum()), tuple(np.flatnonzero(~keep).tolist()))
+
+
+def settle_table(
+    table: Table, *, task: Task | str | None = None, positions: bool = True, policy: str = "error"
+) -> Settled:
+    """`settle` of a table; a conflict names the lines of the file too."""
+    try:
+        return settle(table.sequences, table.labels, task=task or table.task, positions=positions, policy=policy)
+    except ConflictError as error:
+        if table.places is None:
+            raise
+        lines = "; ".join(f"row {row} is {table.places(row)}" for row in dict.fromkeys(error.rows))
+        raise ConflictError(f"{error} ({lines})", error.rows) from None
 
 
 Mask = npt.NDArray[np.bool_]

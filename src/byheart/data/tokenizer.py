@@ -179,7 +179,7 @@ def _integers(text: str) -> list[Any]:
 
 
 _CUTTERS: dict[str, Callable[[str], list[Any]]] = {
-    "bytes": lambda text: list(text.encode("utf-8")),
+    "bytes": lambda text: list(text.encode("utf-8", "surrogatepass")),
     "words": str.split,
     "wordpunct": _PIECES.findall,
     "integers": _integers,
