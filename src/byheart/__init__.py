@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from byheart.compiler import load as load
     from byheart.compiler import memorize as memorize
     from byheart.compiler.text import memorize_text as memorize_text
+    from byheart.data.readers import Table as Table
+    from byheart.data.readers import read as read
     from byheart.data.unknown import UNKNOWN as UNKNOWN
 
 _HOMES = {
@@ -30,11 +32,25 @@ _HOMES = {
     "memorize_text": "byheart.compiler.text",
     "Memory": "byheart.compiler",
     "lower_bound": "byheart.bounds",
+    "read": "byheart.data.readers",
+    "Table": "byheart.data.readers",
     "UNKNOWN": "byheart.data.unknown",
 }
 _ROOMS = ("bounds", "constructions")
 
-__all__ = ["UNKNOWN", "ByheartError", "Memory", "bounds", "constructions", "load", "lower_bound", "memorize", "memorize_text"]
+__all__ = [
+    "UNKNOWN",
+    "ByheartError",
+    "Memory",
+    "Table",
+    "bounds",
+    "constructions",
+    "load",
+    "lower_bound",
+    "memorize",
+    "memorize_text",
+    "read",
+]
 
 
 def __getattr__(name: str) -> Any:

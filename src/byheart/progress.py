@@ -72,6 +72,20 @@ class ConsoleProgress:
         print(message, file=sys.stderr)
 
 
+class LineProgress:
+    """One line on standard error per stage, when it is done: for logs and for people who want to know."""
+
+    @contextmanager
+    def stage(self, name: str, total: int | None = None) -> Iterator[Stage]:
+        started = time.monotonic()
+        yield _SilentStage()
+        count = "" if total is None else f" ({total:,})"
+        self.say(f"{name}{count}: {time.monotonic() - started:.1f} s")
+
+    def say(self, message: str) -> None:
+        print(message, file=sys.stderr)
+
+
 class _Bar:
     def __init__(self, name: str, total: int | None) -> None:
         self.name, self.total, self.done = name, total, 0

@@ -14,8 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byheart.data.readers import Table, load_table, read_sequences, read_table, tokenize
+from byheart.data.readers import Table, read_sequences, tokenize
+from byheart.data.readers import read as read_table
 from byheart.data.records import read_records
+from byheart.data.settle import settle_table
 from byheart.errors import ByheartError, ConflictError, DataError, OptionError
 
 
@@ -46,7 +48,7 @@ def read(folder: Path, content: str | bytes, name: str = "table.csv", **options:
 def test_formats_agree(tmp_path: Path, content: str, name: str) -> None:
     table = read(tmp_path, content, name)
     assert table.sequences == [["a", "b"], ["b"]] and table.labels == [1, -2]
-    assert table.tokens == "characters" and len(table.places) == 2
+    assert table.tokens.kind == "characters" and len(table) == 2
 
 
 def test_packed_files(tmp_path: Path) -> None:
@@ -62,7 +64,7 @@ def test_zstandard_files(tmp_path: Path) -> None:
     zstandard = pytest.importorskip("zstandard")
     packed = zstandard.ZstdCompressor().compress(b"text,label\nab,1\n")
     assert read(tmp_path, packed, "t.csv.zst").labels == [1]
-    with pytest.raises(DataError, match="zstandard"):
+    with pytest.raises(DataError, match="unpacked"):
         read(tmp_path, b"plain text", "t.csv.zst")
 
 
@@ -108,7 +110,7 @@ def test_ways_to_cut() -> None:
 def test_vectors_and_labels_per_token(tmp_path: Path) -> None:
     line = '{"tokens": [[0.5, 1], [2, 3]], "labels": ["u", "v"]}'
     table = read(tmp_path, line, "t.jsonl", task="causal")
-    data = load_table(table, task="causal")
+    data = settle_table(table).dataset
     assert (data.d, data.n, data.classes) == (3, 2, ("u", "v"))
     with pytest.raises(DataError, match=r"line 1.*list with one label per token"):
         read(tmp_path, '{"x": [1], "y": 5}', "t.jsonl", task="causal")
@@ -119,7 +121,7 @@ def test_vectors_and_labels_per_token(tmp_path: Path) -> None:
 def test_conflicts_name_the_lines(tmp_path: Path) -> None:
     table = read(tmp_path, "text,label\nab,1\n\nab,2\n")
     with pytest.raises(ConflictError, match=r"row 0 is .*table.csv, line 2; row 1 is .*table.csv, line 4") as caught:
-        load_table(table)
+        settle_table(table)
     assert caught.value.rows == (0, 1)
 
 
@@ -173,7 +175,7 @@ def test_damage_is_named(tmp_path: Path, content: str | bytes, name: str, messag
 
 def test_list_labels_need_another_task(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="seq-to-seq or causal"):
-        load_table(read(tmp_path, '{"text": "ab", "label": [1, 2]}', "t.jsonl"))
+        settle_table(read(tmp_path, '{"text": "ab", "label": [1, 2]}', "t.jsonl"))
 
 
 def test_missing_files(tmp_path: Path) -> None:
@@ -197,7 +199,7 @@ def test_arrays(tmp_path: Path) -> None:
     table = read_table(str(tmp_path / "t.npy"))
     assert table.sequences == [[1, 2], [3, 4]] and table.labels == [0, 1]
     np.savez(tmp_path / "t.npz", x=np.array([[0.5, 1.5]]), y=np.array(["u"]))
-    data = load_table(read_table(str(tmp_path / "t.npz")))
+    data = settle_table(read_table(str(tmp_path / "t.npz"))).dataset
     assert data.classes == ("u",) and data.encoder.symbols is None
 
 
@@ -205,7 +207,7 @@ def test_frames() -> None:
     pandas = pytest.importorskip("pandas")
     table = read_table(pandas.DataFrame({"text": ["ab", "b"], "label": [1, 2]}))
     assert table.sequences == [["a", "b"], ["b"]] and table.labels == [1, 2]
-    with pytest.raises(DataError, match="row 1: token 0 is nan"):
+    with pytest.raises(DataError, match="row 1: the sequence is missing"):
         read_table(pandas.DataFrame({"text": ["ab", float("nan")], "label": [1, 2]}))
 
 

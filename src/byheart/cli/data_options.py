@@ -3,65 +3,167 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
 from typing import Any, TypeVar
 
 import click
 
-from byheart.data.dataset import Dataset, load
-from byheart.data.readers import TOKENS, Table, read_table
-from byheart.data.sources import open_bytes
+from byheart.compiler import Memory
+from byheart.data.dataset import Dataset
+from byheart.data.readers import Table
+from byheart.data.readers import read as read_table
+from byheart.data.selection import POLICIES
+from byheart.data.settle import Settled, settle_table
+from byheart.data.sources import Limits, open_bytes
 from byheart.data.task import Task
+from byheart.data.tokenizer import names
 from byheart.errors import OptionError
-from byheart.progress import SILENT, Progress, console_progress
+from byheart.progress import SILENT, LineProgress, Progress, console_progress
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS = (
-    click.option("--sequence-column", metavar="NAME", help="Column with the sequences (guessed if not given)."),
+    click.option(
+        "--sequence-column",
+        "sequence_columns",
+        metavar="NAME",
+        multiple=True,
+        help="Column with the sequences (guessed if not given); repeated, the cells of these columns are the tokens.",
+    ),
     click.option("--label-column", metavar="NAME", help="Column with the labels (guessed if not given)."),
     click.option(
         "--tokens",
-        type=click.Choice(TOKENS),
+        metavar="HOW",
         default="auto",
         show_default=True,
-        help="How a text cell is cut into tokens; a cell that is a JSON list is always taken as the tokens.",
+        help=f"How a text is cut into tokens: {', '.join(names())}. A JSON list is always taken as the tokens.",
+    ),
+    click.option("--max-length", type=click.IntRange(1), metavar="n", help="Keep the first n tokens of every row."),
+    click.option("--pad", metavar="TOKEN", help="Fill rows that are shorter than --max-length with TOKEN at the end."),
+    click.option("--max-rows", type=click.IntRange(1), metavar="N", help="Read the first N rows only."),
+    click.option(
+        "--max-bytes",
+        type=click.IntRange(1),
+        metavar="B",
+        default=Limits.max_bytes,
+        show_default=True,
+        help="What a compressed file may unpack to.",
+    ),
+    click.option(
+        "--conflicts",
+        type=click.Choice(POLICIES),
+        help="Equal inputs with different labels: refuse them, keep the first, keep the most frequent label, or drop "
+        "all of them.  [default: error]",
     ),
 )
 
 
+@dataclass(frozen=True)
+class DataFlags:
+    """What the user said about the data; None where nothing was said."""
+
+    sequence_columns: tuple[str, ...] = ()
+    label_column: str | None = None
+    tokens: str = "auto"
+    max_length: int | None = None
+    pad: str | None = None
+    max_rows: int | None = None
+    max_bytes: int = Limits.max_bytes
+    conflicts: str | None = None
+
+    def read(self, path: str, task: Task) -> Table:
+        """The table as these flags say."""
+        return read_table(
+            path,
+            sequence_column=self.sequence_columns,
+            label_column=self.label_column,
+            tokens=self.tokens,
+            task=task,
+            max_length=self.max_length,
+            pad=self.pad,
+            max_rows=self.max_rows,
+            max_bytes=self.max_bytes,
+        )
+
+    def read_text(self, path: str) -> str | bytes:
+        """A whole text: as characters when it is UTF-8, else (or when asked) as bytes."""
+        with open_bytes(path, Limits(max_bytes=self.max_bytes)) as file:
+            data = file.read()
+        if self.tokens == "bytes":
+            return data
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError:
+            return data
+
+    def read_again(self, path: str, memory: Memory) -> Table:
+        """The table as it was read for `memory`, apart from what these flags say."""
+        then = memory.selection
+        return read_table(
+            path,
+            sequence_column=self.sequence_columns,
+            label_column=self.label_column,
+            tokens=memory.tokens if self.tokens == "auto" else self.tokens,
+            task=memory.task,
+            max_length=self.max_length,
+            pad=self.pad,
+            max_rows=self.max_rows or then.max_rows,
+            max_bytes=self.max_bytes,
+            like=then,
+        )
+
+    def settle(self, table: Table, task: Task, positions: bool, policy: str = "error") -> Settled:
+        return settle_table(table, task=task, positions=positions, policy=self.conflicts or policy)
+
+    def dataset_again(self, path: str, memory: Memory) -> Dataset:
+        """The data set in `path`, read as it was for `memory`."""
+        table = self.read_again(path, memory)
+        return self.settle(table, memory.task, memory.encoder.positions, memory.selection.conflicts).dataset
+
+
 def data_options(command: F) -> F:
+    """Adds the shared flags; the command gets them as one argument `flags`."""
+
+    @wraps(command)
+    def packed(*arguments: Any, **keywords: Any) -> Any:
+        given = {field.name: keywords.pop(field.name) for field in fields(DataFlags)}
+        return command(*arguments, flags=DataFlags(**given), **keywords)
+
+    wrapped: Any = packed
     for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+        wrapped = option(wrapped)
+    return wrapped
 
 
 def output_options(command: F) -> F:
     command = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")(command)
-    return click.option("--quiet", is_flag=True, help="No progress bars.")(command)
+    command = click.option(
+        "--verbose",
+        is_flag=True,
+        expose_value=False,
+        callback=_remember_verbose,
+        help="Say what is done and how long it took.",
+    )(command)
+    return click.option("--quiet", is_flag=True, help="No progress, no tables: the verdict or answer alone.")(command)
 
 
-def read(path: str, sequence_column: str | None, label_column: str | None, tokens: str, task: Task) -> Table:
-    return read_table(path, sequence_column=sequence_column, label_column=label_column, tokens=tokens, task=task)
+def _remember_verbose(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    context.meta["byheart.verbose"] = value
 
 
-def read_book(path: str, tokens: str) -> str | bytes:
-    """A whole text: as characters when it is UTF-8, else (or when asked) as bytes."""
-    with open_bytes(path) as file:
-        data = file.read()
-    if tokens == "bytes":
-        return data
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        return data
-
-
-def dataset_of(table: Table, task: Task, positions: bool) -> Dataset:
-    return load(table.sequences, table.labels, task=task, positions=positions)
+def is_verbose() -> bool:
+    context = click.get_current_context(silent=True)
+    return bool(context and context.meta.get("byheart.verbose"))
 
 
 def progress_for(as_json: bool, quiet: bool) -> Progress:
-    return SILENT if as_json or quiet else console_progress()
+    """Lines for --verbose (on standard error, so also beside --json), else bars where a person is watching."""
+    if quiet:
+        return SILENT
+    if is_verbose():
+        return LineProgress()
+    return SILENT if as_json else console_progress()
 
 
 def parse_options(pairs: tuple[str, ...]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from byheart.cli import show
-from byheart.cli.data_options import data_options, dataset_of, output_options, progress_for, read
+from byheart.cli.data_options import DataFlags, data_options, output_options, progress_for
 from byheart.compiler import load
 from byheart.compiler.export_memory import TARGETS, export_file
 
@@ -24,9 +24,7 @@ def export(
     output: str,
     dtype: str | None,
     data: str | None,
-    sequence_column: str | None,
-    label_column: str | None,
-    tokens: str,
+    flags: DataFlags,
     as_json: bool,
     quiet: bool,
 ) -> int:
@@ -38,15 +36,12 @@ def export(
       byheart export table.byheart --to onnx -o table.onnx --data table.csv
     """
     memory = load(file)
-    dataset = None
-    if data is not None:
-        table = read(data, sequence_column, label_column, memory.tokens if tokens == "auto" else tokens, memory.task)
-        dataset = dataset_of(table, memory.task, memory.encoder.positions)
+    dataset = None if data is None else flags.dataset_again(data, memory)
     progress = progress_for(as_json, quiet)
     written = export_file(memory, target, output, dtype=dtype, dataset=dataset, progress=progress)
     about = written["metadata"]
     if as_json:
-        shown = {name.removeprefix("byheart."): about[name] for name in ("byheart.dtype", "byheart.checked", "byheart.exactness")}
+        shown = {name: about[f"byheart.{name}"] for name in ("dtype", "checked", "exactness")}
         show.print_json({**{k: v for k, v in written.items() if k != "metadata"}, "target": target, **shown})
     else:
         click.echo(f"wrote {written['file']} ({about['byheart.dtype']}), checked on {about['byheart.checked']}")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
 from byheart.certify import Verdict
 from byheart.cli import show
-from byheart.cli.data_options import data_options, dataset_of, output_options, parse_options, progress_for, read, read_book
-from byheart.compiler.memorize import memorize_dataset
+from byheart.cli.data_options import DataFlags, data_options, output_options, parse_options, progress_for
+from byheart.compiler import Memory
+from byheart.compiler.memorize import memorize_dataset, with_origin
 from byheart.compiler.text import memorize_text
 from byheart.data.sources import suffixes
 from byheart.data.task import Task
@@ -41,46 +42,56 @@ def memorize(
     positions: bool,
     seed: int,
     page_length: int | None,
-    sequence_column: str | None,
-    label_column: str | None,
-    tokens: str,
+    flags: DataFlags,
     as_json: bool,
     quiet: bool,
 ) -> int:
     """Build a Transformer that knows DATA by heart, certify it, and save it.
 
-    DATA is a CSV or JSON Lines file, or - for standard input. A plain text (.txt) with --task causal becomes a
+    DATA is a CSV, TSV, JSON Lines, Parquet, Arrow, .npy, .npz or text file (also .gz or .zst), the folder of a Hugging
+    Face data set (hf:NAME for one from the hub), or - for standard input. A text (.txt) with --task causal becomes a
     language model that recites it.
+
+    Exit status: 0 proved, 1 not proved, 2 the input cannot be used, 130 interrupted.
 
     \b
       byheart memorize names.csv -o names.byheart
-      byheart memorize names.csv --construction ks25 --option form=residual
-      byheart memorize book.txt --task causal -o book.byheart
+      byheart memorize names.csv --sequence-column first --label-column country
+      byheart memorize reviews.parquet --tokens bpe:500 --max-length 32
+      byheart memorize names.csv --construction ks25 --option form=residual --json
+      byheart memorize book.txt --task causal -o book.byheart      (then: byheart recite book.byheart)
     """
-    progress, options = progress_for(as_json, quiet), parse_options(pairs)
-    columns: dict[str, str] = {}
+    building = {"construction": construction, "seed": seed, "progress": progress_for(as_json, quiet)}
+    building |= parse_options(pairs)
+    told: dict[str, Any] = {}
     if Task(task) is Task.CAUSAL and suffixes(data)[0] == ".txt":
-        text = read_book(data, tokens)
-        memory = memorize_text(
-            text, page_length=page_length, construction=construction, seed=seed, progress=progress, **options
-        )
+        text = flags.read_text(data)
+        memory = memorize_text(text, page_length=page_length, **building)
         note = f"a text of {len(text):,} {memory.tokens}"
     else:
-        table = read(data, sequence_column, label_column, tokens, Task(task))
-        dataset = dataset_of(table, Task(task), positions)
-        memory = memorize_dataset(dataset, construction=construction, seed=seed, progress=progress, **options)
-        memory, columns, note = replace(memory, tokens=table.tokens), table.columns, table.note
-    path = Path(output or ("memory" if data == "-" else Path(data).stem) + ("" if output else ".byheart"))
+        table = flags.read(data, Task(task))
+        settled = flags.settle(table, Task(task), positions)
+        memory = with_origin(memorize_dataset(settled.dataset, **building), settled, table)
+        told = {"columns": table.columns, "conflicts": settled.as_dict(), "shortened": table.shortened}
+        note = table.note
+    path = Path(output or ("memory" if data == "-" else Path(data.removesuffix("/")).name.split(".")[0]) + ".byheart")
     memory.save(path)
     if as_json:
-        show.print_json({**memory.summary(), "file": str(path), "columns": columns})
+        show.print_json({**memory.summary(), "file": str(path), **told})
     else:
-        out = show.console()
-        told = memory.summary()
-        out.print(f"read {told['N']:,} rows of at most {told['n']} tokens, {told['C']:,} classes ({note})")
-        out.print(show.size_table(memory))
-        for note in memory.notes:
-            out.print(f"note: {note}")
-        out.print(show.verdict_line(memory))
-        out.print(f"saved to {path}")
+        _print(memory, note, path, quiet)
     return 0 if memory.certificate.verdict is Verdict.PROVED else 1
+
+
+def _print(memory: Memory, note: str, path: Path, quiet: bool) -> None:
+    out = show.console()
+    if not quiet:
+        told = memory.summary()
+        counts = f"{told['N']:,} rows of at most {told['n']} tokens, {told['C']:,} classes"
+        show.line(out, f"read {counts} ({note})")
+        out.print(show.size_table(memory))
+        for remark in memory.notes:
+            show.line(out, f"note: {remark}")
+    show.line(out, show.verdict_line(memory))
+    if not quiet:
+        show.line(out, f"saved to {path}")

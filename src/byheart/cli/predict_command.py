@@ -19,14 +19,19 @@ from byheart.data.unknown import UNKNOWN
 @click.option(
     "--input", "source", metavar="DATA", help="Read the sequences from a CSV or JSON Lines file, or - for lines."
 )
-@click.option("--sequence-column", metavar="NAME", help="Column with the sequences (guessed if not given).")
+@click.option(
+    "--sequence-column", "columns", metavar="NAME", multiple=True, help="Column with the sequences [default: as before]."
+)
 @output_options
 def predict(
-    file: str, sequences: tuple[str, ...], source: str | None, sequence_column: str | None, as_json: bool, quiet: bool
+    file: str, sequences: tuple[str, ...], source: str | None, columns: tuple[str, ...], as_json: bool, quiet: bool
 ) -> int:
     """The labels of SEQUENCEs by the memory in FILE, in exact arithmetic.
 
-    A SEQUENCE is cut into tokens as the memory's data was; a JSON list is taken as the tokens.
+    A SEQUENCE is cut into tokens as the memory's data was; a JSON list is taken as the tokens. A sequence that the
+    memory refuses is answered by "unknown" (null in --json).
+
+    Exit status: 0 answered, 2 the file or a sequence cannot be used.
 
     \b
       byheart predict entities.byheart "amp;" "lt;"
@@ -37,7 +42,7 @@ def predict(
         raise click.UsageError("give SEQUENCEs or --input DATA")
     rows: list[Any] = [tokenize(text, memory.tokens) for text in sequences]
     if source is not None:
-        rows += read_sequences(source, sequence_column=sequence_column, tokens=memory.tokens)
+        rows += read_sequences(source, sequence_column=columns, tokens=memory.tokens, like=memory.selection)
     found = memory.predict(rows, progress_for(as_json, quiet))
     if as_json:
         show.print_json({"file": file, "labels": [_plain(label) for label in found]})

@@ -33,7 +33,7 @@ def recite_command(
         raise click.UsageError("give --page or --prompt, not both")
     said = recite(memory, prompt if prompt is not None else page, progress_for(as_json, quiet))
     text = said if isinstance(said, str) else "".join(map(str, said))
-    data = text.encode("latin-1" if memory.tokens == "bytes" else "utf-8")
+    data = text.encode("latin-1" if memory.tokens.kind == "bytes" else "utf-8")
     if output is not None:
         write_atomically(Path(output), data)
     if as_json:

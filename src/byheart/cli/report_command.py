@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from byheart.cli import show
-from byheart.cli.data_options import data_options, dataset_of, read
+from byheart.cli.data_options import DataFlags, data_options
 from byheart.compiler import load
 from byheart.errors import DataError
 from byheart.report import write
@@ -25,9 +25,7 @@ def report(
     file: str,
     data: str | None,
     output: str,
-    sequence_column: str | None,
-    label_column: str | None,
-    tokens: str,
+    flags: DataFlags,
     as_json: bool,
 ) -> int:
     """Write one self-contained page about the memory in FILE; with DATA, memorized rows can be chosen on it.
@@ -36,12 +34,9 @@ def report(
       byheart report table.byheart table.csv -o report.html
     """
     memory = load(file)
-    dataset = None
-    if data is not None:
-        table = read(data, sequence_column, label_column, memory.tokens if tokens == "auto" else tokens, memory.task)
-        dataset = dataset_of(table, memory.task, memory.encoder.positions)
-        if dataset.fingerprint != memory.certificate.fingerprint:
-            raise DataError(f"{data} is not the data that {file} was made of; `byheart verify` names the difference")
+    dataset = None if data is None else flags.dataset_again(data, memory)
+    if dataset is not None and dataset.fingerprint != memory.certificate.fingerprint:
+        raise DataError(f"{data} is not the data that {file} was made of; `byheart verify` says what differs")
     write(memory, Path(output), dataset)
     if as_json:
         show.print_json({**memory.summary(), "page": output})

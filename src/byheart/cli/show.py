@@ -21,6 +21,11 @@ def console() -> Console:
     return Console(highlight=False)
 
 
+def line(out: Console, text: str) -> None:
+    """A line as it is: names from the data are no markup, and paths are not wrapped."""
+    out.print(text, markup=False, soft_wrap=True)
+
+
 def size_table(memory: Memory) -> Table:
     """Promised, measured and the least that any network needs, side by side."""
     table = Table(title=f"{memory.construction}: {memory.claim.ref}", title_justify="left")

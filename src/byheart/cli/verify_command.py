@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from byheart.certify import Certificate, Verdict
 from byheart.cli import show
-from byheart.cli.data_options import data_options, output_options, progress_for, read
+from byheart.cli.data_options import DataFlags, data_options, output_options, progress_for
 from byheart.compiler import load
 from byheart.compiler.verify import verify_rows
 
@@ -21,23 +22,28 @@ from byheart.compiler.verify import verify_rows
 def verify(
     file: str,
     data: str,
-    sequence_column: str | None,
-    label_column: str | None,
-    tokens: str,
+    flags: DataFlags,
     as_json: bool,
     quiet: bool,
 ) -> int:
     """Prove again that the memory in FILE knows DATA, from nothing but the weights.
 
-    Exit status 0 only when every label is reproduced, every promise holds, and DATA is the data that FILE was made of.
+    Exit status 0 only when every label is reproduced, every promise holds, and DATA is the data that FILE was made of;
+    1 when that is refuted, 2 when FILE or DATA cannot be read. Columns and tokens are those that FILE was made with.
+
+    \b
+      byheart verify names.byheart names.csv
+      byheart verify names.byheart renamed.csv --sequence-column first --label-column country --json
     """
     memory = load(file)
-    table = read(data, sequence_column, label_column, memory.tokens if tokens == "auto" else tokens, memory.task)
+    table = flags.read_again(data, memory)
+    if flags.conflicts is not None:
+        memory = replace(memory, selection=replace(memory.selection, conflicts=flags.conflicts))
     certificate = verify_rows(memory, table.sequences, table.labels, progress_for(as_json, quiet))
     if as_json:
         show.print_json({"file": file, "construction": memory.construction, **_plain(certificate)})
     else:
-        show.console().print(f"{certificate.verdict.value}: {certificate.reason}")
+        show.line(show.console(), f"{certificate.verdict.value}: {certificate.reason}")
     return 0 if certificate.verdict is Verdict.PROVED else 1
 
 

@@ -13,7 +13,9 @@ import numpy.typing as npt
 from byheart.certify import Certificate, certify
 from byheart.data.dataset import Dataset
 from byheart.data.encoder import Encoder
+from byheart.data.selection import Selection
 from byheart.data.task import Task
+from byheart.data.tokenizer import PLAIN, Tokenizer
 from byheart.data.unknown import UNKNOWN, Unknown
 from byheart.ir.claim import Claim
 from byheart.ir.enclose import decided_answers
@@ -44,7 +46,8 @@ class Memory:
     claim: Claim
     certificate: Certificate
     notes: tuple[str, ...] = ()
-    tokens: str = "auto"  # how a text is cut into tokens before it is asked
+    tokens: Tokenizer = PLAIN  # how a text is cut into tokens before it is asked
+    selection: Selection = Selection()  # noqa: RUF009  # which part of a file was memorized
     dataset: Dataset | None = field(default=None, repr=False)
     seconds: Mapping[str, float] = field(default_factory=dict, repr=False)
 
@@ -64,10 +67,12 @@ class Memory:
         """The label of every sequence (a list of labels per token where the task has one per token), exactly.
 
         Off the data the answer is whatever the network gives: some label, or UNKNOWN. Symbols that were never seen are
-        an error, except for an abstaining memory, which answers UNKNOWN.
+        an error, except for an abstaining memory, which answers UNKNOWN. Texts are cut as those of the data were; where
+        the data did not come from a file, a text is a sequence of characters.
         """
         if not len(sequences):
             return []
+        sequences = self.tokens.cut_texts(sequences)
         if self.abstains:
             inputs, known = self.encoder.encode_known(sequences)
         else:
@@ -153,6 +158,7 @@ class Memory:
             "proofs": dict(certificate.proofs),
             "arithmetic": certificate.arithmetic,
             "theorem": str(self.claim.ref),
+            "tokens": str(self.tokens),
             "options": {name: value for name, value in self.options.items()},
             "seed": self.seed,
             "notes": list(self.notes),

@@ -19,6 +19,8 @@ from typing import Any
 from byheart.certify import Certificate
 from byheart.compiler.memory import Memory
 from byheart.data.encoder import Encoder
+from byheart.data.selection import Selection
+from byheart.data.tokenizer import Tokenizer
 from byheart.errors import ByheartError, FileFormatError
 from byheart.ir.claim import Claim
 from byheart.ir.json_form import expect, network_from_json, network_to_json, take
@@ -125,7 +127,8 @@ def to_json(memory: Memory) -> dict[str, Any]:
         },
         "certificate": memory.certificate.as_dict(),
         "notes": list(memory.notes),
-        "tokens": memory.tokens,
+        "tokens": memory.tokens.as_dict(),
+        "selection": memory.selection.as_dict(),
     }
 
 
@@ -147,7 +150,8 @@ def from_json(body: Any) -> Memory:
         claim=_claim(take(body, "claim", dict)),
         certificate=Certificate.from_dict(take(body, "certificate", dict)),
         notes=tuple(expect(note, str) for note in take(body, "notes", list)),
-        tokens=take(body, "tokens", str),
+        tokens=Tokenizer.from_dict(body.get("tokens")),
+        selection=Selection.from_dict(body.get("selection")),
     )
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from byheart.compiler.memorize import memorize
 from byheart.compiler.memory import Memory
 from byheart.data.task import Task
+from byheart.data.tokenizer import Tokenizer
 from byheart.data.unknown import UNKNOWN
 from byheart.errors import DataError, OptionError
 from byheart.ir.evaluate import answers
@@ -59,7 +60,7 @@ def memorize_text(
     memory = memorize(
         rows, labels, task=Task.CAUSAL, construction=construction, positions=True, seed=seed, progress=progress, **options
     )
-    return replace(memory, tokens="bytes" if isinstance(text, bytes) else "characters")
+    return replace(memory, tokens=Tokenizer("bytes" if isinstance(text, bytes) else "characters"))
 
 
 def page_count(memory: Memory) -> int:

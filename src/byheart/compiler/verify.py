@@ -8,7 +8,8 @@ from typing import Any
 
 from byheart.certify import Certificate, Verdict, Witness, certify
 from byheart.compiler.memory import Memory
-from byheart.data.dataset import Dataset, load
+from byheart.data.dataset import Dataset
+from byheart.data.settle import settle
 from byheart.errors import DataError
 from byheart.progress import SILENT, Progress
 
@@ -17,7 +18,12 @@ def verify_rows(
     memory: Memory, sequences: Sequence[Any], labels: Sequence[Any], progress: Progress = SILENT
 ) -> Certificate:
     """A new certificate for `memory` on these rows; refuted when the rows are not those that it was made of."""
-    dataset = load(sequences, labels, task=memory.task, positions=memory.encoder.positions)
+    policy = memory.selection.conflicts
+    settled = settle(sequences, labels, task=memory.task, positions=memory.encoder.positions, policy=policy)
+    dataset = settled.dataset
+    if settled.left_out:
+        gone = set(settled.left_out)
+        sequences = [row for number, row in enumerate(sequences) if number not in gone]
     if dataset.fingerprint == memory.certificate.fingerprint:
         return certify(memory.network, dataset, memory.claim, progress)
     return _differs(memory, dataset, sequences, progress)

@@ -101,6 +101,15 @@ def load(
     has no positions, whatever `positions` says. Raises a DataError that names the row, and a ConflictError when equal
     contexts have different labels.
     """
+    dataset = unchecked(sequences, labels, task=task, positions=positions)
+    check_consistent(dataset.encoder, dataset.inputs, dataset.labels, dataset.classes, dataset.contexts)
+    return dataset
+
+
+def unchecked(
+    sequences: Iterable[Any], labels: Iterable[Any], *, task: Task | str = Task.NEXT_TOKEN, positions: bool = True
+) -> Dataset:
+    """`load` that lets equal contexts have different labels; nothing can be built from such a data set."""
     task = as_task(task)
     positions = bool(positions) and task is not Task.SET
     tokens = read_tokens(sequences, unordered=task is Task.SET)
@@ -113,9 +122,7 @@ def load(
     encoder = Encoder.fit(tokens, task, positions)
     inputs = encoder.place(tokens)
     placed = encoder.place_labels(tokens.lengths, numbers) if task.labels_per_token else numbers
-    dataset = Dataset(encoder, inputs, placed, classes, fingerprint(encoder, inputs, placed, classes))
-    check_consistent(encoder, inputs, placed, classes, dataset.contexts)
-    return dataset
+    return Dataset(encoder, inputs, placed, classes, fingerprint(encoder, inputs, placed, classes))
 
 
 def as_task(task: Task | str) -> Task:

@@ -8,169 +8,221 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from byheart.data.dataset import Dataset, as_task, load
-from byheart.data.records import Records, from_frame, parse_json, read_records
+from byheart.data.columnar import from_frame
+from byheart.data.columns import choose_columns, sequence_columns
+from byheart.data.dataset import as_task
+from byheart.data.records import LINE, Records, parse_json, read_records
+from byheart.data.selection import Selection
+from byheart.data.sources import STDIN, Limits, lines
 from byheart.data.task import Task
-from byheart.data.wording import cut, quote
-from byheart.errors import ConflictError, DataError, OptionError
+from byheart.data.tokenizer import LISTS, Tokenizer, choose, is_list
+from byheart.data.tokens import Symbol
+from byheart.data.wording import quote
+from byheart.errors import DataError, OptionError
 
-TOKENS = ("auto", "characters", "bytes", "words", "wordpunct", "json")
-SEQUENCE_NAMES = ("sequence", "sequences", "tokens", "text", "input", "premise", "sentence", "name", "x")
-LABEL_NAMES = ("label", "labels", "y", "target", "class", "output", "answer")
-_PIECES = re.compile(r"\w+|[^\w\s]+")
-_WHOLE = re.compile(r"[+-]?\d+")
+_WHOLE = re.compile(r"[+-]?[0-9]+")
 _TOKEN = "a token is an integer, a text, a finite number or a list of such numbers"
-_CUTTERS: dict[str, Callable[[str], list[Any]]] = {
-    "characters": list,
-    "bytes": lambda text: list(text.encode("utf-8", "surrogatepass")),
-    "words": str.split,
-    "wordpunct": _PIECES.findall,
-}
 _LONG = 4000  # digits: Python refuses to convert longer decimal numbers
 
 
 @dataclass(frozen=True)
 class Table:
-    """Sequences and labels as read; `tokens` is how texts were cut, `columns` where they came from."""
+    """Sequences and labels as read, and how: `byheart.memorize` takes a table as it is.
+
+    `tokens` is how texts were cut, `selection` which columns and rows were taken, `shortened` how many rows were cut
+    to `max_length`. A table is also a pair: `sequences, labels = table`.
+    """
 
     sequences: list[Any]
     labels: list[Any]
-    tokens: str
-    columns: dict[str, str] = field(default_factory=dict)
-    places: list[str] = field(default_factory=list, repr=False)  # where each row stands in its file
+    tokens: Tokenizer = Tokenizer(LISTS)  # noqa: RUF009  # a frozen value
+    selection: Selection = Selection()  # noqa: RUF009
+    shortened: int = 0
+    task: Task = Task.NEXT_TOKEN
+    places: Callable[[int], str] | None = field(default=None, repr=False)  # where a row stands in its file
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        return iter((self.sequences, self.labels))
+
+    def __len__(self) -> int:
+        return len(self.sequences)
+
+    @property
+    def columns(self) -> dict[str, str]:
+        return self.selection.columns
 
     @property
     def note(self) -> str:
-        used = ", ".join(f"{role} from column {name!r}" for role, name in self.columns.items())
-        return f"{used}; texts cut into {self.tokens}" if self.tokens != "json" else used
+        """What was guessed and done, in one line."""
+        parts = [", ".join(f"{role} from column {name!r}" for role, name in self.columns.items())]
+        parts += [f"texts cut into {self.tokens}"] if self.tokens.kind != LISTS else []
+        parts += [f"{self.shortened:,} rows cut to {self.tokens.max_length} tokens"] if self.shortened else []
+        return "; ".join(part for part in parts if part)
 
 
-def read_table(
+def read(
     source: Any,
     *,
-    sequence_column: str | None = None,
+    sequence_column: str | Sequence[str] | None = None,
     label_column: str | None = None,
-    tokens: str = "auto",
+    tokens: str | Tokenizer = "auto",
     task: Task | str = Task.NEXT_TOKEN,
+    max_length: int | None = None,
+    pad: Symbol | None = None,
+    max_rows: int | None = None,
+    max_bytes: int = Limits.max_bytes,
+    like: Selection | None = None,
 ) -> Table:
-    """Sequences and labels from a file (CSV, TSV, JSON Lines, Parquet, Arrow, .npy/.npz, Hugging Face) or a frame."""
-    records = from_frame(source) or read_records(str(source))
-    sequence = choose_column(records, sequence_column, SEQUENCE_NAMES, "sequence", str(source))
-    label = choose_column(records, label_column, LABEL_NAMES, "label", str(source), other_than=sequence)
-    mode = resolve(tokens, records.column(sequence))
-    sequences = [
-        _sequence(cell, mode, place) for cell, place in zip(records.column(sequence), records.places, strict=True)
-    ]
-    labels = _labels(records.column(label), records.places, as_task(task))
-    if as_task(task).labels_per_token:
-        _check_counts(sequences, labels, records.places)
-    return Table(sequences, labels, mode, {"sequence": sequence, "label": label}, records.places)
+    """Sequences and labels from a file or a frame.
+
+    Files: CSV, TSV, JSON Lines, Parquet, Arrow, .npy, .npz, text, each also as .gz or .zst, and folders of Hugging Face
+    data sets (by name: `hf:NAME`). Columns are guessed where they are not named; several sequence columns make a row
+    of their cells. `tokens`: characters, bytes, words, wordpunct, integers, `bpe:500`, `wordpiece:500`, `unigram:500`
+    (trained on these rows), or a tokenizer.json; a cell that is a JSON list is always taken as the tokens.
+    `max_length` keeps the first tokens of a row, `pad` fills shorter ones up to it. Without a label column the task
+    `causal` takes every next token as the label. `like` prefers the columns of an earlier reading where they exist.
+
+    >>> import pandas
+    >>> table = read(pandas.DataFrame({"name": ["cat", "dog"], "colour": ["red", "blue"]}))
+    >>> table.sequences, table.labels, table.note
+    ([['c', 'a', 't'], ['d', 'o', 'g']], ['red', 'blue'],
+     "sequence from column 'name', label from column 'colour'; texts cut into characters")
+    """
+    task, limits = as_task(task), Limits(max_rows, max_bytes)
+    records = _records(source, limits)
+    names, label = choose_columns(records, sequence_column, label_column, task, like or Selection())
+    numbers, cells, labels = _collect(records, names, label, limits)
+    tokenizer = choose(tokens, cells, max_length=max_length, pad=_as_pad(pad, cells))
+    whole = [_sequence(cell, tokenizer, records, number) for cell, number in zip(cells, numbers, strict=True)]
+    if label is None:
+        whole, labels = _next_tokens(whole, records, numbers)
+    else:
+        labels = _labels(labels, records, numbers, task)
+        if task.labels_per_token:
+            _check_counts(whole, labels, records, numbers)
+    if pad is not None and task.labels_per_token:
+        raise OptionError(f"pad={pad!r} does not fit {task}: the filled places would need labels too")
+    sequences = [tokenizer.fit_length(row) for row in whole]
+    if task.labels_per_token and max_length is not None:
+        labels = [row[:max_length] for row in labels]
+    shortened = sum(len(row) > max_length for row in whole) if max_length is not None else 0
+    selection = Selection(names, label, max_rows)
+    return Table(sequences, labels, tokenizer, selection, shortened, task, lambda row: records.place(numbers[row]))
 
 
-def load_table(table: Table, *, task: Task | str = Task.NEXT_TOKEN, positions: bool = True) -> Dataset:
-    """`load` of a table; a conflict names the lines of the file too."""
-    try:
-        return load(table.sequences, table.labels, task=task, positions=positions)
-    except ConflictError as error:
-        lines = [f"row {row} is {table.places[row]}" for row in dict.fromkeys(error.rows) if row < len(table.places)]
-        raise ConflictError(f"{error} ({'; '.join(lines)})" if lines else str(error), error.rows) from None
+def read_sequences(
+    source: Any,
+    *,
+    sequence_column: str | Sequence[str] | None = None,
+    tokens: str | Tokenizer = "auto",
+    like: Selection | None = None,
+) -> list[Any]:
+    """Sequences alone, to be asked; on standard input every line is one sequence."""
+    if source == STDIN:
+        rows = [(n, line.rstrip("\r\n")) for n, line in lines(STDIN) if line.strip()]
+        tokenizer = choose(tokens, [line for _, line in rows])
+        place = Records((LINE,), lambda names: iter(()), "standard input", "line")
+        return [tokenizer.fit_length(_sequence(line, tokenizer, place, number)) for number, line in rows]
+    records = _records(source, Limits())
+    earlier = like.sequence_columns if like and set(like.sequence_columns) <= set(records.columns) else ()
+    names = sequence_columns(records, sequence_column or earlier)
+    numbers, cells, _ = _collect(records, names, None, Limits())
+    tokenizer = choose(tokens, cells)
+    found = (_sequence(cell, tokenizer, records, number) for cell, number in zip(cells, numbers, strict=True))
+    return [tokenizer.fit_length(row) for row in found]
 
 
-def read_sequences(source: Any, *, sequence_column: str | None = None, tokens: str = "auto") -> list[Any]:
-    """Sequences alone, to be asked; on standard input every line that is no JSON object is one sequence."""
-    if source == "-":
-        from byheart.data.sources import lines
-
-        rows = [(n, line.rstrip("\r\n")) for n, line in lines("-") if line.strip()]
-        return [_sequence(line, resolve(tokens, [line]), f"line {n}") for n, line in rows]
-    records = from_frame(source) or read_records(str(source))
-    column = choose_column(records, sequence_column, SEQUENCE_NAMES, "sequence", str(source))
-    mode = resolve(tokens, records.column(column))
-    return [_sequence(cell, mode, place) for cell, place in zip(records.column(column), records.places, strict=True)]
-
-
-def choose_column(
-    records: Records, name: str | None, known: tuple[str, ...], role: str, origin: str, other_than: str | None = None
-) -> str:
-    """The named column, or a good guess: a usual name, else the first column that is not taken."""
-    if name is not None:
-        if name not in records.columns:
-            raise DataError(f"{origin} has no column {name!r}; it has {', '.join(map(repr, records.columns))}")
-        return name
-    free = [column for column in records.columns if column != other_than]
-    lower = {column.lower(): column for column in reversed(free)}
-    guess = next((lower[usual] for usual in known if usual in lower), None)
-    if guess is None:
-        taken = {*SEQUENCE_NAMES, *LABEL_NAMES} - set(known)
-        guess = next((column for column in free if column.lower() not in taken), None)
-    if guess is None:
-        raise DataError(
-            f"{origin} has no {role} column: it has {', '.join(map(repr, records.columns))}; use --{role}-column"
-        )
-    return guess
-
-
-def resolve(tokens: str, cells: list[Any]) -> str:
-    """The way of cutting that `auto` stands for: words where a text has spaces, else characters; json for lists."""
-    if tokens not in TOKENS:
-        raise OptionError(f"unknown tokens {tokens!r}; known: {', '.join(TOKENS)}")
-    if tokens != "auto":
-        return tokens
-    texts = [cell for cell in cells if isinstance(cell, str) and not _is_list(cell)]
-    if not texts:
-        return "json"
-    return "words" if any(re.search(r"\S\s+\S", cell) for cell in texts) else "characters"
-
-
-def tokenize(text: str, tokens: str) -> list[Any]:
+def tokenize(text: str, tokens: str | Tokenizer) -> list[Any]:
     """One text as tokens; a JSON list is always taken as the tokens."""
-    return list(_sequence(text, resolve(tokens, [text]), "the sequence"))
+    tokenizer = choose(tokens, [text])
+    place = Records((LINE,), lambda names: iter(()), "the sequence", "number")
+    return tokenizer.fit_length(_sequence(text, tokenizer, place, 0))
 
 
-def _is_list(cell: str) -> bool:
-    return cell.lstrip().startswith("[") and cell.rstrip().endswith("]")
+def _records(source: Any, limits: Limits) -> Records:
+    found = from_frame(source)
+    return read_records(str(source), limits) if found is None else found
 
 
-def _sequence(cell: Any, mode: str, place: str) -> Any:
-    if isinstance(cell, list | tuple | np.ndarray):
-        return _checked(cell.tolist() if isinstance(cell, np.ndarray) else cell, place)
-    if cell is None:
-        raise DataError(f"{place}: the sequence is missing; remove the row")
+def _collect(
+    records: Records, names: tuple[str, ...], label: str | None, limits: Limits
+) -> tuple[list[int], list[Any], list[Any]]:
+    """Numbers, sequence cells and labels of the rows; several sequence columns are one list of cells."""
+    numbers, cells, labels = [], [], []
+    wanted = names if label is None else (*names, label)
+    for number, row in islice(records.select(wanted), limits.max_rows):
+        numbers.append(number)
+        cells.append(row[0] if len(names) == 1 else list(row[: len(names)]))
+        labels.append(row[-1])
+    if not cells:
+        raise DataError(f"{records.origin} has columns and no rows; it needs a row")
+    if len(names) > 1:
+        columns = [_numbers(list(column), reals=True) for column in zip(*cells, strict=True)]
+        if any(isinstance(cell, str) for column in columns for cell in column):  # symbols, or numbers: not both
+            columns = [[cell if isinstance(cell, str) else str(cell) for cell in column] for column in columns]
+        cells = [list(row) for row in zip(*columns, strict=True)]
+    return numbers, cells, labels
+
+
+def _as_pad(pad: Symbol | None, cells: Sequence[Any]) -> Symbol | None:
+    """The padding token as a number where the rows hold numbers."""
+    if not isinstance(pad, str) or not _WHOLE.fullmatch(pad) or len(pad) > _LONG:
+        return pad
+    first = cells[0] if cells else None
+    numbers = isinstance(first, list | tuple | np.ndarray) and len(first) and not isinstance(first[0], str)
+    listed = isinstance(first, str) and is_list(first) and '"' not in first
+    return int(pad) if numbers or listed else pad
+
+
+def _sequence(cell: Any, tokenizer: Tokenizer, records: Records, number: int) -> list[Any]:
+    """The tokens of one cell, not yet cut to length."""
+    if isinstance(cell, np.ndarray):
+        cell = cell.tolist()
+    if isinstance(cell, list | tuple):
+        return _checked(list(cell), records, number)
+    if _is_missing(cell):
+        raise DataError(f"{records.place(number)}: the sequence is missing; remove the row")
     if not isinstance(cell, str):
-        return _checked([cell.item() if isinstance(cell, np.generic) else cell], place)
-    if _is_list(cell):
+        return _checked([cell.item() if isinstance(cell, np.generic) else cell], records, number)
+    if is_list(cell):
         try:
-            parsed = parse_json(cell, place)
+            parsed = parse_json(cell, records.place(number))
         except DataError:
-            if mode == "json":
+            if tokenizer.kind == LISTS:
                 raise
         else:
-            return _checked(parsed, place)
-    if mode == "json":
-        raise DataError(f"{place}: {cut(cell)!r} is no JSON list of tokens; choose --tokens characters or words")
-    found = _CUTTERS[mode](cell)
+            return _checked(parsed, records, number)
+    if tokenizer.kind == LISTS:
+        raise DataError(
+            f"{records.place(number)}: {quote(cell)} is no JSON list of tokens; choose --tokens characters or words"
+        )
+    try:
+        found = tokenizer.whole(cell)
+    except DataError as error:
+        raise DataError(f"{records.place(number)}: {error}") from None
     if not found:
-        raise DataError(f"{place}: the sequence is empty; remove the row")
+        raise DataError(f"{records.place(number)}: the sequence is empty; remove the row")
     return found
 
 
-def _checked(tokens: Any, place: str) -> Any:
+def _checked(tokens: list[Any], records: Records, number: int) -> list[Any]:
     """A list of tokens as it stands; a DataError names the first that is none."""
-    if len(tokens) == 0:
-        raise DataError(f"{place}: the sequence is empty; remove the row")
+    if not tokens:
+        raise DataError(f"{records.place(number)}: the sequence is empty; remove the row")
     if set(map(type, tokens)) <= {int, str}:
         return tokens
     for position, token in enumerate(tokens):
         if not isinstance(token, str):
             numbers = token if isinstance(token, list | tuple) else [token]
             if not numbers or not all(map(_is_number, numbers)):
-                raise DataError(f"{place}: token {position} is {quote(token)}; {_TOKEN}")
+                raise DataError(f"{records.place(number)}: token {position} is {quote(token)}; {_TOKEN}")
     return tokens
 
 
@@ -178,29 +230,56 @@ def _is_number(x: Any) -> bool:
     return type(x) is int or (isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x))
 
 
-def _check_counts(sequences: list[Any], labels: list[Any], places: list[str]) -> None:
-    for sequence, row, place in zip(sequences, labels, places, strict=True):
+def _check_counts(sequences: list[Any], labels: list[Any], records: Records, numbers: list[int]) -> None:
+    for sequence, row, number in zip(sequences, labels, numbers, strict=True):
         if len(sequence) != len(row):
-            raise DataError(f"{place}: there are {len(sequence)} tokens but {len(row)} labels; give one per token")
+            counts = f"there are {len(sequence)} tokens but {len(row)} labels"
+            raise DataError(f"{records.place(number)}: {counts}; give one per token")
 
 
-def _labels(cells: list[Any], places: list[str], task: Task) -> list[Any]:
+def _is_missing(cell: Any) -> bool:
+    not_a_number = isinstance(cell, float) and math.isnan(cell)
+    return cell is None or not_a_number or type(cell).__name__ in ("NAType", "NaTType")
+
+
+def _labels(cells: list[Any], records: Records, numbers: list[int], task: Task) -> list[Any]:
+    for cell, number in zip(cells, numbers, strict=True):
+        if _is_missing(cell):
+            raise DataError(f"{records.place(number)}: the label is missing; remove the row or fill it")
     if not task.labels_per_token:
         return _numbers(cells)
     rows = []
-    for cell, place in zip(cells, places, strict=True):
-        row = parse_json(cell, place) if isinstance(cell, str) and _is_list(cell) else cell
-        if isinstance(row, np.ndarray):
-            row = row.tolist()
+    for cell, number in zip(cells, numbers, strict=True):
+        row = parse_json(cell, records.place(number)) if isinstance(cell, str) and is_list(cell) else cell
+        if isinstance(row, np.ndarray | tuple):
+            row = list(row) if isinstance(row, tuple) else row.tolist()
         if not isinstance(row, list):
-            raise DataError(f"{place}: {task} takes a JSON list with one label per token, not {cut(repr(cell))}")
+            raise DataError(
+                f"{records.place(number)}: {task} takes a JSON list with one label per token, not {quote(cell)}"
+            )
         rows.append(row)
     return rows
 
 
-def _numbers(cells: list[Any]) -> list[Any]:
-    """Cells of a text format as ints where all of them are whole numbers written plainly."""
-    plain = all(isinstance(c, str) and _WHOLE.fullmatch(c.strip()) and len(c) < _LONG for c in cells)
-    if plain and len({int(c) for c in cells}) == len({c.strip() for c in cells}):
-        return [int(c) for c in cells]
+def _next_tokens(rows: list[Any], records: Records, numbers: list[int]) -> tuple[list[Any], list[Any]]:
+    """Every prefix is labelled with the token that follows it."""
+    for row, number in zip(rows, numbers, strict=True):
+        if len(row) < 2:
+            raise DataError(f"{records.place(number)}: one token alone has no next one; remove the row")
+    return [row[:-1] for row in rows], [row[1:] for row in rows]
+
+
+def _numbers(cells: list[Any], reals: bool = False) -> list[Any]:
+    """Cells of a text format as ints where all of them are whole numbers written plainly; as floats where asked."""
+    texts = [cell.strip() for cell in cells if isinstance(cell, str)]
+    if len(texts) == len(cells) and all(_WHOLE.fullmatch(t) and len(t) < _LONG for t in texts):
+        whole = [int(text) for text in texts]
+        if reals or len(set(whole)) == len(set(texts)):
+            return whole
+    if reals and len(texts) == len(cells):
+        try:
+            found = [float(text) for text in texts]
+        except ValueError:
+            return cells
+        return found if all(map(math.isfinite, found)) else cells
     return [c.tolist() if isinstance(c, np.generic) else c for c in cells]

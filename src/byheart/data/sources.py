@@ -8,13 +8,30 @@ import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from byheart.errors import DataError, MissingExtraError
+from byheart.errors import DataError, MissingExtraError, OptionError
 
 STDIN = "-"
 LONGEST_LINE = 1 << 26  # bytes: a longer line is no row of a table
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much is read at most: rows (None: all), and bytes that a compressed file unpacks to."""
+
+    max_rows: int | None = None
+    max_bytes: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        for name, value in (("max_rows", self.max_rows), ("max_bytes", self.max_bytes)):
+            if value is not None and value < 1:
+                raise OptionError(f"{name}={value} must be at least 1")
+
+
+NO_LIMITS = Limits()
 
 
 def suffixes(path: str) -> tuple[str, bool]:
@@ -31,20 +48,33 @@ def suffixes(path: str) -> tuple[str, bool]:
 
 
 @contextmanager
-def open_bytes(path: str) -> Iterator[BinaryIO]:
+def open_bytes(path: str, limits: Limits = NO_LIMITS) -> Iterator[BinaryIO]:
     """The bytes of a file or of standard input, unpacked."""
     if path == STDIN:
         yield sys.stdin.buffer
         return
+    with _readable(path), open(path, "rb") as file:
+        if path.lower().endswith(".gz"):
+            with gzip.open(file) as unpacked:
+                yield io.BufferedReader(_Bounded(unpacked, path, limits.max_bytes))
+        elif path.lower().endswith(".zst"):
+            yield io.BufferedReader(_Bounded(_zstd(file), path, limits.max_bytes))
+        else:
+            yield file
+
+
+@contextmanager
+def open_seekable(path: str, limits: Limits = NO_LIMITS) -> Iterator[BinaryIO]:
+    """`open_bytes` for formats that jump about in a file: what is compressed is unpacked first."""
+    with open_bytes(path, limits) as file:
+        yield io.BytesIO(file.read()) if suffixes(path)[1] or path == STDIN else file
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    """What the system says about a file that cannot be read, in one sentence."""
     try:
-        with open(path, "rb") as file:
-            if path.lower().endswith(".gz"):
-                with gzip.open(file) as unpacked:
-                    yield unpacked  # type: ignore[misc]  # a GzipFile reads like a binary file
-            elif path.lower().endswith(".zst"):
-                yield io.BufferedReader(_zstd(file))
-            else:
-                yield file
+        yield
     except FileNotFoundError:
         raise DataError(f"there is no file {path!r}") from None
     except IsADirectoryError:
@@ -53,36 +83,51 @@ def open_bytes(path: str) -> Iterator[BinaryIO]:
         raise DataError(f"{path!r} cannot be unpacked: {error}") from None
     except OSError as error:
         raise DataError(f"cannot read {path!r}: {error.strerror or error}") from None
+    except ValueError as error:
+        if "null byte" in str(error):
+            raise DataError(f"{path!r} is no name of a file: {error}") from None
+        raise
 
 
-def _zstd(file: BinaryIO) -> io.RawIOBase:
-    try:
-        import zstandard
-    except ImportError:
-        raise MissingExtraError("reading .zst files", "data") from None
-    reader: Any = zstandard.ZstdDecompressor().stream_reader(file)
-    return _Unpacked(reader, zstandard.ZstdError)
+class _Bounded(io.RawIOBase):
+    """Passes bytes on until there are too many: a small file may unpack to more than fits anywhere."""
 
-
-class _Unpacked(io.RawIOBase):
-    """A reader whose library's own error becomes the OSError that files raise."""
-
-    def __init__(self, reader: Any, failure: type[Exception]) -> None:
-        self._reader, self._failure = reader, failure
+    def __init__(self, inner: Any, path: str, limit: int) -> None:
+        self.inner, self.path, self.limit, self.count = inner, path, limit, 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
+        data = self._read(len(buffer))
+        self.count += len(data)
+        if self.count > self.limit:
+            raise DataError(
+                f"{self.path!r} unpacks to more than {self.limit:,} bytes; if that is meant, raise --max-bytes"
+            )
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _read(self, count: int) -> bytes:
         try:
-            return int(self._reader.readinto(buffer))
-        except self._failure as error:
-            raise OSError(f"it is no zstandard file: {error}") from None
+            return bytes(self.inner.read(count))
+        except (OSError, EOFError, zlib.error):
+            raise
+        except Exception as error:  # zstandard has an error type of its own
+            raise DataError(f"{self.path!r} cannot be unpacked: {error}") from None
 
 
-def lines(path: str) -> Iterator[tuple[int, str]]:
+def _zstd(file: BinaryIO) -> Any:
+    try:
+        import zstandard
+    except ImportError:
+        raise MissingExtraError("reading .zst files", "data") from None
+    return zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+
+
+def lines(path: str, limits: Limits = NO_LIMITS) -> Iterator[tuple[int, str]]:
     """(line number from 1, text with its line ending); a byte order mark is dropped, bad UTF-8 is named by its line."""
-    with open_bytes(path) as file:
+    with open_bytes(path, limits) as file:
         number = 0
         while True:
             raw = file.readline(LONGEST_LINE)
@@ -99,6 +144,6 @@ def lines(path: str) -> Iterator[tuple[int, str]]:
                 raise DataError(f"{path}, line {number} is not UTF-8 ({error.reason} at byte {error.start})") from None
 
 
-def text(path: str) -> str:
+def text(path: str, limits: Limits = NO_LIMITS) -> str:
     """The whole text of a file."""
-    return "".join(line for _, line in lines(path))
+    return "".join(line for _, line in lines(path, limits))
