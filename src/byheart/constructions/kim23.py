@@ -10,7 +10,7 @@ from byheart.constructions.ks25_claims import memory_promise
 from byheart.constructions.ks25_fields import measured_fields
 from byheart.constructions.ks25_layers import input_map as input_layer
 from byheart.constructions.ks25_options import Form, Style
-from byheart.constructions.ks25_parts import Memory, class_labels
+from byheart.constructions.ks25_parts import Lookup, class_labels
 from byheart.constructions.ks25_transformer import finished
 from byheart.data.dataset import Dataset
 from byheart.data.task import Task
@@ -56,7 +56,7 @@ def build_kim23(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT)
         stage.advance()
     labels = class_labels(dataset)
     fields = measured_fields(style, context.floors, labels, residual_scan.DENSE)
-    memory = Memory.of(context.floors, labels, lambda keys, found: fields)
+    memory = Lookup.of(context.floors, labels, lambda keys, found: fields)
     network = finished(
         dataset,
         [
@@ -83,13 +83,13 @@ def _context_line(dataset: Dataset, token: Line, seed: int) -> Line:
     return project(Values.of(points, one), SEPARATION, Constants.MEASURED, seed)
 
 
-def _memory_steps(memory: Memory) -> list[Block]:
+def _memory_steps(memory: Lookup) -> list[Block]:
     """The context's number becomes x; the constant 1 goes; then the memorizer of KS25 with skip connections."""
     renamed = (Effect(wire(X), {X: -1}), Effect(wire(LABEL), {X: 1, LABEL: -1}))
     return memorizer_blocks(memory.pieces, effects=renamed, shift={KEY: -1})
 
 
-def _claim(dataset: Dataset, token: Line, context: Line, memory: Memory, style: Style) -> Claim:
+def _claim(dataset: Dataset, token: Line, context: Line, memory: Lookup, style: Style) -> Claim:
     """The rounds as they are built, and Lemma C.1's sum for the label memory."""
     n, found = dataset.n, dataset.separation
     tokens = Cloud(dataset.inputs.points.count, dataset.d, found.r_squared, found.delta_squared or 1)

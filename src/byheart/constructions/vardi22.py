@@ -10,7 +10,7 @@ from byheart.constructions.ks25_claims import MEASURED_FORMULAS, PAPER_FORMULAS,
 from byheart.constructions.ks25_fields import measured_fields, paper_fields
 from byheart.constructions.ks25_layers import input_map as input_layer
 from byheart.constructions.ks25_options import CONSTANTS, FORM, Style
-from byheart.constructions.ks25_parts import Memory
+from byheart.constructions.ks25_parts import Lookup
 from byheart.data.dataset import Dataset
 from byheart.data.task import Task
 from byheart.gadgets import residual_scan
@@ -67,7 +67,7 @@ def build_vardi22(
             return paper_fields(line.floors, rows.count, cloud.key_bits, label_bits(dataset.C))
         return measured_fields(style, line.floors, labels, residual_scan.DENSE)
 
-    memory = Memory.of(line.floors, labels, divide)
+    memory = Lookup.of(line.floors, labels, divide)
     body = memory_layers(style, line, memory)
     network = feed_forward_network(
         [("row", (rows.layer,)), ("E_in", body[:1]), ("label memory", body[1:-1]), ("E_out", body[-1:])], dataset.C, 1
@@ -86,7 +86,7 @@ def build_vardi22(
     )
 
 
-def memory_layers(style: Style, line: Line, memory: Memory) -> tuple[Layer, ...]:
+def memory_layers(style: Style, line: Line, memory: Lookup) -> tuple[Layer, ...]:
     """E_in, the memorizer of the line's keys, E_out; label 0 for keys that are none."""
     entrance = input_layer(style, line)
     if style.plain:
