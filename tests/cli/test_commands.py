@@ -9,7 +9,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from byheart.cli import commands
+from byheart.cli import COMMANDS, commands
 
 TABLE = "name,colour\ncat,red\nact,blue\ndog,red\n"
 
@@ -123,5 +123,5 @@ def test_constructions_and_paper():
 
 
 def test_every_command_has_help():
-    for name in commands.commands:
+    for name in COMMANDS:
         assert CliRunner().invoke(commands, [name, "--help"]).exit_code == 0

@@ -6,26 +6,52 @@ input, 130 when interrupted.
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
+from typing import Any
 
 import click
 
-from byheart.cli.bounds_command import bounds_command
-from byheart.cli.compare_command import compare_command
-from byheart.cli.constructions_command import constructions
-from byheart.cli.export_command import export
-from byheart.cli.memorize_command import memorize
-from byheart.cli.paper_command import paper
-from byheart.cli.predict_command import predict
-from byheart.cli.recite_command import recite_command
-from byheart.cli.report_command import report
-from byheart.cli.verify_command import verify
 from byheart.errors import ByheartError
 from byheart.version import __version__
 
+# name -> (module below byheart.cli, its command, one line of help): a command is loaded when it is used
+COMMANDS = {
+    "memorize": ("memorize_command", "memorize", "Build a Transformer that knows DATA by heart, certify it, save it."),
+    "verify": ("verify_command", "verify", "Prove again that a saved memory knows DATA."),
+    "predict": ("predict_command", "predict", "Ask a memory."),
+    "recite": ("recite_command", "recite_command", "Recite a memorized text, byte for byte."),
+    "compare": ("compare_command", "compare_command", "Every construction on your data, side by side."),
+    "export": ("export_command", "export", "Write a memory for PyTorch, ONNX or safetensors."),
+    "report": ("report_command", "report", "Write one self-contained page about a memory."),
+    "bounds": ("bounds_command", "bounds_command", "Lower and upper bounds, each with its theorem."),
+    "decoder": ("decoder_command", "decoder", "A one-layer decoder for next-token distributions."),
+    "lab": ("lab_command", "lab", "The laboratory: how much trained networks memorize."),
+    "constructions": ("constructions_command", "constructions", "List the constructions and their options."),
+    "paper": ("paper_command", "paper", "Find the code and the test of a theorem."),
+}
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+
+class _Commands(click.Group):
+    """A group whose commands are imported one by one, so that asking a memory does not load the laboratory."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, name, _ = COMMANDS[cmd_name]
+        command: Any = getattr(importlib.import_module(f"byheart.cli.{module}"), name)
+        return command  # type: ignore[no-any-return]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="byheart")
 def commands() -> None:
     """Compile a data set into a small Transformer that knows it by heart, exactly, and prove it.
@@ -36,21 +62,6 @@ def commands() -> None:
       byheart predict table.byheart "some text"        ask it
       byheart recite book.byheart                      say a memorized text again
     """
-
-
-for _command in (
-    memorize,
-    verify,
-    predict,
-    compare_command,
-    recite_command,
-    export,
-    report,
-    bounds_command,
-    constructions,
-    paper,
-):
-    commands.add_command(_command)
 
 
 def main() -> None:
