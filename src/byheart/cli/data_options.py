@@ -152,6 +152,13 @@ def _remember_verbose(context: click.Context, parameter: click.Parameter, value:
     context.meta["byheart.verbose"] = value
 
 
+def complete_construction(context: click.Context, parameter: click.Parameter, start: str) -> list[str]:
+    """For the shell's Tab key."""
+    from byheart import constructions
+
+    return [name for name in constructions() if name.startswith(start)]
+
+
 def is_verbose() -> bool:
     context = click.get_current_context(silent=True)
     return bool(context and context.meta.get("byheart.verbose"))

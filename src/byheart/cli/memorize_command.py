@@ -9,7 +9,15 @@ import click
 
 from byheart.certify import Verdict
 from byheart.cli import show
-from byheart.cli.data_options import DataFlags, data_options, output_options, parse_options, progress_for
+from byheart.cli.data_options import (
+    DataFlags,
+    complete_construction,
+    data_options,
+    is_verbose,
+    output_options,
+    parse_options,
+    progress_for,
+)
 from byheart.compiler import Memory
 from byheart.compiler.memorize import memorize_dataset, with_origin
 from byheart.compiler.text import memorize_text
@@ -18,10 +26,18 @@ from byheart.data.task import Task
 
 
 @click.command()
-@click.argument("data", metavar="DATA")
-@click.option("-o", "--output", metavar="FILE", help="Where to write the memory (default: DATA's name with .byheart).")
+@click.argument("data", metavar="DATA", type=click.Path())
+@click.option(
+    "-o", "--output", metavar="FILE", type=click.Path(), help="Where to write it (default: DATA's name with .byheart)."
+)
 @click.option("--task", type=click.Choice([t.value for t in Task]), default="next-token", show_default=True)
-@click.option("--construction", default="compact", show_default=True, help="See `byheart constructions`.")
+@click.option(
+    "--construction",
+    default="compact",
+    show_default=True,
+    help="See `byheart constructions`.",
+    shell_complete=complete_construction,
+)
 @click.option("--option", "pairs", multiple=True, metavar="KEY=VALUE", help="A construction's own option; repeatable.")
 @click.option(
     "--positions/--no-positions",
@@ -95,3 +111,6 @@ def _print(memory: Memory, note: str, path: Path, quiet: bool) -> None:
     show.line(out, show.verdict_line(memory))
     if not quiet:
         show.line(out, f"saved to {path}")
+    if is_verbose():
+        for step, seconds in memory.seconds.items():
+            click.echo(f"{step}: {seconds:.1f} s", err=True)
