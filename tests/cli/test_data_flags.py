@@ -72,11 +72,23 @@ def test_the_first_rows(learn):
     assert byheart("verify", "m", "t.csv").output.startswith("proved")
 
 
-def test_a_text_without_labels_is_recited(learn):
-    told = learn("to be or\nnot to be\n", "--task", "causal", name="book.txt", construction="compact")
+def test_lines_without_labels(learn):
+    flags = ("--task", "causal", "--tokens", "words")
+    told = learn("to be or\nnot to be\n", *flags, name="book.txt", construction="compact")
     assert told["columns"] == {"sequence": "text"} and told["verdict"] == "proved"
     assert byheart("predict", "m", "to be").output == "be or\n"
     assert byheart("verify", "m", "book.txt").output.startswith("proved")
+
+
+@pytest.mark.parametrize("text", ["a rose is a rose is a rose", "rose"])
+def test_a_book_is_proved_again(learn, text, tmp_path):
+    told = learn(text, "--task", "causal", "--page-length", "5", name="book.txt", construction="compact")
+    assert told["verdict"] == "proved"
+    assert byheart("verify", "m", "book.txt").output.startswith("proved")
+    assert byheart("recite", "m").output == text
+    byheart("report", "m", "book.txt", "-o", "r.html")
+    (tmp_path / "book.txt").write_text(text.replace("e", "s"))
+    byheart("verify", "m", "book.txt", status=1)
 
 
 def test_other_data_is_refused_by_the_report(learn, tmp_path):

@@ -24,6 +24,8 @@ from byheart.compiler.text import memorize_text
 from byheart.data.sources import suffixes
 from byheart.data.task import Task
 
+BOOK_TOKENS = ("auto", "characters", "bytes")  # of a text that is recited as a whole
+
 
 @click.command()
 @click.argument("data", metavar="DATA", type=click.Path())
@@ -66,7 +68,7 @@ def memorize(
 
     DATA is a CSV, TSV, JSON Lines, Parquet, Arrow, .npy, .npz or text file (also .gz or .zst), the folder of a Hugging
     Face data set (hf:NAME for one from the hub), or - for standard input. A text (.txt) with --task causal becomes a
-    language model that recites it.
+    language model that recites it; with --tokens words and the like, every line of it is a row of its own.
 
     Exit status: 0 proved, 1 not proved, 2 the input cannot be used, 130 interrupted.
 
@@ -80,7 +82,7 @@ def memorize(
     building = {"construction": construction, "seed": seed, "progress": progress_for(as_json, quiet)}
     building |= parse_options(pairs)
     told: dict[str, Any] = {}
-    if Task(task) is Task.CAUSAL and suffixes(data)[0] == ".txt":
+    if Task(task) is Task.CAUSAL and suffixes(data)[0] == ".txt" and flags.tokens in BOOK_TOKENS:
         text = flags.read_text(data)
         memory = memorize_text(text, page_length=page_length, **building)
         note = f"a text of {len(text):,} {memory.tokens}"
