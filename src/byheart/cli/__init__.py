@@ -1,7 +1,7 @@
 """The command line: `byheart --help`.
 
 Exit status: 0 when what was asked holds (for `memorize` and `verify`: proved), 1 when it was not proved, 2 for bad
-input, 130 when interrupted.
+input, 130 when interrupted. docs/command-line.md has the list.
 """
 
 from __future__ import annotations
@@ -61,6 +61,9 @@ def commands() -> None:
       byheart verify table.byheart table.csv           prove it again
       byheart predict table.byheart "some text"        ask it
       byheart recite book.byheart                      say a memorized text again
+      byheart report table.byheart table.csv           one page about it
+
+    Exit status: 0 yes (proved, answered, written), 1 not proved, 2 the input cannot be used, 130 interrupted.
     """
 
 
@@ -80,6 +83,10 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except OSError as error:  # for example a full disk behind standard output
+        _fail(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""), 2)
+    except MemoryError:
+        _fail("this needs more memory than there is; take fewer rows with --max-rows", 2)
     sys.exit(status if isinstance(status, int) else 0)
 
 

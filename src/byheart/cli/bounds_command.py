@@ -52,7 +52,13 @@ def bounds_command(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Lower and upper bounds on a network that knows N sequences by heart, each with its theorem."""
+    """Lower and upper bounds on a network that knows N sequences by heart, each with its theorem.
+
+    \b
+      byheart bounds --N 10000 --n 8 --C 16
+      byheart bounds --N 2000 --n 8 --C 3 --architecture 16,16,16,1,64,20 --json
+      byheart bounds --N 10000 --n 8 --C 16 --plot bounds.png
+    """
     shape = None if architecture is None else Architecture.parse(architecture)
     lower = lower_bound(
         task=task,

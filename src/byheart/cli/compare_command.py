@@ -10,7 +10,7 @@ from rich.table import Table
 from byheart.cli import show
 from byheart.cli.data_options import DataFlags, data_options, output_options, progress_for
 from byheart.compiler.compare import compare_growth, random_dataset, subsets
-from byheart.compiler.compare_rows import Comparison, CompareRow, csv_table, growth_exponents
+from byheart.compiler.compare_rows import CompareRow, Comparison, csv_table, growth_exponents
 from byheart.compiler.memory_file import write_atomically
 from byheart.data.dataset import Dataset
 from byheart.data.task import Task
@@ -76,8 +76,8 @@ def compare_command(
     if data is None:
         datasets = [random_dataset(size, n, d, classes, task, seed) for size in sizes or []]
     else:
-        settled = flags.settle(flags.read(data, Task(task)), Task(task), positions)
-        datasets = _parts(settled.dataset, sizes, html_file is not None, seed)
+        dataset = flags.settle(flags.read(data, Task(task)), Task(task), positions).dataset
+        datasets = _parts(dataset, sizes, html_file is not None, seed)
     progress = progress_for(as_json, quiet)
     found = compare_growth(
         datasets,

@@ -14,7 +14,12 @@ from byheart.cli import show
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def constructions(name: str | None, as_json: bool) -> int:
-    """List the constructions, or the options of one of them by NAME."""
+    """List the constructions, or the options of one of them by NAME.
+
+    \b
+      byheart constructions
+      byheart constructions compact
+    """
     from byheart import constructions as room  # loads every builder, so not for the other commands
 
     listings = room()

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import wraps
 from typing import Any, TypeVar
 
 import click
 
 from byheart.compiler import Memory
+from byheart.compiler.text import page_count, rows_again
 from byheart.data.dataset import Dataset
 from byheart.data.readers import Table
 from byheart.data.readers import read as read_table
 from byheart.data.selection import POLICIES
 from byheart.data.settle import Settled, settle_table
-from byheart.data.sources import Limits, open_bytes
+from byheart.data.sources import Limits, open_bytes, suffixes
 from byheart.data.task import Task
 from byheart.data.tokenizer import names
 from byheart.errors import OptionError
@@ -100,6 +101,9 @@ class DataFlags:
     def read_again(self, path: str, memory: Memory) -> Table:
         """The table as it was read for `memory`, apart from what these flags say."""
         then = memory.selection
+        if page_count(memory) and suffixes(path)[0] == ".txt":
+            flags = replace(self, tokens=memory.tokens.kind)
+            return Table(*rows_again(memory, flags.read_text(path)), memory.tokens, task=memory.task)
         return read_table(
             path,
             sequence_column=self.sequence_columns,
@@ -150,6 +154,13 @@ def output_options(command: F) -> F:
 
 def _remember_verbose(context: click.Context, parameter: click.Parameter, value: bool) -> None:
     context.meta["byheart.verbose"] = value
+
+
+def complete_construction(context: click.Context, parameter: click.Parameter, start: str) -> list[str]:
+    """For the shell's Tab key."""
+    from byheart import constructions
+
+    return [name for name in constructions() if name.startswith(start)]
 
 
 def is_verbose() -> bool:

@@ -11,7 +11,7 @@ from byheart.compiler.export_memory import TARGETS, export_file
 
 
 @click.command()
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", type=click.Path())
 @click.option("--to", "target", type=click.Choice(TARGETS), required=True, help="What to write.")
 @click.option("-o", "--output", metavar="OUT", required=True, help="Where to write it.")
 @click.option("--dtype", type=click.Choice(["float64", "float32"]), help="Float type [default: the memory's own].")

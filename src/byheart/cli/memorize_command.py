@@ -9,19 +9,37 @@ import click
 
 from byheart.certify import Verdict
 from byheart.cli import show
-from byheart.cli.data_options import DataFlags, data_options, output_options, parse_options, progress_for
+from byheart.cli.data_options import (
+    DataFlags,
+    complete_construction,
+    data_options,
+    is_verbose,
+    output_options,
+    parse_options,
+    progress_for,
+)
 from byheart.compiler import Memory
 from byheart.compiler.memorize import memorize_dataset, with_origin
 from byheart.compiler.text import memorize_text
 from byheart.data.sources import suffixes
 from byheart.data.task import Task
 
+BOOK_TOKENS = ("auto", "characters", "bytes")  # of a text that is recited as a whole
+
 
 @click.command()
-@click.argument("data", metavar="DATA")
-@click.option("-o", "--output", metavar="FILE", help="Where to write the memory (default: DATA's name with .byheart).")
+@click.argument("data", metavar="DATA", type=click.Path())
+@click.option(
+    "-o", "--output", metavar="FILE", type=click.Path(), help="Where to write it (default: DATA's name with .byheart)."
+)
 @click.option("--task", type=click.Choice([t.value for t in Task]), default="next-token", show_default=True)
-@click.option("--construction", default="compact", show_default=True, help="See `byheart constructions`.")
+@click.option(
+    "--construction",
+    default="compact",
+    show_default=True,
+    help="See `byheart constructions`.",
+    shell_complete=complete_construction,
+)
 @click.option("--option", "pairs", multiple=True, metavar="KEY=VALUE", help="A construction's own option; repeatable.")
 @click.option(
     "--positions/--no-positions",
@@ -50,7 +68,7 @@ def memorize(
 
     DATA is a CSV, TSV, JSON Lines, Parquet, Arrow, .npy, .npz or text file (also .gz or .zst), the folder of a Hugging
     Face data set (hf:NAME for one from the hub), or - for standard input. A text (.txt) with --task causal becomes a
-    language model that recites it.
+    language model that recites it; with --tokens words and the like, every line of it is a row of its own.
 
     Exit status: 0 proved, 1 not proved, 2 the input cannot be used, 130 interrupted.
 
@@ -64,7 +82,7 @@ def memorize(
     building = {"construction": construction, "seed": seed, "progress": progress_for(as_json, quiet)}
     building |= parse_options(pairs)
     told: dict[str, Any] = {}
-    if Task(task) is Task.CAUSAL and suffixes(data)[0] == ".txt":
+    if Task(task) is Task.CAUSAL and suffixes(data)[0] == ".txt" and flags.tokens in BOOK_TOKENS:
         text = flags.read_text(data)
         memory = memorize_text(text, page_length=page_length, **building)
         note = f"a text of {len(text):,} {memory.tokens}"
@@ -95,3 +113,6 @@ def _print(memory: Memory, note: str, path: Path, quiet: bool) -> None:
     show.line(out, show.verdict_line(memory))
     if not quiet:
         show.line(out, f"saved to {path}")
+    if is_verbose():
+        for step, seconds in memory.seconds.items():
+            click.echo(f"{step}: {seconds:.1f} s", err=True)

@@ -27,7 +27,12 @@ def fill_registry() -> None:
 @click.argument("label", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def paper(label: str | None, as_json: bool) -> int:
-    """Find the code, the statement and the test of LABEL, such as "Lemma G.4" (all labels without it)."""
+    """Find the code, the statement and the test of LABEL (all labels without it).
+
+    \b
+      byheart paper "Lemma G.4"
+      byheart paper --json
+    """
     fill_registry()
     found = registry.find(label) if label else registry.entries()
     if not found:

@@ -14,13 +14,13 @@ from byheart.data.unknown import UNKNOWN
 
 
 @click.command()
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", type=click.Path())
 @click.argument("sequences", nargs=-1, metavar="[SEQUENCE]...")
 @click.option(
     "--input", "source", metavar="DATA", help="Read the sequences from a CSV or JSON Lines file, or - for lines."
 )
 @click.option(
-    "--sequence-column", "columns", metavar="NAME", multiple=True, help="Column with the sequences [default: as before]."
+    "--sequence-column", "columns", metavar="NAME", multiple=True, help="Column of the sequences (default: as before)."
 )
 @output_options
 def predict(

@@ -14,8 +14,8 @@ from byheart.report import write
 
 
 @click.command()
-@click.argument("file", metavar="FILE")
-@click.argument("data", metavar="[DATA]", required=False)
+@click.argument("file", metavar="FILE", type=click.Path())
+@click.argument("data", metavar="[DATA]", type=click.Path(), required=False)
 @click.option(
     "-o", "--output", metavar="PAGE", default="report.html", show_default=True, help="Where to write the page."
 )

@@ -15,8 +15,8 @@ from byheart.compiler.verify import verify_rows
 
 
 @click.command()
-@click.argument("file", metavar="FILE")
-@click.argument("data", metavar="DATA")
+@click.argument("file", metavar="FILE", type=click.Path())
+@click.argument("data", metavar="DATA", type=click.Path())
 @data_options
 @output_options
 def verify(

@@ -51,16 +51,33 @@ def memorize_text(
     length = page_length or min(64, max(8, round(len(characters) ** (1 / 3))))
     if length < 1:
         raise OptionError(f"page_length is {page_length}; a page needs at least one character")
+    rows, labels = page_rows(characters, length)
+    memory = memorize(
+        rows, labels, task=Task.CAUSAL, construction=construction, positions=True, seed=seed, progress=progress, **options
+    )
+    return replace(memory, tokens=Tokenizer("bytes" if isinstance(text, bytes) else "characters"))
+
+
+def page_rows(characters: str, length: int) -> tuple[list[list[Any]], list[list[str]]]:
+    """A text as rows and labels, one per page of `length` characters.
+
+    >>> page_rows("rose", 3)
+    ([[0, 'r', 'o'], [1, 'e']], [['r', 'o', 's'], ['e', '']])
+    """
     pages = [characters[start : start + length] for start in range(0, len(characters), length)]
     rows: list[list[Any]] = [[number, *page[:-1]] for number, page in enumerate(pages)]
     labels = [list(page) for page in pages]
     if len(pages[-1]) < length:
         rows[-1].append(pages[-1][-1])
         labels[-1].append(END)
-    memory = memorize(
-        rows, labels, task=Task.CAUSAL, construction=construction, positions=True, seed=seed, progress=progress, **options
-    )
-    return replace(memory, tokens=Tokenizer("bytes" if isinstance(text, bytes) else "characters"))
+    return rows, labels
+
+
+def rows_again(memory: Memory, text: str | bytes) -> tuple[list[list[Any]], list[list[str]]]:
+    """The rows of a text as they were for a memory of a text: the length of its rows is that of its pages."""
+    if not text:
+        raise DataError("the text is empty; there is nothing to recite")
+    return page_rows(text.decode("latin-1") if isinstance(text, bytes) else text, memory.encoder.length)
 
 
 def page_count(memory: Memory) -> int:

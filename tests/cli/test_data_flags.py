@@ -1,0 +1,106 @@
+"""The flags about data: what they do to the rows, and that a saved memory remembers them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from byheart.cli import commands
+
+
+def byheart(*arguments: str, status: int = 0):
+    result = CliRunner().invoke(commands, [*arguments], catch_exceptions=False, standalone_mode=False)
+    assert result.return_value == status, result.output
+    return result
+
+
+@pytest.fixture
+def learn(tmp_path, monkeypatch):
+    """Memorizes a file with flags; gives what --json tells."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(content: str, *flags: str, name: str = "t.csv", construction: str = "ks25"):
+        (tmp_path / name).write_text(content)
+        told = byheart("memorize", name, "-o", "m", "--construction", construction, "--json", *flags)
+        return json.loads(told.stdout)
+
+    return run
+
+
+def test_columns_are_remembered(learn):
+    content = "id,land,town,x\n1,Peru,Lima,a\n2,Japan,Tokyo,b\n"
+    told = learn(content, "--sequence-column", "land", "--label-column", "town")
+    assert told["columns"] == {"sequence": "land", "label": "town"}
+    assert byheart("verify", "m", "t.csv").output.startswith("proved")
+    assert byheart("predict", "m", "--input", "t.csv").output.split() == ["Lima", "Tokyo"]
+
+
+def test_several_columns(learn):
+    learn("a,b,kind\n1.5,2,x\n1.5,3,y\n", "--sequence-column", "a", "--sequence-column", "b")
+    assert byheart("predict", "m", "[1.5, 3]").output == "y\n"
+    assert byheart("verify", "m", "t.csv").output.startswith("proved")
+
+
+def test_trained_pieces(learn):
+    pytest.importorskip("tokenizers")
+    told = learn("text,label\nto be or not,1\nthat is it,2\n", "--tokens", "bpe:270", "--max-length", "3")
+    assert told["tokens"].startswith("bpe:") and told["shortened"] >= 1 and told["n"] == 3
+    assert byheart("predict", "m", "to be or not", "that is it").output.split() == ["1", "2"]
+    assert byheart("verify", "m", "t.csv").output.startswith("proved")
+
+
+def test_padding(learn):
+    told = learn("text,label\nabcd,1\na,2\n", "--max-length", "3", "--pad", ".")
+    assert told["n"] == 3
+    assert byheart("predict", "m", "a", "a..", "abc").output.split() == ["2", "2", "1"]
+
+
+@pytest.mark.parametrize(("policy", "rows", "left_out"), [("first", 2, 2), ("majority", 3, 1), ("drop", 1, 3)])
+def test_conflicts(learn, policy, rows, left_out):
+    content = "text,label\nab,1\nab,2\nab,2\nba,3\n"
+    told = learn(content, "--conflicts", policy)
+    assert told["conflicts"] == {"policy": policy, "contexts": 1, "rows_left_out": left_out} and told["N"] == rows
+    assert any("left out" in note for note in told["notes"])
+    assert byheart("verify", "m", "t.csv").output.startswith("proved")
+    byheart("verify", "m", "t.csv", "--conflicts", "drop", status=0 if policy == "drop" else 1)
+
+
+def test_the_first_rows(learn):
+    assert learn("text,label\nab,1\nba,2\nbb,3\n", "--max-rows", "2")["N"] == 2
+    assert byheart("verify", "m", "t.csv").output.startswith("proved")
+
+
+def test_lines_without_labels(learn):
+    flags = ("--task", "causal", "--tokens", "words")
+    told = learn("to be or\nnot to be\n", *flags, name="book.txt", construction="compact")
+    assert told["columns"] == {"sequence": "text"} and told["verdict"] == "proved"
+    assert byheart("predict", "m", "to be").output == "be or\n"
+    assert byheart("verify", "m", "book.txt").output.startswith("proved")
+
+
+@pytest.mark.parametrize("text", ["a rose is a rose is a rose", "rose"])
+def test_a_book_is_proved_again(learn, text, tmp_path):
+    told = learn(text, "--task", "causal", "--page-length", "5", name="book.txt", construction="compact")
+    assert told["verdict"] == "proved"
+    assert byheart("verify", "m", "book.txt").output.startswith("proved")
+    assert byheart("recite", "m").output == text
+    byheart("report", "m", "book.txt", "-o", "r.html")
+    (tmp_path / "book.txt").write_text(text.replace("e", "s"))
+    byheart("verify", "m", "book.txt", status=1)
+
+
+def test_other_data_is_refused_by_the_report(learn, tmp_path):
+    learn("text,label\nab,1\nba,2\n")
+    (tmp_path / "other.csv").write_text("text,label\nab,1\nba,1\n")
+    result = CliRunner().invoke(commands, ["report", "m", "other.csv"])
+    assert "is not the data" in str(result.exception)
+    byheart("report", "m", "t.csv", "-o", "r.html")
+    assert (tmp_path / "r.html").stat().st_size > 10_000
+
+
+def test_names_from_the_data_are_no_markup(learn):
+    learn("[red]text,label\nab,1\n", "--sequence-column", "[red]text")
+    shown = byheart("memorize", "t.csv", "-o", "m", "--construction", "ks25", "--sequence-column", "[red]text")
+    assert "'[red]text'" in shown.output
