@@ -162,7 +162,7 @@ class Encoder:
         """The sequences that these inputs stand for: symbols, or tuples of exact numbers; padding is left out."""
         used, ranks = rank_keys(inputs.index[inputs.index >= 0], inputs.points.count)
         names: list[Any] = [self._name(inputs.points, number) for number in used.tolist()] or [None]
-        table = np.full(inputs.index.shape, -1, dtype=np.int64)
+        table: Index = np.full_like(inputs.index, -1)
         table[inputs.index >= 0] = ranks
         return [[names[i] for i in row if i >= 0 and names[i] is not None] for row in table.tolist()]
 
