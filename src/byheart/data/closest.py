@@ -66,7 +66,7 @@ def _search(points: npt.NDArray[Any]) -> int:
         for direction in _directions(cloud):
             lines.append(Line.along(cloud, direction))
             for lag in (1, 2):
-                best = cloud.improve(lines[-1].order[:-lag], lines[-1].order[lag:], best)
+                best = cloud.probe(lines[-1].order[:-lag], lines[-1].order[lag:], best)
             if _halves(lines[-1], best):  # small pieces are cheaper to know than more lines
                 lines = lines[-1:]
                 break

@@ -75,6 +75,12 @@ class Cloud:
             raise ValueError("no pairs to compare")
         return best
 
+    def probe(self, one: Index, two: Index, best: int) -> int:
+        """The smaller of `best` and the squared distance of the pair that is closest in floats."""
+        gaps = self.shadow[one] - self.shadow[two]
+        least = int(np.einsum("ij,ij->i", gaps, gaps).argmin())
+        return min(best, self.smallest(one[least : least + 1], two[least : least + 1]))
+
     def improve(self, one: Index, two: Index, best: int) -> int:
         """The smaller of `best` and the smallest squared distance among these pairs, by floats where they decide."""
         for start in range(0, len(one), _CHUNK):

@@ -160,15 +160,19 @@ class Encoder:
 
     def decode(self, inputs: Inputs) -> list[list[Any]]:
         """The sequences that these inputs stand for: symbols, or tuples of exact numbers; padding is left out."""
-        names: list[Any] = []
-        for number in range(inputs.points.count):
-            vector = numbers(inputs.points, number)[: self.dimension]
-            if self.symbols is None:
-                names.append(None if vector == self.pad_vector else vector)
-            else:
-                code = int(inputs.points.numerators[number, 0])
-                names.append(self.symbols[code - 1] if code else None)
-        return [[names[i] for i in row if i >= 0 and names[i] is not None] for row in inputs.index.tolist()]
+        used, ranks = rank_keys(inputs.index[inputs.index >= 0], inputs.points.count)
+        names: list[Any] = [self._name(inputs.points, number) for number in used.tolist()] or [None]
+        table: Index = np.full_like(inputs.index, -1)
+        table[inputs.index >= 0] = ranks
+        return [[names[i] for i in row if i >= 0 and names[i] is not None] for row in table.tolist()]
+
+    def _name(self, points: Values, number: int) -> Any:
+        """What a point was called by the user; None for padding."""
+        if self.symbols is not None:
+            code = int(points.numerators[number, 0])
+            return self.symbols[code - 1] if code else None
+        vector = numbers(points, number)[: self.dimension]
+        return None if vector == self.pad_vector else vector
 
     def read(self, sequences: Iterable[Any]) -> Tokens:
         """The tokens of sequences of this encoder's kind."""

@@ -10,7 +10,7 @@ import json
 
 import numpy as np
 
-from byheart.data.distinct import Index
+from byheart.data.distinct import Index, sorted_distinct_rows
 from byheart.data.encoder import Encoder
 from byheart.data.labels import Classes
 from byheart.data.stored import store_label
@@ -35,7 +35,7 @@ def fingerprint(encoder: Encoder, inputs: Inputs, labels: Index, classes: Classe
     digest.update(f"points over {inputs.points.denominator:x}: ".encode())
     for start in range(0, inputs.points.count, _CHUNK):
         digest.update("".join(map("{:x} ".format, inputs.points.numerators[start : start + _CHUNK].flat)).encode())
-    digest.update(_sorted_distinct(table).astype("<i8").tobytes())
+    digest.update(sorted_distinct_rows(table).astype("<i8").tobytes())
     return digest.hexdigest()
 
 
@@ -45,9 +45,3 @@ def _canonical(label: object) -> str:
     except DataError:
         return f"{type(label).__qualname__} {label!r}"
 
-
-def _sorted_distinct(table: Index) -> Index:
-    ordered = table[np.lexsort(table.T[::-1])]
-    new = np.ones(len(table), dtype=bool)
-    new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
-    return ordered[new]

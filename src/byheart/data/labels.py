@@ -15,7 +15,7 @@ import numpy as np
 from byheart.data.distinct import Index
 from byheart.data.task import Task
 from byheart.data.tokens import place
-from byheart.data.wording import quote
+from byheart.data.wording import quote, quote_fully
 from byheart.errors import DataError
 
 Classes = tuple[Hashable, ...]
@@ -26,6 +26,9 @@ def read_labels(labels: Iterable[Any], lengths: Index, task: Task) -> tuple[Inde
 
     Classes are sorted where Python can sort them and otherwise by type and text; sets stay in order of appearance.
     """
+    if isinstance(labels, np.ndarray) and labels.dtype.kind in "iu" and _shapes_fit(labels, lengths, task):
+        values, numbers = np.unique(labels, return_inverse=True)
+        return numbers.reshape(-1).astype(np.int64, copy=False), tuple(values.tolist())
     given = _as_list(labels)
     if len(given) != len(lengths):
         raise DataError(
@@ -41,6 +44,13 @@ def read_labels(labels: Iterable[Any], lengths: Index, task: Task) -> tuple[Inde
     classes = _classes(flat, places, task)
     number = {label: i for i, label in enumerate(classes)}
     return np.fromiter(map(number.__getitem__, flat), dtype=np.int64, count=len(flat)), classes
+
+
+def _shapes_fit(labels: np.ndarray[Any, Any], lengths: Index, task: Task) -> bool:
+    """Whether an array has one label for each sequence or, where the task wants that, for each token."""
+    if not task.labels_per_token:
+        return bool(labels.shape == lengths.shape)
+    return labels.ndim == 2 and len(labels) == len(lengths) and bool((lengths == labels.shape[1]).all())
 
 
 def _as_list(labels: Iterable[Any]) -> list[Any]:
@@ -76,6 +86,8 @@ def _plain(label: Any) -> Any:
 
 def _classes(flat: list[Any], places: Index, task: Task) -> Classes:
     """The distinct labels; refuses what cannot be told apart reliably."""
+    if set(map(type, flat)) in ({int}, {str}):  # nothing can go wrong
+        return tuple(sorted(set(flat)))
     try:
         kinds = dict.fromkeys(zip(flat, map(type, flat), strict=True))
     except TypeError:
@@ -96,7 +108,7 @@ def _classes(flat: list[Any], places: Index, task: Task) -> Classes:
     try:
         return tuple(sorted(seen))  # type: ignore[type-var]  # labels that cannot be compared are caught below
     except TypeError:  # labels of several types: an order that does not depend on the order of the rows
-        return tuple(sorted(seen, key=lambda label: (type(label).__name__, repr(label))))
+        return tuple(sorted(seen, key=lambda label: (type(label).__name__, quote_fully(label))))
 
 
 def _has_nan(label: Any) -> bool:

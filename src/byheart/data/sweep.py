@@ -52,16 +52,13 @@ class Line:
 
 
 def sweep(lines: Sequence[Line], best: int) -> int:
-    """The smaller of `best` and the smallest squared distance in the cloud.
-
-    The lines are given best first, and neighbours at lags 1 and 2 along each of them are in `best` already.
-    """
+    """The smaller of `best` and the smallest squared distance in the cloud. The lines are given best first."""
     windows = lines[0].windows(best)
     if int(windows.sum()) > _NARROW * len(windows) or int(windows.max()) > _LONGEST:
         products = Products.of(lines[0].cloud, best)
         if products.resolves(best):
             return _sweep_strips(lines, products, best)
-    for lag in range(3, int(windows.max()) + 1):
+    for lag in range(1, int(windows.max()) + 1):
         near = np.flatnonzero(windows >= lag)
         best = lines[0].cloud.improve(lines[0].order[near], lines[0].order[near + lag], best)
     return best

@@ -14,13 +14,16 @@ _ITEMS = 8
 
 def quote(value: object) -> str:
     """The repr of `value`, cut in the middle; a huge int in hexadecimal, because Python refuses its decimal digits."""
+    return cut(quote_fully(value))
+
+
+def quote_fully(value: object) -> str:
     if type(value) is int and abs(value) >> 128:
-        return cut(hex(value))
+        return hex(value)
     try:
-        text = repr(value)
+        return repr(value)
     except ValueError:  # a container of huge ints
-        text = f"a {type(value).__name__}"
-    return cut(text)
+        return f"a {type(value).__name__}"
 
 
 def cut(text: str) -> str:
