@@ -16,7 +16,7 @@ def tokens(rng: random.Random, count: int, d: int) -> list[Token]:
         return list(range(count))
     found: dict[tuple[float, ...], None] = {}
     while len(found) < count:
-        found[tuple(rng.randint(-400, 400) / 4 for _ in range(d))] = None
+        found[tuple(rng.randint(-9000, 9000) / 4 for _ in range(d))] = None
     return list(found)
 
 

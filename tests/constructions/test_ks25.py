@@ -55,6 +55,15 @@ def test_seq_to_seq(N: int, n: int, d: int, C: int, form: str, constants: str) -
     check(memory("ks25", N, n, d, C, task="seq-to-seq", form=form, constants=constants))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("construction", ["ks25", "ks25-sparse", "ks25-embedding"])
+@pytest.mark.parametrize(("form", "constants"), STYLES)
+def test_seq_to_seq_whole_grid(construction: str, form: str, constants: str) -> None:
+    for N, n, d, C in ((2, 16, 16, 2), (50, 16, 1, 10), (300, 2, 4, 10), (300, 16, 2, 2)):
+        d = 0 if construction == "ks25-embedding" else d
+        check(memory(construction, N, n, d, C, task="seq-to-seq", form=form, constants=constants))
+
+
 @settings(max_examples=30)
 @given(
     data=st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=3), min_size=1, max_size=12),
