@@ -46,7 +46,10 @@ def export(
     written = export_file(memory, target, output, dtype=dtype, dataset=dataset, progress=progress)
     about = written["metadata"]
     if as_json:
-        shown = {name.removeprefix("byheart."): about[name] for name in ("byheart.dtype", "byheart.checked", "byheart.exactness")}
+        shown = {
+            name.removeprefix("byheart."): about[name]
+            for name in ("byheart.dtype", "byheart.checked", "byheart.exactness")
+        }
         show.print_json({**{k: v for k, v in written.items() if k != "metadata"}, "target": target, **shown})
     else:
         click.echo(f"wrote {written['file']} ({about['byheart.dtype']}), checked on {about['byheart.checked']}")
