@@ -51,7 +51,9 @@ def stacks(draw):
     for _ in range(draw(st.integers(1, 3))):
         hidden = draw(st.integers(1, 3))
         matrix = lambda r, c: Matrix.of_dense([[draw(weights) for _ in range(c)] for _ in range(r)])  # noqa: E731
-        blocks.append(Residual(matrix(hidden, 2), tuple(draw(weights) for _ in range(hidden)), matrix(2, hidden), (0, 0)))
+        blocks.append(
+            Residual(matrix(hidden, 2), tuple(draw(weights) for _ in range(hidden)), matrix(2, hidden), (0, 0))
+        )
     return blocks
 
 
@@ -82,7 +84,9 @@ def memory(levels: int, seed: int = 0):
     bits = 37
     layout = Layout(FLOAT64, 1, 0, 1, 1, levels, 1, 6, chain_scale(53, bits))
     rng = np.random.default_rng(1)
-    ids = np.unique(rng.integers(0, 1 << 36, (2 * levels - 8, 1)), axis=0)  # full buckets, so that words use all their bits
+    ids = np.unique(
+        rng.integers(0, 1 << 36, (2 * levels - 8, 1)), axis=0
+    )  # full buckets, so that words use all their bits
     for attempt in range(2000):
         chain = Chain(random.Random(attempt).randrange(1 << 36, 1 << 37) | 1, layout.scale)
         stored = store(layout, [chain], ids, rng.integers(0, 2, len(ids)))
@@ -91,7 +95,9 @@ def memory(levels: int, seed: int = 0):
     blocks = [block for _, part in memory_blocks(layout, [chain], stored) for block in part]
     entry = Affine(Matrix.of([{0: 1 << layout.scale}, {}, {}], 1))
     answer = Affine(Matrix.of([{layout.bucket_channel: 1}], layout.width))
-    return Network((entry, *blocks, answer), Read.LAST, Readout(Decode.VALUE, 2)), InputFacts(1, False, box((0, 1 << 36)))
+    return Network((entry, *blocks, answer), Read.LAST, Readout(Decode.VALUE, 2)), InputFacts(
+        1, False, box((0, 1 << 36))
+    )
 
 
 def test_words_of_44_levels_are_proved_and_longer_ones_are_not():

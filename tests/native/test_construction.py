@@ -48,7 +48,7 @@ def test_other_tasks_of_every_length(task, n, dtype):
 
 
 def test_equal_multisets_with_other_last_tokens_stay_apart():
-    """Without positions the own token counts once more than the sum: 2a + 2b would be both (a; a, b, b) and (b; a, a, b)."""
+    """Own token plus sum would be 2a + 2b for both (a; a, b, b) and (b; a, a, b); the sum counts double."""
     rows, labels = [["b", "b", "a"], ["a", "a", "b"], ["a", "b", "a"]], [0, 1, 2]
     memory = byheart.memorize(rows, labels, construction="native", positions=False, progress=False)
     assert memory.certificate.verdict == "proved" and memory.predict(rows) == labels

@@ -67,8 +67,9 @@ class AnyOrder:
     def sentence(self) -> str:
         if not self.proved:
             return f"exactness in {self.dtype} is not shown: {self.reason}"
+        allowed = FORMATS[self.dtype].mantissa
         return (
-            f"every sum of absolute terms is at most 2^{self.bits:.2f} lattice units of 2^{FORMATS[self.dtype].mantissa}"
+            f"every sum of absolute terms is at most 2^{self.bits:.2f} lattice units of 2^{allowed}"
             f" that {self.dtype} allows, attained at {self.where}; it holds for {self.reason}"
         )
 
@@ -104,9 +105,7 @@ def prove_any_order(
 
 
 @prover("exact in any order")
-def prove_exact_in_any_order(
-    network: Network, dataset: Dataset, dtype: str, progress: Progress
-) -> tuple[bool, str]:
+def prove_exact_in_any_order(network: Network, dataset: Dataset, dtype: str, progress: Progress) -> tuple[bool, str]:
     """The promise "exact in any order: float64" of a claim."""
     found = prove_any_order(network, facts_of(dataset.encoder, dataset.inputs), dtype, progress)
     return found.proved, found.sentence()
@@ -164,8 +163,10 @@ class _Walk:
     def _tokenwise(self, place: str, layer: Affine) -> None:
         bias = layer.bias or (0,) * layer.width_out
         self.streams = [
-            [_affine(self.tally, f"{place}, output {i}", row, b, layer.relu, stream)
-             for i, (row, b) in enumerate(zip(layer.weight.rows, bias, strict=True))]
+            [
+                _affine(self.tally, f"{place}, output {i}", row, b, layer.relu, stream)
+                for i, (row, b) in enumerate(zip(layer.weight.rows, bias, strict=True))
+            ]
             for stream in self.streams
         ]
 

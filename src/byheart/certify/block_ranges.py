@@ -119,7 +119,7 @@ def _written(
 
 
 def _clears(k: int, writes: list[tuple[Sum, Fraction]], bias: Fraction, old: Channel) -> bool:
-    """x − relu(x) with a float x that is never negative: the same number twice, so nothing is left, not even an error."""
+    """x − relu(x) with a float x that is never negative: the same number twice, so not even an error is left."""
     if len(writes) != 1 or bias:
         return False
     unit, weight = writes[0]
@@ -129,7 +129,7 @@ def _clears(k: int, writes: list[tuple[Sum, Fraction]], bias: Fraction, old: Cha
 def _image(
     k: int, writes: list[tuple[Sum, Fraction]], bias: Fraction, stream: Sequence[Channel]
 ) -> tuple[Fraction, Fraction, Fraction, tuple[Link, ...]]:
-    """(low, high, rest, links) of the exact new value: linear part, plus bends of single channels, plus the rest by intervals."""
+    """(low, high, rest, links) of the exact new value: linear part, bends of single channels, and intervals."""
     slopes: dict[int, Fraction] = {k: Fraction(1)}
     bends: dict[int, list[tuple[Sum, Fraction]]] = {k: []}
     constant, low, high = bias, ZERO, ZERO

@@ -1,7 +1,7 @@
 """Ranges on lattices: what one channel of a stream can hold, and when a float sum of such numbers is exact.
 
-A sum of multiples of 2^k never rounds, in any order and with any grouping, while the absolute values of its terms add up
-to at most 2^(k + mantissa): every partial sum is then a multiple of 2^k that the float type holds.
+A sum of multiples of 2^k never rounds, in any order and with any grouping, while the absolute values of its terms add
+up to at most 2^(k + mantissa): every partial sum is then a multiple of 2^k that the float type holds.
 
     >>> common_unit(Fraction(12), Fraction(8)), power_of_two_part(Fraction(12)), power_of_two_part(Fraction(1, 3))
     (Fraction(4, 1), Fraction(4, 1), None)
@@ -44,7 +44,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Channel:
-    """The exact value is in [low, high]: a multiple of `rest` (0: always 0) plus `links`; a float is `error` away at most.
+    """The exact value is in [low, high]: a multiple of `rest` (0: always 0) plus `links`; a float is off by `error`.
 
     `positive`: the float is never negative, although its error might let it be.
     """

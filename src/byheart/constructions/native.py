@@ -64,14 +64,16 @@ def build(
     kind = float_type(dtype)
     mixing = mixing_of(dataset.encoder.task, dataset.encoder.positions)
     rng = random.Random(f"native {seed}")
+    refusal = Refusal("nothing was drawn")
     for spare in SPARE_BITS:
         size, layout = _shape(dataset, kind, mixing, abstain_bits, objective, spare)
         drawn = _draw(dataset, kind, mixing, size, layout, rng, progress)
         if not isinstance(drawn, Refusal):
+            tokens, chains, stored = drawn
             break
+        refusal = drawn
     else:
-        raise BuildError(f"no draw of tables and hash chains fits the data: {drawn.reason}; {_remedy(mixing)}")
-    tokens, chains, stored = drawn
+        raise BuildError(f"no draw of tables and hash chains fits the data: {refusal.reason}; {_remedy(mixing)}")
     stages = front_stages(dataset, kind, mixing, size, layout, tokens)
     stages += [(name, blocks) for name, blocks in memory_blocks(layout, chains, stored) if blocks]
     stages.append(("answer", [Affine(Matrix.of([{layout.bucket_channel: 1}], layout.width))]))
@@ -94,7 +96,7 @@ def _shape(
     size = sizing(kind, mixing, dataset.n, dataset.encoder.positions, keys, spare)
     label_bits = max(1, (dataset.C - 1).bit_length())
     need = Need(kind, keys, label_bits, fingerprint_bits, size.chains, size.warmup, size.scale)
-    layout = choose(need, objective, PATIENCE, lambda l: _front_parameters(mixing, dataset.n, l))
+    layout = choose(need, objective, PATIENCE, lambda shape: _front_parameters(mixing, dataset.n, shape))
     return replace(size, chains=layout.chains), layout
 
 

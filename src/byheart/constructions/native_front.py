@@ -153,7 +153,9 @@ def context_ids(dataset: Dataset, mixing: Mixing, size: Sizing, numbers: Ints) -
     return ids
 
 
-def front_stages(dataset: Dataset, kind: FloatType, mixing: Mixing, size: Sizing, layout: Layout, tokens: TokenMap) -> Stages:
+def front_stages(
+    dataset: Dataset, kind: FloatType, mixing: Mixing, size: Sizing, layout: Layout, tokens: TokenMap
+) -> Stages:
     """Layers from inputs to the stream (x_l·2^s, 0, …) at every token that is read."""
     width, length, unit = layout.width, dataset.encoder.length, 1 << size.scale
     chains = list(range(layout.chains))

@@ -1,7 +1,7 @@
 """Exact matrices as dense float arrays, without ever rounding.
 
-    >>> dense(Matrix.of([{1: 3}], 2), "float64")
-    array([[0., 3.]])
+>>> dense(Matrix.of([{1: 3}], 2), "float64")
+array([[0., 3.]])
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ from byheart.exact import Number, as_fraction
 from byheart.ir.matrix import Matrix
 
 Array = npt.NDArray[Any]
-DTYPES = {"float64": np.float64, "float32": np.float32}
+DTYPES: dict[str, type[Any]] = {"float64": np.float64, "float32": np.float32}
 
 
 def number(value: Number, dtype: str) -> float:
     """The float equal to `value`; an ExportError when there is none."""
-    kind = DTYPES[dtype]
     try:
-        found = kind(float(value))
+        found = float(np.array(float(value), dtype=DTYPES[dtype])[()])
     except OverflowError:
-        found = kind(np.inf)
-    if not np.isfinite(found) or Fraction(float(found)) != as_fraction(value):
+        found = np.inf
+    if not np.isfinite(found) or Fraction(found) != as_fraction(value):
         raise ExportError(f"the weight {_short(value)} is no {dtype} number")
-    return float(found)
+    return found
 
 
 def _short(value: Number) -> str:

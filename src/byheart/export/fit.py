@@ -1,4 +1,4 @@
-"""Does a network fit a float type? Every weight, and every value that any input can reach, in any order of evaluation."""
+"""Does a network fit a float type? Every weight, and every value that any input can reach, in any order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DTYPES = ("float32", "float64")  # smallest first
 def check_fit(
     network: Network, encoder: Encoder, inputs: Inputs | None, dtype: str, progress: Progress = SILENT
 ) -> AnyOrder:
-    """The proof that `dtype` evaluates `network` exactly; an ExportError names the smallest type or construction that would.
+    """The proof that `dtype` evaluates `network` exactly; an ExportError names the smallest type that would.
 
     Symbols are known from the encoder; a network of vectors is proved for the box of `inputs`.
     """

@@ -1,4 +1,4 @@
-"""What travels with an exported model, so that it can be used without byheart: token and label tables, and the proof."""
+"""What travels with an exported model, so that it can be used without byheart: symbols, labels, and the proof."""
 
 from __future__ import annotations
 

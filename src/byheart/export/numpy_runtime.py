@@ -29,14 +29,14 @@ def run_arrays(config: dict[str, Any], tensors: dict[str, Array], tokens: Array,
 def _layer(layer: dict[str, Any], part: dict[str, Array], h: Array, present: Array, config: dict[str, Any]) -> Array:
     kind, n = layer["layer"], h.shape[1]
     if kind == "embedding":
-        return part["rows.weight"][np.maximum(h, 0) + layer["stride"] * np.arange(n)]
+        return np.asarray(part["rows.weight"][np.maximum(h, 0) + layer["stride"] * np.arange(n)])
     if kind == "residual":
         if not layer["hidden"]:
-            return h + part["bias"]
+            return np.asarray(h + part["bias"])
         hidden = np.maximum(h @ part["up.weight"].T + part["up.bias"], 0)
-        return h + (hidden @ part["down.weight"].T + part["down.bias"])
+        return np.asarray(h + (hidden @ part["down.weight"].T + part["down.bias"]))
     if kind == "pool":
-        return np.where(present[..., None], h, 0).sum(axis=1, keepdims=True)
+        return np.asarray(np.where(present[..., None], h, 0).sum(axis=1, keepdims=True))
     if kind == "attention":
         return _attention(layer, part, h, present if config["ragged"] else np.ones_like(present))
     if kind == "input" and config["positions"]:
@@ -57,4 +57,4 @@ def _attention(layer: dict[str, Any], part: dict[str, Array], h: Array, present:
         scores = np.where(allowed, (h @ query) @ (h @ key).transpose(0, 2, 1), -np.inf)
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         out = out + (weights / weights.sum(axis=-1, keepdims=True)) @ (h @ value) @ output
-    return out[:, -1:] if layer["last"] else out
+    return np.asarray(out[:, -1:] if layer["last"] else out)

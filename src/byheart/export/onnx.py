@@ -1,7 +1,7 @@
 """ONNX: a valid model with a dynamic batch axis, rechecked in ONNX Runtime before it is written.
 
-Inputs: `tokens` (codes, or vectors), for ragged vectors also `present`. Outputs: `class` (whole numbers, -1 for none) and
-`logits`. Token and label tables are metadata.
+Inputs: `tokens` (codes, or vectors), for ragged vectors also `present`. Outputs: `class` (whole numbers, -1 for none)
+and `logits`. Token and label tables are metadata.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The layers of a network as ONNX nodes.
 
-Single tokens are columns: the stream is (D, columns), a block is Gemm, Relu, Gemm with the stream as its C. Deep stacks are
-Scans over stacked weights (units that are missing in a block are zero), so that files load quickly. A scale is never
-written as Mul behind a MatMul: ONNX Runtime fuses it into another order of rounding.
+Single tokens are columns: the stream is (D, columns), a block is Gemm, Relu, Gemm with the stream as its C. Deep stacks
+are Scans over stacked weights (units that are missing in a block are zero), so that files load quickly. A scale is
+never written as Mul behind a MatMul: ONNX Runtime fuses it into another order of rounding.
 """
 
 from __future__ import annotations
@@ -158,7 +158,10 @@ def _scan(graph: Graph, run: list[Residual], h: str) -> str:
             helper.make_node("Add", [f"{name}_sum", names[3]], [f"{name}_out"]),
         ],
         name,
-        [graph.info("h", [width, None]), *(graph.info(n, [*s]) for n, s in zip(names, _shapes(width, hidden), strict=True))],
+        [
+            graph.info("h", [width, None]),
+            *(graph.info(n, [*s]) for n, s in zip(names, _shapes(width, hidden), strict=True)),
+        ],
         [graph.info(f"{name}_out", [width, None])],
     )
     weights = [graph.constant(stack, f"{n}_stack") for n, stack in zip(names, stacks, strict=True)]

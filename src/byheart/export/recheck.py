@@ -34,7 +34,13 @@ class Questions:
 
 
 def questions(
-    network: Network, encoder: Encoder, dataset: Dataset | None, dtype: str, *, certified: bool, progress: Progress = SILENT
+    network: Network,
+    encoder: Encoder,
+    dataset: Dataset | None,
+    dtype: str,
+    *,
+    certified: bool,
+    progress: Progress = SILENT,
 ) -> Questions:
     """All rows of the data, or 10,000 drawn ones. `certified`: the labels are known to be the exact answers."""
     if dataset is None:
@@ -56,7 +62,7 @@ def _asked(expected: Index, inputs: Inputs) -> Index:
 
 
 def recheck(run: Runner, asked: Questions, target: str, progress: Progress = SILENT) -> str:
-    """Runs the exported model on all questions; returns what was checked, or raises with the input that came out wrong."""
+    """Runs the exported model on all questions; returns what was checked, or raises with the input that went wrong."""
     with progress.stage(f"rechecking {target}", total=len(asked.tokens)) as stage:
         for start in range(0, len(asked.tokens), BATCH):
             part = slice(start, start + BATCH)

@@ -48,9 +48,7 @@ class Request:
         return recheck(run, asked, target, self.progress)
 
     def metadata(self, proof: AnyOrder, checked: str) -> dict[str, str]:
-        return metadata(
-            self.network, self.encoder, self.about, self.dtype, exactness=proof.sentence(), checked=checked
-        )
+        return metadata(self.network, self.encoder, self.about, self.dtype, exactness=proof.sentence(), checked=checked)
 
     def write(self, path: Path, fill: Callable[[Path], object]) -> None:
         """`fill` writes a temporary file beside `path`, which then takes its place; a failure leaves nothing."""

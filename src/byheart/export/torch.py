@@ -99,7 +99,13 @@ def _layer(layer: Layer, *, first: bool, last: bool) -> dict[str, Any]:
             return {**out, "layer": "embedding", "rows": layer.vocabulary, "stride": stride}
         case Affine():
             kind = "input" if first and not layer.relu else "affine"
-            return {**out, "layer": kind, "width_in": layer.width_in, "bias": layer.bias is not None, "relu": layer.relu}
+            return {
+                **out,
+                "layer": kind,
+                "width_in": layer.width_in,
+                "bias": layer.bias is not None,
+                "relu": layer.relu,
+            }
         case Residual():
             return {**out, "layer": "residual", "hidden": layer.hidden}
         case Attention() if layer.kind is Kind.SOFTMAX and layer.pattern in (Pattern.FULL, Pattern.CAUSAL):
@@ -125,7 +131,10 @@ def state_of(network: Network, dtype: str) -> dict[str, Array]:
                 if layer.bias is not None:
                     state[f"{part}.bias"] = vector(layer.bias, dtype)
             case Residual() if layer.hidden:
-                state[f"{name}.up.weight"], state[f"{name}.up.bias"] = dense(layer.weight1, dtype), vector(layer.bias1, dtype)
+                state[f"{name}.up.weight"], state[f"{name}.up.bias"] = (
+                    dense(layer.weight1, dtype),
+                    vector(layer.bias1, dtype),
+                )
                 state[f"{name}.down.weight"] = dense(layer.weight2, dtype)
                 state[f"{name}.down.bias"] = vector(layer.bias2, dtype)
             case Residual():

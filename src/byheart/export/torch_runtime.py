@@ -9,6 +9,7 @@ Ordinary parts (Embedding, softmax attention, Linear, ReLU); `.to(device)`, `sta
 usual. Every value is exact in the float type of the weights, so do not cast them to a smaller one.
 """
 
+# mypy: allow-subclassing-any, allow-untyped-decorators
 from __future__ import annotations
 
 import json
@@ -210,8 +211,8 @@ def _module(layer: dict[str, Any], config: dict[str, Any]) -> nn.Module:
 class FastMemory(Memory):
     """Same answers, faster: streams as rows, all weights of the blocks in one buffer, only the rows that a block uses.
 
-    The stream is (1 + D, batch); a row of ones carries the biases, so a block is two matrix products and a ReLU, in place.
-    Attention with zero scores is the mean: the sum of the values divided by their number. For inference only.
+    The stream is (1 + D, batch); a row of ones carries the biases, so a block is two matrix products and a ReLU, in
+    place. Attention with zero scores is the mean: the sum of the values divided by their number. For inference only.
     """
 
     weights: Tensor
@@ -298,11 +299,11 @@ Step = tuple[int, int, tuple[int, int], list[tuple[int, int]]]
 
 
 def _fast_step(block: nn.Module, packed: list[Tensor]) -> Step:
-    """(rows read, the single row if all units read one, rows written, shapes), with the used weights put to `packed`."""
+    """(rows read, the single row if all units read one, rows written, shapes); the used weights go to `packed`."""
     if isinstance(block, Shift):
         packed += [block.bias[:0, None], block.bias[None, :0], block.bias[:, None]]
         return 1, -1, (1, 1 + len(block.bias)), [(0, 1), (1, 0), (len(block.bias), 1)]
-    up, bias1, down, bias2 = block.up.weight, block.up.bias, block.down.weight, block.down.bias  # type: ignore[union-attr]
+    up, bias1, down, bias2 = block.up.weight, block.up.bias, block.down.weight, block.down.bias
     written = torch.nonzero(down.any(dim=1) | (bias2 != 0)).flatten().tolist() or [0]
     read = torch.nonzero(up.any(dim=0)).flatten().tolist() or [0]
     first, last, until = written[0], written[-1] + 1, read[-1] + 1
@@ -311,4 +312,9 @@ def _fast_step(block: nn.Module, packed: list[Tensor]) -> Step:
     if bool(bias2.any()):
         parts.append(bias2[first:last, None])
     packed += parts
-    return 1 + until, single + 1 if single >= 0 else -1, (1 + first, 1 + last), [(p.shape[0], p.shape[1]) for p in parts]
+    return (
+        1 + until,
+        single + 1 if single >= 0 else -1,
+        (1 + first, 1 + last),
+        [(p.shape[0], p.shape[1]) for p in parts],
+    )

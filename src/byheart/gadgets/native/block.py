@@ -1,8 +1,8 @@
 """Residual blocks written unit by unit.
 
-    >>> block = residual(2, [Unit({0: 1}, -3, {1: 2})], {0: 5})
-    >>> block.weight1.dense(), block.bias1, block.weight2.dense(), block.bias2
-    ([[1, 0]], (-3,), [[0], [2]], (5, 0))
+>>> block = residual(2, [Unit({0: 1}, -3, {1: 2})], {0: 5})
+>>> block.weight1.dense(), block.bias1, block.weight2.dense(), block.bias2
+([[1, 0]], (-3,), [[0], [2]], (5, 0))
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The float types that networks run in, as numbers.
 
-    >>> FLOAT64.mantissa, FLOAT32.mantissa
-    (53, 24)
+>>> FLOAT64.mantissa, FLOAT32.mantissa
+(53, 24)
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 The stream is (z_0 … z_{L-1}, g, u_{t,w}): L hash chains, the bucket number, and one word for every label bit t and
 every w < Z. A round is one residual block in which every chain steps at most once.
 
-    >>> layout = Layout(FLOAT64, label_bits=1, fingerprint_bits=0, bucket_bits=8, words=2, levels=33, chains=1, warmup=6)
+    >>> layout = Layout(FLOAT64, label_bits=1, fingerprint_bits=0, bucket_bits=8, words=2, levels=33, chains=1,
+    ...                 warmup=6)
     >>> layout.width, layout.capacity, len(layout.rounds)
     (4, 64, 80)
 """

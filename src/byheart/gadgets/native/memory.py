@@ -3,10 +3,12 @@
 Selector. g < m is the bucket. Units relu(g − j) for j = lo … hi−1 with the second differences of 2^G·U as weights add
 2^G·(U_g − U_lo); the unit j = lo also does g −= relu(g − lo), which keeps every later term small.
 
-Scan of a word, level p = Kw−1 … 0: u ← u − 2·relu(u − 2^(p+G)) + h. Folding strips bit p of U and turns the sign of what
-was added before, so that the residue below 2^G is S − 2·Σ U_p·h_p (S = Σ h), and its bit 1 is parity(U & h) ⊕ bit1(S).
+Scan of a word, level p = Kw−1 … 0: u ← u − 2·relu(u − 2^(p+G)) + h. Folding strips bit p of U and turns the sign of
+what was added before, so that the residue below 2^G is S − 2·Σ U_p·h_p (S = Σ h), and its bit 1 is
+parity(U & h) ⊕ bit1(S).
 
-Readout. The words' residues are added and folded around 2^p + 1/2, which swaps 0↔1 and 2↔3 modulo 4; relu(· − 1) is bit 1.
+Readout. The words' residues are added and folded around 2^p + 1/2, which swaps 0↔1 and 2↔3 modulo 4; relu(· − 1) is
+bit 1.
 """
 
 from __future__ import annotations
@@ -137,9 +139,7 @@ def _readout(layout: Layout) -> list[Residual]:
     targets, words = range(layout.targets), range(layout.words)
     first = [layout.word_channel(t, 0) for t in targets]
     top = layout.readout_bits - 1
-    together = [
-        Unit({layout.word_channel(t, w): 1 for w in words}, _fold_at(top), {first[t]: -2}) for t in targets
-    ]
+    together = [Unit({layout.word_channel(t, w): 1 for w in words}, _fold_at(top), {first[t]: -2}) for t in targets]
     copies = [Unit({layout.word_channel(t, w): 1}, 0, {first[t]: 1}) for t in targets for w in words[1:]]
     blocks = [residual(layout.width, together + copies)]
     for p in range(top - 1, 0, -1):

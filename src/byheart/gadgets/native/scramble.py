@@ -1,8 +1,8 @@
 """Vectors to table-like numbers: a random linear map, then folds at random places.
 
 A linear map alone would keep sums: t1 + t4 = t2 + t3 makes equal multisets of the images. Folding at random thresholds,
-z ← z − 2·relu(z − θ) with θ a little above half of z's range, breaks every such relation with probability 1/2 or more per
-fold, and after as many folds as y has bits the number depends on all of them.
+z ← z − 2·relu(z − θ) with θ a little above half of z's range, breaks every such relation with probability 1/2 or more
+per fold, and after as many folds as y has bits the number depends on all of them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def power_of_two_divisor(value: Fraction) -> Fraction:
 
 
 def draw_scramble(rng: random.Random, boxes: tuple[Box, ...], bits: int, mantissa: int, folds: int) -> Scramble:
-    """A random map to numbers below 2^bits; y itself stays below 2^(bits − 2), as folding at random places widens it."""
+    """A random map to numbers below 2^bits; y stays below 2^(bits − 2), as folding at random places widens it."""
     room = (1 << (bits - 2)) - 1
     varying = [box for box in boxes if box.steps]
     needed = sum(box.steps for box in varying)

@@ -12,7 +12,9 @@ from byheart.ir.matrix import Matrix
 from byheart.paper import Ref, implements
 
 
-def mean_attention(width: int, pattern: Pattern, reads: Sequence[int], writes: Sequence[int], weight: Number) -> Attention:
+def mean_attention(
+    width: int, pattern: Pattern, reads: Sequence[int], writes: Sequence[int], weight: Number
+) -> Attention:
     """Softmax attention with W_K = W_Q = 0: channel writes[i] += weight · mean of channel reads[i]."""
     size = len(reads)
     value = Matrix.of([{channel: weight} for channel in reads], width)
@@ -48,8 +50,8 @@ def prefix_sum_blocks(
 ) -> list[Residual]:
     """sums[i] += p·means[i] for the whole number p <= length in channel `counter`; both are cleared afterwards.
 
-    With p < 2^(i+1): relu(a + B(p − 2^i)) − B·relu(p − 2^i) is a where p >= 2^i and 0 elsewhere (0 <= a < B = `bound`), and
-    p −= 2^i·(relu(p − 2^i + 1) − relu(p − 2^i)) strips the bit.
+    With p < 2^(i+1): relu(a + B(p − 2^i)) − B·relu(p − 2^i) is a where p >= 2^i and 0 elsewhere (0 <= a < B = `bound`),
+    and p −= 2^i·(relu(p − 2^i + 1) − relu(p − 2^i)) strips the bit.
     """
     blocks = []
     for i in range(length.bit_length() - 1, -1, -1):

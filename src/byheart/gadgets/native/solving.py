@@ -1,9 +1,9 @@
 """Solving all buckets over GF(2): bits U with parity(U & h(x)) = target for every key of a bucket.
 
-    >>> rows = np.array([[0b01], [0b11]], dtype=np.uint64)
-    >>> solution = solve_buckets(rows, np.array([1, 0], dtype=np.uint64), np.array([0, 2]), targets=1)
-    >>> solution.singular, [int(v) for v in solution.bits[0, 0]]
-    (-1, [3])
+>>> rows = np.array([[0b01], [0b11]], dtype=np.uint64)
+>>> solution = solve_buckets(rows, np.array([1, 0], dtype=np.uint64), np.array([0, 2]), targets=1)
+>>> solution.singular, [int(v) for v in solution.bits[0, 0]]
+(-1, [3])
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def solve_buckets(rows: Words, targets_of: Words, starts: Ints, targets: int) ->
     return Solution(bits, int(singular))
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]  # numba has no types
+@numba.njit(cache=True, nogil=True)
 def _lowest(word: Any) -> Any:  # pragma: no cover - compiled
     """Place of the lowest set bit of a word that is not zero."""
     place = 0
@@ -51,14 +51,14 @@ def _lowest(word: Any) -> Any:  # pragma: no cover - compiled
     return place
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True)
 def _parity(word: Any) -> Any:  # pragma: no cover - compiled
     for shift in (32, 16, 8, 4, 2, 1):
         word ^= word >> np.uint64(shift)
     return word & np.uint64(1)
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True)
 def _solve(rows: Any, wanted: Any, starts: Any, bits: Any) -> Any:  # pragma: no cover - compiled
     """Rows are reduced in place until each has an own lowest column; then columns are filled from the highest down."""
     width = rows.shape[1]

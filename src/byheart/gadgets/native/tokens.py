@@ -91,7 +91,9 @@ def sizing(kind: FloatType, mixing: Mixing, length: int, positions: bool, keys: 
     remedy = "turn positions on" if mixing is Mixing.PREFIX_MEAN else "use shorter sequences"
     if kind is not FLOAT64:
         remedy = f"use dtype float64, or {remedy}"
-    raise BuildError(f"{length} tokens leave {kind.name} {largest} bits per token, too few for {keys} contexts; {remedy}")
+    raise BuildError(
+        f"{length} tokens leave {kind.name} {largest} bits per token, too few for {keys} contexts; {remedy}"
+    )
 
 
 def _factor(mixing: Mixing, length: int, positions: bool) -> tuple[int, int]:
