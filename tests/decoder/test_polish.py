@@ -49,7 +49,7 @@ def test_flat_weights_and_back(corpus: Corpus) -> None:
 def test_fewer_neurons_than_contexts(mixer: MixerKind, activation: Activation) -> None:
     corpus = Corpus.of_texts(random_texts(25, 12, 5, seed=2))
     contexts = corpus.contexts()
-    neurons = contexts.count // 3
+    neurons = contexts.count // 2
     fit = few_neurons(contexts, corpus.vocabulary, Shape(mixer, activation, 6), neurons)
     assert fit.decoder.neurons == neurons
     assert certify_decoder(fit.decoder, contexts, fraction=0.01).verdict == "proved"

@@ -6,6 +6,9 @@ attention, both layers) then descend the cross-entropy together, which is what t
 
 from __future__ import annotations
 
+import math
+from enum import StrEnum
+
 import numpy as np
 import numpy.typing as npt
 
@@ -23,6 +26,17 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 START_FLOOR = 3e-2  # gentle target logits to start from: steep ones saturate the neurons
+
+
+class Start(StrEnum):
+    """Where the neurons stand before polishing."""
+
+    DIRECTIONS = "directions"  # one in the direction of each of m chosen contexts
+    RANDOM = "random"
+
+
+RIDGES = {Start.DIRECTIONS: 0.1, Start.RANDOM: 1e-3}  # relative to the mean square of a neuron
+STARTS = (Start.DIRECTIONS, Start.RANDOM, Start.RANDOM)  # L-BFGS may get stuck: further starts follow
 PIVOTED = 1200  # contexts up to which neurons are chosen by pivoted QR
 
 
@@ -33,22 +47,53 @@ def few_neurons(
     neurons: int,
     *,
     fraction: float = 0.01,
-    iterations: int = 2000,
+    iterations: int = 800,
     seed: int = 0,
     progress: Progress = SILENT,
 ) -> Fit:
-    """A decoder with `neurons` < n neurons, polished until its gap is below 0.9·`fraction` of the entropy, or no further."""
+    """A decoder with `neurons` ≤ n neurons, polished until its gap is below 0.9·`fraction` of the entropy.
+
+    Several starts are tried; if none gets there, the best is returned and the certificate will say so.
+    """
     if not 1 <= neurons <= contexts.count:
         raise OptionError(f"neurons={neurons}: polishing takes 1 to {contexts.count} (the number of contexts)")
+    target = 0.9 * allowed_gap(contexts, fraction)
+    fits: list[tuple[float, Fit]] = []
+    for attempt, style in enumerate(STARTS):
+        start, condition = _start(contexts, vocabulary, shape, neurons, style, seed + attempt)
+        decoder, used = polish(start, contexts, target=target, iterations=iterations, progress=progress)
+        gap = contexts.cross_entropy(decoder.log_probabilities(contexts.tokens)) - contexts.entropy
+        notes = (f"{neurons} neurons, start {attempt + 1} ({style.value}) polished by {used} steps of L-BFGS",)
+        fits.append((gap, Fit(decoder, f"{name(shape.mixer)}-polished", condition, 0.0, 0.0, 0.0, 0.0, notes)))
+        if gap <= target:
+            break
+    return min(fits, key=lambda found: found[0])[1]
+
+
+def _start(
+    contexts: Contexts, vocabulary: tuple[str, ...], shape: Shape, neurons: int, style: Start, seed: int
+) -> tuple[Decoder, float]:
+    """The closed form by ridge regression onto gentle target logits, and the condition number of its features."""
     reader = space_reader(contexts, shape, shape.dimension or 16, seed)
     points = reader.mixed(contexts.tokens)
-    weight, bias = own_directions(points, shape.activation, _chosen(points, contexts, shape, neurons))
+    if style is Start.DIRECTIONS:
+        weight, bias = own_directions(points, shape.activation, _chosen(points, contexts, shape, neurons))
+    else:
+        weight, bias = _random_layer(points, neurons, seed)
     targets, _ = target_logits(contexts, START_FLOOR)
-    solution = solve(shape.activation(points @ weight + bias), targets)
-    start = Decoder(vocabulary, reader, weight, bias, shape.activation, (np.ascontiguousarray(solution.weights),))
-    decoder, used = polish(start, contexts, target=0.9 * allowed_gap(contexts, fraction), iterations=iterations, progress=progress)
-    notes = (f"{neurons} neurons, polished by {used} steps of L-BFGS",)
-    return Fit(decoder, f"{name(shape.mixer)}-polished", solution.condition, solution.residual, 0.0, 0.0, 0.0, notes)
+    features = shape.activation(points @ weight + bias)
+    ridge = math.sqrt(RIDGES[style] * float((features * features).sum()) / neurons)
+    solution = solve(np.vstack([features, ridge * np.eye(neurons)]), np.vstack([targets, np.zeros((neurons, targets.shape[1]))]))
+    decoder = Decoder(vocabulary, reader, weight, bias, shape.activation, (np.ascontiguousarray(solution.weights),))
+    return decoder, solution.condition
+
+
+def _random_layer(points: Floats, neurons: int, seed: int) -> tuple[Floats, Floats]:
+    """Gaussian neurons whose arguments have standard deviation 2 on the contexts."""
+    rng = np.random.default_rng(seed)
+    dimension = points.shape[1]
+    weight = rng.standard_normal((dimension, neurons)) * (2 / math.sqrt(dimension) / max(float(points.std()), 1e-9))
+    return weight, rng.standard_normal(neurons) - points.mean(axis=0) @ weight
 
 
 def _chosen(points: Floats, contexts: Contexts, shape: Shape, neurons: int) -> Ints:
