@@ -95,10 +95,13 @@ class Study:
                 if trial.state == optuna.trial.TrialState.RUNNING:
                     self._fail(trial._trial_id)
             return
+
+        def bury() -> None:
+            optuna.storages.fail_stale_trials(optuna.load_study(study_name=self.name, storage=self.storage))
+
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            study = optuna.load_study(study_name=self.name, storage=self.storage)
-            patiently(lambda: optuna.storages.fail_stale_trials(study))
+            warnings.simplefilter("ignore")  # called experimental
+            patiently(bury)
 
     def counts(self) -> dict[str, int]:
         """How many Optuna trials are in which state."""
@@ -155,29 +158,29 @@ def create_study(url: str, experiment: Experiment, heartbeat: int = 30) -> Study
     """The study of this experiment in the storage, new or as it was left."""
     optuna = import_optuna()
     storage = open_storage(url, heartbeat)
-    optuna.create_study(study_name=experiment.name, storage=storage, load_if_exists=True)
-    study_id = storage.get_study_id_from_name(experiment.name)
-    written = storage.get_study_user_attrs(study_id)
-    if "experiment" not in written:
-        storage.set_study_user_attr(study_id, "format", FORMAT)
-        storage.set_study_user_attr(study_id, "byheart", __version__)
-        storage.set_study_user_attr(study_id, "experiment", experiment.as_plain())
+
+    def create() -> None:
+        optuna.create_study(study_name=experiment.name, storage=storage, load_if_exists=True)
+        study_id = storage.get_study_id_from_name(experiment.name)
+        if "experiment" not in storage.get_study_user_attrs(study_id):
+            storage.set_study_user_attr(study_id, "format", FORMAT)
+            storage.set_study_user_attr(study_id, "byheart", __version__)
+            storage.set_study_user_attr(study_id, "experiment", experiment.as_plain())
+
+    patiently(create)
     return open_study(url, experiment.name, storage=storage)
 
 
 def open_study(url: str, name: str | None = None, heartbeat: int = 30, storage: Any = None) -> Study:
     """A study that exists; without a name the only one in the storage."""
-    optuna = import_optuna()
     storage = open_storage(url, heartbeat) if storage is None else storage
     name = name if name is not None else _only_study(url, storage)
     try:
-        study_id = storage.get_study_id_from_name(name)
+        study_id = patiently(lambda: storage.get_study_id_from_name(name))
     except KeyError:
         known = ", ".join(_names(storage)) or "none"
         raise StorageError(f"no study {name!r} in {hidden(url)}; there: {known}") from None
-    except optuna.exceptions.StorageInternalError as error:
-        raise StorageError(f"cannot read {hidden(url)}: {error.__cause__ or error}") from None
-    attributes = storage.get_study_user_attrs(study_id)
+    attributes = patiently(lambda: storage.get_study_user_attrs(study_id))
     if "format" not in attributes or "experiment" not in attributes:
         raise FileFormatError(f"{name!r} in {hidden(url)} is no study of byheart's laboratory")
     if attributes["format"] > FORMAT:
@@ -197,6 +200,6 @@ def _only_study(url: str, storage: Any) -> str:
 
 
 def _names(storage: Any) -> Iterator[str]:
-    for study in storage.get_all_studies():
+    for study in patiently(storage.get_all_studies):
         if study.study_name.startswith(_PREFIX):
             yield study.study_name

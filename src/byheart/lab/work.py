@@ -65,9 +65,13 @@ def work(
     beating = threading.Event()
     pulse = threading.Thread(target=_pulse, args=(study, held, beating, heartbeat), daemon=True)
     pulse.start()
+    buried = time.monotonic()
     try:
         study.bury_dead(owner_is_alone=alone)
         while True:
+            if not alone and time.monotonic() - buried > heartbeat:
+                study.bury_dead()
+                buried = time.monotonic()
             while len(running) < slots and (claim := study.claim()) is not None:
                 held.append(claim)
                 running[executor.submit(train_trial, study.experiment, claim.trial, data)] = claim
@@ -75,7 +79,6 @@ def work(
                 if study.done():
                     return
                 time.sleep(min(1.0, heartbeat))  # others are at work, or dead: then their trials come back
-                study.bury_dead(owner_is_alone=alone)
                 continue
             for future in wait(list(running), timeout=heartbeat, return_when=FIRST_COMPLETED).done:
                 record = _result(study, future)
@@ -83,8 +86,6 @@ def work(
                 study.finish(claim, record)
                 held.remove(claim)
                 told(record)
-            if not alone:
-                study.bury_dead()
     finally:
         beating.set()
         for future in running:
