@@ -73,7 +73,7 @@ def test_which_study_is_meant(database):
     first = create_study(database, TINY)
     assert open_study(database).name == first.name
     create_study(database, search(seed=7))
-    with pytest.raises(StorageError, match="holds 2 studies .*name one with --study"):
+    with pytest.raises(StorageError, match=r"holds 2 studies .*name one with --study"):
         open_study(database)
 
 

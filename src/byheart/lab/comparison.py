@@ -45,7 +45,8 @@ def compare(problem: Problem, names: Sequence[str] = CONSTRUCTIONS, progress: Pr
     """Bounds and, where the problem is small enough, constructed networks for one problem."""
     if not isinstance(problem, Sequences):
         contexts, omega = len(problem.contexts), problem.vocabulary
-        lemma, theorem = distribution_parameters(contexts, omega), decoder_parameters(contexts, omega, problem.length, 16)
+        lemma = distribution_parameters(contexts, omega)
+        theorem = decoder_parameters(contexts, omega, problem.length, d=16)
         return [
             Built(problem.name, "any distributions (Madden et al., Lemma 1)", "lower", lemma),
             Built(problem.name, "one-layer decoder (Madden et al., Theorem 5)", "upper", theorem),

@@ -46,7 +46,7 @@ class Source:
         """What a user types to get the file."""
         names = ", ".join(repr(part) for part in self.hub)
         load = f"load_dataset({names}, split={self.split!r})"
-        return f'python -c "from datasets import load_dataset; {load}.to_json(\'data/{self.file}\')"'
+        return f"python -c \"from datasets import load_dataset; {load}.to_json('data/{self.file}')\""
 
 
 SOURCES = {

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from byheart.version import __version__
 from byheart.errors import FileFormatError
 from byheart.lab.experiment import FORMAT, Experiment
 from byheart.lab.planner import Planner, Trial
 from byheart.lab.proposals import import_optuna
 from byheart.lab.record import Record
 from byheart.lab.storage import StorageError, hidden, open_storage, patiently
+from byheart.version import __version__
 
 _PREFIX = "byheart-"
 
@@ -115,8 +115,8 @@ class Study:
 
     def _live(self, key: str) -> Any:
         """The Optuna trial that counts for this key, or None."""
-        optuna = import_optuna()
-        alive = [t for t in self._trials() if t.user_attrs.get("key") == key and t.state != optuna.trial.TrialState.FAIL]
+        states = import_optuna().trial.TrialState
+        alive = [t for t in self._trials() if t.user_attrs.get("key") == key and t.state != states.FAIL]
         return min(alive, key=lambda t: t.number, default=None)
 
     def _take(self, number: int) -> bool:

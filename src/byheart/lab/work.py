@@ -117,5 +117,5 @@ def _pulse(study: Study, held: list[Claim], stop: threading.Event, interval: flo
         for claim in list(held):
             try:
                 study.heartbeat(claim)
-            except Exception:  # noqa: BLE001  whatever the database has, the next beat may reach it
+            except Exception:
                 break
