@@ -182,7 +182,8 @@ def _read(path: Path, source: Source) -> Iterator[dict[str, Any]]:
             picked = {column: row[column] for column in needed}
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(
-                f"{path}, line {number}: need a JSON object with {' and '.join(needed)} ({type(error).__name__}: {error})"
+                f"{path}, line {number}: need a JSON object with {' and '.join(needed)} "
+                f"({type(error).__name__}: {error})"
             ) from None
         yield picked
 

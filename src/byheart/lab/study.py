@@ -185,8 +185,8 @@ def open_study(url: str, name: str | None = None, heartbeat: int = 30, storage: 
         raise FileFormatError(f"{name!r} in {hidden(url)} is no study of byheart's laboratory")
     if attributes["format"] > FORMAT:
         raise FileFormatError(
-            f"the study {name!r} was made by byheart {attributes.get('byheart')} (format {attributes['format']}), this is "
-            f"byheart {__version__} (format {FORMAT}): pip install --upgrade byheart"
+            f"the study {name!r} was made by byheart {attributes.get('byheart')} (format {attributes['format']}), "
+            f"this is byheart {__version__} (format {FORMAT}): pip install --upgrade byheart"
         )
     return Study(storage, name, Experiment.from_plain(attributes["experiment"]))
 

@@ -99,7 +99,7 @@ def _result(study: Study, future: Future[Record]) -> Record:
         record = future.result()
     except BrokenProcessPool:
         raise ByheartError(
-            "a training process died (out of memory?); finished trials are kept: go on with `byheart lab resume FOLDER`, "
+            "a training process died (out of memory?); finished trials are kept: `byheart lab resume FOLDER` goes on, "
             "with fewer --processes if memory is short"
         ) from None
     known = {r.problem: r.fingerprint for r in study.finished().values()}
