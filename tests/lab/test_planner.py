@@ -1,4 +1,4 @@
-"""The plan is a pure function of what is finished: searches end at the least size, proposals do not depend on who asks."""
+"""The plan is a pure function of what is finished, whoever asks; searches end at the least size."""
 
 import random
 from dataclasses import replace

@@ -202,7 +202,9 @@ def status(folder: Path | None, storage: str | None, name: str | None, watch: bo
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--storage", metavar="URL", help="The database's address again, if it needs a password.")
 @click.option("--constructed/--no-constructed", default=True, help="Build the same data for comparison.")
-@click.option("--output", metavar="FOLDER", type=click.Path(path_type=Path), help="Where to (default: the same folder).")
+@click.option(
+    "--output", metavar="FOLDER", type=click.Path(path_type=Path), help="Where to (default: the same folder)."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def plot(folder: Path, storage: str | None, constructed: bool, output: Path | None, as_json: bool) -> int:
     """Draw the run in FOLDER again: PNG, SVG and one HTML page that needs nothing else."""
@@ -233,7 +235,7 @@ def export(folder: Path, output: str, storage: str | None, as_json: bool) -> int
     return 0
 
 
-def _embedding(text: str | None) -> int | None | str:
+def _embedding(text: str | None) -> int | str | None:
     if text is None:
         return "preset"
     if text == "trained":

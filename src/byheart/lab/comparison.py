@@ -45,7 +45,8 @@ def compare(problem: Problem, names: Sequence[str] = CONSTRUCTIONS, progress: Pr
     """Bounds and, where the problem is small enough, constructed networks for one problem."""
     if not isinstance(problem, Sequences):
         contexts, omega = len(problem.contexts), problem.vocabulary
-        lemma, theorem = distribution_parameters(contexts, omega), decoder_parameters(contexts, omega, problem.length, 16)
+        lemma = distribution_parameters(contexts, omega)
+        theorem = decoder_parameters(contexts, omega, problem.length, d=16)
         return [
             Built(problem.name, "any distributions (Madden et al., Lemma 1)", "lower", lemma),
             Built(problem.name, "one-layer decoder (Madden et al., Theorem 5)", "upper", theorem),
@@ -88,7 +89,7 @@ def rows_of(problem: Sequences) -> tuple[list[Any], list[int]]:
     >>> rows_of(Sequences("tiny", None, np.array([[0, 1, 2]]), np.array([1]), classes=2, read=0))
     ([[2, 1, 0]], [1])
     """
-    order = [k for k in range(problem.n) if k != problem.read][::-1] + [problem.read]
+    order = [*(k for k in reversed(range(problem.n)) if k != problem.read), problem.read]
     index = problem.index[:, order]
     if problem.points is None or len(problem.points) < problem.index.size:
         return index.tolist(), problem.labels.tolist()  # words: their numbers tell them apart as their vectors do

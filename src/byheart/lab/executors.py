@@ -1,8 +1,8 @@
 """Where trials are trained: processes of this machine, threads, this process, or any executor that the user has.
 
-    >>> with opened("serial", 1) as executor:
-    ...     executor.submit(max, 2, 3).result()
-    3
+>>> with opened("serial", 1) as executor:
+...     executor.submit(max, 2, 3).result()
+3
 """
 
 from __future__ import annotations

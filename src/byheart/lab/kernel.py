@@ -1,7 +1,7 @@
 """The inner loop of training: residual blocks of width two, forwards and backwards, tile by tile.
 
-The models of KS25's eq. (165) are so narrow (m = 2) that a library call per layer is nearly all overhead. Here a tile of
-`LANES` tokens runs through every block while it sits in the first-level cache, and the compiler makes one vector
+The models of KS25's eq. (165) are so narrow (m = 2) that a library call per layer is nearly all overhead. Here a tile
+of `LANES` tokens runs through every block while it sits in the first-level cache, and the compiler makes one vector
 instruction of eight lanes. Nothing is stored but the stream between blocks (the tape); hidden units are recomputed on
 the way back.
 

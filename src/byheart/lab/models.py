@@ -1,11 +1,11 @@
 """The networks of the papers as one would write them on a blackboard. The fast engines are tested against these.
 
-    >>> import numpy as np, torch
-    >>> from byheart.lab.config import Uniform
-    >>> from byheart.lab.problem import Sequences
-    >>> problem = Sequences("tiny", np.eye(3), np.array([[0, 1], [2, 1]]), np.array([0, 1]), classes=2, read=0)
-    >>> UniformTransformer(Uniform(blocks=2), problem)(tokens_of(problem)).shape        # (N, n, C)
-    torch.Size([2, 2, 2])
+>>> import numpy as np, torch
+>>> from byheart.lab.config import Uniform
+>>> from byheart.lab.problem import Sequences
+>>> problem = Sequences("tiny", np.eye(3), np.array([[0, 1], [2, 1]]), np.array([0, 1]), classes=2, read=0)
+>>> UniformTransformer(Uniform(blocks=2), problem)(tokens_of(problem)).shape        # (N, n, C)
+torch.Size([2, 2, 2])
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Preset:
     build: Callable[[str], Experiment]
 
 
-def experiment_of(name: str, scale: str = "small", seed: int = 0, d: int | None | str = "preset") -> Experiment:
+def experiment_of(name: str, scale: str = "small", seed: int = 0, d: int | str | None = "preset") -> Experiment:
     """The experiment of a preset. `d`: dimension of the words' fixed vectors, None for trained ones.
 
     >>> experiment_of("ks25-fig1", "paper").sizes
@@ -67,9 +67,7 @@ def _figure_2(scale: str) -> Experiment:
     return _curves("ks25-fig2", scale, ProblemSpec("imdb", N, 8, d), (1, 10, 20, 30, 40), epochs, trials)
 
 
-def _curves(
-    name: str, scale: str, spec: ProblemSpec, sizes: tuple[int, ...], epochs: int, trials: int
-) -> Experiment:
+def _curves(name: str, scale: str, spec: ProblemSpec, sizes: tuple[int, ...], epochs: int, trials: int) -> Experiment:
     return Experiment(
         preset=name,
         scale=scale,

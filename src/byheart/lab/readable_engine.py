@@ -16,9 +16,7 @@ from byheart.lab.weights import initial_decoder, initial_uniform
 class ReadableEngine:
     """One training run of a readable model; `epochs(k)` takes k steps and gives (loss, accuracy) before each."""
 
-    def __init__(
-        self, problem: Problem, model: Model, training: Training, dtype: torch.dtype = torch.float32
-    ) -> None:
+    def __init__(self, problem: Problem, model: Model, training: Training, dtype: torch.dtype = torch.float32) -> None:
         self.training, self.step = training, 0
         if isinstance(model, Uniform) and isinstance(problem, Sequences):
             network: UniformTransformer | DecoderTransformer = UniformTransformer(model, problem).to(dtype)

@@ -8,11 +8,11 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
-from byheart.version import __version__
 from byheart.errors import FileFormatError
 from byheart.lab.config import Model, Training, as_plain, model_of
 from byheart.lab.sources import ProblemSpec
 from byheart.lab.training import Outcome
+from byheart.version import __version__
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from byheart.errors import FileFormatError, OptionError
 from byheart.lab.executors import opened
 from byheart.lab.experiment import Experiment
 from byheart.lab.record import Record
+from byheart.lab.sources import make_problem
 from byheart.lab.storage import JournalLock, hidden, is_database
 from byheart.lab.study import Study, create_study, open_study
 from byheart.lab.work import DataPlace, work
@@ -54,6 +55,9 @@ def start_run(
 ) -> Study:
     """Runs the experiment to its end; a folder that already holds this experiment is resumed."""
     data = DataPlace() if data is None else data
+    largest = max(experiment.problems, key=lambda spec: spec.N)
+    if largest.source != "random":
+        make_problem(largest, data.file, data.folder)  # missing data is told before anything is made
     folder.mkdir(parents=True, exist_ok=True)
     settings = Settings(
         study=experiment.name,

@@ -46,7 +46,7 @@ class Source:
         """What a user types to get the file."""
         names = ", ".join(repr(part) for part in self.hub)
         load = f"load_dataset({names}, split={self.split!r})"
-        return f'python -c "from datasets import load_dataset; {load}.to_json(\'data/{self.file}\')"'
+        return f"python -c \"from datasets import load_dataset; {load}.to_json('data/{self.file}')\""
 
 
 SOURCES = {
@@ -182,7 +182,8 @@ def _read(path: Path, source: Source) -> Iterator[dict[str, Any]]:
             picked = {column: row[column] for column in needed}
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(
-                f"{path}, line {number}: need a JSON object with {' and '.join(needed)} ({type(error).__name__}: {error})"
+                f"{path}, line {number}: need a JSON object with {' and '.join(needed)} "
+                f"({type(error).__name__}: {error})"
             ) from None
         yield picked
 

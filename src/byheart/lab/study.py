@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from byheart.version import __version__
 from byheart.errors import FileFormatError
 from byheart.lab.experiment import FORMAT, Experiment
 from byheart.lab.planner import Planner, Trial
 from byheart.lab.proposals import import_optuna
 from byheart.lab.record import Record
 from byheart.lab.storage import StorageError, hidden, open_storage, patiently
+from byheart.version import __version__
 
 _PREFIX = "byheart-"
 
@@ -95,10 +95,13 @@ class Study:
                 if trial.state == optuna.trial.TrialState.RUNNING:
                     self._fail(trial._trial_id)
             return
+
+        def bury() -> None:
+            optuna.storages.fail_stale_trials(optuna.load_study(study_name=self.name, storage=self.storage))
+
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            study = optuna.load_study(study_name=self.name, storage=self.storage)
-            patiently(lambda: optuna.storages.fail_stale_trials(study))
+            warnings.simplefilter("ignore")  # called experimental
+            patiently(bury)
 
     def counts(self) -> dict[str, int]:
         """How many Optuna trials are in which state."""
@@ -112,8 +115,8 @@ class Study:
 
     def _live(self, key: str) -> Any:
         """The Optuna trial that counts for this key, or None."""
-        optuna = import_optuna()
-        alive = [t for t in self._trials() if t.user_attrs.get("key") == key and t.state != optuna.trial.TrialState.FAIL]
+        states = import_optuna().trial.TrialState
+        alive = [t for t in self._trials() if t.user_attrs.get("key") == key and t.state != states.FAIL]
         return min(alive, key=lambda t: t.number, default=None)
 
     def _take(self, number: int) -> bool:
@@ -155,35 +158,35 @@ def create_study(url: str, experiment: Experiment, heartbeat: int = 30) -> Study
     """The study of this experiment in the storage, new or as it was left."""
     optuna = import_optuna()
     storage = open_storage(url, heartbeat)
-    optuna.create_study(study_name=experiment.name, storage=storage, load_if_exists=True)
-    study_id = storage.get_study_id_from_name(experiment.name)
-    written = storage.get_study_user_attrs(study_id)
-    if "experiment" not in written:
-        storage.set_study_user_attr(study_id, "format", FORMAT)
-        storage.set_study_user_attr(study_id, "byheart", __version__)
-        storage.set_study_user_attr(study_id, "experiment", experiment.as_plain())
+
+    def create() -> None:
+        optuna.create_study(study_name=experiment.name, storage=storage, load_if_exists=True)
+        study_id = storage.get_study_id_from_name(experiment.name)
+        if "experiment" not in storage.get_study_user_attrs(study_id):
+            storage.set_study_user_attr(study_id, "format", FORMAT)
+            storage.set_study_user_attr(study_id, "byheart", __version__)
+            storage.set_study_user_attr(study_id, "experiment", experiment.as_plain())
+
+    patiently(create)
     return open_study(url, experiment.name, storage=storage)
 
 
 def open_study(url: str, name: str | None = None, heartbeat: int = 30, storage: Any = None) -> Study:
     """A study that exists; without a name the only one in the storage."""
-    optuna = import_optuna()
     storage = open_storage(url, heartbeat) if storage is None else storage
     name = name if name is not None else _only_study(url, storage)
     try:
-        study_id = storage.get_study_id_from_name(name)
+        study_id = patiently(lambda: storage.get_study_id_from_name(name))
     except KeyError:
         known = ", ".join(_names(storage)) or "none"
         raise StorageError(f"no study {name!r} in {hidden(url)}; there: {known}") from None
-    except optuna.exceptions.StorageInternalError as error:
-        raise StorageError(f"cannot read {hidden(url)}: {error.__cause__ or error}") from None
-    attributes = storage.get_study_user_attrs(study_id)
+    attributes = patiently(lambda: storage.get_study_user_attrs(study_id))
     if "format" not in attributes or "experiment" not in attributes:
         raise FileFormatError(f"{name!r} in {hidden(url)} is no study of byheart's laboratory")
     if attributes["format"] > FORMAT:
         raise FileFormatError(
-            f"the study {name!r} was made by byheart {attributes.get('byheart')} (format {attributes['format']}), this is "
-            f"byheart {__version__} (format {FORMAT}): pip install --upgrade byheart"
+            f"the study {name!r} was made by byheart {attributes.get('byheart')} (format {attributes['format']}), "
+            f"this is byheart {__version__} (format {FORMAT}): pip install --upgrade byheart"
         )
     return Study(storage, name, Experiment.from_plain(attributes["experiment"]))
 
@@ -197,6 +200,6 @@ def _only_study(url: str, storage: Any) -> str:
 
 
 def _names(storage: Any) -> Iterator[str]:
-    for study in storage.get_all_studies():
+    for study in patiently(storage.get_all_studies):
         if study.study_name.startswith(_PREFIX):
             yield study.study_name

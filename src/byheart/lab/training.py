@@ -1,12 +1,12 @@
 """One training run from start to finish: which engine, when to stop, what to keep.
 
-    >>> import numpy as np
-    >>> from byheart.lab.config import Training, Uniform
-    >>> from byheart.lab.problem import Sequences
-    >>> problem = Sequences("tiny", np.eye(3), np.array([[0, 1], [2, 1]]), np.array([0, 1]), classes=2, read=0)
-    >>> outcome = train(problem, Uniform(blocks=1), Training(epochs=400, rate=0.03), Goal(loss=0.01), engine="stacked")
-    >>> outcome.state, outcome.accuracy
-    ('memorized', 1.0)
+>>> import numpy as np
+>>> from byheart.lab.config import Training, Uniform
+>>> from byheart.lab.problem import Sequences
+>>> problem = Sequences("tiny", np.eye(3), np.array([[0, 1], [2, 1]]), np.array([0, 1]), classes=2, read=0)
+>>> outcome = train(problem, Uniform(blocks=1), Training(epochs=400, rate=0.03), Goal(loss=0.01), engine="stacked")
+>>> outcome.state, outcome.accuracy
+('memorized', 1.0)
 """
 
 from __future__ import annotations

@@ -65,9 +65,13 @@ def work(
     beating = threading.Event()
     pulse = threading.Thread(target=_pulse, args=(study, held, beating, heartbeat), daemon=True)
     pulse.start()
+    buried = time.monotonic()
     try:
         study.bury_dead(owner_is_alone=alone)
         while True:
+            if not alone and time.monotonic() - buried > heartbeat:
+                study.bury_dead()
+                buried = time.monotonic()
             while len(running) < slots and (claim := study.claim()) is not None:
                 held.append(claim)
                 running[executor.submit(train_trial, study.experiment, claim.trial, data)] = claim
@@ -75,7 +79,6 @@ def work(
                 if study.done():
                     return
                 time.sleep(min(1.0, heartbeat))  # others are at work, or dead: then their trials come back
-                study.bury_dead(owner_is_alone=alone)
                 continue
             for future in wait(list(running), timeout=heartbeat, return_when=FIRST_COMPLETED).done:
                 record = _result(study, future)
@@ -83,8 +86,6 @@ def work(
                 study.finish(claim, record)
                 held.remove(claim)
                 told(record)
-            if not alone:
-                study.bury_dead()
     finally:
         beating.set()
         for future in running:
@@ -98,7 +99,7 @@ def _result(study: Study, future: Future[Record]) -> Record:
         record = future.result()
     except BrokenProcessPool:
         raise ByheartError(
-            "a training process died (out of memory?); finished trials are kept: go on with `byheart lab resume FOLDER`, "
+            "a training process died (out of memory?); finished trials are kept: `byheart lab resume FOLDER` goes on, "
             "with fewer --processes if memory is short"
         ) from None
     known = {r.problem: r.fingerprint for r in study.finished().values()}
@@ -116,5 +117,5 @@ def _pulse(study: Study, held: list[Claim], stop: threading.Event, interval: flo
         for claim in list(held):
             try:
                 study.heartbeat(claim)
-            except Exception:  # noqa: BLE001  whatever the database has, the next beat may reach it
+            except Exception:
                 break

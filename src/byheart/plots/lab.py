@@ -65,9 +65,9 @@ def _draw_minima(axes: Axes, experiment: Experiment, minima: Sequence[Minimum]) 
     x, y = [m.x for m in known], [m.size or 0 for m in known]
     axes.plot(x, y, "o", color=colour(0), label="least that memorized")
     open_ended = [m for m in minima if m.size is None and m.largest_failed is not None]
-    axes.plot(
-        [m.x for m in open_ended], [m.largest_failed for m in open_ended], "^", color=colour(1), label="even this failed"
-    ) if open_ended else None
+    if open_ended:
+        failed = [m.largest_failed for m in open_ended]
+        axes.plot([m.x for m in open_ended], failed, "^", color=colour(1), label="even this failed")
     log = experiment.axis == "n"
     for place, scale in enumerate(("logarithm",) if log else ("root", "linear"), start=2):
         if len(set(x)) < 3:

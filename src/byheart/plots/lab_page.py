@@ -39,13 +39,15 @@ def render(
     """
     parts = [f"<h1>{escape(title)}</h1>", _definition(facts)]
     for caption, figure in figures.items():
-        parts.append(f"<h2>{escape(caption)}</h2><figure role='img' aria-label='{escape(caption)}'>{_svg(figure)}</figure>")
+        name = escape(caption)
+        parts.append(f"<h2>{name}</h2><figure role='img' aria-label='{name}'>{_svg(figure)}</figure>")
     for caption, rows in tables.items():
         if rows:
             parts.append(f"<h2>{escape(caption)}</h2>{_table(rows)}")
     body = "\n".join(parts)
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
-    return f'<!doctype html>\n<html lang="en"><head>{head}<style>{_STYLE}</style></head>\n<body>\n{body}\n</body></html>\n'
+    head += f"<style>{_STYLE}</style>"
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
 
 
 def _svg(figure: Figure) -> str:
