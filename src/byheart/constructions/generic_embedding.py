@@ -9,14 +9,14 @@ from byheart.exact.values import Values
 from byheart.ir.layers import Embedding
 from byheart.ir.matrix import Matrix
 
-BITS = 12
+BITS = 12  # at least; more where there are many symbols and few dimensions
 
 
 def generic_embedding(dataset: Dataset, dimension: int, *, placed: bool, seed: int) -> tuple[Embedding, Values]:
     """The table, and the vectors that it gives the data set's points; only for symbols.
 
     With `placed`, every pair of symbol and position has a vector of its own; else the position, if there is one, is
-    ignored. Entries are odd integers of 12 bits, so that no vector is zero.
+    ignored. Entries are odd integers, so that no vector is zero.
 
     >>> from byheart.data.dataset import load
     >>> table, points = generic_embedding(load(["ab", "ba"], [0, 1]), 3, placed=False, seed=0)
@@ -27,10 +27,11 @@ def generic_embedding(dataset: Dataset, dimension: int, *, placed: bool, seed: i
     codes = len(encoder.symbols or ()) + 1
     places = encoder.length if placed and encoder.positions else 1
     strides = (1, codes if places > 1 else 0) if encoder.positions else (1,)
+    half = 1 << max(BITS, (codes * places).bit_length() + 4) - 2
     rng = random.Random(f"{seed} {dimension}")
     drawn: dict[tuple[int, ...], None] = {}
     while len(drawn) < codes * places:
-        drawn[tuple(2 * rng.randrange(-(1 << BITS - 2), 1 << BITS - 2) + 1 for _ in range(dimension))] = None
+        drawn[tuple(2 * rng.randrange(-half, half) + 1 for _ in range(dimension))] = None
     rows = list(drawn)
     ids = [
         sum(stride * int(number) for stride, number in zip(strides, point, strict=True))

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from byheart.exact import as_fraction
+from byheart.exact import as_fraction, engine
 from byheart.exact.rigor import flint
 from byheart.exact.values import Integers, Values
-from byheart.ir.attend import allowed
+from byheart.ir.attend import allowed, linear
 from byheart.ir.layers import Attention, Head, Pattern
 from byheart.ir.matrix import Matrix
 
@@ -106,15 +106,10 @@ class _Balls:
 
     @staticmethod
     def of(matrix: Matrix | None, points: Values, radii: tuple[Fraction, ...]) -> _Balls:
-        rows = () if matrix is None else matrix.rows
-        exact = [[(j, as_fraction(w)) for j, w in row] for row in rows]
-        low = max((w.denominator for row in exact for _, w in row), default=1)
-        mids = np.zeros((points.count, len(rows)), dtype=object)
-        for i, row in enumerate(exact):
-            for j, w in row:
-                mids[:, i] += points.numerators[:, j] * int(w * low)
-        spread = tuple(sum((abs(w) * radii[j] for j, w in row), Fraction(0)) for row in exact)
-        return _Balls(mids, low * points.denominator, spread, {})
+        matrix = matrix or Matrix.zero(0, points.width)
+        found = engine.run(linear((matrix,)), points)
+        spread = tuple(sum((abs(as_fraction(w)) * radii[j] for j, w in row), Fraction(0)) for row in matrix.rows)
+        return _Balls(found.numerators, found.denominator, spread, {})
 
     @staticmethod
     def of_product(
@@ -146,7 +141,10 @@ def _score(queries: _Balls, keys: _Balls, own: int, other: int) -> Any:
 
 def _ball(middle: Fraction, radius: Fraction) -> Any:
     module = flint()
-    ball = module.arb(module.fmpq(middle.numerator, middle.denominator))
+    if middle.denominator & (middle.denominator - 1):
+        ball = module.arb(module.fmpq(middle.numerator, middle.denominator))
+    else:
+        ball = module.arb((middle.numerator, 1 - middle.denominator.bit_length()))
     if radius:
         ball += module.arb(0, module.arb(module.fmpq(radius.numerator, radius.denominator)).abs_upper())
     return ball
