@@ -90,9 +90,13 @@ def build_compact(
 
 
 def is_language_model(dataset: Dataset) -> bool:
-    """Do the labels of prefixes name symbols of the vocabulary, as next tokens do?"""
+    """Do the labels of prefixes name tokens, as next tokens do (or are they texts, where pages are numbered)?"""
     symbols = dataset.encoder.symbols
-    return dataset.encoder.task is Task.CAUSAL and symbols is not None and set(dataset.classes) <= set(symbols)
+    if dataset.encoder.task is not Task.CAUSAL or symbols is None:
+        return False
+    numbers = [symbol for symbol in symbols if isinstance(symbol, int)]
+    numbered = numbers == list(range(len(numbers))) and all(isinstance(label, str) for label in dataset.classes)
+    return set(dataset.classes) <= set(symbols) or (numbered and len(numbers) > 0)
 
 
 def _check(abstain_bits: int, head: str) -> None:
@@ -153,7 +157,7 @@ def _claim(dataset: Dataset, token: TokenHash, memory: LabelMemory, head: str, a
         THEOREM,
         {"parameters": parameters, "depth": depth, "width": widest},
         {
-            "parameters": f"d + 1 + 3·units + blocks + {averaging + started} + 2·{outputs}, with {memory.groups} groups",
+            "parameters": f"d + 1 + 3·units + blocks + {averaging + started} + 2·{outputs}; {memory.groups} groups",
             "depth": "folds of the token hash, attention, blocks of the label memory",
             "width": "one unit per group",
         },

@@ -13,15 +13,14 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from byheart.data.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import BuildError
 from byheart.exact import Number
-from byheart.exact.values import Integers
 from byheart.gadgets.fold.block import Block
 from byheart.gadgets.fold.interpolation import interpolate
 from byheart.progress import Progress
@@ -30,8 +29,7 @@ DRAWS = 2  # per number of folds
 SPREADS = (2, 10, 18, 34, 66, 130)  # random bits multiplied to the token
 GUARD = 4
 SAFE_BITS = 62
-
-Ids = npt.NDArray[np.int64] | Integers
+WORD = (1 << 64) - 1
 
 
 @dataclass(frozen=True)
@@ -186,18 +184,43 @@ def _interpolated(block: Block, ordered: list[int]) -> list[int]:
 
 def context_ids(dataset: Dataset, codes: list[int], factor: int, start: int | None) -> list[int] | None:
     """phi + factor·(sum, or lcm·prefix mean) for every context; None when two are equal or one is negative."""
+    if min(codes) < 0:
+        return None
+    biggest = (max(codes) + (start or 0)) * (mean_count(dataset) * factor + 1)
+    if biggest.bit_length() > SAFE_BITS:
+        # words that wrap around: equal numbers stay equal, so most draws are refused without long numbers
+        wrapped = [code & WORD for code in codes]
+        quick = _ids(dataset, np.array([*wrapped, 0], dtype=np.uint64), factor, start)
+        if len(np.unique(quick)) < len(quick):
+            return None
+    kind = np.int64 if biggest.bit_length() <= SAFE_BITS else object
+    found: list[int] = _ids(dataset, np.array([*codes, 0], dtype=kind), factor, start).tolist()
+    return found if len(set(found)) == len(found) else None
+
+
+def _ids(dataset: Dataset, phi: Any, factor: int, start: int | None) -> Any:
+    """The ids in the arithmetic of `phi`, whose last entry stands for absent tokens."""
     contexts = dataset.contexts
-    times = mean_count(dataset) * factor
-    small = ((max(map(abs, codes)) + (start or 0)) * (times + 1)).bit_length() <= SAFE_BITS
-    phi = np.array([*codes, 0], dtype=np.int64 if small else object)  # the last one for absent tokens
+    kind = phi.dtype.type
     index = dataset.inputs.index[contexts.row]
     if dataset.encoder.task is Task.SET:
-        ids = phi[index].sum(axis=1)
-    elif dataset.encoder.task is Task.CAUSAL:
-        prefix = np.where(np.arange(index.shape[1]) <= contexts.position[:, None], index, -1)
-        counts = contexts.position + 1 + (start is not None)
-        ids = phi[contexts.point] + (phi[prefix].sum(axis=1) + (start or 0)) * (times // counts.astype(phi.dtype))
-    else:
-        ids = phi[contexts.point] + factor * phi[index].sum(axis=1)
-    found: list[int] = ids.tolist()
-    return found if len(set(found)) == len(found) and min(found) >= 0 else None
+        return _row_sums(phi, index)
+    if dataset.encoder.task is not Task.CAUSAL:
+        return phi[contexts.point] + _row_sums(phi, index) * _number(factor, kind)
+    prefix = np.where(np.arange(index.shape[1]) <= contexts.position[:, None], index, -1)
+    counts = contexts.position + 1 + (start is not None)
+    times = mean_count(dataset) * factor
+    shares = np.array([0, *(_number(times // k, kind) for k in range(1, int(counts.max()) + 1))], dtype=phi.dtype)
+    return phi[contexts.point] + (_row_sums(phi, prefix) + _number(start or 0, kind)) * shares[counts]
+
+
+def _row_sums(phi: Any, index: Any) -> Any:
+    """Sum of phi over each row, a column at a time: no table of all numbers at once."""
+    total = phi[index[:, 0]]
+    for column in range(1, index.shape[1]):
+        total = total + phi[index[:, column]]
+    return total
+
+
+def _number(value: int, kind: Any) -> Any:
+    return np.uint64(value & WORD) if kind is np.uint64 else value
