@@ -177,7 +177,7 @@ def test_questions(tmp_path, monkeypatch):
         ("t.jsonl", '{"x": [], "y": 1}\n', "empty"),
         ("t.json", "[]", "needs a row"),
         ("t.csv.gz", b"no gzip", "cannot be unpacked"),
-        ("t.csv.gz", gzip.compress(CSV.encode())[:-6], "cannot be unpacked"),
+        ("t.csv.gz", gzip.compress(CSV.encode(), mtime=0)[:-6], "cannot be unpacked"),
         ("t.npy", b"\x93NUMPY", ".npy file"),
         ("t.npz", b"PK", ".npz file|damaged"),
     ],
