@@ -1,7 +1,7 @@
 """Books: a text cut into pages, memorized as a language model, and recited.
 
-The first token of a page is its number, so every prefix has one continuation; the labels are the characters that follow.
-Where the last page is shorter than the others, its last label is the empty string: the end of the text.
+The first token of a page is its number, so every prefix has one continuation; the labels are the characters that
+follow. Where the last page is shorter than the others, its last label is the empty string: the end of the text.
 
     >>> memory = memorize_text("a rose is a rose", page_length=6, progress=False)
     >>> recite(memory, 1), recite(memory)
@@ -42,8 +42,8 @@ def memorize_text(
 ) -> Memory:
     """A language model that recites `text`: characters of a str, or bytes (each as the character of its number).
 
-    `page_length` characters make a page (default: about the cube root of the length, between 8 and 64): longer pages are
-    fewer numbers to hash but longer prefixes to add up.
+    `page_length` characters make a page (default: about the cube root of the length, between 8 and 64): longer pages
+    are fewer numbers to hash but longer prefixes to add up.
     """
     characters = text.decode("latin-1") if isinstance(text, bytes) else text
     if not characters:
@@ -52,9 +52,8 @@ def memorize_text(
     if length < 1:
         raise OptionError(f"page_length is {page_length}; a page needs at least one character")
     rows, labels = page_rows(characters, length)
-    memory = memorize(
-        rows, labels, task=Task.CAUSAL, construction=construction, positions=True, seed=seed, progress=progress, **options
-    )
+    building = {"construction": construction, "seed": seed, "progress": progress, **options}
+    memory = memorize(rows, labels, task=Task.CAUSAL, positions=True, **building)
     return replace(memory, tokens=Tokenizer("bytes" if isinstance(text, bytes) else "characters"))
 
 
@@ -88,7 +87,9 @@ def page_count(memory: Memory) -> int:
     return len(numbers) if book and numbers == list(range(len(numbers))) else 0
 
 
-def recite(memory: Memory, page: int | str | Sequence[Any] | None = None, progress: Progress = SILENT) -> str | list[Any]:
+def recite(
+    memory: Memory, page: int | str | Sequence[Any] | None = None, progress: Progress = SILENT
+) -> str | list[Any]:
     """What the memory says, decoded greedily token by token.
 
     None: the whole text; a number: that page; a str: the rest of the page after the first place where the text has it;
@@ -96,7 +97,7 @@ def recite(memory: Memory, page: int | str | Sequence[Any] | None = None, progre
     """
     if memory.task is not Task.CAUSAL:
         raise OptionError(f"only causal memories recite; this one was made for {memory.task}")
-    if isinstance(page, list | tuple):
+    if page is not None and not isinstance(page, int | str):
         return _continue(memory, [list(page)], progress)[0]
     pages = page_count(memory)
     if not pages:
