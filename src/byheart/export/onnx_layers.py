@@ -18,7 +18,7 @@ from byheart.export.arrays import Array, dense, vector
 from byheart.export.onnx_graph import Graph
 from byheart.ir.layers import Affine, Attention, Embedding, Head, Kind, Pattern, Residual
 
-MOST_UNROLLED = 256  # blocks; loading takes about a millisecond each
+MOST_UNROLLED = 64  # blocks; unrolled they run a little faster, but each takes a millisecond to load
 
 
 def look_up(graph: Graph, layer: Embedding, codes: str, length: int) -> str:

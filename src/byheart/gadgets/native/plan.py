@@ -39,7 +39,7 @@ def smallest_capacity(keys: int, bucket_bits: int, targets: int, patience: float
     """The least capacity with which one of `patience` draws fits every bucket, and then every third is solvable.
 
     >>> smallest_capacity(10_000, 8, 1, 60), smallest_capacity(10, 0, 1, 60)
-    (62, 12)
+    (56, 12)
     """
     buckets = 1 << bucket_bits
     if buckets == 1:
