@@ -57,7 +57,8 @@ def sizes(count: int, vocabulary: int, classes: int, effort: str, objective: str
     factor = {"high": 10 if count <= 20_000 else 14}.get(effort, 13 if count <= 20_000 else 16)
     print(
         f"N={count} V={vocabulary} C={classes} {effort} {objective}: {memory.certificate.verdict.value}, "
-        f"{contexts} contexts, {memory.size.parameters} parameters = {memory.size.parameters / root:.2f}·sqrt(contexts·log2 C), "
+        f"{contexts} contexts, {memory.size.parameters} parameters = "
+        f"{memory.size.parameters / root:.2f}·sqrt(contexts·log2 C), "
         f"allowed {factor * root + 300:.0f}; {memory.size.total_bits / contexts / bits:.2f} bits per label bit; "
         f"build {memory.seconds['build']:.1f} s, certify {memory.seconds['certify']:.1f} s, "
         f"processor {time.process_time() - processor:.1f} s, "
@@ -94,8 +95,8 @@ def speed(count: int, classes: int) -> None:
     plain_size = sum(3 * len(units) + 1 for units, _ in blocks)
     print(
         f"N={count} C={classes}: byheart {memory.parameters} parameters, build {built:.1f} s ({built_cpu:.1f} "
-        f"processor), with check {total:.1f} s ({total_cpu:.1f}); plain {plain_size} parameters, build {plain_built:.1f} s "
-        f"({plain_cpu:.1f}), with check {plain_total:.1f} s ({plain_total_cpu:.1f}); "
+        f"processor), with check {total:.1f} s ({total_cpu:.1f}); plain {plain_size} parameters, "
+        f"build {plain_built:.1f} s ({plain_cpu:.1f}), with check {plain_total:.1f} s ({plain_total_cpu:.1f}); "
         f"build {plain_built / built:.1f}x ({plain_cpu / built_cpu:.1f}x processor), "
         f"build and check {plain_total / total:.1f}x ({plain_total_cpu / total_cpu:.1f}x processor)",
         flush=True,
