@@ -106,7 +106,7 @@ def test_a_language_model_has_logits_over_its_symbols() -> None:
     memory = byheart.memorize(rows, [row[1:] + "." for row in rows], task="causal", head="logits", progress=False)
     assert memory.network.readout.decode is Decode.ARGMAX
     assert memory.certificate.verdict == "proved"
-    assert memory.recite("wo") == ["r", "l", "d", "."]
+    assert memory.recite(["w", "o"]) == ["r", "l", "d", "."]
 
 
 def test_pushing_a_weight_is_noticed() -> None:

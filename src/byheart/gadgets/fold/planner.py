@@ -142,7 +142,7 @@ def _gap_bits(gaps: Sequence[int], groups: float, size: float, payload: int, fix
     """A wide gap shortens the folds but makes groups wait for one: balances 4 per bit against 3 per group."""
     if not gaps:
         return 0
-    most = max(0, payload - 16)
+    most = max(0, payload - 12)
     unit = payload if fixed else 3.0
     saving = groups + payload if fixed else 4.0
     best, best_cost = 0, float("inf")

@@ -161,9 +161,14 @@ def solve_all(segments: Sequence[Segment], executor: Executor | None, stage: Sta
             stage.advance(len(segment.ids))
         return results
     futures = {executor.submit(solve_one, segment): segment for segment in segments}
-    for done in as_completed(futures):
-        done.result()
-        stage.advance(len(futures[done].ids))
+    try:
+        for done in as_completed(futures):
+            done.result()
+            stage.advance(len(futures[done].ids))
+    except BaseException:  # an interrupt too: what has not started is not started any more
+        for future in futures:
+            future.cancel()
+        raise
     return [future.result() for future in futures]
 
 
