@@ -23,6 +23,7 @@ from byheart.progress import SILENT, Progress
 Floats = npt.NDArray[np.float64]
 
 FIRST_RIDGE, LAST_RIDGE = 0.1, 1e-7
+HOPELESS_RIDGE, HOPELESS_GAP = 5e-4, 40.0  # a gap of 40 times the tolerance at this ridge was never made good
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +39,7 @@ class Factors:
 def factor_distributions(
     weights: Floats, rank: int, tolerance: float, seed: int, sweeps: int = 150, progress: Progress = SILENT
 ) -> Factors:
-    """Factors of rank `rank`, improved until the gap is at most `tolerance` nats or `sweeps` are done.
+    """Factors of rank `rank`, improved until the gap is at most `tolerance` nats, or it is hopeless, or `sweeps` are done.
 
     `weights` (R, ω) holds each row's distribution times how often it occurs. More sweeps let the ridge fade more slowly,
     which finds better factors where few sweeps just miss the tolerance.
@@ -52,7 +53,10 @@ def factor_distributions(
     done = 0
     with progress.stage(f"factoring {len(weights)} distributions with rank {rank}", total=sweeps) as stage:
         while done < sweeps and state.gap > tolerance:
-            state.improve_rows(FIRST_RIDGE * fade**done)
+            ridge = FIRST_RIDGE * fade**done
+            if ridge < HOPELESS_RIDGE and state.gap > HOPELESS_GAP * tolerance:
+                break
+            state.improve_rows(ridge)
             state.improve_columns()
             done += 1
             stage.advance()
