@@ -102,14 +102,35 @@ def invented(count: int) -> list[str]:
 
     rng = random.Random(0)
     names = ["Lily", "Tom", "Ben", "Mia", "Sam", "Anna", "Max", "Sue", "Tim", "Lucy"]
-    things = ["cat", "dog", "bird", "tree", "ball", "boat", "house", "cake", "fish", "car", "hat", "book", "shell", "drum"]
+    things = [
+        "cat",
+        "dog",
+        "bird",
+        "tree",
+        "ball",
+        "boat",
+        "house",
+        "cake",
+        "fish",
+        "car",
+        "hat",
+        "book",
+        "shell",
+        "drum",
+    ]
     kinds = ["little", "big", "red", "old", "happy", "shiny", "quiet", "funny"]
     places = ["park", "garden", "forest", "kitchen", "river", "school", "yard"]
     opening = [
         lambda: f"Once upon a time, there was a {rng.choice(kinds)} {rng.choice(things)} named {rng.choice(names)}.",
         lambda: f"One day, {rng.choice(names)} went to the {rng.choice(places)} with a {rng.choice(things)}.",
-        lambda: f"{rng.choice(names)} and {rng.choice(names)} saw a {rng.choice(kinds)} {rng.choice(things)} in the {rng.choice(places)}.",
-        lambda: f"There was a {rng.choice(kinds)} {rng.choice(kinds)} {rng.choice(things)} near the {rng.choice(places)} and {rng.choice(names)}.",
+        lambda: (
+            f"{rng.choice(names)} and {rng.choice(names)} saw a {rng.choice(kinds)} {rng.choice(things)} "
+            f"in the {rng.choice(places)}."
+        ),
+        lambda: (
+            f"There was a {rng.choice(kinds)} {rng.choice(kinds)} {rng.choice(things)} "
+            f"near the {rng.choice(places)} and {rng.choice(names)}."
+        ),
     ]
     return [rng.choice(opening)() for _ in range(count)]
 
@@ -121,7 +142,17 @@ def thousand(texts: list[str]) -> dict[str, Any]:
     started = time.perf_counter()
     least = memorize_documents(texts, find_smallest=True).summary()
     seconds = time.perf_counter() - started
-    keep = ("contexts", "vocabulary", "entropy", "gap_proved", "parameters", "parameters_per_context", "condition_number", "verdict", "seconds")
+    keep = (
+        "contexts",
+        "vocabulary",
+        "entropy",
+        "gap_proved",
+        "parameters",
+        "parameters_per_context",
+        "condition_number",
+        "verdict",
+        "seconds",
+    )
     return {
         "closed_form": {key: exact[key] for key in keep},
         "smallest": {**{key: least[key] for key in keep}, "search_seconds": seconds, "notes": least["notes"]},
