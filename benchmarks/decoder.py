@@ -70,12 +70,28 @@ def compare(texts: list[str], threads: int, cap: float) -> dict[str, Any]:
     return found
 
 
-def adam(corpus: Any, threads: int, cap: float) -> dict[str, Any]:
+def adam(corpus: Any, threads: int, cap: float, neurons: int = 64) -> dict[str, Any]:
     """The paper's training until the gap is below 1 % of the entropy, or `cap` seconds."""
-    from byheart.lab.trained_decoder import train_decoder
+    import numpy as np
+    import torch
 
-    training = train_decoder(corpus.contexts(), threads=threads, cap=cap, steps=1_000_000)
-    report = {name: getattr(training, name) for name in ("parameters", "steps", "seconds", "relative_gap", "reached")}
+    from byheart.lab.config import Decoder, Training
+    from byheart.lab.decoder_engine import DecoderEngine
+    from byheart.lab.problem import Documents
+
+    torch.set_num_threads(threads)
+    started = time.perf_counter()
+    longest = max(map(len, corpus.documents))
+    tokens = np.array([d + (-1,) * (longest - len(d)) for d in corpus.documents], dtype=np.int64)
+    problem, model = Documents("stories", tokens, len(corpus.vocabulary)), Decoder(neurons)
+    engine = DecoderEngine(problem, model, Training(epochs=1_000_000, rate=1e-4, shape="constant"))
+    gap = float("inf")
+    while gap > 0.01 and time.perf_counter() - started < cap:
+        gap = min(gap, float(engine.epochs(50)[:, 0].min()) / problem.entropy - 1)
+    report = {
+        "parameters": model.parameters(problem), "steps": engine.step, "seconds": time.perf_counter() - started,
+        "relative_gap": gap, "reached": gap <= 0.01,
+    }  # fmt: skip
     print(f"adam: {report}", file=sys.stderr)
     return report
 
@@ -86,14 +102,35 @@ def invented(count: int) -> list[str]:
 
     rng = random.Random(0)
     names = ["Lily", "Tom", "Ben", "Mia", "Sam", "Anna", "Max", "Sue", "Tim", "Lucy"]
-    things = ["cat", "dog", "bird", "tree", "ball", "boat", "house", "cake", "fish", "car", "hat", "book", "shell", "drum"]
+    things = [
+        "cat",
+        "dog",
+        "bird",
+        "tree",
+        "ball",
+        "boat",
+        "house",
+        "cake",
+        "fish",
+        "car",
+        "hat",
+        "book",
+        "shell",
+        "drum",
+    ]
     kinds = ["little", "big", "red", "old", "happy", "shiny", "quiet", "funny"]
     places = ["park", "garden", "forest", "kitchen", "river", "school", "yard"]
     opening = [
         lambda: f"Once upon a time, there was a {rng.choice(kinds)} {rng.choice(things)} named {rng.choice(names)}.",
         lambda: f"One day, {rng.choice(names)} went to the {rng.choice(places)} with a {rng.choice(things)}.",
-        lambda: f"{rng.choice(names)} and {rng.choice(names)} saw a {rng.choice(kinds)} {rng.choice(things)} in the {rng.choice(places)}.",
-        lambda: f"There was a {rng.choice(kinds)} {rng.choice(kinds)} {rng.choice(things)} near the {rng.choice(places)} and {rng.choice(names)}.",
+        lambda: (
+            f"{rng.choice(names)} and {rng.choice(names)} saw a {rng.choice(kinds)} {rng.choice(things)} "
+            f"in the {rng.choice(places)}."
+        ),
+        lambda: (
+            f"There was a {rng.choice(kinds)} {rng.choice(kinds)} {rng.choice(things)} "
+            f"near the {rng.choice(places)} and {rng.choice(names)}."
+        ),
     ]
     return [rng.choice(opening)() for _ in range(count)]
 
@@ -105,7 +142,17 @@ def thousand(texts: list[str]) -> dict[str, Any]:
     started = time.perf_counter()
     least = memorize_documents(texts, find_smallest=True).summary()
     seconds = time.perf_counter() - started
-    keep = ("contexts", "vocabulary", "entropy", "gap_proved", "parameters", "parameters_per_context", "condition_number", "verdict", "seconds")
+    keep = (
+        "contexts",
+        "vocabulary",
+        "entropy",
+        "gap_proved",
+        "parameters",
+        "parameters_per_context",
+        "condition_number",
+        "verdict",
+        "seconds",
+    )
     return {
         "closed_form": {key: exact[key] for key in keep},
         "smallest": {**{key: least[key] for key in keep}, "search_seconds": seconds, "notes": least["notes"]},

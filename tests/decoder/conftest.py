@@ -29,6 +29,9 @@ def random_texts(documents: int, vocabulary: int, length: int, seed: int) -> lis
     """Documents in which early tokens are drawn from few words, so that contexts repeat."""
     rng = random.Random(seed)
     return [
-        " ".join(f"w{rng.randrange(min(vocabulary, 2 + t * t)) if t < 3 else rng.randrange(vocabulary)}" for t in range(length))
+        " ".join(
+            f"w{rng.randrange(min(vocabulary, 2 + t * t)) if t < 3 else rng.randrange(vocabulary)}"
+            for t in range(length)
+        )
         for _ in range(documents)
     ]

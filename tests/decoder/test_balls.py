@@ -45,13 +45,18 @@ def test_tables_enclose_their_function(name: str) -> None:
 @pytest.mark.parametrize("activation", list(Activation))
 def test_activated_balls(activation: Activation) -> None:
     rng = np.random.default_rng(1)
-    mid = np.concatenate([rng.normal(0, 8, 300), rng.normal(0, 1e6, 50), [0.0, -0.0, 19.999, -20.0, 1e12, -1e12, 1e-300]])
+    mid = np.concatenate(
+        [rng.normal(0, 8, 300), rng.normal(0, 1e6, 50), [0.0, -0.0, 19.999, -20.0, 1e12, -1e12, 1e-300]]
+    )
     rad = np.concatenate([10.0 ** rng.uniform(-16, 1.5, len(mid) - 7), np.zeros(7)])
     found = FloatBalls(mid, rad).activated(activation)
     with precision(300):
         for place in (-1.0, -0.3, 0.0, 0.7, 1.0):
             exact = np.empty(len(mid), dtype=object)
-            exact[:] = [activation.ball(ball(float(m)) + ball(float(place)) * ball(float(r))) for m, r in zip(mid, rad, strict=True)]
+            exact[:] = [
+                activation.ball(ball(float(m)) + ball(float(place)) * ball(float(r)))
+                for m, r in zip(mid, rad, strict=True)
+            ]
             assert contained(found, ArbBalls(exact))
 
 
@@ -62,10 +67,15 @@ def test_arithmetic_of_float_balls() -> None:
     x, y = FloatBalls.exact(a), FloatBalls.exact(b)
     with precision(400):
         u, v = ArbBalls.exact(a), ArbBalls.exact(b)
-        assert contained(x + y, u + v) and contained(x - y, u - v) and contained(x * y, u * v) and contained(x / y, u / v)
+        assert (
+            contained(x + y, u + v) and contained(x - y, u - v) and contained(x * y, u * v) and contained(x / y, u / v)
+        )
         assert contained(((x * y) / (x - y)).sum(axis=1), ((u * v) / (u - v)).sum(axis=1))
         assert contained((x * y).times(matrix), (u * v).times(matrix))
-        assert contained(FloatBalls.exact(np.array([-70.0, -63.5, -1.0, 0.5])).exp(), ArbBalls.exact(np.array([-70.0, -63.5, -1.0, 0.5])).exp())
+        assert contained(
+            FloatBalls.exact(np.array([-70.0, -63.5, -1.0, 0.5])).exp(),
+            ArbBalls.exact(np.array([-70.0, -63.5, -1.0, 0.5])).exp(),
+        )
 
 
 def test_division_by_a_ball_around_zero_knows_nothing() -> None:

@@ -44,12 +44,19 @@ def test_vocabularies(mixer: MixerKind, activation: Activation, documents: int, 
     # what remains of the gap is what the floor costs
     loss = contexts.cross_entropy(fit.decoder.log_probabilities(contexts.tokens))
     assert loss - contexts.entropy == pytest.approx(fit.floor_excess, abs=1e-6)
-    assert certificate.gap_lower <= fit.floor_excess * (1 + 1e-6) + 1e-6 and fit.floor_excess <= certificate.gap_upper + 1e-6
+    assert (
+        certificate.gap_lower <= fit.floor_excess * (1 + 1e-6) + 1e-6
+        and fit.floor_excess <= certificate.gap_upper + 1e-6
+    )
 
 
 def test_five_thousand_tokens() -> None:
-    corpus = Corpus.of_texts([f"x{7 * k % 5000} x{k} y" for k in range(60)] + [" ".join(f"x{k}" for k in range(5000))], max_length=None)
-    texts = Contexts.given([(k,) for k in range(50)], [{k + 1: 1.0, 4999 - k: 3.0} for k in range(50)], vocabulary_size=5000)
+    corpus = Corpus.of_texts(
+        [f"x{7 * k % 5000} x{k} y" for k in range(60)] + [" ".join(f"x{k}" for k in range(5000))], max_length=None
+    )
+    texts = Contexts.given(
+        [(k,) for k in range(50)], [{k + 1: 1.0, 4999 - k: 3.0} for k in range(50)], vocabulary_size=5000
+    )
     fit = closed_form(texts, tuple(f"x{k}" for k in range(5000)))
     assert certify_decoder(fit.decoder, texts, fraction=1e-3).verdict == "proved"
     assert len(corpus.vocabulary) == 5001

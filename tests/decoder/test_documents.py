@@ -55,9 +55,9 @@ def test_truncation_bounds_the_contexts() -> None:
 
 
 def test_characters_and_words() -> None:
-    assert Tokenizer.WORDS.split('He said, "No!"') == ["He", "said", ",", '"', "No", '!"']
-    assert Tokenizer.CHARACTERS.split("ab c") == ["a", "b", " ", "c"]
-    assert Tokenizer.WORDS.join(["One", "day", ",", "a", "cat", "."]) == "One day, a cat."
+    assert Tokenizer.WORDS.tokens_of('He said, "No!"') == ["He", "said", ",", '"', "No", '!"']
+    assert Tokenizer.CHARACTERS.tokens_of("ab c") == ["a", "b", " ", "c"]
+    assert Tokenizer.WORDS.text_of(["One", "day", ",", "a", "cat", "."]) == "One day, a cat."
 
 
 def test_given_distributions() -> None:

@@ -89,7 +89,17 @@ def documents(tmp_path):
 def test_json_has_the_promised_keys(documents) -> None:
     result = CliRunner().invoke(command, [str(documents), "--json", "--prompt", "a cat"], standalone_mode=False)
     found = json.loads(result.stdout)
-    promised = {"contexts", "vocabulary", "entropy", "cross_entropy", "gap", "parameters", "condition_number", "verdict", "seconds"}
+    promised = {
+        "contexts",
+        "vocabulary",
+        "entropy",
+        "cross_entropy",
+        "gap",
+        "parameters",
+        "condition_number",
+        "verdict",
+        "seconds",
+    }
     assert promised <= set(found) and result.return_value == 0
     assert found["verdict"] == "proved" and found["text"].startswith("a cat sat")
     assert found["cross_entropy"] == pytest.approx(found["entropy"] + found["gap"])
@@ -128,5 +138,7 @@ def test_table_and_file(documents, tmp_path) -> None:
 
 
 def test_not_proved_is_exit_status_one(documents) -> None:
-    result = CliRunner().invoke(command, [str(documents), "--json", "--floor", "0.9", "--gap", "0.001"], standalone_mode=False)
+    result = CliRunner().invoke(
+        command, [str(documents), "--json", "--floor", "0.9", "--gap", "0.001"], standalone_mode=False
+    )
     assert json.loads(result.stdout)["verdict"] == "refuted" and result.return_value == 1

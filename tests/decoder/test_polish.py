@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -25,12 +27,14 @@ def test_gradient(corpus: Corpus, mixer: MixerKind, activation: Activation, skip
     rng = np.random.default_rng(0)
     output = (rng.standard_normal((4, 2)), rng.standard_normal((2, len(corpus.vocabulary))))
     reader = space_reader(contexts, shape, 3, seed=0)
-    decoder = Decoder(corpus.vocabulary, reader, rng.standard_normal((3, 4)), rng.standard_normal(4), activation, output)
+    decoder = Decoder(
+        corpus.vocabulary, reader, rng.standard_normal((3, 4)), rng.standard_normal(4), activation, output
+    )
     objective, flat = CrossEntropy.of(decoder, contexts), flatten(decoder)
     loss, gradient = objective.value_and_gradient(flat)
     assert loss == pytest.approx(contexts.cross_entropy(decoder.log_probabilities(contexts.tokens)), rel=1e-12)
     edges = np.cumsum([0, *(m.size for m in decoder.matrices)])
-    for start, stop in zip(edges[:-1], edges[1:], strict=True):  # matrix by matrix
+    for start, stop in itertools.pairwise(edges):  # matrix by matrix
         step = np.zeros_like(flat)
         step[start:stop] = rng.standard_normal(stop - start) * 1e-6
         slope = (objective.value_and_gradient(flat + step)[0] - objective.value_and_gradient(flat - step)[0]) / 2
@@ -40,12 +44,16 @@ def test_gradient(corpus: Corpus, mixer: MixerKind, activation: Activation, skip
 def test_flat_weights_and_back(corpus: Corpus) -> None:
     shape = Shape(MixerKind.ATTENTION, Activation.GELU, 4, 2)
     reader = space_reader(corpus.contexts(), shape, 4, seed=0)
-    decoder = Decoder(corpus.vocabulary, reader, np.ones((4, 2)), np.ones(2), Activation.GELU, (np.ones((2, len(corpus.vocabulary))),))
+    decoder = Decoder(
+        corpus.vocabulary, reader, np.ones((4, 2)), np.ones(2), Activation.GELU, (np.ones((2, len(corpus.vocabulary))),)
+    )
     again = unflatten(decoder, flatten(decoder))
     assert all((a == b).all() for a, b in zip(decoder.matrices, again.matrices, strict=True))
 
 
-@pytest.mark.parametrize(("mixer", "activation"), [(MixerKind.ATTENTION, Activation.GELU), (MixerKind.AVERAGE, Activation.TANH)])
+@pytest.mark.parametrize(
+    ("mixer", "activation"), [(MixerKind.ATTENTION, Activation.GELU), (MixerKind.AVERAGE, Activation.TANH)]
+)
 def test_fewer_neurons_than_contexts(mixer: MixerKind, activation: Activation) -> None:
     corpus = Corpus.of_texts(random_texts(25, 12, 5, seed=2))
     contexts = corpus.contexts()

@@ -1,9 +1,9 @@
 """Arrays of arb balls: the same operations as `FloatBalls` at any precision, slower and with nothing to trust but arb.
 
-    >>> with precision(200):
-    ...     third = ArbBalls.exact(np.array([1.0])) / ArbBalls.exact(np.array([3.0]))
-    >>> bool(third.radii()[0] < 1e-55)
-    True
+>>> with precision(200):
+...     third = ArbBalls.exact(np.array([1.0])) / ArbBalls.exact(np.array([3.0]))
+>>> bool(third.radii()[0] < 1e-55)
+True
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class ArbBalls:
         entries.ravel()[:] = [arb(value) for value in source.ravel().tolist()]
         return ArbBalls(entries)
 
-    def __getitem__(self, key: object) -> ArbBalls:
-        return ArbBalls(np.asarray(self.entries[key]))  # type: ignore[index]  # any NumPy index
+    def __getitem__(self, key: Any) -> ArbBalls:
+        return ArbBalls(np.asarray(self.entries[key]))
 
     def __add__(self, other: ArbBalls) -> ArbBalls:
         return ArbBalls(self.entries + other.entries)

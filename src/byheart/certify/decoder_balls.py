@@ -19,7 +19,7 @@ B = TypeVar("B", FloatBalls, ArbBalls)
 
 
 def logit_balls(decoder: Decoder, tokens: Ints, kind: type[B]) -> B:
-    """Enclosures of the logits (n, ω) of contexts that all have the same length τ: tokens is (n, τ), without padding."""
+    """Enclosures of the logits (n, ω) of contexts of one length τ: tokens is (n, τ), without padding."""
     return output_balls(decoder, mixed_balls(decoder, tokens, kind))
 
 

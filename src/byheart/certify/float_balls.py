@@ -1,7 +1,7 @@
 """Arrays of balls with float64 middles: rigorous enclosures at the speed of BLAS.
 
-Each operation adds to the radius what rounding can have done, by the standard model |fl(a∘b) - a∘b| ≤ u·|a∘b|, u = 2^-53,
-and for sums and products of k terms, in whatever order a library adds them, γ_k·Σ|terms| with γ_k = ku/(1 - ku).
+Each operation adds to the radius what rounding can have done, by the standard model |fl(a∘b) - a∘b| ≤ u·|a∘b|, u =
+2^-53, and for sums and products of k terms, in whatever order a library adds them, γ_k·Σ|terms| with γ_k = ku/(1 - ku).
 Radii are computed in float64 too and then widened by a factor that exceeds all their own rounding. What the proof rests
 on: IEEE 754 double precision rounded to nearest, and a matrix product that multiplies and adds (no Strassen).
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,8 +48,8 @@ class FloatBalls:
         known = np.isfinite(mid) & np.isfinite(rad)
         return FloatBalls(np.where(known, mid, 0.0), np.where(known, rad * WIDER + TINY, np.inf))
 
-    def __getitem__(self, key: object) -> FloatBalls:
-        return FloatBalls(self.mid[key], self.rad[key])  # type: ignore[index]  # any NumPy index
+    def __getitem__(self, key: Any) -> FloatBalls:
+        return FloatBalls(self.mid[key], self.rad[key])
 
     def __add__(self, other: FloatBalls) -> FloatBalls:
         mid = self.mid + other.mid
@@ -83,7 +84,7 @@ class FloatBalls:
             return FloatBalls._of(self.mid @ matrix, spread @ np.abs(matrix))
 
     def exp(self) -> FloatBalls:
-        """For middles in (-64, 1) and radii below 1/64; below -64 it is enclosed by [0, e^-63]; else nothing is known."""
+        """For middles in (-64, 1) and radii below 1/64; far below it lies in [0, e^-63]; else nothing is known."""
         table = function_table("exp")
         mid, rad = table.enclose(np.clip(self.mid, table.low, table.high))
         rad = rad + self.rad * table.slopes(np.clip(self.mid, table.low, table.high))
@@ -132,4 +133,3 @@ def _tail(activation: Activation, side: float, mid: Floats, rad: Floats) -> tupl
             value = side * (math.pi / 2) - near
             closest = np.abs(mid) - rad
             return value, error + 4 * UNIT + rad / (closest * closest)
-

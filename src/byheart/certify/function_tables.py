@@ -1,4 +1,4 @@
-"""Activations and exp with proved errors at the speed of NumPy: Taylor tables whose coefficients and remainders arb made.
+"""Activations and exp with proved errors at the speed of NumPy: Taylor tables with coefficients and remainders by arb.
 
 The libraries' tanh, exp and erf promise nothing, so they cannot carry a proof. Here the line is cut into cells of width
 2^-6; in each, arb gives the Taylor coefficients at the centre, and (from the series over the whole cell as one ball) a
@@ -103,7 +103,10 @@ def function_table(name: str) -> FunctionTable:
                 coefficients[:, k] = [float(c.mid()) for c in exact]
                 powers = half ** np.arange(DEGREE + 2)
                 size = np.array([magnitude(c) for c in exact]) @ powers[:-1]
-                rounded = np.array([magnitude(c - arb(float(f))) for c, f in zip(exact, coefficients[:, k], strict=True)]) @ powers[:-1]
+                rounded = (
+                    np.array([magnitude(c - arb(float(f))) for c, f in zip(exact, coefficients[:, k], strict=True)])
+                    @ powers[:-1]
+                )
                 remainder = magnitude(whole[DEGREE + 1]) * powers[-1]
                 error[k] = (remainder + rounded + HORNER * size) * (1 + 1e-9) + 1e-300
                 slope[k] = magnitude(whole[1])

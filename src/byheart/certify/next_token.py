@@ -7,6 +7,7 @@ The checker sees the decoder's weights and the data, nothing of how they were ma
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -89,9 +90,17 @@ def certify_decoder(
             verdict, gap = _judge(rows, allowed)
             bits *= 2
         return DecoderCertificate(
-            verdict, _reason(verdict, gap, allowed), contexts.count, float(entropy), max(0.0, lower_float(gap)), upper_float(gap),
-            lower_float(allowed), sum(row.label for row in rows), arithmetic, contexts.fingerprint,
-        )  # fmt: skip
+            verdict=verdict,
+            reason=_reason(verdict, gap, allowed),
+            contexts=contexts.count,
+            entropy=float(entropy),
+            gap_lower=max(0.0, lower_float(gap)),
+            gap_upper=upper_float(gap),
+            allowed=lower_float(allowed),
+            labels_proved=sum(row.label for row in rows),
+            arithmetic=arithmetic,
+            fingerprint=contexts.fingerprint,
+        )
 
 
 def _reason(verdict: Verdict, gap: Any, allowed: Any) -> str:
@@ -115,7 +124,7 @@ def _judge(rows: list[_Row], allowed: Any) -> tuple[Verdict, Any]:
 def _pairs(contexts: Contexts) -> list[slice]:
     """Which pairs belong to each context."""
     edges = np.searchsorted(contexts.pair_context, np.arange(contexts.count + 1)).tolist()
-    return [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return [slice(a, b) for a, b in itertools.pairwise(edges)]
 
 
 def _entropy(contexts: Contexts, pairs: slice) -> Any:
@@ -164,8 +173,10 @@ def _gap(contexts: Contexts, pairs: slice, log_mass: Any, own: list[Any], entrop
     return sum((ball(w) * (log_mass - x) for w, x in zip(weights, own, strict=True)), -entropy)
 
 
-def _label_by_floats(contexts: Contexts, pairs: slice, mid: npt.NDArray[np.float64], rad: npt.NDArray[np.float64]) -> bool:
-    """Whether one of the most frequent tokens has a higher logit than every other token, for all numbers in the balls."""
+def _label_by_floats(
+    contexts: Contexts, pairs: slice, mid: npt.NDArray[np.float64], rad: npt.NDArray[np.float64]
+) -> bool:
+    """Whether a most frequent token has a higher logit than every other token, for all numbers in the balls."""
     best = _most_frequent(contexts, pairs)
     low = np.nextafter(mid[best] - rad[best], -np.inf).max()
     high = np.nextafter(mid + rad, np.inf)
@@ -175,11 +186,17 @@ def _label_by_floats(contexts: Contexts, pairs: slice, mid: npt.NDArray[np.float
 
 def _most_frequent(contexts: Contexts, pairs: slice) -> Ints:
     weights = contexts.pair_weight[pairs]
-    return contexts.pair_token[pairs][weights == weights.max()]
+    return np.asarray(contexts.pair_token[pairs][weights == weights.max()])
 
 
 def _redo(
-    decoder: Decoder, contexts: Contexts, entropies: list[Any], rows: list[_Row], allowed: Any, bits: int, progress: Progress
+    decoder: Decoder,
+    contexts: Contexts,
+    entropies: list[Any],
+    rows: list[_Row],
+    allowed: Any,
+    bits: int,
+    progress: Progress,
 ) -> int:
     """Replaces the enclosures of the widest contexts by arb balls of `bits` bits; returns how many were redone."""
     pairs = _pairs(contexts)

@@ -22,31 +22,72 @@ from byheart.ir.activation import Activation
 @click.argument("docs", metavar="DOCS")
 @click.option("-o", "--output", metavar="FILE", help="Where to write the decoder.")
 @click.option("--column", metavar="NAME", help="Column with the text (guessed if not given).")
-@click.option("--where", "conditions", multiple=True, metavar="COLUMN=VALUE", help="Only rows with this value; repeatable.")
+@click.option(
+    "--where", "conditions", multiple=True, metavar="COLUMN=VALUE", help="Only rows with this value; repeatable."
+)
 @click.option("--max-documents", type=click.IntRange(1), help="Take the first so many documents.")
-@click.option("--max-length", type=click.IntRange(2), default=10, show_default=True, help="Truncate documents to so many tokens.")
-@click.option("--tokenizer", type=click.Choice([choice.value for choice in Tokenizer]), default="words", show_default=True)
-@click.option("--mixer", type=click.Choice([choice.value for choice in MixerKind]), default="attention", show_default=True)
-@click.option("--activation", type=click.Choice([choice.value for choice in Activation]), default="tanh", show_default=True)
-@click.option("--neurons", type=click.IntRange(1), help="Neurons (default: one for each context; fewer are polished by L-BFGS).")
-@click.option("--rank", type=click.IntRange(1), help="Share outputs: an output matrix of this rank, and steps only where needed.")
+@click.option(
+    "--max-length", type=click.IntRange(2), default=10, show_default=True, help="Truncate documents to so many tokens."
+)
+@click.option(
+    "--tokenizer", type=click.Choice([choice.value for choice in Tokenizer]), default="words", show_default=True
+)
+@click.option(
+    "--mixer", type=click.Choice([choice.value for choice in MixerKind]), default="attention", show_default=True
+)
+@click.option(
+    "--activation", type=click.Choice([choice.value for choice in Activation]), default="tanh", show_default=True
+)
+@click.option(
+    "--neurons", type=click.IntRange(1), help="Neurons (default: one for each context; fewer are polished by L-BFGS)."
+)
+@click.option(
+    "--rank", type=click.IntRange(1), help="Share outputs: an output matrix of this rank, and steps only where needed."
+)
 @click.option("--smallest", is_flag=True, help="Find the smallest rank that keeps the gap.")
 @click.option("--dimension", type=click.IntRange(1), help="Embedding dimension (default: the construction's choice).")
 @click.option("--heads", type=click.IntRange(1), default=1, show_default=True)
-@click.option("--skip/--no-skip", default=False, show_default=True, help="Add the last token's vector behind the mixer.")
-@click.option("--features", type=click.Choice([choice.value for choice in Features]), help="Where the neurons stand (default: by activation).")
-@click.option("--gap", "fraction", type=float, default=0.01, show_default=True, help="Part of the entropy that the gap may be.")
+@click.option(
+    "--skip/--no-skip", default=False, show_default=True, help="Add the last token's vector behind the mixer."
+)
+@click.option(
+    "--features",
+    type=click.Choice([choice.value for choice in Features]),
+    help="Where the neurons stand (default: by activation).",
+)
+@click.option(
+    "--gap", "fraction", type=float, default=0.01, show_default=True, help="Part of the entropy that the gap may be."
+)
 @click.option("--floor", type=float, default=FLOOR, show_default=True, help="Stand-in for probability 0.")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--prompt", metavar="TEXT", help="Continue this text.")
 @click.option("--temperature", type=float, default=0.0, show_default=True, help="0: the likeliest token; 1: sample.")
 @output_options
 def decoder(
-    docs: str, output: str | None, column: str | None, conditions: tuple[str, ...], max_documents: int | None, max_length: int,
-    tokenizer: str, mixer: str, activation: str, neurons: int | None, rank: int | None, smallest: bool, dimension: int | None,
-    heads: int, skip: bool, features: str | None, fraction: float, floor: float, seed: int, prompt: str | None,
-    temperature: float, as_json: bool, quiet: bool,
-) -> int:  # fmt: skip
+    docs: str,
+    output: str | None,
+    column: str | None,
+    conditions: tuple[str, ...],
+    max_documents: int | None,
+    max_length: int,
+    tokenizer: str,
+    mixer: str,
+    activation: str,
+    neurons: int | None,
+    rank: int | None,
+    smallest: bool,
+    dimension: int | None,
+    heads: int,
+    skip: bool,
+    features: str | None,
+    fraction: float,
+    floor: float,
+    seed: int,
+    prompt: str | None,
+    temperature: float,
+    as_json: bool,
+    quiet: bool,
+) -> int:
     """Build a one-layer decoder that knows the next-token distributions of DOCS, and prove its gap to the entropy.
 
     DOCS is JSON Lines with a text column, a JSON list, or plain text with one document on each line. A decoder file
@@ -103,7 +144,11 @@ def _show(memory: DecoderMemory, output: str | None, text: str | None, fresh: bo
 def _table(memory: DecoderMemory) -> Table:
     found = memory.summary()
     relative = "" if found["relative_gap"] is None else f"  ({found['relative_gap']:.3g} of the entropy)"
-    table = Table(title=f"{found['construction']}: one-layer decoder, {found['activation']}", title_justify="left", show_header=False)
+    table = Table(
+        title=f"{found['construction']}: one-layer decoder, {found['activation']}",
+        title_justify="left",
+        show_header=False,
+    )
     for meaning, value in (
         ("contexts", f"{found['contexts']:,}"),
         ("vocabulary", f"{found['vocabulary']:,}"),

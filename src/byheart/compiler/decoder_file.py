@@ -72,7 +72,9 @@ def load_decoder(path: str | Path) -> DecoderMemory:
     except OSError as error:
         raise FileFormatError(f"cannot read {path}: {error.strerror}") from error
     if not data.startswith(MAGIC):
-        raise FileFormatError(f"{path} is no byheart decoder of this version (its first line is not {MAGIC.decode().strip()!r})")
+        raise FileFormatError(
+            f"{path} is no byheart decoder of this version (its first line is not {MAGIC.decode().strip()!r})"
+        )
     digest, _, body = data[len(MAGIC) :].partition(b"\n")
     if hashlib.sha256(body).hexdigest().encode("ascii") != digest:
         raise FileFormatError(f"{path} is damaged: the checksum does not match; build or copy it again")
@@ -90,7 +92,9 @@ def _memory(header: dict[str, Any], raw: bytes) -> DecoderMemory:
         mixer: Average | SelfAttention = Average(positions)
         rest = tensors[2:]
     else:
-        count = next(k for k in range(1, len(tensors)) if sum(t.shape[1] for t in tensors[5 : 3 + 3 * k : 3]) == len(tensors[2]))
+        count = next(
+            k for k in range(1, len(tensors)) if sum(t.shape[1] for t in tensors[5 : 3 + 3 * k : 3]) == len(tensors[2])
+        )
         heads = tuple(AttentionHead(*tensors[3 + 3 * k : 6 + 3 * k]) for k in range(count))
         mixer = SelfAttention(positions, heads, tensors[2])
         rest = tensors[3 + 3 * count :]
@@ -100,7 +104,12 @@ def _memory(header: dict[str, Any], raw: bytes) -> DecoderMemory:
     stored = header["certificate"]
     certificate = DecoderCertificate(**{**stored, "verdict": Verdict(stored["verdict"])})
     return DecoderMemory(
-        decoder, Tokenizer.named(header["tokenizer"]), certificate, dict(header["numbers"]), int(header["seed"]), float(header["cross_entropy"])
+        decoder,
+        Tokenizer.named(header["tokenizer"]),
+        certificate,
+        dict(header["numbers"]),
+        int(header["seed"]),
+        float(header["cross_entropy"]),
     )
 
 

@@ -1,10 +1,10 @@
 """memorize_documents(): from texts to a certified decoder of their next-token distributions, straight down.
 
-    >>> memory = memorize_documents(["a cat sat", "a dog sat", "a dog ran"], max_length=3)
-    >>> memory.certificate.verdict.value, memory.contexts
-    ('proved', 3)
-    >>> memory.generate("a cat")
-    'a cat sat'
+>>> memory = memorize_documents(["a cat sat", "a dog sat", "a dog ran"], max_length=3)
+>>> memory.certificate.verdict.value, memory.contexts
+('proved', 3)
+>>> memory.generate("a cat")
+'a cat sat'
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class DecoderMemory:
         """Text that begins with the prompt: greedy at temperature 0, else drawn."""
         tokens = encode(prompt, self.decoder.vocabulary, self.tokenizer)
         found = generate(self.decoder, tokens, temperature=temperature, seed=seed, limit=limit)
-        return self.tokenizer.join([self.decoder.vocabulary[t] for t in found])
+        return self.tokenizer.text_of([self.decoder.vocabulary[t] for t in found])
 
 
 def memorize_documents(
@@ -101,7 +101,9 @@ def memorize_documents(
     started = time.perf_counter()
     corpus = Corpus.of_texts(texts, tokenizer, max_length)
     contexts = corpus.contexts()
-    fit = _fit(contexts, corpus.vocabulary, shape, neurons, rank, find_smallest, features, fraction, floor, seed, progress)
+    fit = _fit(
+        contexts, corpus.vocabulary, shape, neurons, rank, find_smallest, features, fraction, floor, seed, progress
+    )
     built = time.perf_counter()
     certificate = certify_decoder(fit.decoder, contexts, fraction=fraction, progress=progress)
     loss = contexts.cross_entropy(fit.decoder.log_probabilities(contexts.tokens))
@@ -110,8 +112,8 @@ def memorize_documents(
 
 
 def _fit(
-    contexts: Contexts, vocabulary: tuple[str, ...], shape: Shape, neurons: int | None, rank: int | None, find_smallest: bool,
-    features: Features | None, fraction: float, floor: float, seed: int, progress: Progress,
+    contexts: Contexts, vocabulary: tuple[str, ...], shape: Shape, neurons: int | None, rank: int | None,
+    find_smallest: bool, features: Features | None, fraction: float, floor: float, seed: int, progress: Progress,
 ) -> Fit:  # fmt: skip
     """Which construction the options ask for."""
     if sum((neurons is not None, rank is not None, find_smallest)) > 1:

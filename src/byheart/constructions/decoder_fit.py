@@ -1,7 +1,7 @@
-"""What every decoder construction shares: the shape asked for, the target logits, and the fitted decoder with its numbers.
+"""What every decoder construction shares: the shape asked for, the target logits, the decoder with its numbers.
 
-    >>> name(MixerKind.ATTENTION), name(MixerKind.AVERAGE)
-    ('madden24', 'madden24-average')
+>>> name(MixerKind.ATTENTION), name(MixerKind.AVERAGE)
+('madden24', 'madden24-average')
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Shape:
 class Fit:
     """A decoder and the numbers that say how it came about.
 
-    `condition` and `residual` belong to the linear system for V; `floor_excess` is what zero probabilities cost in nats:
-    a model that meets the target logits exactly has the gap 𝓛 - 𝓗 = floor_excess.
+    `condition` and `residual` belong to the linear system for V; `floor_excess` is what zero probabilities cost in
+    nats: a model that meets the target logits exactly has the gap 𝓛 - 𝓗 = floor_excess.
     """
 
     decoder: Decoder
@@ -132,7 +132,9 @@ def reader_on_line(z: Floats, u: Floats, d: int, shape: Shape, output: float = 1
     ones = np.full((d, 1), 1 / math.sqrt(d))
     heads = tuple(AttentionHead(ones.copy(), ones.copy(), ones.copy()) for _ in range(shape.heads))
     mixer = SelfAttention(
-        np.outer(u, np.full(d, 1 / math.sqrt(d))), heads, np.full((shape.heads, d), output / (shape.heads * math.sqrt(d)))
+        np.outer(u, np.full(d, 1 / math.sqrt(d))),
+        heads,
+        np.full((shape.heads, d), output / (shape.heads * math.sqrt(d))),
     )
     return Reader(embedding, mixer, shape.skip)
 
@@ -145,7 +147,7 @@ def _mixing(shape: Shape) -> Mixing:
     def with_skip(z: Floats, u: Floats, tokens: Ints) -> Floats:
         last = (tokens >= 0).sum(axis=1) - 1
         own = z[tokens[np.arange(len(tokens)), last]]
-        return plain(z, u, tokens) + own + (u[last] if shape.mixer is MixerKind.ATTENTION else 0.0)
+        return np.asarray(plain(z, u, tokens) + own + (u[last] if shape.mixer is MixerKind.ATTENTION else 0.0))
 
     return with_skip
 

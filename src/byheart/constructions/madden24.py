@@ -71,8 +71,8 @@ def closed_form(
     """A decoder with one neuron for each context whose distributions are the given ones, zeros replaced by `floor`.
 
     Notation: contexts.count = n = m, V = decoder.output[0], (z, u) are drawn from `seed`.
-    Cost: one n x n factorization, O(n³ + n²ω). Departs from the proof in the choice of w and b only: the proof takes any
-    generic w near 0 and b = η, this places the neurons where the condition number stays of order n.
+    Cost: one n x n factorization, O(n³ + n²ω). Departs from the proof in the choice of w and b only: the proof takes
+    any generic w near 0 and b = η, this places the neurons where the condition number stays of order n.
     """
     chosen = features or (Features.STEPS if shape.activation.saturates else Features.DIRECTIONS)
     with progress.stage(f"placing {contexts.count} neurons"):

@@ -79,7 +79,12 @@ def _factors(contexts: Contexts, rank: int, fraction: float, seed: int, sweeps: 
     if rank < 1:
         raise OptionError(f"rank={rank} must be at least 1")
     return factor_distributions(
-        class_weights(contexts), min(rank, contexts.vocabulary_size), AIM * allowed_gap(contexts, fraction), seed, sweeps, progress
+        class_weights(contexts),
+        min(rank, contexts.vocabulary_size),
+        AIM * allowed_gap(contexts, fraction),
+        seed,
+        sweeps,
+        progress,
     )
 
 
@@ -91,11 +96,18 @@ def class_weights(contexts: Contexts) -> Floats:
 
 
 def assemble(
-    contexts: Contexts, vocabulary: tuple[str, ...], shape: Shape, factors: Factors, seed: int, progress: Progress = SILENT
+    contexts: Contexts,
+    vocabulary: tuple[str, ...],
+    shape: Shape,
+    factors: Factors,
+    seed: int,
+    progress: Progress = SILENT,
 ) -> Fit:
     """The decoder that leads every context to the coordinates of its class."""
     if not shape.activation.saturates:
-        raise OptionError(f"steps need a saturating activation, {shape.activation.value} is none: take tanh, sigmoid or arctan")
+        raise OptionError(
+            f"steps need a saturating activation, {shape.activation.value} is none: take tanh, sigmoid or arctan"
+        )
     if (shape.dimension or 1) != 1 or shape.heads != 1:
         raise OptionError("the low-rank decoder has dimension 1 and one head")
     line = lay_out(contexts, shape, seed)
@@ -108,13 +120,24 @@ def assemble(
         vocabulary, line.reader, neurons.weight[None, :].copy(), neurons.bias.copy(), shape.activation,
         (np.ascontiguousarray(solution.weights), factors.columns.copy()),
     )  # fmt: skip
-    notes = (f"rank {len(factors.columns)}, {len(firsts)} steps for {contexts.count} contexts, {factors.sweeps} sweeps",)
-    return Fit(decoder, f"{name(shape.mixer)}-lowrank", solution.condition, solution.residual, line.injectivity.smallest_gap, 0.0, 0.0, notes)
+    notes = (
+        f"rank {len(factors.columns)}, {len(firsts)} steps for {contexts.count} contexts, {factors.sweeps} sweeps",
+    )
+    return Fit(
+        decoder,
+        f"{name(shape.mixer)}-lowrank",
+        solution.condition,
+        solution.residual,
+        line.injectivity.smallest_gap,
+        0.0,
+        0.0,
+        notes,
+    )
 
 
 @implements(
     Ref("byheart", "last token first"),
-    statement="with a skip connection, contexts stand on a line in the order of their last tokens, ties broken by the mixer",
+    statement="with a skip connection, contexts stand on a line in the order of their last tokens, then by the mixer",
     test="tests/decoder/test_lowrank.py",
 )
 def lay_out(contexts: Contexts, shape: Shape, seed: int, tries: int = 6) -> Line:
@@ -133,16 +156,18 @@ def lay_out(contexts: Contexts, shape: Shape, seed: int, tries: int = 6) -> Line
         if best is None or len(line.steps) < len(best.steps):
             best = line
     if best is None:
-        raise BuildError(f"no draw keeps {contexts.count} contexts apart in float64; use fewer documents or another seed")
+        raise BuildError(
+            f"no draw keeps {contexts.count} contexts apart in float64; use fewer documents or another seed"
+        )
     return best
 
 
 def _line(contexts: Contexts, shape: Shape, z: Floats, small: float, rng: np.random.Generator) -> Line:
     longest = contexts.tokens.shape[1]
     if shape.mixer is MixerKind.AVERAGE:
-        reader = reader_on_line(z, small * rng.uniform(0.5, 1.5, longest), 1, shape)
+        reader = reader_on_line(z, np.asarray(small * rng.uniform(0.5, 1.5, longest)), 1, shape)
     else:
-        reader = reader_on_line(z, small * 2.0**-4 * rng.uniform(-1.0, 1.0, longest), 1, shape, output=small)
+        reader = reader_on_line(z, np.asarray(small / 16 * rng.uniform(-1.0, 1.0, longest)), 1, shape, output=small)
     numbers = reader.mixed(contexts.tokens)[:, 0]
     places = np.argsort(numbers, kind="stable")
     return Line(reader, places, numbers[places], run_starts(contexts.classes[places]), injectivity(numbers))
@@ -174,7 +199,9 @@ def smallest(
     low, high = 1, 2
     while not reaches(high):
         if high >= contexts.vocabulary_size:
-            raise BuildError(f"no rank reaches a gap below {fraction} of the entropy with {sweeps} sweeps; allow more sweeps")
+            raise BuildError(
+                f"no rank reaches a gap below {fraction} of the entropy with {sweeps} sweeps; allow more sweeps"
+            )
         low, high = high, min(2 * high, contexts.vocabulary_size)
     while high - low > 1:
         middle = (low + high) // 2

@@ -83,7 +83,9 @@ def _start(
     targets, _ = target_logits(contexts, START_FLOOR)
     features = shape.activation(points @ weight + bias)
     ridge = math.sqrt(RIDGES[style] * float((features * features).sum()) / neurons)
-    solution = solve(np.vstack([features, ridge * np.eye(neurons)]), np.vstack([targets, np.zeros((neurons, targets.shape[1]))]))
+    solution = solve(
+        np.vstack([features, ridge * np.eye(neurons)]), np.vstack([targets, np.zeros((neurons, targets.shape[1]))])
+    )
     decoder = Decoder(vocabulary, reader, weight, bias, shape.activation, (np.ascontiguousarray(solution.weights),))
     return decoder, solution.condition
 
@@ -97,7 +99,7 @@ def _random_layer(points: Floats, neurons: int, seed: int) -> tuple[Floats, Floa
 
 
 def _chosen(points: Floats, contexts: Contexts, shape: Shape, neurons: int) -> Ints:
-    """The contexts that get a neuron: the most independent features if that is affordable, else the heaviest contexts."""
+    """The contexts that get a neuron: the most independent features if affordable, else the heaviest contexts."""
     if neurons == contexts.count:
         return np.arange(neurons)
     if contexts.count > PIVOTED:
@@ -108,7 +110,7 @@ def _chosen(points: Floats, contexts: Contexts, shape: Shape, neurons: int) -> I
     return np.sort(np.asarray(order[:neurons], dtype=np.int64))
 
 
-class _Reached(Exception):  # noqa: N818  # no error: ends the minimizer
+class _Reached(Exception):  # no error: ends the minimizer
     def __init__(self, flat: Floats) -> None:
         self.flat = flat
 
@@ -118,7 +120,7 @@ def polish(
 ) -> tuple[Decoder, int]:
     """The decoder after L-BFGS on all weights, and the steps taken; stops once the gap is at most `target` nats."""
     try:
-        from scipy.optimize import minimize  # type: ignore[import-untyped]  # scipy ships no types
+        from scipy.optimize import minimize
     except ImportError as error:
         raise MissingExtraError("polishing a decoder", "decoder") from error
     objective = CrossEntropy.of(decoder, contexts)

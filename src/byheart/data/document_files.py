@@ -1,7 +1,7 @@
 """Documents from files: JSON Lines with a text column, plain text with one document on each line, or a JSON list.
 
-    >>> guess_column({"idx": 3, "text": "Once upon a time"})
-    'text'
+>>> guess_column({"idx": 3, "text": "Once upon a time"})
+'text'
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TEXT_COLUMNS = ("text", "story", "document", "doc", "content", "body", "sentence
 def read_documents(
     path: str | Path, *, column: str | None = None, where: Mapping[str, str] | None = None, limit: int | None = None
 ) -> list[str]:
-    """The texts of a file in order; `where` keeps rows whose columns have the given values, `limit` the first so many."""
+    """The texts of a file in order; `where` keeps rows with the given values, `limit` the first so many."""
     path = Path(path)
     if limit is not None and limit < 1:
         raise DataError(f"a limit of {limit} documents leaves none; give at least 1")
@@ -30,7 +30,9 @@ def read_documents(
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text (byte {error.start}); convert it, for example with iconv") from error
     if path.suffix.lower() in (".jsonl", ".ndjson"):
-        found = _texts([_row(path, k, line) for k, line in enumerate(text.splitlines(), 1) if line.strip()], path, column, where)
+        found = _texts(
+            [_row(path, k, line) for k, line in enumerate(text.splitlines(), 1) if line.strip()], path, column, where
+        )
     elif path.suffix.lower() == ".json":
         found = _texts(_list(path, text), path, column, where)
     else:
@@ -46,25 +48,35 @@ def _row(path: Path, line: int, text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise DataError(f"{path}, line {line} is no JSON ({error.msg}); JSON Lines has one JSON value on each line") from None
+        raise DataError(
+            f"{path}, line {line} is no JSON ({error.msg}); JSON Lines has one JSON value on each line"
+        ) from None
 
 
 def _list(path: Path, text: str) -> list[Any]:
     rows = _row(path, 1, text)
     if not isinstance(rows, list):
-        raise DataError(f"{path} holds a JSON {type(rows).__name__}; give a list of texts or of objects with a text column")
+        raise DataError(
+            f"{path} holds a JSON {type(rows).__name__}; give a list of texts or of objects with a text column"
+        )
     return rows
 
 
 def _texts(rows: list[Any], path: Path, column: str | None, where: Mapping[str, str] | None) -> list[str]:
-    kept = [row for row in rows if not where or (isinstance(row, dict) and all(str(row.get(k)) == v for k, v in where.items()))]
+    kept = [
+        row
+        for row in rows
+        if not where or (isinstance(row, dict) and all(str(row.get(k)) == v for k, v in where.items()))
+    ]
     if column is None and kept and isinstance(kept[0], dict):
         column = guess_column(kept[0])
     texts = []
     for row in kept:
         value = row.get(column) if isinstance(row, dict) else row
         if not isinstance(value, str):
-            raise DataError(f"{path}: {str(row)[:80]} has no text{f' in column {column!r}' if column else ''}; name one with --column")
+            raise DataError(
+                f"{path}: {str(row)[:80]} has no text{f' in {column!r}' if column else ''}; name a column with --column"
+            )
         texts.append(value)
     return texts
 

@@ -14,6 +14,7 @@ the prefix one shorter, last token), so a sort per position replaces any compari
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,10 +47,10 @@ class Tokenizer(StrEnum):
         except ValueError:
             raise OptionError(f"unknown tokenizer {name!r}; known: {', '.join(Tokenizer)}") from None
 
-    def split(self, text: str) -> list[str]:
+    def tokens_of(self, text: str) -> list[str]:
         return _WORDS.findall(text) if self is Tokenizer.WORDS else list(text)
 
-    def join(self, tokens: Sequence[str]) -> str:
+    def text_of(self, tokens: Sequence[str]) -> str:
         """Readable text: characters side by side; words with spaces, none before closing punctuation."""
         if self is Tokenizer.CHARACTERS:
             return "".join(tokens)
@@ -105,7 +106,7 @@ class Contexts:
     @cached_property
     def weights(self) -> Floats:
         """c_i: how often context i occurs (n,)."""
-        return np.bincount(self.pair_context, self.pair_weight, self.count)
+        return np.asarray(np.bincount(self.pair_context, self.pair_weight, self.count), dtype=np.float64)
 
     @cached_property
     def supports(self) -> Ints:
@@ -127,8 +128,7 @@ class Contexts:
         """A number for each context; equal numbers mean equal distributions (n,)."""
         first = np.searchsorted(self.pair_context, np.arange(self.count + 1))
         keys = [
-            (self.pair_token[a:b].tobytes(), self.probabilities[a:b].tobytes())
-            for a, b in zip(first[:-1], first[1:], strict=True)
+            (self.pair_token[a:b].tobytes(), self.probabilities[a:b].tobytes()) for a, b in itertools.pairwise(first)
         ]
         numbers: dict[tuple[bytes, bytes], int] = {}
         return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
@@ -152,7 +152,7 @@ class Contexts:
         return dense
 
     def cross_entropy(self, log_probabilities: Floats) -> float:
-        """𝓛 in nats of a model that gives (n, vocabulary) log probabilities; never below the entropy but for rounding."""
+        """𝓛 in nats of a model that gives (n, vocabulary) log probabilities; at least the entropy, but for rounding."""
         return -math.fsum((self.pair_weight * log_probabilities[self.pair_context, self.pair_token]).tolist())
 
 
@@ -169,7 +169,7 @@ class Corpus:
         """Splits every text and keeps its first `max_length` tokens; the vocabulary is what then occurs."""
         if max_length is not None and max_length < 2:
             raise OptionError(f"max_length={max_length}: a document needs two tokens, a context and what follows it")
-        split = [tokenizer.split(text)[:max_length] for text in texts]
+        split = [tokenizer.tokens_of(text)[:max_length] for text in texts]
         vocabulary = tuple(sorted({token for document in split for token in document}))
         if not any(len(document) > 1 for document in split):
             raise DataError(f"none of {len(split)} documents has two tokens, so nothing follows anything")
@@ -183,17 +183,21 @@ class Corpus:
         """All prefixes that are followed by a token, numbered by length and then by content."""
         lengths = np.array([len(document) for document in self.documents], dtype=np.int64)
         table = np.full((len(lengths), int(lengths.max())), PAD, dtype=np.int64)
-        table[np.arange(table.shape[1]) < lengths[:, None]] = np.concatenate([np.array(d, dtype=np.int64) for d in self.documents])
+        table[np.arange(table.shape[1]) < lengths[:, None]] = np.concatenate(
+            [np.array(d, dtype=np.int64) for d in self.documents]
+        )
         return contexts_of_table(table, lengths, len(self.vocabulary))
 
 
 def encode(text: str, vocabulary: Sequence[str], tokenizer: Tokenizer) -> tuple[int, ...]:
     """Token numbers of a text; an UnknownSymbolError names a token that the vocabulary lacks."""
     number = {token: i for i, token in enumerate(vocabulary)}
-    tokens = tokenizer.split(text)
+    tokens = tokenizer.tokens_of(text)
     unknown = [token for token in tokens if token not in number]
     if unknown:
-        raise UnknownSymbolError(f"the vocabulary of {len(vocabulary)} tokens lacks {unknown[0]!r}; use words that the documents have")
+        raise UnknownSymbolError(
+            f"the vocabulary of {len(vocabulary)} tokens lacks {unknown[0]!r}; use words that the documents have"
+        )
     return tuple(number[token] for token in tokens)
 
 
@@ -224,4 +228,6 @@ def contexts_of_table(table: Ints, lengths: Ints, vocabulary_size: int) -> Conte
         total += len(prefixes)
     where, token, counts = (np.concatenate(column) for column in zip(*pairs, strict=True))
     order = np.lexsort((token, where))
-    return Contexts(vocabulary_size, np.concatenate(found), where[order], token[order], counts[order].astype(np.float64))
+    return Contexts(
+        vocabulary_size, np.concatenate(found), where[order], token[order], counts[order].astype(np.float64)
+    )

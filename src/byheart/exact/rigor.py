@@ -1,9 +1,9 @@
 """The one door to python-flint's balls: precision as an argument, directed conversion to float64.
 
-    >>> with precision(128):
-    ...     third = ball(1.0) / ball(3.0)
-    >>> lower_float(third) < 1 / 3 + 1e-16 and upper_float(third) > 1 / 3
-    True
+>>> with precision(128):
+...     third = ball(1.0) / ball(3.0)
+>>> lower_float(third) < 1 / 3 + 1e-16 and upper_float(third) > 1 / 3
+True
 """
 
 from __future__ import annotations

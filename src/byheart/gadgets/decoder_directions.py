@@ -1,9 +1,9 @@
 """Neurons for contexts in R^d, d > 1: each looks in the direction of its own context.
 
 In the coordinates in which the contexts have unit covariance, neuron i measures how far a context lies in direction
-x_i, and its threshold stands between context i and the runner-up. In enough dimensions most contexts are extreme points,
-so the matrix of features is nearly diagonal. This serves activations that do not saturate (GELU), for which neurons on
-a line must cancel large numbers.
+x_i, and its threshold stands between context i and the runner-up. In enough dimensions most contexts are extreme
+points, so the matrix of features is nearly diagonal. This serves activations that do not saturate (GELU), for which
+neurons on a line must cancel large numbers.
 
     >>> points = np.random.default_rng(0).standard_normal((40, 24))
     >>> weight, bias = own_directions(points, Activation.GELU)
@@ -25,7 +25,9 @@ _SHARP = 3.0  # |argument| of neuron i at context i and at its runner-up
 _INSIDE = 0.8  # threshold, in lengths of x_i, for a context that is no extreme point
 
 
-def own_directions(points: Floats, activation: Activation, rows: npt.NDArray[np.int64] | None = None) -> tuple[Floats, Floats]:
+def own_directions(
+    points: Floats, activation: Activation, rows: npt.NDArray[np.int64] | None = None
+) -> tuple[Floats, Floats]:
     """(weight (d, m), bias (m,)) of one neuron for each context in `rows` (default: all of them)."""
     rows = np.arange(len(points)) if rows is None else rows
     mean = points.mean(axis=0)

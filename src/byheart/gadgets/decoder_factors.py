@@ -1,9 +1,10 @@
 """Low-rank logits: distributions of many contexts from few numbers each, by alternating Newton steps.
 
-Softmax(h_i B) with h_i in R^r and B (r, ω) shared stands for distribution i. For a fixed B the problem is convex in every
-h_i alone; for fixed h it is convex in B, and the bound diag(p) - p pᵀ ≤ diag(p) of softmax's curvature decouples the columns
-of B. So both steps are batches of r x r systems. A ridge on h that fades from sweep to sweep keeps the many contexts with
-one continuation from running to infinity before the others have found their place; without it the columns freeze.
+Softmax(h_i B) with h_i in R^r and B (r, ω) shared stands for distribution i. For a fixed B the problem is convex in
+every h_i alone; for fixed h it is convex in B, and the bound diag(p) - p pᵀ ≤ diag(p) of softmax's curvature decouples
+the columns of B. So both steps are batches of r x r systems. A ridge on h that fades from sweep to sweep keeps the many
+contexts with one continuation from running to infinity before the others have found their place; without it the columns
+freeze.
 
     >>> weights = np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 4.0]])
     >>> factors = factor_distributions(weights, rank=2, tolerance=1e-3, seed=0)
@@ -23,6 +24,7 @@ from byheart.progress import SILENT, Progress
 Floats = npt.NDArray[np.float64]
 
 FIRST_RIDGE, LAST_RIDGE = 0.1, 1e-7
+HOPELESS_RIDGE, HOPELESS_GAP = 5e-4, 40.0  # a gap of 40 times the tolerance at this ridge was never made good
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +40,10 @@ class Factors:
 def factor_distributions(
     weights: Floats, rank: int, tolerance: float, seed: int, sweeps: int = 150, progress: Progress = SILENT
 ) -> Factors:
-    """Factors of rank `rank`, improved until the gap is at most `tolerance` nats or `sweeps` are done.
+    """Factors of rank `rank`, improved until the gap is at most `tolerance` nats, or hopeless, or `sweeps` are done.
 
-    `weights` (R, ω) holds each row's distribution times how often it occurs. More sweeps let the ridge fade more slowly,
-    which finds better factors where few sweeps just miss the tolerance.
+    `weights` (R, ω) holds each row's distribution times how often it occurs. More sweeps let the ridge fade more
+    slowly, which finds better factors where few sweeps just miss the tolerance.
     """
     rng = np.random.default_rng(seed)
     total = weights.sum(axis=1)
@@ -52,7 +54,10 @@ def factor_distributions(
     done = 0
     with progress.stage(f"factoring {len(weights)} distributions with rank {rank}", total=sweeps) as stage:
         while done < sweeps and state.gap > tolerance:
-            state.improve_rows(FIRST_RIDGE * fade**done)
+            ridge = FIRST_RIDGE * fade**done
+            if ridge < HOPELESS_RIDGE and state.gap > HOPELESS_GAP * tolerance:
+                break
+            state.improve_rows(ridge)
             state.improve_columns()
             done += 1
             stage.advance()

@@ -24,7 +24,9 @@ def flatten(decoder: Decoder) -> Floats:
 def unflatten(decoder: Decoder, flat: Floats) -> Decoder:
     """A decoder of the same shape with the weights `flat`."""
     edges = np.cumsum([0, *(matrix.size for matrix in decoder.matrices)])
-    parts = iter([flat[a:b].reshape(m.shape).copy() for a, b, m in zip(edges[:-1], edges[1:], decoder.matrices, strict=True)])
+    parts = iter(
+        [flat[a:b].reshape(m.shape).copy() for a, b, m in zip(edges[:-1], edges[1:], decoder.matrices, strict=True)]
+    )
     embedding, positions = next(parts), next(parts)
     if isinstance(decoder.reader.mixer, Average):
         mixer: Average | SelfAttention = Average(positions)
@@ -94,7 +96,9 @@ class _Reading:
             self.plain = np.where(self.present[:, :, None], embedded + positions, 0.0)
             self.shares = [self._shares(head) for head in reader.mixer.heads]
             self.means = [np.einsum("nt,ntd->nd", share, self.plain) for share in self.shares]
-            self.gathered = np.concatenate([m @ h.value for m, h in zip(self.means, reader.mixer.heads, strict=True)], axis=1)
+            self.gathered = np.concatenate(
+                [m @ h.value for m, h in zip(self.means, reader.mixer.heads, strict=True)], axis=1
+            )
             self.mixed = self.gathered @ reader.mixer.output
         if reader.skip:
             self.mixed = self.mixed + self.plain[self.rows, self.last]

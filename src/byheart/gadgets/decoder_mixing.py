@@ -1,9 +1,9 @@
 """Contexts as single numbers: self-attention and token averaging with dimension 1 are injective for generic weights.
 
-    >>> tokens = np.array([[0, -1], [1, -1], [0, 1], [1, 0]])
-    >>> draw = draw_separating(tokens, vocabulary_size=2, mixing=average_numbers, seed=0)
-    >>> injectivity(draw.numbers).holds
-    True
+>>> tokens = np.array([[0, -1], [1, -1], [0, 1], [1, 0]])
+>>> draw = draw_separating(tokens, vocabulary_size=2, mixing=average_numbers, seed=0)
+>>> injectivity(draw.numbers).holds
+True
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Injectivity:
     def holds(self) -> bool:
         """Distinct and nonzero beyond what float64 evaluation can blur (64 units in the last place)."""
         blur = 64 * np.finfo(float).eps * max(self.spread, self.smallest_magnitude)
-        return self.smallest_gap > blur and self.smallest_magnitude > 0
+        return bool(self.smallest_gap > blur and self.smallest_magnitude > 0)
 
 
 def injectivity(numbers: Floats) -> Injectivity:
@@ -93,7 +93,7 @@ def draw_separating(tokens: Ints, vocabulary_size: int, mixing: Mixing, seed: in
     rng = np.random.default_rng(seed)
     best: Draw | None = None
     for _ in range(tries):
-        z, u = rng.uniform(0.5, 1.5, vocabulary_size), rng.uniform(0.5, 1.5, tokens.shape[1])
+        z, u = (np.asarray(rng.uniform(0.5, 1.5, size)) for size in (vocabulary_size, tokens.shape[1]))
         numbers = mixing(z, u, tokens)
         measured = injectivity(numbers)
         if best is None or measured.relative_gap > best.injectivity.relative_gap:

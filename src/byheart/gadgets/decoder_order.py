@@ -50,9 +50,7 @@ def chain_tokens(tokens: Ints, classes: Ints, vocabulary_size: int) -> Ints:
 
 def _successor(current: int, has: dict[int, set[int]], ends: dict[int, set[int]]) -> int | None:
     candidates = {token for which in has[current] for token in ends[which]}
-    return max(
-        candidates, key=lambda t: (len(has[t] & has[current]) / len(has[t]), len(has[t]), -t), default=None
-    )
+    return max(candidates, key=lambda t: (len(has[t] & has[current]) / len(has[t]), len(has[t]), -t), default=None)
 
 
 def run_starts(ordered_classes: Ints) -> Ints:

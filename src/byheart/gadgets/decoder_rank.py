@@ -1,15 +1,15 @@
 """Rank and Kruskal rank of ψ(a bᵀ), the heart of Theorem 5, with proofs instead of tolerances.
 
-For polynomial ψ everything is rational: the rank comes from elimination over fractions. For the analytic activations the
-entries are balls, and a pivot or a determinant that excludes 0 proves independence.
+For polynomial ψ everything is rational: the rank comes from elimination over fractions. For the analytic activations
+the entries are balls, and a pivot or a determinant that excludes 0 proves independence.
 
-A correction: the paper asks that b's entries be nonzero and distinct, and argues that minors of a Vandermonde matrix with
-such roots do not vanish. With gaps in the exponents they do: ψ(x) = x + x³ and b = (1, -1) give ψ(a bᵀ) of rank 1, and with
-exponents {0, 1, 3} already b = (1, 2, -3) is enough. For *positive* distinct entries generalized Vandermonde minors are
-positive and the theorems hold; the constructions draw positive numbers.
+A correction: the paper asks that b's entries be nonzero and distinct, and argues that minors of a Vandermonde matrix
+with such roots do not vanish. With gaps in the exponents they do: ψ(x) = x + x³ and b = (1, -1) give ψ(a bᵀ) of rank 1,
+and with exponents {0, 1, 3} already b = (1, 2, -3) is enough. For *positive* distinct entries generalized Vandermonde
+minors are positive and the theorems hold; the constructions draw positive numbers.
 
-    >>> polynomial_rank({1: 1, 3: 1}, a=[1, 2, 3], b=[1, 2]).rank, polynomial_rank({1: 1, 3: 1}, a=[1, 2, 3], b=[1, -1]).rank
-    (2, 1)
+    >>> [polynomial_rank({1: 1, 3: 1}, a=[1, 2, 3], b=[1, other]).rank for other in (2, -1)]
+    [2, 1]
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def polynomial_rank(coefficients: Mapping[int, Exact], a: Sequence[Exact], b: Se
 
 @implements(
     Ref("M24", "Theorem 3"),
-    statement="ψ(a bᵀ) of an analytic ψ that is no polynomial has rank and Kruskal rank min(m, n) for generic a near 0; "
-    "b distinct and positive",
+    statement="ψ(a bᵀ) of an analytic ψ that is no polynomial has rank and Kruskal rank min(m, n) for generic a "
+    "near 0; b distinct and positive",
     test="tests/decoder/test_rank.py",
 )
 def analytic_rank(activation: Activation, a: Sequence[float], b: Sequence[float], bits: int = 256) -> RankFacts:
@@ -95,7 +95,9 @@ def _columns(rows: list[list[Any]], k: int) -> list[list[list[Any]]]:
     """The matrix restricted to every set of k columns."""
     n = len(rows[0])
     if math.comb(n, k) > SUBSETS:
-        raise OptionError(f"{math.comb(n, k)} sets of {k} among {n} columns are too many for a Kruskal rank; take fewer columns")
+        raise OptionError(
+            f"{math.comb(n, k)} sets of {k} among {n} columns are too many for a Kruskal rank; take fewer columns"
+        )
     return [[[row[j] for j in chosen] for row in rows] for chosen in combinations(range(n), k)]
 
 
@@ -132,4 +134,3 @@ def _proved_rank(rows: list[list[Any]]) -> int:
             factor = work[i][rank] / work[rank][rank]
             work[i] = [x - factor * y for x, y in zip(work[i], work[rank], strict=True)]
     return min(len(work), len(columns))
-

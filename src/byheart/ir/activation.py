@@ -44,7 +44,11 @@ class Activation(StrEnum):
     @property
     def step(self) -> tuple[float, float]:
         """(lowest, highest) limit of a saturating activation."""
-        limits = {Activation.TANH: (-1.0, 1.0), Activation.SIGMOID: (0.0, 1.0), Activation.ARCTAN: (-math.pi / 2, math.pi / 2)}
+        limits = {
+            Activation.TANH: (-1.0, 1.0),
+            Activation.SIGMOID: (0.0, 1.0),
+            Activation.ARCTAN: (-math.pi / 2, math.pi / 2),
+        }
         if self not in limits:
             raise OptionError(f"{self.value} has no limits on both sides")
         return limits[self]
@@ -87,7 +91,7 @@ class Activation(StrEnum):
 
 def _erfc(x: Floats) -> Floats:
     try:
-        from scipy.special import erfc  # type: ignore[import-untyped]  # scipy ships no types
+        from scipy.special import erfc
     except ImportError as error:
         raise MissingExtraError("the GELU activation", "decoder") from error
     return np.asarray(erfc(x))

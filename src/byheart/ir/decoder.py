@@ -1,7 +1,8 @@
 """The one-layer decoder-only Transformer of M24, eq. (2), as a value with float64 weights.
 
 Every weight is a float64, hence an exact dyadic number: what a certificate says, it says about exactly these weights.
-Matrices are stored so that rows multiply from the left: a context's vector x (d,) becomes activation(x @ hidden + bias).
+Matrices are stored so that rows multiply from the left: a context's vector x (d,) becomes activation(x @ hidden +
+bias).
 
     >>> reader = Reader(np.array([[1.0], [2.0]]), Average(np.array([1.0, 0.5])))
     >>> reader.mixed(np.array([[0, 1], [1, -1]])).tolist()          # 1·z_a + 0.5·z_b, and z_b alone
@@ -14,7 +15,7 @@ Matrices are stored so that rows multiply from the left: a context's vector x (d
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias, Union
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -59,7 +60,7 @@ class Average:
         return (self.positions,)
 
 
-Mixer: TypeAlias = Union[SelfAttention, Average]
+Mixer: TypeAlias = SelfAttention | Average
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +84,7 @@ class Reader:
 
     @property
     def dimension(self) -> int:
-        return self.embedding.shape[1]
+        return int(self.embedding.shape[1])
 
     @property
     def length(self) -> int:
@@ -107,7 +108,9 @@ class Reader:
     def _present(self, tokens: Ints) -> npt.NDArray[np.bool_]:
         size = len(self.embedding)
         if tokens.ndim != 2 or tokens.shape[1] > self.length:
-            raise DataError(f"contexts of shape {tokens.shape}: this decoder reads contexts of at most {self.length} tokens")
+            raise DataError(
+                f"contexts of shape {tokens.shape}: this decoder reads contexts of at most {self.length} tokens"
+            )
         present = tokens >= 0
         if not present[:, 0].all() or (present[:, 1:] & ~present[:, :-1]).any() or tokens.max() >= size:
             raise DataError(f"contexts hold tokens in [0, {size}), padded with -1 at the end, none empty")
@@ -153,7 +156,7 @@ class Decoder:
 
     @property
     def neurons(self) -> int:
-        return self.hidden.shape[1]
+        return int(self.hidden.shape[1])
 
     def features(self, tokens: Ints) -> Floats:
         """The neurons' outputs: (n, m)."""

@@ -10,7 +10,9 @@ from byheart.errors import DataError, OptionError
 from byheart.ir.decoder import Decoder
 
 
-def generate(decoder: Decoder, prompt: Sequence[int], *, temperature: float = 0.0, seed: int = 0, limit: int | None = None) -> tuple[int, ...]:
+def generate(
+    decoder: Decoder, prompt: Sequence[int], *, temperature: float = 0.0, seed: int = 0, limit: int | None = None
+) -> tuple[int, ...]:
     """The prompt and what follows, until the context is as long as the decoder can read (or `limit` tokens in all).
 
     Temperature 0 takes the likeliest token (the first of equals); above 0 it draws from softmax(logits / temperature).
