@@ -5,6 +5,7 @@
     study        trials claimed and finished, in a storage   →  work: claim, train, keep; executors: where it is trained
     training     one run: engine, goal, outcome              →  kernel_engine (fast), stacked_engine, readable_engine
     results      tables, least sizes, files                  →  comparison: constructed sizes and bounds; fits
+    capacity     the least size for arrays of your own
 
 >>> from byheart.lab.config import Training, Uniform
 >>> from byheart.lab.sources import ProblemSpec, make_problem
