@@ -55,7 +55,7 @@ def experiment_of(
 def _figure_1(scale: str) -> Experiment:
     """Loss and accuracy while training on MultiNLI, N = 2000, n = 8, #blocks = 1, 10, …, 50."""
     N, d, epochs, trials = {
-        "small": (400, 32, 10000, 4),
+        "small": (600, 32, 15000, 4),
         "medium": (1000, 64, 20000, 8),
         "paper": (2000, 256, 1000, 2),
     }[scale]
