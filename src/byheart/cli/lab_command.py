@@ -71,6 +71,7 @@ def lab() -> None:
 @click.option("--output", metavar="FOLDER", help="Where the study, tables and pictures go (default: PRESET-SCALE).")
 @click.option("--storage", metavar="URL", help="Keep the study in a database that workers share: postgresql://…")
 @click.option("--embedding", metavar="KIND", help="Words as fixed:D (random vectors of dimension D) or trained.")
+@click.option("--engine", default="auto", show_default=True, help="What trains: auto, kernel, stacked, compiled, …")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--plots/--no-plots", default=True, help="Draw pictures and the page at the end.")
 @click.option("--constructed/--no-constructed", default=True, help="Build the same data for comparison.")
@@ -85,6 +86,7 @@ def run(
     output: str | None,
     storage: str | None,
     embedding: str | None,
+    engine: str,
     seed: int,
     plots: bool,
     constructed: bool,
@@ -100,7 +102,7 @@ def run(
 
     A folder that already holds the run goes on where it was.
     """
-    experiment = experiment_of(preset, scale, seed, _embedding(embedding))
+    experiment = experiment_of(preset, scale, seed, _embedding(embedding), engine)
     folder = Path(output or f"{preset}-{scale}")
     place = DataPlace(data, data_folder)
     options = {"storage": storage, "data": place, "executor": executor, "processes": processes, "heartbeat": heartbeat}

@@ -18,9 +18,6 @@ from torch import Tensor, nn
 from byheart.lab.config import Decoder, Uniform
 from byheart.lab.problem import Documents, Sequences
 from byheart.lab.weights import Weights
-from byheart.paper import Ref, implements
-
-TEST = "tests/lab/test_engines.py"
 
 
 class FeedForward(nn.Module):
@@ -45,11 +42,6 @@ class UniformAttention(nn.Module):
         return z + self.project(self.value(z.mean(dim=1, keepdim=True)))
 
 
-@implements(
-    Ref("KS25", "Equation (165)"),
-    statement="the trained network: E_out ∘ F2 ∘ uniform attention ∘ F1 ∘ E_in with #blocks blocks in F1 and in F2",
-    test=TEST,
-)
 class UniformTransformer(nn.Module):
     """KS25 eq. (165). Tokens are vectors (N, n, d), or numbers (N, n) when E_in is a table of words."""
 
@@ -80,11 +72,6 @@ class UniformTransformer(nn.Module):
             self.E_out.weight.copy_(_tensor(weights["E_out"]))
 
 
-@implements(
-    Ref("M24", "Section 7"),
-    statement="the trained decoder: embedding and sinusoids, one head, linear, GELU, linear; no residual, no norm",
-    test=TEST,
-)
 class DecoderTransformer(nn.Module):
     """The decoder of Madden et al., Section 7: every position sees itself and what comes before it."""
 

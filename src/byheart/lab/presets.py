@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from byheart.errors import OptionError
 from byheart.lab.experiment import Experiment, Space
 from byheart.lab.sources import ProblemSpec
+from byheart.lab.training import ENGINES
 
 SCALES = ("small", "medium", "paper")
 # Full-batch steps on a stream of two numbers explode without a short gradient; with it fifty blocks train.
-_TUNED = Space(rate=(3e-3, 6e-2), warmup=(0.0, 0.2), beta2=0.99, clip=0.1)
-_LADDER = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
+TUNED = Space(rate=(3e-3, 6e-2), warmup=(0.0, 0.2), beta2=0.99, clip=0.1)
+LADDER = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,9 @@ class Preset:
     build: Callable[[str], Experiment]
 
 
-def experiment_of(name: str, scale: str = "small", seed: int = 0, d: int | str | None = "preset") -> Experiment:
+def experiment_of(
+    name: str, scale: str = "small", seed: int = 0, d: int | str | None = "preset", engine: str = "auto"
+) -> Experiment:
     """The experiment of a preset. `d`: dimension of the words' fixed vectors, None for trained ones.
 
     >>> experiment_of("ks25-fig1", "paper").sizes
@@ -36,6 +39,8 @@ def experiment_of(name: str, scale: str = "small", seed: int = 0, d: int | str |
     """
     if name not in PRESETS:
         raise OptionError(f"unknown preset {name!r}; known: {', '.join(PRESETS)}")
+    if engine not in ENGINES:
+        raise OptionError(f"unknown engine {engine!r}; known: {', '.join(ENGINES)}")
     if scale not in SCALES:
         raise OptionError(f"unknown scale {scale!r}; known: {', '.join(SCALES)}")
     experiment = PRESETS[name].build(scale)
@@ -44,13 +49,13 @@ def experiment_of(name: str, scale: str = "small", seed: int = 0, d: int | str |
             raise OptionError(f"--embedding has no meaning for {name}: its tokens are not words with fixed vectors")
         problems = tuple(replace(spec, d=d) for spec in experiment.problems)  # type: ignore[arg-type]
         experiment = replace(experiment, problems=problems)
-    return replace(experiment, seed=seed)
+    return replace(experiment, seed=seed, engine=engine)
 
 
 def _figure_1(scale: str) -> Experiment:
     """Loss and accuracy while training on MultiNLI, N = 2000, n = 8, #blocks = 1, 10, …, 50."""
     N, d, epochs, trials = {
-        "small": (400, 32, 10000, 4),
+        "small": (600, 32, 15000, 4),
         "medium": (1000, 64, 20000, 8),
         "paper": (2000, 256, 1000, 2),
     }[scale]
@@ -77,7 +82,7 @@ def _curves(name: str, scale: str, spec: ProblemSpec, sizes: tuple[int, ...], ep
         sizes=sizes,
         epochs=epochs,
         trials=trials,
-        space=_TUNED,
+        space=TUNED,
         full=True,
     )
 
@@ -97,10 +102,10 @@ def _figure_3(scale: str) -> Experiment:
         kind="minimum",
         axis="N",
         problems=tuple(ProblemSpec("mnli", N, 8, d, seed) for N in counts for seed in range(repeats)),
-        sizes=_LADDER,
+        sizes=LADDER,
         epochs=epochs,
         trials=trials,
-        space=_TUNED,
+        space=TUNED,
         accuracy=True,
         first=4,
     )
@@ -119,10 +124,10 @@ def _length(scale: str) -> Experiment:
         kind="minimum",
         axis="n",
         problems=tuple(ProblemSpec("random", N, n, 6, seed) for n in lengths for seed in range(repeats)),
-        sizes=_LADDER,
+        sizes=LADDER,
         epochs=epochs,
         trials=trials,
-        space=_TUNED,
+        space=TUNED,
         first=4,
     )
 

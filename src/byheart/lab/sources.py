@@ -78,7 +78,7 @@ class ProblemSpec:
         return f"{self.source} N={self.N} n={self.n}" + (f" seed={self.seed}" if self.seed else "")
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)  # a problem of the length experiment may take half a gigabyte
 def make_problem(spec: ProblemSpec, data: str | None = None, folder: str | None = None) -> Problem:
     """The problem that `spec` describes; `data` is a file to read instead of the one that is searched for.
 
