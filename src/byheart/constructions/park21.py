@@ -87,7 +87,7 @@ def cheapest_cut(count: int, label_bits: int) -> Cut:
     """K and the labels per word that need the fewest parameters; K grows like N^(1/3).
 
     >>> cheapest_cut(1000, 1).group, cheapest_cut(8000, 1).group
-    (6, 11)
+    (6, 12)
     """
     best = min(range(1, count + 1), key=lambda group: _cost(count, group, _places(count, group, label_bits), label_bits))
     return Cut(best, _places(count, best, label_bits))
