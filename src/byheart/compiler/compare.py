@@ -14,6 +14,7 @@ from contextlib import nullcontext
 
 from byheart.bounds import Problem
 from byheart.compiler.compare_baselines import baselines
+from byheart.compiler.compare_decoder import DECODERS, THEOREMS, applies, decoder_row
 from byheart.compiler.compare_predictions import floors, predicted_row, prediction, problem_of
 from byheart.compiler.compare_rows import Comparison, CompareRow
 from byheart.compiler.compare_worker import Worker
@@ -23,10 +24,6 @@ from byheart.progress import SILENT, Progress
 
 LARGEST = 30_000_000  # parameters by formula from which nothing is built
 ORDER = ("nilsson65", "baum88", "park21", "vardi22", "mahdavi24", "ks24", "kim23", "madden24", "madden24-average")
-FORMULA_ONLY = {  # decoders for next-token distributions: no construction of the registry, so a row by formula
-    "madden24": "one-layer decoder with self-attention, one neuron per context; `byheart decoder` builds it",
-    "madden24-average": "the same with averaged tokens in place of attention; `byheart decoder` builds it",
-}
 
 
 def compare(
@@ -101,12 +98,10 @@ def applicable(dataset: Dataset, wanted: Sequence[str] | None = None) -> list[st
 
     task = dataset.encoder.task
     known = {name: entry.tasks for name, entry in recipes().items()}
-    for name in FORMULA_ONLY:
-        if name not in known and prediction(name, problem_of(dataset)) is not None:
-            known[name] = (task,)
+    known |= {name: (task,) if applies(dataset) else () for name in DECODERS}
     if wanted is not None:
         for name in wanted:
-            if name not in known and name not in FORMULA_ONLY:
+            if name not in known:
                 recipe(name)  # raises the OptionError that lists the known ones
         known = {name: tasks for name, tasks in known.items() if name in wanted}
         if not any(task in tasks for tasks in known.values()):
@@ -136,6 +131,8 @@ def measured_row(dataset: Dataset, name: str, seed: int) -> CompareRow:
 
     theorem, summary = _told(name)
     try:
+        if name in DECODERS:
+            return decoder_row(dataset, name, seed)
         memory = memorize_dataset(dataset, construction=name, seed=seed, progress=False)
     except AssumptionError as error:
         return CompareRow(
@@ -166,8 +163,6 @@ def _row(
     dataset: Dataset, name: str, seed: int, worker: Worker | None, seconds: float, problem: Problem
 ) -> CompareRow:
     theorem, summary = _told(name)
-    if not theorem:
-        return predicted_row(name, problem, "a decoder for distributions, not built here", "", summary)
     known = prediction(name, problem)
     if known is not None and known.proved is False and known.sizes["parameters"] > LARGEST:
         return predicted_row(name, problem, f"more than {LARGEST:,} parameters by formula", theorem, summary)
@@ -182,8 +177,8 @@ def _row(
 
 
 def _told(name: str) -> tuple[str, str]:
-    """Theorem and summary of a construction; no theorem for those that only have a formula."""
+    """Theorem and summary of a construction."""
     from byheart.constructions import recipes
 
     entry = recipes().get(name)
-    return ("", FORMULA_ONLY[name]) if entry is None else (str(entry.ref), entry.summary)
+    return (THEOREMS[name], DECODERS[name]) if entry is None else (str(entry.ref), entry.summary)

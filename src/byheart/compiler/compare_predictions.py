@@ -94,7 +94,8 @@ def predicted_row(construction: str, problem: Problem, why: str, theorem: str = 
 
 
 def floors(problem: Problem) -> tuple[Floor, ...]:
-    """The lower bounds, strongest first within each quantity."""
-    found = [b for b in lower_bounds(problem) if b.kind == "lower" and b.quantity in ("parameters", "total_bits")]
+    """The lower bounds on memories of labels (not of distributions), strongest first within each quantity."""
+    found = [b for b in lower_bounds(problem) if b.kind == "lower" and b.ref.paper != "M24"]
+    found = [b for b in found if b.quantity in ("parameters", "total_bits")]
     found.sort(key=lambda b: (b.quantity, -b.value))
     return tuple(Floor(b.name, b.quantity, b.value, str(b.ref)) for b in found)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.errors import NotRationalError
-from byheart.exact.steps import Map
+from byheart.exact import parts
 from byheart.exact.values import Integers, Values
 from byheart.ir.layers import Attention, Head, Kind, Pattern
 from byheart.ir.matrix import Matrix
@@ -31,9 +31,15 @@ class Shares:
     counts: Index  # (N, n)
 
 
-def linear(matrices: tuple[Matrix, ...]) -> list[Map]:
-    """The matrices as steps, first matrix first."""
-    return [Map(m.rows, (0,) * len(m.rows), False) for m in matrices]
+def linear_image(matrix: Matrix, points: Values) -> Values:
+    """W z for every point: column by column, which suits the few weights of a head."""
+    low = max((-parts(w)[1] for row in matrix.rows for _, w in row), default=0)
+    image = np.zeros((points.count, len(matrix.rows)), dtype=object)
+    for i, row in enumerate(matrix.rows):
+        for j, weight in row:
+            mantissa, exponent = parts(weight)
+            image[:, i] += points.numerators[:, j] * (mantissa << low + exponent)
+    return Values(image, points.denominator << low)
 
 
 def shares(

@@ -17,7 +17,7 @@ from byheart.errors import NetworkError
 from byheart.exact import Number, engine
 from byheart.exact.steps import Block, Map, Step
 from byheart.exact.values import Integers, Values
-from byheart.ir.attend import Index, gather, linear, scores_matter, shares
+from byheart.ir.attend import Index, gather, linear_image, scores_matter, shares
 from byheart.ir.inputs import ABSENT, Inputs
 from byheart.ir.layers import (
     Affine,
@@ -220,13 +220,10 @@ def attended(layer: Attention, state: State, wanted: Index | None, progress: Pro
     pieces: list[tuple[int, int, int]] = []  # (channel, column of sums, column of counts)
     denominators = []
     for head in layer.heads:
-        vectors = engine.run(linear((head.value, head.output)), state.points, progress, "attending")
+        vectors = linear_image(head.output, linear_image(head.value, state.points))
         scores = None
         if scores_matter(head) and head.key is not None and head.query is not None:
-            keys, queries = (
-                engine.run(linear((m,)), state.points, progress, "attending") for m in (head.key, head.query)
-            )
-            scores = keys, queries
+            scores = linear_image(head.key, state.points), linear_image(head.query, state.points)
         share = shares(layer, head, vectors, scores, state.index)
         counts = len(columns) + len(share.channels)
         pieces += [(c, len(columns) + i, counts) for i, c in enumerate(share.channels)]

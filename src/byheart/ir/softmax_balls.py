@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from byheart.exact import as_fraction, engine
+from byheart.exact import as_fraction
 from byheart.exact.rigor import flint
 from byheart.exact.values import Integers, Values
-from byheart.ir.attend import allowed, linear
+from byheart.ir.attend import allowed, linear_image
 from byheart.ir.layers import Attention, Head, Pattern
 from byheart.ir.matrix import Matrix
 
@@ -107,7 +107,7 @@ class _Balls:
     @staticmethod
     def of(matrix: Matrix | None, points: Values, radii: tuple[Fraction, ...]) -> _Balls:
         matrix = matrix or Matrix.zero(0, points.width)
-        found = engine.run(linear((matrix,)), points)
+        found = linear_image(matrix, points)
         spread = tuple(sum((abs(as_fraction(w)) * radii[j] for j, w in row), Fraction(0)) for row in matrix.rows)
         return _Balls(found.numerators, found.denominator, spread, {})
 

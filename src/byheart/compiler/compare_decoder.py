@@ -1,0 +1,73 @@
+"""The decoders of Madden et al. 2024 as rows of the comparison: contexts are rows (or prefixes), next tokens are labels."""
+
+from __future__ import annotations
+
+import time
+
+from byheart.compiler.compare_rows import CompareRow
+from byheart.data.dataset import Dataset
+from byheart.data.task import Task
+
+DECODERS = {
+    "madden24": "one-layer decoder with self-attention, one neuron per context, any next-token distributions",
+    "madden24-average": "the same with averaged tokens in place of attention",
+}
+TASKS = (Task.NEXT_TOKEN, Task.CAUSAL)
+THEOREMS = {"madden24": "M24, Theorem 5", "madden24-average": "M24, Theorem 7"}
+
+
+def applies(dataset: Dataset) -> bool:
+    """Decoders read symbols of a finite vocabulary, in order."""
+    return dataset.encoder.symbols is not None and dataset.encoder.task in TASKS
+
+
+def decoder_row(dataset: Dataset, name: str, seed: int) -> CompareRow:
+    """Built in closed form; proved where balls show that every context's label has the highest logit."""
+    from byheart.certify.next_token import certify_decoder
+    from byheart.constructions.decoder_fit import MixerKind, Shape
+    from byheart.constructions.madden24 import closed_form
+    from byheart.data.documents import Contexts
+
+    sequences, labels, size = _contexts(dataset)
+    started = time.perf_counter()
+    contexts = Contexts.given(sequences, [{label: 1.0} for label in labels], size)
+    mixer = MixerKind.ATTENTION if name == "madden24" else MixerKind.AVERAGE
+    decoder = closed_form(contexts, tuple(map(str, range(size))), Shape(mixer=mixer), seed=seed).decoder
+    built = time.perf_counter()
+    certificate = certify_decoder(decoder, contexts)
+    proved = certificate.labels_proved == contexts.count
+    said = f"{certificate.labels_proved} of {contexts.count} contexts provably have their label as highest logit"
+    return CompareRow(
+        name,
+        "proved" if proved else "undecided",
+        said,
+        THEOREMS[name],
+        DECODERS[name],
+        parameters=decoder.parameters,
+        nonzero=decoder.parameters,
+        max_bits=64,
+        total_bits=64 * decoder.parameters,
+        width=decoder.neurons,
+        depth=2,
+        blocks=1,
+        attention_layers=1,
+        build_seconds=round(built - started, 3),
+        certify_seconds=round(time.perf_counter() - built, 3),
+        arithmetic=f"rigorous enclosures ({certificate.arithmetic})",
+        notes=(f"a vocabulary of {size} tokens, float64 weights; stores whole distributions, here one token each",),
+    )
+
+
+def _contexts(dataset: Dataset) -> tuple[list[list[int]], list[int], int]:
+    """Distinct rows or prefixes as token numbers, their classes, and the size of a vocabulary for both."""
+    codes = dataset.inputs.points.numerators[:, 0]
+    table: dict[tuple[int, ...], int] = {}
+    for row, own in zip(dataset.inputs.index.tolist(), dataset.labels.tolist(), strict=True):
+        tokens = [int(codes[point]) for point in row if point >= 0]
+        if dataset.encoder.task is Task.CAUSAL:
+            for stop, label in enumerate(own[: len(tokens)], start=1):
+                table.setdefault(tuple(tokens[:stop]), label)
+        else:
+            table.setdefault(tuple(tokens), own)
+    size = max(len(dataset.encoder.symbols or ()) + 1, dataset.C, 2)
+    return [list(context) for context in table], list(table.values()), size
