@@ -13,15 +13,13 @@ certain, an unknown one gets the class frequencies.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from byheart.compiler import memorize
+from byheart.compiler import Memory, memorize
 from byheart.data.unknown import UNKNOWN
-from byheart.errors import ConflictError, MissingExtraError, OptionError
+from byheart.errors import MissingExtraError
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
@@ -30,15 +28,16 @@ try:
 except ImportError as error:
     raise MissingExtraError("byheart.sklearn", "sklearn") from error
 
-Conflicts = Literal["error", "first", "majority"]
+_TEXT_COLUMNS = ("object", "str", "category", "categorical", "enum")  # beginnings of dtypes of frames, in lower case
 
 
 class MemoryClassifier(ClassifierMixin, BaseEstimator):
     """Knows its training rows by heart.
 
     Parameters: `construction`, `seed` and `options` as for `byheart.memorize`; `abstain_bits`: how surely unseen rows
-    are refused; `conflicts`: what to do with equal rows of different classes. Rows are fixed-length: every column is a
-    token (numbers are taken exactly, texts as symbols) and its place matters.
+    are refused (0 where a construction has no such option); `conflicts`: what to do with equal rows of different
+    classes: `majority`, `first`, `drop` or `error`. Rows are fixed-length: every column is a token (numbers are taken
+    exactly, texts as symbols) and its place matters.
 
     Attributes: `memory_` (the certified memory), `classes_`, `class_prior_`, `n_features_in_`, `feature_names_in_`.
     """
@@ -48,7 +47,7 @@ class MemoryClassifier(ClassifierMixin, BaseEstimator):
         construction: str = "compact",
         *,
         abstain_bits: int = 8,
-        conflicts: Conflicts = "majority",
+        conflicts: str = "majority",
         seed: int = 0,
         options: dict[str, Any] | None = None,
     ) -> None:
@@ -60,7 +59,7 @@ class MemoryClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> MemoryClassifier:
         """Memorizes the rows of X with the classes y."""
-        X = self._validated(X, reset=True)
+        X = _validated(self, X, reset=True)
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         y = column_or_1d(y, warn=True)
@@ -69,13 +68,7 @@ class MemoryClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"X has {len(X)} rows, but y has {len(y)} classes")
         self.classes_, indices = np.unique(y, return_inverse=True)
         self.class_prior_ = np.bincount(indices, minlength=len(self.classes_)) / len(indices)
-        rows, targets = _settle(_tokens(X), indices.tolist(), self.conflicts)
-        options = dict(self.options or {})
-        if self.abstain_bits:
-            options["abstain_bits"] = self.abstain_bits
-        self.memory_ = memorize(
-            rows, targets, construction=self.construction, positions=True, seed=self.seed, progress=False, **options
-        )
+        self.memory_ = _memorize(self, X, indices.tolist(), self.conflicts)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -95,16 +88,11 @@ class MemoryClassifier(ClassifierMixin, BaseEstimator):
 
     def _found(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        X = self._validated(X, reset=False)
-        answers = self.memory_.predict(_tokens(X)) if len(X) else []
-        return np.array([-1 if a is UNKNOWN else a for a in answers], dtype=np.int64)
-
-    def _validated(self, X: Any, reset: bool) -> np.ndarray:
-        return validated(self, X, reset)
+        return _ask(self.memory_, _validated(self, X, reset=False))
 
 
 class MemoryTransformer(TransformerMixin, BaseEstimator):
-    """Rows to their context ids: row k of the training data (its first occurrence) becomes k, anything else -1.
+    """Rows to their context ids: row k of the training data's distinct rows becomes k, anything else -1.
 
     The look-up is a memory whose labels are the row numbers: a perfect, certified hash of the training rows.
     """
@@ -124,35 +112,56 @@ class MemoryTransformer(TransformerMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> MemoryTransformer:
         """Memorizes the number of every distinct row of X."""
-        X = validated(self, X, reset=True)
-        rows = list(dict.fromkeys(map(tuple, _tokens(X))))
-        options = dict(self.options or {})
-        if self.abstain_bits:
-            options["abstain_bits"] = self.abstain_bits
-        self.memory_ = memorize(
-            [list(row) for row in rows],
-            list(range(len(rows))),
-            construction=self.construction,
-            positions=True,
-            seed=self.seed,
-            progress=False,
-            **options,
-        )
+        X = _validated(self, X, reset=True)
+        numbers: dict[tuple[Any, ...], int] = {}
+        ids = [numbers.setdefault(tuple(row), len(numbers)) for row in X.tolist()]
+        self.memory_ = _memorize(self, X, ids, "error")
         return self
 
     def transform(self, X: Any) -> np.ndarray:
         """The context id of every row, as one column.  # (rows, 1)"""
         check_is_fitted(self)
-        X = validated(self, X, reset=False)
-        answers = self.memory_.predict(_tokens(X)) if len(X) else []
-        return np.array([[-1 if a is UNKNOWN else a] for a in answers], dtype=np.int64).reshape(-1, 1)
+        return _ask(self.memory_, _validated(self, X, reset=False))[:, None]
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """The one output column."""
         return np.array(["context_id"], dtype=object)
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = []  # ids are whole numbers, whatever the columns are
+        return tags
 
-def validated(estimator: Any, X: Any, reset: bool) -> np.ndarray:
+
+def _memorize(estimator: Any, X: np.ndarray, labels: list[int], conflicts: str) -> Memory:
+    options = dict(estimator.options or {})
+    if estimator.abstain_bits:
+        options["abstain_bits"] = estimator.abstain_bits
+    return memorize(
+        _tokens(X),
+        labels,
+        construction=estimator.construction,
+        positions=True,
+        conflicts=conflicts,
+        seed=estimator.seed,
+        progress=False,
+        **options,
+    )
+
+
+def _ask(memory: Memory, X: np.ndarray) -> np.ndarray:
+    """The label of every row, -1 where the memory has none; a text that was never seen is no answer either."""
+    found = np.full(len(X), -1, dtype=np.int64)
+    rows = np.arange(len(X))
+    if memory.encoder.symbols is not None and not memory.abstains:
+        symbols = set(memory.encoder.symbols)
+        rows = rows[[symbols.issuperset(map(_symbol, row)) for row in X]]
+    if len(rows):
+        found[rows] = [-1 if answer is UNKNOWN else answer for answer in memory.predict(_tokens(X[rows]))]
+    return found
+
+
+def _validated(estimator: Any, X: Any, reset: bool) -> np.ndarray:
     """X as a two-dimensional array of finite numbers or of texts."""
     if _holds_texts(X):
         array = validate_data(estimator, X, reset=reset, dtype=None, ensure_all_finite="allow-nan")
@@ -164,34 +173,21 @@ def _holds_texts(X: Any) -> bool:
     """Whether some column of a frame, or some cell of an array or list, is a text."""
     kinds = getattr(X, "dtypes", None)
     if kinds is not None:
-        return any(str(kind).startswith(("object", "str", "category")) for kind in kinds)
+        return any(str(kind).lower().startswith(_TEXT_COLUMNS) for kind in kinds)
     if isinstance(X, np.ndarray):
         return X.dtype.kind in "US" or (X.dtype == object and any(isinstance(cell, str) for cell in X.flat))
     rows = X if isinstance(X, list | tuple) else []
     return any(isinstance(cell, str) for row in rows if isinstance(row, list | tuple) for cell in row)
 
 
-def _tokens(X: np.ndarray) -> list[list[Any]]:
-    """Rows as token lists: numbers as exact reals, everything as text where a column holds texts."""
-    if X.dtype == object and any(isinstance(value, str) for value in X.flat):
-        return [[value if isinstance(value, str) else repr(value) for value in row] for row in X]
-    return [[float(value) for value in row] for row in X]
+def _tokens(X: np.ndarray) -> Any:
+    """Rows of tokens: symbols where there are texts, else vectors of one exact number."""
+    if X.dtype == object:
+        return [[_symbol(value) for value in row] for row in X]
+    if X.dtype == bool:
+        X = X.astype(np.int64)
+    return X[:, :, None]
 
 
-def _settle(rows: list[list[Any]], targets: Sequence[int], policy: str) -> tuple[list[list[Any]], list[int]]:
-    """Distinct rows with one class each, by the conflicts policy."""
-    votes: dict[tuple[Any, ...], list[int]] = defaultdict(list)
-    for row, target in zip(rows, targets, strict=True):
-        votes[tuple(row)].append(target)
-    if policy == "error":
-        for row, classes in votes.items():
-            if len(set(classes)) > 1:
-                raise ConflictError(
-                    f"equal rows {row!r} have {len(set(classes))} classes; set conflicts='majority' or 'first'"
-                )
-    elif policy not in ("first", "majority"):
-        raise OptionError(f"conflicts={policy!r} is not one of error, first, majority")
-    pick = (
-        (lambda classes: classes[0]) if policy == "first" else (lambda classes: Counter(classes).most_common(1)[0][0])
-    )
-    return [list(row) for row in votes], [pick(classes) for classes in votes.values()]
+def _symbol(value: Any) -> str:
+    return value if isinstance(value, str) else repr(value)

@@ -1,0 +1,131 @@
+"""The estimators among scikit-learn's own checks, pipelines, frames and texts."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn", reason="needs byheart[sklearn]")
+
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OrdinalEncoder, StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+import byheart
+from byheart.errors import ConflictError, OptionError
+from byheart.sklearn import MemoryClassifier, MemoryTransformer
+
+# scikit-learn's checks that a memorizer cannot pass, each with the reason. There is none: accuracy is only ever asked
+# for on the training rows, and what is off the data falls back to the most frequent class.
+EXPECTED_FAILURES: dict[str, str] = {}
+
+ROWS = np.array([[0.5, 1.0], [2.0, 3.0], [2.0, 4.0], [0.5, 3.0]])
+CLASSES = np.array(["red", "blue", "red", "green"])
+
+
+@pytest.mark.parametrize("estimator", [MemoryClassifier(), MemoryTransformer()], ids=lambda e: type(e).__name__)
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learns_own_checks(estimator):
+    results = check_estimator(estimator, expected_failed_checks=EXPECTED_FAILURES, on_skip=None, on_fail="raise")
+    assert len(results) > 40
+    skipped = {result["check_name"] for result in results if result["status"] == "skipped"}
+    assert skipped <= {"check_array_api_input"}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return MemoryClassifier().fit(ROWS, CLASSES)
+
+
+def test_it_knows_its_rows(model):
+    assert model.predict(ROWS).tolist() == CLASSES.tolist() and model.score(ROWS, CLASSES) == 1.0
+    assert model.memory_.certificate.verdict == "proved"
+    assert model.known(ROWS).all()
+    assert (model.predict_proba(ROWS).max(axis=1) == 1).all()
+
+
+def test_off_the_data_it_says_so(model):
+    rng = np.random.default_rng(0)
+    strange = rng.normal(size=(400, 2))
+    known = model.known(strange)
+    assert known.mean() < 0.05, "all but about one in 256 are refused"
+    assert (model.predict_proba(strange)[~known] == model.class_prior_).all()
+    assert set(model.predict(strange)[~known]) == {"red"}, "the most frequent class"
+
+
+def test_numbers_are_taken_exactly():
+    rows = np.array([[2**60], [2**60 + 1], [-(2**60)]])
+    model = MemoryClassifier().fit(rows, [0, 1, 2])
+    assert model.predict(rows).tolist() == [0, 1, 2]
+
+
+def test_conflicts():
+    rows, classes = [[1.0]] * 3 + [[2.0]], ["a", "b", "b", "a"]
+    assert MemoryClassifier().fit(rows, classes).predict([[1.0]]).tolist() == ["b"]
+    assert MemoryClassifier(conflicts="first").fit(rows, classes).predict([[1.0]]).tolist() == ["a"]
+    assert not MemoryClassifier(conflicts="drop").fit(rows, classes).known([[1.0]]).any()
+    with pytest.raises(ConflictError):
+        MemoryClassifier(conflicts="error").fit(rows, classes)
+    with pytest.raises(OptionError, match="majority"):
+        MemoryClassifier(conflicts="last").fit(rows, classes)
+
+
+@pytest.mark.parametrize("bits", [0, 8])
+def test_texts_are_symbols(bits):
+    rows = [["left", "up"], ["left", "down"], ["right", "up"]]
+    model = MemoryClassifier(construction="compact", abstain_bits=bits).fit(rows, [1, 2, 3])
+    assert model.predict(rows).tolist() == [1, 2, 3]
+    assert model.known([["left", "nowhere"]]).tolist() == [False]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_frames(library):
+    frames = pytest.importorskip(library)
+    frame = frames.DataFrame({"side": ["left", "left", "right"], "size": [1.5, 2.5, 1.5]})
+    model = MemoryClassifier().fit(frame, ["a", "b", "c"])
+    assert model.feature_names_in_.tolist() == ["side", "size"]
+    assert model.predict(frame).tolist() == ["a", "b", "c"]
+    numbers = frames.DataFrame({"x": [1.5, 2.5], "y": [1, 2]})
+    assert MemoryClassifier().fit(numbers, [True, False]).predict(numbers).tolist() == [True, False]
+
+
+def test_pipelines_and_cross_validation():
+    rows = np.repeat(ROWS, 5, axis=0)
+    classes = np.repeat(CLASSES, 5)
+    chain = make_pipeline(StandardScaler(), MemoryClassifier())
+    assert cross_val_score(chain, rows, classes, cv=5).tolist() == [1.0] * 5, "every fold has seen every row"
+    chain = make_pipeline(OrdinalEncoder(), MemoryTransformer())
+    assert chain.fit_transform([["x", "y"], ["y", "x"], ["x", "y"]]).ravel().tolist() == [0, 1, 0]
+
+
+def test_cloning_and_pickling(model):
+    other = clone(MemoryClassifier(construction="ks25", abstain_bits=0, seed=3, options={"form": "residual"}))
+    assert other.get_params() == {
+        "construction": "ks25",
+        "abstain_bits": 0,
+        "conflicts": "majority",
+        "seed": 3,
+        "options": {"form": "residual"},
+    }
+    assert other.fit(ROWS, CLASSES).predict(ROWS).tolist() == CLASSES.tolist()
+    again = pickle.loads(pickle.dumps(model))
+    assert again.predict(ROWS).tolist() == CLASSES.tolist()
+
+
+def test_the_memory_can_be_saved(model, tmp_path):
+    model.memory_.save(tmp_path / "m")
+    indices = byheart.load(tmp_path / "m").predict([[[float(x)] for x in row] for row in ROWS])
+    assert model.classes_[indices].tolist() == CLASSES.tolist()
+
+
+def test_context_ids():
+    transformer = MemoryTransformer()
+    assert transformer.fit_transform(ROWS[[0, 1, 0, 2]]).ravel().tolist() == [0, 1, 0, 2]
+    assert transformer.transform([[7.0, 7.0]]).tolist() == [[-1]]
+    pandas = pytest.importorskip("pandas")
+    named = MemoryTransformer().set_output(transform="pandas").fit_transform(pandas.DataFrame(ROWS, columns=["a", "b"]))
+    assert list(named.columns) == ["context_id"]
