@@ -31,6 +31,7 @@ def request_of(memory: Memory, dtype: str | None, dataset: Dataset | None, progr
         "seed": memory.seed,
         "certificate": certificate.as_dict(),
         "fingerprint": certificate.fingerprint,
+        "tokens": str(memory.tokens),
     }
     return Request(
         network=memory.network,
