@@ -17,18 +17,25 @@ from safetensors import safe_open
 
 import byheart
 from byheart.compiler import memorize_dataset
+from byheart.data.dataset import load
 from byheart.data.task import Task
 from byheart.errors import ByheartError, DataError, ExportError, MissingExtraError
 from byheart.export import onnx_layers
 from byheart.export.arrays import dense, number
 from byheart.export.drawn import codes_of_inputs, draw_codes, inputs_of_codes
+from byheart.export.metadata import About
 from byheart.export.numpy_runtime import run_arrays
-from byheart.export.onnx import build_model
+from byheart.export.onnx import build_model, write_onnx
 from byheart.export.recheck import questions, recheck
-from byheart.export.torch import config_of, state_of
+from byheart.export.request import Request
+from byheart.export.safetensors import write_safetensors
+from byheart.export.torch import build_torch, config_of, state_of
 from byheart.export.torch_runtime import Memory as TorchMemory
+from byheart.gadgets.native.sequence import mean_attention
 from byheart.ir.evaluate import answers
+from byheart.ir.layers import Affine, Pattern
 from byheart.ir.matrix import Matrix
+from byheart.ir.network import Decode, Network, Read, Readout
 from tests.cases import Case, cases
 from tests.native.data import dataset
 from tests.native.permuted import permuted
@@ -153,6 +160,7 @@ def test_a_module_behaves_like_a_module(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # torch's own, on importing its compiler
 def test_under_torch_compile():
     data = dataset(40, 2, n=3, vocabulary=9)
     memory = memorize_dataset(data, construction="native", progress=False)
@@ -302,3 +310,40 @@ def test_an_unwritable_place_is_an_error(target, tmp_path):
         export_file(memory, target, tmp_path / "nowhere" / "m.bin")
     with pytest.raises(ByheartError, match="unknown export target"):
         export_file(memory, "tflite", tmp_path / "m.bin")
+
+
+@pytest.mark.parametrize("positions", [False, True])
+def test_a_network_that_reads_codes_as_numbers(positions, tmp_path):
+    """Not only embeddings: a linear map of (code, position), a mean over two tokens, and the answer."""
+    data = load(["ab", "ba", "bb", "aa"], [3, 3, 4, 2] if not positions else [4, 4, 5, 3], positions=positions)
+    entry = Affine(Matrix.of([{0: 1, 1: 2} if positions else {0: 1}], 1 + positions), (0,))
+    mean = mean_attention(1, Pattern.FULL, [0], [0], 2)
+    own = {"ab": 4, "ba": 5, "bb": 6, "aa": 3}
+    labels = np.array([own[word] + 2 * positions for word in ("ab", "ba", "bb", "aa")])
+    network = Network((entry, mean, Affine(Matrix.of([{0: 1}], 1))), Read.LAST, Readout(Decode.VALUE, 20, 0))
+    exact = answers(network, data.inputs)
+    request = Request(network, data.encoder, About(tuple(range(20))), "float64", None)
+    model = build_torch(request)
+    write_onnx(request, tmp_path / "m.onnx")
+    write_safetensors(request, tmp_path / "m.safetensors")
+    assert len(set(labels.tolist())) == 4
+    assert (model.predict(torch.from_numpy(codes_of_inputs(data.inputs))).numpy() == exact).all()
+
+
+@pytest.mark.parametrize("name", sorted(byheart.constructions()))
+def test_any_memory_can_be_asked(name, tmp_path):
+    """Written and right, or refused with a reason: never a crash and never a wrong answer."""
+    task = byheart.constructions()[name].tasks[0]
+    case = next(iter(cases(Task(task))))
+    memory = byheart.memorize(
+        case.sequences, case.labels, task=task, construction=name, positions=case.positions, progress=False
+    )
+    for write in (
+        memory.to_torch,
+        lambda: memory.to_onnx(tmp_path / "m"),
+        lambda: memory.to_safetensors(tmp_path / "m"),
+    ):
+        try:
+            write()
+        except ExportError as error:
+            assert "native" in str(error) or "float64" in str(error)

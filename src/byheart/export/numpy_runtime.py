@@ -39,6 +39,8 @@ def _layer(layer: dict[str, Any], part: dict[str, Array], h: Array, present: Arr
         return np.asarray(np.where(present[..., None], h, 0).sum(axis=1, keepdims=True))
     if kind == "attention":
         return _attention(layer, part, h, present if config["ragged"] else np.ones_like(present))
+    if kind == "input" and h.ndim == 2:
+        h = h[..., None].astype(config["dtype"])
     if kind == "input" and config["positions"]:
         places = np.broadcast_to(np.arange(n)[None, :, None], (*h.shape[:2], 1)).astype(h.dtype)
         h = np.concatenate([h, places], axis=-1)

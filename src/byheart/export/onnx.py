@@ -85,10 +85,14 @@ def _walk(graph: Graph, network: Network, encoder: Encoder, present: str | None)
     first = layers[0]
     if isinstance(first, Embedding):
         h = onnx_layers.look_up(graph, first, "tokens", length)
-    elif isinstance(first, Affine) and encoder.symbols is None:
-        h = onnx_layers.map_vectors(graph, first, "tokens", encoder)
+    elif isinstance(first, Affine):
+        h = "tokens"
+        if encoder.symbols is not None:
+            h = graph.node("Cast", [graph.node("Unsqueeze", [h, graph.whole([2], "axis_2")], "codes")], "numbers",
+                           to=graph.element)  # fmt: skip
+        h = onnx_layers.map_vectors(graph, first, h, encoder)
     else:
-        raise ExportError("a network of symbols needs an embedding as its first layer to be exported; use native")
+        raise ExportError(f"a network that starts with {type(first).__name__} has no ONNX form; use native")
     mixers = [i for i, layer in enumerate(layers) if isinstance(layer, Attention | Pool)]
     width, tokens, flat, i = first.width_out, length, False, 1
     while i < len(layers):

@@ -42,13 +42,15 @@ class TokenTable(nn.Module):
 
 
 class TokenMap(nn.Module):
-    """Vectors (B, n, d) -> streams (B, n, D); with positions, the place is one more coordinate."""
+    """Vectors (B, n, d), or codes (B, n), -> streams (B, n, D); with positions, the place is one more coordinate."""
 
     def __init__(self, width_in: int, width_out: int, bias: bool, positions: bool) -> None:
         super().__init__()
         self.map, self.positions = nn.Linear(width_in, width_out, bias, device="meta"), positions
 
     def forward(self, vectors: Tensor) -> Tensor:
+        if vectors.dim() == 2:
+            vectors = vectors.to(self.map.weight.dtype)[..., None]
         if self.positions:
             places = torch.arange(vectors.shape[1], device=vectors.device, dtype=vectors.dtype)
             vectors = torch.cat([vectors, places.expand(vectors.shape[0], -1)[..., None]], dim=-1)
