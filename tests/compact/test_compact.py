@@ -90,12 +90,37 @@ def test_abstains_from_what_it_never_saw(bits: int) -> None:
         assert len(rows) > 500 and abs(accepted - expected) < error, (kind, accepted, expected)
 
 
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_few_rows_abstain_too(count: int) -> None:
+    rng = random.Random(count)
+    vectors = [[tuple(rng.gauss(0, 1) for _ in range(2)) for _ in range(4)] for _ in range(count)]
+    symbols = [[rng.randrange(12) for _ in range(4)] for _ in range(count)]
+    for rows in (symbols, vectors):
+        labels = [k % 3 for k in range(count)]
+        memory = byheart.memorize(rows, labels, progress=False, abstain_bits=9)
+        assert memory.predict(rows) == labels
+        tokens = [token for row in rows for token in row]
+        strange = [[*rng.sample(tokens, 4)] for _ in range(200)]
+        strange += [rng.sample(row, 4) for row in rows for _ in range(5)]
+        strange = [row for row in strange if row not in rows]
+        assert sum(label is not UNKNOWN for label in memory.predict(strange)) <= 4
+
+
 def test_an_unknown_symbol_is_unknown_to_an_abstaining_memory() -> None:
     made = case(Task.NEXT_TOKEN, True, 60, 2)
     assert build(made, abstain_bits=8).predict([[*made.sequences[0][:-1], 10**9]]) == [UNKNOWN]
 
 
-@pytest.mark.parametrize("options", [{"abstain_bits": 99}, {"abstain_bits": 2, "head": "logits"}, {"effort": "much"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"abstain_bits": 99},
+        {"abstain_bits": 2, "head": "logits"},
+        {"abstain_bits": 2, "objective": "depth"},
+        {"effort": "much"},
+        {"executor": "threads"},
+    ],
+)
 def test_refuses_options(options) -> None:
     with pytest.raises(OptionError):
         build(case(Task.NEXT_TOKEN, True, 20, 2), **options)

@@ -74,8 +74,10 @@ def build_compact(
 ) -> Construction:
     """Tokens to ids, ids to labels. `abstain_bits` asks for labels with that many more leading zeros."""
     head = head or ("logits" if is_language_model(dataset) and not abstain_bits else "value")
-    _check(abstain_bits, head)
-    token, ids = hash_tokens(dataset, shallow=objective == "depth", seed=seed, progress=progress)
+    _check(abstain_bits, head, objective)
+    token, ids = hash_tokens(
+        dataset, shallow=objective == "depth", thorough=abstain_bits > 0, seed=seed, progress=progress
+    )
     labels = dataset.contexts.label.tolist()
     classes = max(2, 1 << (dataset.C - 1).bit_length()) << abstain_bits if abstain_bits else dataset.C
     memory = build_label_memory(
@@ -99,11 +101,13 @@ def is_language_model(dataset: Dataset) -> bool:
     return set(dataset.classes) <= set(symbols) or (numbered and len(numbers) > 0)
 
 
-def _check(abstain_bits: int, head: str) -> None:
+def _check(abstain_bits: int, head: str, objective: str) -> None:
     if not 0 <= abstain_bits <= 40:
         raise OptionError(f"abstain_bits={abstain_bits} must lie in 0..40; 20 refuses all but one in a million")
     if abstain_bits and head == "logits":
         raise OptionError("logits always name a class: abstain_bits needs head=value")
+    if abstain_bits and objective == "depth":
+        raise OptionError("one block cannot refuse: abstain_bits needs objective=parameters or bits")
 
 
 def _network(dataset: Dataset, token: TokenHash, memory: LabelMemory, head: str, attention: str) -> Network:

@@ -82,16 +82,19 @@ def token_line(dataset: Dataset, rng: random.Random) -> TokenLine:
 
 
 def hash_tokens(
-    dataset: Dataset, *, shallow: bool, seed: int, progress: Progress
+    dataset: Dataset, *, shallow: bool, thorough: bool, seed: int, progress: Progress
 ) -> tuple[TokenHash, list[int]]:
-    """The first hash, in order of size, that gives all contexts different ids, and those ids."""
+    """The first hash, in order of size, that gives all contexts different ids, and those ids.
+
+    `thorough` folds all levels, so that inputs off the data get ids of their own too, not only those of the data.
+    """
     contexts = dataset.contexts
     rng = random.Random(f"token line {seed}")
     line = token_line(dataset, rng)
     width = 2 * len(contexts).bit_length() + 6
     tried = 0
     with progress.stage("hashing tokens") as stage:
-        for scale, shift, blocks in _candidates(line, width, shallow, seed):
+        for scale, shift, blocks in _candidates(line, width, shallow, thorough, seed):
             tried += 1
             rng = random.Random(f"factor {seed} {tried}")
             factor = rng.randrange(dataset.n + 1, 8 * dataset.n + 1)
@@ -120,16 +123,17 @@ def mean_count(dataset: Dataset) -> int:
 
 
 def _candidates(
-    line: TokenLine, width: int, shallow: bool, seed: int
+    line: TokenLine, width: int, shallow: bool, thorough: bool, seed: int
 ) -> Iterator[tuple[int, int, tuple[Block, ...]]]:
     """(scale, shift, blocks), cheapest first: no hash at all, then two more folds at a time, or random values."""
-    yield 1, 0, ()
+    if not thorough:
+        yield 1, 0, ()
     points = len(line.values)
     table = 3 * points + 1
-    for folds, spread in _sizes(line.bits):
+    for folds, spread in _sizes(line.bits, thorough):
         for draw in range(DRAWS):
             rng = random.Random(f"token folds {seed} {folds} {spread} {draw}")
-            if shallow or table <= 4 * folds:
+            if shallow or (table <= 4 * folds and not thorough):
                 order = sorted(line.values)
                 yield 1, 0, interpolate(order, [rng.getrandbits(width - 1) for _ in order])
                 continue
@@ -142,11 +146,12 @@ def _candidates(
             yield factor << unit, 1 << (unit - 1), tuple(Block(((1, -place, -2),)) for place in places)
 
 
-def _sizes(bits: int) -> Iterator[tuple[int, int]]:
+def _sizes(bits: int, thorough: bool) -> Iterator[tuple[int, int]]:
     """(number of folds, random bits multiplied in) in ascending order of folds."""
-    for folds in range(2, bits + SPREADS[0], 2):
-        yield folds, SPREADS[0]
-    for spread in SPREADS:
+    if not thorough:
+        for folds in range(2, bits + SPREADS[0], 2):
+            yield folds, SPREADS[0]
+    for spread in SPREADS[1:] if thorough else SPREADS:
         yield bits + spread, spread
 
 

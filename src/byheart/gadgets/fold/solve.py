@@ -6,6 +6,7 @@ executor and any number of workers.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass
@@ -145,8 +146,7 @@ def _bounds(wide: Ints, count: int) -> list[int]:
 def fixed_slopes(layout: Layout, seed: int) -> tuple[Words, Words]:
     """Two odd slopes, +w/2 and -w/2 plus the same random low bits, w = 2^(Qa - gap_bits): their difference is w."""
     bits = layout.payload_bits - layout.gap_bits
-    rng = np.random.default_rng([seed, 5])
-    low = int.from_bytes(rng.bytes(bits // 8 + 1), "little") & ((1 << max(1, bits - 13)) - 1) | 1
+    low = random.Random(f"slopes {seed}").getrandbits(max(1, bits - 13)) | 1
     half = 1 << max(0, bits - 1)
     rows = pack([half + low, low - half], 64, layout.words)
     return rows[0], rows[1]
