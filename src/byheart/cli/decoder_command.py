@@ -45,6 +45,9 @@ from byheart.ir.activation import Activation
     "--rank", type=click.IntRange(1), help="Share outputs: an output matrix of this rank, and steps only where needed."
 )
 @click.option("--smallest", is_flag=True, help="Find the smallest rank that keeps the gap.")
+@click.option(
+    "--effort", type=click.IntRange(1), default=1, show_default=True, help="How hard to look for the smallest."
+)
 @click.option("--dimension", type=click.IntRange(1), help="Embedding dimension (default: the construction's choice).")
 @click.option("--heads", type=click.IntRange(1), default=1, show_default=True)
 @click.option(
@@ -76,6 +79,7 @@ def decoder(
     neurons: int | None,
     rank: int | None,
     smallest: bool,
+    effort: int,
     dimension: int | None,
     heads: int,
     skip: bool,
@@ -107,7 +111,8 @@ def decoder(
         memory = memorize_documents(
             texts, tokenizer=Tokenizer.named(tokenizer), max_length=max_length, neurons=neurons, rank=rank,
             shape=Shape(MixerKind.named(mixer), Activation.named(activation), dimension, heads, skip),
-            find_smallest=smallest, features=None if features is None else Features.named(features), fraction=fraction,
+            find_smallest=smallest,
+            effort=effort, features=None if features is None else Features.named(features), fraction=fraction,
             floor=floor, seed=seed, progress=progress_for(as_json, quiet),
         )  # fmt: skip
         if output is not None:
