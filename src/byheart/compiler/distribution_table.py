@@ -1,8 +1,8 @@
 """The smallest of all: an exact memory that names each context's distribution, and a table of the distributions.
 
-`compact` remembers for every context the number of its distribution, exactly and with about √(contexts) parameters; a
-table of r coordinates for each *different* distribution and shared columns turn the number into probabilities. Deeper than
-the decoder of M24 (it has the memory's blocks) and with long weights, but by far the fewest parameters.
+`compact` remembers for every context the number of its distribution, exactly and with about √(contexts) parameters.
+A table of r coordinates for each *different* distribution, and shared columns, turn the number into probabilities.
+Deeper than the decoder of M24 (it has the memory's blocks) and with long weights, but with the fewest parameters.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import numpy.typing as npt
 from byheart.certify.next_token import DecoderCertificate, certify_table
 from byheart.compiler.memorize import memorize_dataset
 from byheart.compiler.memory import Memory
-from byheart.constructions.madden24_lowrank import class_factors
+from byheart.constructions.madden24_lowrank import class_factors, smallest_factors
 from byheart.data.dataset import load
 from byheart.data.documents import Contexts
 from byheart.errors import BuildError
+from byheart.gadgets.decoder_factors import Factors
 from byheart.ir.decoder import log_softmax
 from byheart.progress import SILENT, Progress
 
@@ -33,6 +34,10 @@ class DistributionTable:
     coordinates: Floats  # (classes, r)
     columns: Floats  # (r, ω)
     certificate: DecoderCertificate
+
+    @property
+    def rank(self) -> int:
+        return len(self.columns)
 
     @property
     def parameters(self) -> int:
@@ -62,6 +67,13 @@ def memorize_table(
     'proved'
     """
     factors = class_factors(contexts, rank, fraction, seed, sweeps, progress)
+    return table_of_factors(contexts, factors, fraction, seed, progress)
+
+
+def table_of_factors(
+    contexts: Contexts, factors: Factors, fraction: float, seed: int, progress: Progress
+) -> DistributionTable:
+    """The memory that leads every context to its row of the factors, with the joint certificate."""
     prefixes = [contexts.prefix(i) for i in range(contexts.count)]
     dataset = load(prefixes, contexts.classes.tolist(), task="next-token", positions=True)
     memory = memorize_dataset(dataset, construction="compact", seed=seed, progress=progress)
@@ -72,3 +84,12 @@ def memorize_table(
         answers, factors.coordinates, factors.columns, contexts, fraction=fraction, progress=progress
     )
     return DistributionTable(memory, factors.coordinates, factors.columns, certificate)
+
+
+def smallest_table(
+    contexts: Contexts, *, fraction: float = 0.01, effort: int = 1, seed: int = 0, progress: Progress = SILENT
+) -> DistributionTable:
+    """The memory with the table of the lowest rank that keeps the gap, found as for decoders."""
+    return table_of_factors(
+        contexts, smallest_factors(contexts, fraction, effort, seed, progress), fraction, seed, progress
+    )

@@ -187,7 +187,15 @@ def smallest(
     seed: int = 0,
     progress: Progress = SILENT,
 ) -> Fit:
-    """The low-rank decoder of the lowest rank that reaches a gap below `fraction` of the entropy.
+    """The low-rank decoder of the lowest rank that reaches a gap below `fraction` of the entropy."""
+    factors = smallest_factors(contexts, fraction, effort, seed, progress)
+    return assemble(contexts, vocabulary, shape, factors, seed, progress)
+
+
+def smallest_factors(
+    contexts: Contexts, fraction: float, effort: int, seed: int, progress: Progress = SILENT
+) -> Factors:
+    """Factors of the lowest rank that reaches a gap below `fraction` of the entropy.
 
     Doubles the rank from 2 until the factors reach their aim, then halves the interval. Effort e takes e times the
     sweeps, and min(e, 4) draws, for each rank; that finds smaller ranks.
@@ -212,4 +220,4 @@ def smallest(
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if reaches(middle) else (middle, high)
-    return assemble(contexts, vocabulary, shape, found[high], seed, progress)
+    return found[high]
