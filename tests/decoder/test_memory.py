@@ -115,6 +115,7 @@ def test_json_has_the_promised_keys(documents) -> None:
         ["--neurons", "6", "--gap", "0.1"],
         ["--rank", "4"],
         ["--smallest"],
+        ["--table"],
         ["--tokenizer", "characters", "--max-length", "4"],
         ["--max-documents", "2"],
         ["--where", "kind=x"],

@@ -8,8 +8,9 @@ The checker sees the decoder's weights and the data, nothing of how they were ma
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ from byheart.ir.decoder import Decoder
 from byheart.progress import SILENT, Progress
 
 Ints = npt.NDArray[np.int64]
+
+Logits = Callable[[Ints, Ints, Any], Any]  # (row numbers, their tokens, kind of balls) -> enclosed logits
 
 WORKING = 128  # bits of the sums over contexts
 CHUNK = 512  # contexts at a time with float64 balls
@@ -71,21 +74,55 @@ def certify_decoder(
     If the entropy is 0 (every context has one continuation), `fraction` counts in nats per predicted token instead.
     proved: the upper end of the enclosure keeps the bound; refuted: the lower end breaks it; undecided: neither.
     """
-    if not fraction > 0:
-        raise OptionError(f"fraction={fraction}: the allowed gap must be positive")
     if contexts.vocabulary_size != len(decoder.vocabulary):
         raise DataError(f"the contexts have {contexts.vocabulary_size} tokens, the decoder {len(decoder.vocabulary)}")
+    logits = partial(_decoder_logits, decoder)
+    return _certify(logits, contexts, fraction, ceiling, progress)
+
+
+def certify_table(
+    answers: Ints,
+    coordinates: npt.NDArray[np.float64],
+    columns: npt.NDArray[np.float64],
+    contexts: Contexts,
+    *,
+    fraction: float = 0.01,
+    progress: Progress = SILENT,
+) -> DecoderCertificate:
+    """The same for a memory with a table: context i has the logits coordinates[answers[i]] @ columns.
+
+    `answers` must come from exact evaluation of the memory's network; the softmax behind it is what is enclosed here.
+    """
+    if len(answers) != contexts.count or not ((answers >= 0) & (answers < len(coordinates))).all():
+        raise DataError(f"{len(answers)} answers for {contexts.count} contexts, in a table of {len(coordinates)} rows")
+    logits = partial(_table_logits, coordinates[answers], columns)
+    return _certify(logits, contexts, fraction, CEILING, progress)
+
+
+def _decoder_logits(decoder: Decoder, rows: Ints, tokens: Ints, kind: Any) -> Any:
+    return logit_balls(decoder, tokens, kind)
+
+
+def _table_logits(coordinates: Any, columns: Any, rows: Ints, tokens: Ints, kind: Any) -> Any:
+    return kind.exact(coordinates[rows]).times(columns)
+
+
+def _certify(
+    logits: Logits, contexts: Contexts, fraction: float, ceiling: int, progress: Progress
+) -> DecoderCertificate:
+    if not fraction > 0:
+        raise OptionError(f"fraction={fraction}: the allowed gap must be positive")
     with precision(WORKING):
         entropies = [_entropy(contexts, pairs) for pairs in _pairs(contexts)]
         entropy = sum(entropies, flint().arb(0))
         deterministic = int(contexts.supports.max()) == 1
         unit = sum((ball(w) for w in contexts.pair_weight.tolist()), flint().arb(0)) if deterministic else entropy
         allowed = unit * ball(fraction)
-        rows = _float_rows(decoder, contexts, entropies, progress)
+        rows = _float_rows(logits, contexts, entropies, progress)
         arithmetic, verdict, gap = "float64 balls with proved rounding bounds", *_judge(rows, allowed)
         bits = FIRST
         while verdict is Verdict.UNDECIDED and bits <= ceiling:
-            redone = _redo(decoder, contexts, entropies, rows, allowed, bits, progress)
+            redone = _redo(logits, contexts, entropies, rows, allowed, bits, progress)
             arithmetic = f"float64 balls, {redone} contexts with arb balls of {bits} bits"
             verdict, gap = _judge(rows, allowed)
             bits *= 2
@@ -145,13 +182,13 @@ def _groups(contexts: Contexts, rows: Ints, chunk: int) -> Iterator[tuple[Ints, 
             yield part, contexts.tokens[part, :length]
 
 
-def _float_rows(decoder: Decoder, contexts: Contexts, entropies: list[Any], progress: Progress) -> list[_Row]:
+def _float_rows(source: Logits, contexts: Contexts, entropies: list[Any], progress: Progress) -> list[_Row]:
     rows: list[_Row] = [_Row(flint().arb(0), False)] * contexts.count
     pairs = _pairs(contexts)
     arb = flint().arb
     with progress.stage("enclosing contexts", total=contexts.count) as stage:
         for part, tokens in _groups(contexts, np.arange(contexts.count), CHUNK):
-            logits = logit_balls(decoder, tokens, FloatBalls)
+            logits = source(part, tokens, FloatBalls)
             top = logits.mid.max(axis=1)
             mass = (logits - FloatBalls.exact(top[:, None])).exp().sum(axis=1)
             for k, i in enumerate(part.tolist()):
@@ -190,7 +227,7 @@ def _most_frequent(contexts: Contexts, pairs: slice) -> Ints:
 
 
 def _redo(
-    decoder: Decoder,
+    source: Logits,
     contexts: Contexts,
     entropies: list[Any],
     rows: list[_Row],
@@ -206,7 +243,7 @@ def _redo(
     chosen = order[widths[order] > harmless] if (widths > harmless).any() else order
     with progress.stage(f"enclosing with {bits} bits", total=len(chosen)) as stage, precision(bits):
         for part, tokens in _groups(contexts, chosen, 64):
-            logits = logit_balls(decoder, tokens, ArbBalls).entries
+            logits = source(part, tokens, ArbBalls).entries
             for k, i in enumerate(part.tolist()):
                 rows[i] = _arb_row(contexts, pairs[i], logits[k], entropies[i])
             stage.advance(len(part))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import click
 from rich.table import Table
 
@@ -9,11 +11,12 @@ from byheart.certify import Verdict
 from byheart.cli import show
 from byheart.cli.data_options import output_options, progress_for
 from byheart.compiler.decoder_file import is_decoder_file, load_decoder, save_decoder
+from byheart.compiler.distribution_table import smallest_table
 from byheart.compiler.documents import DecoderMemory, memorize_documents
 from byheart.constructions.decoder_fit import FLOOR, MixerKind, Shape
 from byheart.constructions.madden24 import Features
 from byheart.data.document_files import read_documents
-from byheart.data.documents import Tokenizer
+from byheart.data.documents import Corpus, Tokenizer
 from byheart.errors import OptionError
 from byheart.ir.activation import Activation
 
@@ -45,6 +48,10 @@ from byheart.ir.activation import Activation
     "--rank", type=click.IntRange(1), help="Share outputs: an output matrix of this rank, and steps only where needed."
 )
 @click.option("--smallest", is_flag=True, help="Find the smallest rank that keeps the gap.")
+@click.option("--table", is_flag=True, help="Fewest parameters: an exact memory names distributions of a table.")
+@click.option(
+    "--effort", type=click.IntRange(1), default=1, show_default=True, help="How hard to look for the smallest."
+)
 @click.option("--dimension", type=click.IntRange(1), help="Embedding dimension (default: the construction's choice).")
 @click.option("--heads", type=click.IntRange(1), default=1, show_default=True)
 @click.option(
@@ -76,6 +83,8 @@ def decoder(
     neurons: int | None,
     rank: int | None,
     smallest: bool,
+    table: bool,
+    effort: int,
     dimension: int | None,
     heads: int,
     skip: bool,
@@ -104,10 +113,17 @@ def decoder(
             raise OptionError(f"{docs} is a decoder already; continue a text with --prompt, or give documents")
     else:
         texts = read_documents(docs, column=column, where=_where(conditions), limit=max_documents)
+        if table:
+            if output or prompt or neurons or rank or smallest:
+                raise OptionError(
+                    "--table reports sizes and proof; it goes with none of -o, --prompt, --neurons, --rank, --smallest"
+                )
+            return _with_table(texts, Tokenizer.named(tokenizer), max_length, fraction, effort, seed, as_json, quiet)
         memory = memorize_documents(
             texts, tokenizer=Tokenizer.named(tokenizer), max_length=max_length, neurons=neurons, rank=rank,
             shape=Shape(MixerKind.named(mixer), Activation.named(activation), dimension, heads, skip),
-            find_smallest=smallest, features=None if features is None else Features.named(features), fraction=fraction,
+            find_smallest=smallest,
+            effort=effort, features=None if features is None else Features.named(features), fraction=fraction,
             floor=floor, seed=seed, progress=progress_for(as_json, quiet),
         )  # fmt: skip
         if output is not None:
@@ -118,6 +134,52 @@ def decoder(
     else:
         _show(memory, output, text, fresh=not is_decoder_file(docs))
     return 0 if memory.certificate.verdict is Verdict.PROVED else 1
+
+
+def _with_table(
+    texts: list[str],
+    tokenizer: Tokenizer,
+    max_length: int,
+    fraction: float,
+    effort: int,
+    seed: int,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Builds, proves and reports the memory with a table of distributions."""
+    started = time.perf_counter()
+    contexts = Corpus.of_texts(texts, tokenizer, max_length).contexts()
+    progress = progress_for(as_json, quiet)
+    found = smallest_table(contexts, fraction=fraction, effort=effort, seed=seed, progress=progress)
+    certificate = found.certificate
+    report = {
+        "construction": "compact with a table of distributions",
+        "contexts": contexts.count,
+        "vocabulary": contexts.vocabulary_size,
+        "entropy": certificate.entropy,
+        "cross_entropy": certificate.entropy + certificate.gap_upper,
+        "gap": certificate.gap_upper,
+        "parameters": found.parameters,
+        "parameters_per_context": found.parameters / contexts.count,
+        "memory_parameters": found.memory.size.parameters,
+        "distributions": len(found.coordinates),
+        "rank": found.rank,
+        "max_bits": found.memory.size.max_bits,
+        "condition_number": None,
+        "verdict": certificate.verdict.value,
+        "reason": certificate.reason,
+        "seconds": time.perf_counter() - started,
+    }
+    if as_json:
+        show.print_json(report)
+    else:
+        for name, value in report.items():
+            click.echo(
+                f"{name.replace('_', ' '):24}{value:,.6g}"
+                if isinstance(value, float)
+                else f"{name.replace('_', ' '):24}{value}"
+            )
+    return 0 if certificate.verdict is Verdict.PROVED else 1
 
 
 def _where(conditions: tuple[str, ...]) -> dict[str, str]:

@@ -87,6 +87,7 @@ def memorize_documents(
     neurons: int | None = None,
     rank: int | None = None,
     find_smallest: bool = False,
+    effort: int = 1,
     features: Features | None = None,
     fraction: float = 0.01,
     floor: float = FLOOR,
@@ -96,13 +97,24 @@ def memorize_documents(
     """A decoder that knows the next-token distributions of all prefixes of the texts, with a certificate for its gap.
 
     By default the closed form with one neuron for each context; `neurons` below that polishes a smaller network, `rank`
-    shares outputs, and `find_smallest` looks for the lowest rank. `fraction` of the entropy is the gap to be proved.
+    shares outputs, and `find_smallest` looks for the lowest rank, the harder the higher `effort`. The gap to be
+    proved is `fraction` of the entropy.
     """
     started = time.perf_counter()
     corpus = Corpus.of_texts(texts, tokenizer, max_length)
     contexts = corpus.contexts()
     fit = _fit(
-        contexts, corpus.vocabulary, shape, neurons, rank, find_smallest, features, fraction, floor, seed, progress
+        contexts,
+        corpus.vocabulary,
+        shape,
+        neurons,
+        rank,
+        find_smallest * effort,
+        features,
+        fraction,
+        floor,
+        seed,
+        progress,
     )
     built = time.perf_counter()
     certificate = certify_decoder(fit.decoder, contexts, fraction=fraction, progress=progress)
@@ -113,13 +125,13 @@ def memorize_documents(
 
 def _fit(
     contexts: Contexts, vocabulary: tuple[str, ...], shape: Shape, neurons: int | None, rank: int | None,
-    find_smallest: bool, features: Features | None, fraction: float, floor: float, seed: int, progress: Progress,
+    effort: int, features: Features | None, fraction: float, floor: float, seed: int, progress: Progress,
 ) -> Fit:  # fmt: skip
-    """Which construction the options ask for."""
-    if sum((neurons is not None, rank is not None, find_smallest)) > 1:
+    """Which construction the options ask for; effort 0 means not to look for the smallest."""
+    if sum((neurons is not None, rank is not None, effort > 0)) > 1:
         raise OptionError("neurons, rank and smallest are three ways to choose a size; give one of them")
-    if find_smallest:
-        return smallest(contexts, vocabulary, shape, fraction=fraction, seed=seed, progress=progress)
+    if effort:
+        return smallest(contexts, vocabulary, shape, fraction=fraction, effort=effort, seed=seed, progress=progress)
     if rank is not None:
         return low_rank(contexts, vocabulary, shape, rank=rank, fraction=fraction, seed=seed, progress=progress)
     if neurons is None or neurons == contexts.count:
