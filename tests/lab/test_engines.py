@@ -89,3 +89,16 @@ def test_compiled_engine_agrees():
     problem = PROBLEMS["vectors"]
     found = curve("compiled", problem, Uniform(blocks=2), PLAIN)
     assert found[:, 0] == pytest.approx(curve("readable", problem, Uniform(blocks=2), PLAIN)[:, 0], rel=2e-4)
+
+
+def test_a_certain_and_wrong_answer_has_a_large_loss_and_not_an_infinite_one():
+    """exp(-2000) is zero in every float; the loss of such an answer is 2000 all the same."""
+    from byheart.lab.kernel import LANES
+    from byheart.lab.kernel_ends import cross_entropy
+
+    stream, slope = np.zeros((1, 2, LANES), np.float32), np.zeros((1, 2, LANES), np.float32)
+    stream[0, :, 0] = 1000.0
+    E_out, slope_out = np.array([[1, 1], [0, 0]], np.float32), np.zeros((2, 2), np.float32)
+    loss, accuracy = cross_entropy(stream, E_out, np.array([1]), slope, slope_out)
+    assert (loss, accuracy) == (2000.0, 0.0)
+    assert np.isfinite(slope).all() and np.isfinite(slope_out).all()

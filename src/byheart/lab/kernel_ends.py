@@ -128,11 +128,12 @@ def cross_entropy(stream, E_out, labels, slope, dE_out):
             if logits[c] > top:
                 top = logits[c]
                 best = c
+        loss += top - logits[labels[i]]  # before exp, which may round a hopeless answer to zero
         total = 0.0
         for c in range(C):
             logits[c] = np.exp(logits[c] - top)
             total += logits[c]
-        loss -= np.log(logits[labels[i]] / total)
+        loss += np.log(total)
         right += best == labels[i]
         g0 = g1 = 0.0
         for c in range(C):
