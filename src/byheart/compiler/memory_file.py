@@ -86,6 +86,9 @@ def _checked_body(data: bytes) -> Any:
         raise FileFormatError(
             f"format version {version}; this byheart reads version {FORMAT}: install a matching byheart"
         )
+    strange = sorted(set(document) - {"byheart", "memory", "sha256"})
+    if strange:
+        raise FileFormatError(f"the field {strange[0][:40]!r} is none of this format: the file is damaged")
     body = take(document, "memory", dict)
     if take(document, "sha256", str) != _digest(body):
         raise FileFormatError("the checksum does not match: the file is damaged; build or copy it again")

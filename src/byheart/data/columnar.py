@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,16 +11,12 @@ from typing import Any, BinaryIO
 
 from byheart.data.records import Cells, Records
 from byheart.data.sources import Limits, open_seekable
-from byheart.data.wording import cut
+from byheart.data.wording import one_line
 from byheart.errors import DataError, MissingExtraError
 
 HUGGING_FACE = "hf:"
 ARROW_ENDINGS = (".parquet", ".arrow", ".feather")
 NUMPY_ENDINGS = (".npy", ".npz")
-_DAMAGE = (
-    ValueError, EOFError, OSError, KeyError, SyntaxError, TypeError, OverflowError,
-    MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
 _BATCH = 10_000  # rows that are unpacked at a time
 
 
@@ -40,10 +35,11 @@ def arrow(path: str, ending: str, limits: Limits) -> Records:
                 table = opened.read()
             else:
                 table = feather.read_table(file)
+            table.validate(full=True)  # a damaged file may name places that are not there
+    except DataError:
+        raise
     except (pa.ArrowException, ValueError, OSError, OverflowError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{path} is no {ending} file: {cut(str(error))}") from None
+        raise DataError(f"{path} is no {ending} file: {one_line(error)}") from None
     columns = list(map(str, table.column_names))
     twice = next((name for name in columns if columns.count(name) > 1), None)
     if twice is not None:
@@ -77,8 +73,8 @@ def numpy_arrays(path: str, ending: str, limits: Limits) -> Records:
             array = np.asarray(loaded)
     except DataError:
         raise
-    except _DAMAGE as error:
-        raise DataError(f"{path} is no plain {ending} file: {cut(str(error))}") from None
+    except Exception as error:  # NumPy, zipfile and the parser of headers raise many kinds for damaged bytes
+        raise DataError(f"{path} is no plain {ending} file: {one_line(error)}") from None
     if array.ndim != 2 or array.shape[1] < 2:
         raise DataError(f"{path} has shape {array.shape}; expected rows of tokens with the label in the last column")
     return from_columns({"sequence": list(array[:, :-1]), "label": array[:, -1].tolist()}, path)
@@ -125,7 +121,7 @@ def hugging_face(path: str) -> Records:
     try:
         found = datasets.load_dataset(name, split=split or "train") if by_name else datasets.load_from_disk(name)
     except Exception as error:  # the library raises many kinds of errors for a missing or damaged data set
-        raise DataError(f"the data set {name!r} cannot be loaded: {cut(str(error))}") from None
+        raise DataError(f"the data set {name!r} cannot be loaded: {one_line(error)}") from None
     if isinstance(found, datasets.DatasetDict):
         found = found["train" if "train" in found else next(iter(found))]
 

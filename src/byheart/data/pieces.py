@@ -13,6 +13,7 @@ from typing import Any
 
 from byheart.data.sources import text as read_text
 from byheart.data.wording import cut as shorten
+from byheart.data.wording import one_line
 from byheart.errors import ByheartError, DataError, FileFormatError, MissingExtraError, OptionError
 
 TRAINED = ("bpe", "wordpiece", "unigram")
@@ -103,7 +104,7 @@ def _rust_errors(kind: Callable[[str], Exception], what: str) -> Iterator[None]:
     except (KeyboardInterrupt, SystemExit, MemoryError, ByheartError):
         raise
     except BaseException as error:
-        raise kind(f"{what}: {shorten(str(error))}") from None
+        raise kind(f"{what}: {one_line(error)}") from None
 
 
 def _bpe(library: Any, size: int, texts: list[str]) -> Any:

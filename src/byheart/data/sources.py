@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from byheart.data.wording import one_line
 from byheart.errors import DataError, MissingExtraError, OptionError
 
 STDIN = "-"
@@ -80,9 +81,9 @@ def _readable(path: str) -> Iterator[None]:
     except IsADirectoryError:
         raise DataError(f"{path!r} is a folder; give a file in it") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path!r} cannot be unpacked: {error}") from None
+        raise DataError(f"{path!r} cannot be unpacked: {one_line(error)}") from None
     except OSError as error:
-        raise DataError(f"cannot read {path!r}: {error.strerror or error}") from None
+        raise DataError(f"cannot read {path!r}: {error.strerror or one_line(error)}") from None
     except ValueError as error:
         if "null byte" in str(error):
             raise DataError(f"{path!r} is no name of a file: {error}") from None

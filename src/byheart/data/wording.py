@@ -30,6 +30,16 @@ def cut(text: str) -> str:
     return text if len(text) <= _LIMIT else f"{text[: _LIMIT - 9]}…{text[-8:]}"
 
 
+def one_line(error: BaseException, limit: int = 160) -> str:
+    """What another library says, on one line and not for ever.
+
+    >>> one_line(ValueError("bad\\n  header"))
+    'bad header'
+    """
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
+
 def quote_row(tokens: Sequence[object]) -> str:
     """A row of tokens: its first few, joined when they are characters."""
     shown = list(tokens[:_ITEMS])
