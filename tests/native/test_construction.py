@@ -9,6 +9,7 @@ import pytest
 
 import byheart
 from byheart.compiler import memorize_dataset
+from byheart.constructions import native_front
 from byheart.data.dataset import load
 from byheart.errors import BuildError, OptionError
 from tests.native.data import dataset
@@ -82,6 +83,14 @@ def test_vectors_with_too_many_bits_are_refused_with_a_remedy():
     rows = [[(rng.gauss(0, 1), rng.gauss(0, 1))] for _ in range(5)]
     with pytest.raises(BuildError, match="round them"):
         byheart.memorize(rows, [0, 1, 0, 1, 0], construction="native", progress=False)
+
+
+def test_a_vocabulary_too_large_for_a_table_is_scrambled(monkeypatch):
+    monkeypatch.setattr(native_front, "MOST_TABLE_ROWS", 10)
+    for dtype in ("float64", "float32"):
+        memory = built(dataset(300, 3, n=5, vocabulary=40), dtype=dtype)
+        assert memory.certificate.verdict == "proved" and memory.size.embedding_parameters == 0
+        assert memory.to_torch(fast=True).metadata["byheart.checked"] == "every row of the data (300)"
 
 
 def test_abstaining_refuses_most_strangers():

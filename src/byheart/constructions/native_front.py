@@ -24,6 +24,7 @@ from byheart.ir.layers import Embedding, Layer, Pattern, Pool
 from byheart.ir.matrix import Matrix
 
 CHUNK = 1 << 16  # rows at a time
+MOST_TABLE_ROWS = 1 << 21  # beyond this, symbols go through the scrambler too: a table would be larger than the data
 
 Stages = list[tuple[str, Sequence[Layer]]]
 
@@ -107,14 +108,14 @@ class VectorMap:
 def draw_tokens(dataset: Dataset, kind: FloatType, size: Sizing, chains: int, rng: random.Random) -> TokenMap:
     """Fresh random numbers for the tokens of this data set (and for every other token that it could be asked)."""
     encoder = dataset.encoder
-    if encoder.symbols is None:
-        boxes = boxes_of(dataset.inputs.points, _padding(encoder))
+    stride = len(encoder.symbols or ()) + 1
+    height = stride * (encoder.length if encoder.positions else 1)
+    if encoder.symbols is None or height > MOST_TABLE_ROWS:
+        boxes = boxes_of(dataset.inputs.points, _extremes(encoder))
         folds = size.table_bits + 8
         drawn = tuple(draw_scramble(rng, boxes, size.table_bits, kind.mantissa, folds) for _ in range(chains))
         numbers = np.stack([scrambled(s, dataset.inputs.points) for s in drawn], axis=1)
         return VectorMap(drawn, numbers, encoder.dimension if encoder.positions else None)
-    stride = len(encoder.symbols) + 1
-    height = stride * (encoder.length if encoder.positions else 1)
     source = np.random.default_rng(rng.getrandbits(64))
     table = source.integers(0, 1 << size.table_bits, (height, chains), dtype=np.int64)
     points = dataset.inputs.points.numerators
@@ -122,12 +123,13 @@ def draw_tokens(dataset: Dataset, kind: FloatType, size: Sizing, chains: int, rn
     return SymbolTable(table, rows, stride, encoder.positions)
 
 
-def _padding(encoder: Encoder) -> list[list[Number]]:
-    """The padding tokens, first and last place: they can be asked for even where the data has none."""
-    if encoder.pad_vector is None:
-        return []
-    places = ((0,), (encoder.length - 1,)) if encoder.positions else ((),)
-    return [[*encoder.pad_vector, *place] for place in places]
+def _extremes(encoder: Encoder) -> list[list[Number]]:
+    """Tokens that can be asked for even where the data has none: padding, every symbol, at every place."""
+    ends: list[list[Number]] = [] if encoder.pad_vector is None else [[*encoder.pad_vector]]
+    if encoder.symbols is not None:
+        ends = [[0], [len(encoder.symbols)]]
+    places: tuple[tuple[int, ...], ...] = ((0,), (encoder.length - 1,)) if encoder.positions else ((),)
+    return [[*end, *place] for end in ends for place in places]
 
 
 def context_ids(dataset: Dataset, mixing: Mixing, size: Sizing, numbers: Ints) -> Ints:
