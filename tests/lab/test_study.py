@@ -162,6 +162,21 @@ def test_any_executor_will_do(tmp_path, expected):
         start_run(tmp_path, search(seed=5))
 
 
+@pytest.mark.slow
+def test_a_dask_cluster_will_do(tmp_path):
+    pytest.importorskip("distributed", reason="needs byheart[distributed]")
+    program = (
+        "from pathlib import Path; from byheart.lab.run import start_run; from tests.lab.small import search\n"
+        "if __name__ == '__main__': print(start_run(Path('out'), search(), executor='dask', processes=2).done())"
+    )
+    (tmp_path / "cluster.py").write_text(program)
+    environment = {**os.environ, "PYTHONPATH": f"{PROJECT / 'src'}{os.pathsep}{PROJECT}"}
+    command = [sys.executable, "cluster.py"]
+    run = subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
+    assert run.stdout.split() == ["True"]
+    assert table(TINY, look(tmp_path / "out").finished())
+
+
 LONG = search(epochs=5_000, loss=0.0, trials=2)
 RUNNER = """
 import sys

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import multiprocessing
 import os
@@ -102,6 +103,7 @@ def _dask(address: str, processes: int) -> Executor:
     except ImportError:
         raise MissingExtraError("--executor dask", "distributed") from None
     client = Client(address, timeout="20s") if address else Client(n_workers=processes, threads_per_worker=1)
+    atexit.register(client.close)
     return client.get_executor()  # type: ignore[no-any-return]
 
 

@@ -55,8 +55,8 @@ def experiment_of(
 def _figure_1(scale: str) -> Experiment:
     """Loss and accuracy while training on MultiNLI, N = 2000, n = 8, #blocks = 1, 10, …, 50."""
     N, d, epochs, trials = {
-        "small": (600, 32, 15000, 4),
-        "medium": (1000, 64, 20000, 8),
+        "small": (600, 32, 15000, 8),
+        "medium": (1000, 64, 20000, 16),
         "paper": (2000, 256, 1000, 2),
     }[scale]
     return _curves("ks25-fig1", scale, ProblemSpec("mnli", N, 8, d), (1, 10, 20, 30, 40, 50), epochs, trials)
@@ -65,8 +65,8 @@ def _figure_1(scale: str) -> Experiment:
 def _figure_2(scale: str) -> Experiment:
     """Loss and accuracy while training on IMDb, N = 3000, n = 8, #blocks = 1, 10, …, 40."""
     N, d, epochs, trials = {
-        "small": (500, 32, 10000, 4),
-        "medium": (1500, 64, 20000, 8),
+        "small": (800, 32, 15000, 8),
+        "medium": (1500, 64, 20000, 16),
         "paper": (3000, 256, 1000, 2),
     }[scale]
     return _curves("ks25-fig2", scale, ProblemSpec("imdb", N, 8, d), (1, 10, 20, 30, 40), epochs, trials)
