@@ -1,0 +1,56 @@
+"""A text recited: the Zen of Python, which ships with it, said again by a Transformer, character by character.
+
+`python examples/book.py [FOLDER [BOOK.txt]]` recites any text. Prints one screen and draws the weights that hold it.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import io
+import sys
+from pathlib import Path
+
+import byheart
+from byheart.compiler.text import memorize_text, page_count
+from byheart.exact import bit_length
+from byheart.plots import style
+
+
+def zen() -> str:
+    """Tim Peters's text, in the public domain."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        import this
+
+    return codecs.decode(this.s, "rot13")
+
+
+def main(folder: Path, text: str) -> None:
+    memory = memorize_text(text)
+    said = memory.recite()
+    size = memory.size
+    print(f"{len(text):,} characters on {page_count(memory):,} pages, {memory.certificate.verdict.value}")
+    each = size.total_bits / len(text)
+    print(f"{size.parameters:,} parameters, {size.total_bits:,} bits: {each:.1f} for each character")
+    print(f"recited: {'every character is right' if said == text else 'WRONG'}\n")
+    for line in said.splitlines()[:10]:
+        print("   ", line)
+    print(f"\npicture: {draw(memory, folder / 'book.png')}")
+
+
+def draw(memory: byheart.Memory, path: Path) -> Path:
+    """How long the numbers of each layer are: the text is in the long ones."""
+    bits = [max((bit_length(weight) for weight in layer.weights()), default=0) for layer in memory.network.layers]
+    figure = style.new_figure(width=8.0, height=3.0)
+    with style.styled():
+        axes = figure.axes[0]
+        axes.fill_between(range(len(bits)), bits, step="mid", color=style.colour(0))
+        title = "The text is in the bits of the weights"
+        style.label_axes(axes, title, "layer", "bits of its longest weight", log=False)
+    return style.save(figure, path)
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1] if len(sys.argv) > 1 else "out")
+    target.mkdir(parents=True, exist_ok=True)
+    main(target, Path(sys.argv[2]).read_text(encoding="utf-8") if len(sys.argv) > 2 else zen())
