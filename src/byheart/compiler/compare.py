@@ -104,7 +104,7 @@ def applicable(dataset: Dataset, wanted: Sequence[str] | None = None) -> list[st
             if name not in known:
                 recipe(name)  # raises the OptionError that lists the known ones
         known = {name: tasks for name, tasks in known.items() if name in wanted}
-        if not any(task in tasks for tasks in known.values()):
+        if wanted and not any(task in tasks for tasks in known.values()):
             raise OptionError(f"none of {', '.join(wanted)} builds the task {task}")
     names = [name for name, tasks in known.items() if task in tasks]
     return sorted(names, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))

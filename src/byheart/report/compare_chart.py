@@ -28,7 +28,7 @@ def log_log(series: Mapping[str, Sequence[Point]], title: str, unit: str, floor:
     if not everything:
         return ""
     scale = _Scale.of(everything)
-    parts = _axes(scale, unit)
+    parts = _axes(scale)
     if floor:
         parts.append(f'<polyline class="floor" points="{_path(scale, floor)}"/>')
     ends = []
@@ -71,7 +71,7 @@ class _Scale:
         return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
 
 
-def _axes(scale: _Scale, unit: str) -> list[str]:
+def _axes(scale: _Scale) -> list[str]:
     parts = []
     for decade in range(scale.low_y, scale.high_y + 1):
         y = scale.y(10**decade)
@@ -86,7 +86,6 @@ def _axes(scale: _Scale, unit: str) -> list[str]:
                 parts.append(f'<text class="axis" x="{x:.1f}" y="{HEIGHT - BOTTOM + 15}" text-anchor="middle">{N:,}</text>')
     middle = (LEFT + WIDTH - RIGHT) / 2
     parts.append(f'<text class="axis" x="{middle:.0f}" y="{HEIGHT - 6}" text-anchor="middle">rows N</text>')
-    parts.append(f'<text class="axis" x="{LEFT - 50}" y="{TOP - 3}">{escape(unit)}</text>')
     return parts
 
 
