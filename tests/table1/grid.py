@@ -25,5 +25,7 @@ def letters(N: int, seed: int = 0) -> tuple[list[str], list[str]]:
     rng = random.Random(seed)
     names: dict[str, str] = {}
     while len(names) < N:
-        names["".join(rng.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZ") for _ in range(rng.randint(2, 4)))] = rng.choice(["de", "fr", "jp", "us"])
+        names["".join(rng.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZ") for _ in range(rng.randint(2, 4)))] = rng.choice(
+            ["de", "fr", "jp", "us"]
+        )
     return list(names), list(names.values())

@@ -1,4 +1,4 @@
-"""The comparison: rows, predictions when time is up, assumptions with rows, and its faces (terminal, JSON, CSV, page)."""
+"""The comparison: rows, predictions when time is up, assumptions with rows, and its faces (terminal, JSON, page)."""
 
 from __future__ import annotations
 
@@ -128,7 +128,9 @@ def test_the_command_prints_one_json_object(tmp_path):
     data.write_text("name,label\nab,0\nba,1\nabb,1\nbbb,0\n", encoding="utf-8")
     table, page = tmp_path / "rows.csv", tmp_path / "page.html"
     words = ["compare", str(data), "--construction", "nilsson65", "--construction", "park21", "--time-limit", "120"]
-    result = CliRunner().invoke(commands, [*words, "--json", "--csv", str(table), "--html", str(page)], standalone_mode=False)
+    result = CliRunner().invoke(
+        commands, [*words, "--json", "--csv", str(table), "--html", str(page)], standalone_mode=False
+    )
     assert result.exception is None, result.output
     told = json.loads(result.stdout)
     assert told["N"] == 4 and [row["verdict"] for row in told["rows"][:2]] == ["proved", "proved"]
@@ -140,7 +142,11 @@ def test_the_table_in_the_terminal():
     words = ["compare", "--grid", "N=6,12", "--n", "2", "--d", "2", "--construction", "nilsson65", "--quiet"]
     result = CliRunner().invoke(commands, words, standalone_mode=False, env={"COLUMNS": "160"})
     assert result.exception is None and result.return_value == 0
-    assert "N = 12 rows of 2 tokens" in result.stdout and "grow like" in result.stdout and "no network below" in result.stdout
+    assert (
+        "N = 12 rows of 2 tokens" in result.stdout
+        and "grow like" in result.stdout
+        and "no network below" in result.stdout
+    )
 
 
 @pytest.mark.parametrize("text", ["N=", "M=3", "N=a", "N=0,4"])

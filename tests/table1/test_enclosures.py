@@ -92,7 +92,10 @@ def mean_of_exponentials() -> Network:
     """One head on one number: the softmax mean of the tokens; logits compare it with 1/2."""
     one = Matrix.of([{0: 1}], 1)
     return Network(
-        (Attention(Kind.SOFTMAX, Pattern.FULL, (Head(one, one, one, one),)), Affine(Matrix.of([{}, {0: 2}], 1), (1, 0))),
+        (
+            Attention(Kind.SOFTMAX, Pattern.FULL, (Head(one, one, one, one),)),
+            Affine(Matrix.of([{}, {0: 2}], 1), (1, 0)),
+        ),
         Read.LAST,
         Readout(Decode.ARGMAX, 2),
     )

@@ -31,7 +31,9 @@ COUNT = Network(
 
 
 def test_a_flattened_row_is_its_tokens_behind_each_other():
-    only = Network((Flatten(2, 2), Affine(Matrix.of([{k: 1} for k in range(4)], 4))), Read.POOLED, Readout(Decode.ARGMAX, 4))
+    only = Network(
+        (Flatten(2, 2), Affine(Matrix.of([{k: 1} for k in range(4)], 4))), Read.POOLED, Readout(Decode.ARGMAX, 4)
+    )
     state = outputs(only, ROWS)
     assert [state.points.row(k) for k in state.index[:, 0]] == [
         (0.5, 1, 1.5, 2),

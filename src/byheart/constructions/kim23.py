@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from byheart.bounds.theorems import output_map
 from byheart.bounds.upper import DENSE, STREAM, Cloud, Promise, dense_blocks, input_map
 from byheart.constructions._base import Construction, register
@@ -48,7 +50,7 @@ def build_kim23(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT)
     and the checked line through (own token, values and counts) are ours.
     """
     style = Style(Form.RESIDUAL, Constants.MEASURED, seed)
-    separation = dataset.separation.delta_squared or 1
+    separation = dataset.separation.delta_squared or Fraction(1)
     with progress.stage("numbering tokens and contexts", total=2) as stage:
         token = project(dataset.inputs.points, separation, style.constants, seed)
         stage.advance()

@@ -39,7 +39,8 @@ def log_log(series: Mapping[str, Sequence[Point]], title: str, unit: str, floor:
             told = escape(f"{name}: {p.value:,} {unit} at N = {p.N:,}{'' if p.built else ', predicted'}")
             x, y = scale.x(p.N), scale.y(p.value)
             parts.append(
-                f'<circle class="{kind} c{place % COLOURS}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"><title>{told}</title></circle>'
+                f'<circle class="{kind} c{place % COLOURS}" cx="{x:.1f}" cy="{y:.1f}" r="3.5">'
+                f"<title>{told}</title></circle>"
             )
         ends.append((scale.y(points[-1].value), name, place))
     parts += _names(ends)
@@ -83,7 +84,9 @@ def _axes(scale: _Scale) -> list[str]:
             if scale.low_x - 1e-9 <= math.log10(N) <= scale.high_x + 1e-9:
                 x = scale.x(N)
                 parts.append(f'<line class="grid" x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{HEIGHT - BOTTOM}"/>')
-                parts.append(f'<text class="axis" x="{x:.1f}" y="{HEIGHT - BOTTOM + 15}" text-anchor="middle">{N:,}</text>')
+                parts.append(
+                    f'<text class="axis" x="{x:.1f}" y="{HEIGHT - BOTTOM + 15}" text-anchor="middle">{N:,}</text>'
+                )
     middle = (LEFT + WIDTH - RIGHT) / 2
     parts.append(f'<text class="axis" x="{middle:.0f}" y="{HEIGHT - 6}" text-anchor="middle">rows N</text>')
     return parts

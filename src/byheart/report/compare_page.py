@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 from markupsafe import Markup
 
 from byheart import __version__
-from byheart.compiler.compare_rows import Comparison, CompareRow, growth_exponents
+from byheart.compiler.compare_rows import CompareRow, Comparison, growth_exponents
 from byheart.compiler.memory_file import write_atomically
 from byheart.report.compare_chart import Point, log_log
 from byheart.report.compare_words import words
@@ -69,4 +69,4 @@ def _picture(comparisons: Sequence[Comparison], quantity: str, unit: str) -> Mar
         if least:
             floor.append(Point(part.N, max(least), True))
     title = f"{unit} against the number of rows, both logarithmic"
-    return Markup(log_log(series, title, unit, floor))  # noqa: S704  # every text in it is escaped by the chart
+    return Markup(log_log(series, title, unit, floor))  # every text in it is escaped by the chart
