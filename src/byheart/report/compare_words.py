@@ -12,9 +12,9 @@ WORDS = {
     "park21": "The first construction below N: neighbours share a shift that moves them into a table without "
     "collisions, and the table is a list of long words whose bits are read one by one. Grows like N^(2/3). "
     "Reconstructed from the theorem's order of growth.",
-    "vardi22": "The optimal feed-forward network: rows are put on a line and cut into groups; a group's keys and labels are "
-    "two long words that are read bit by bit. Grows like the square root of N, but must see the whole row at once, which "
-    "costs a column per number of the row.",
+    "vardi22": "The optimal feed-forward network: rows are put on a line and cut into groups; the keys and labels of a "
+    "group are two long words that are read bit by bit. Grows like the square root of N, but must see the whole row at "
+    "once, which costs a column per number of the row.",
     "mahdavi24": "Attention alone: random heads look at the row, and their outputs are solved for. No feed-forward "
     "layer; one layer deep; short weights. Grows like N/n. Take it to see what attention can store by itself.",
     "ks24": "One softmax head of rank one adds the row's Boltzmann mean to each token, which tells all contexts apart; "
