@@ -114,3 +114,22 @@ def _names(ends: list[tuple[float, str, int]]) -> list[str]:
         f'<text class="name c{place % COLOURS}" x="{x + 13}" y="{at + 4:.1f}">{escape(name)}</text>'
         for (y, name, place), at in zip(ends, places, strict=True)
     ]
+
+
+INKS = ("#0969a8", "#c26a1b", "#2f7d4f", "#b03a5b", "#6d55b0", "#8a6a12", "#147d85", "#6b6f76")
+
+
+def standalone(chart: str) -> str:
+    """The picture with its own style, so that it needs no page around it."""
+    rules = [
+        "svg { font: 12px system-ui, sans-serif; background: #ffffff; } text { fill: #1c2127; }",
+        ".axis { fill: #5c6670; font-size: 10px; } .grid, .lead { stroke: #d8dee4; }",
+        ".line { fill: none; stroke-width: 1.8; }",
+        ".floor { fill: none; stroke: #1c2127; stroke-dasharray: 2 4; stroke-width: 1.6; } .name { font-weight: 600; }",
+    ]
+    for place, ink in enumerate(INKS):
+        rules.append(f".c{place} {{ stroke: {ink}; }} circle.c{place} {{ fill: {ink}; }}")
+        rules.append(f"text.c{place} {{ fill: {ink}; stroke: none; }}")
+    rules.append("circle.hollow { fill: #ffffff; stroke-dasharray: 2 1.5; }")
+    head, tail = chart.split(">", 1)
+    return f"{head}><style>{' '.join(rules)}</style>{tail}"

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from byheart import __version__
 from byheart.compiler.compare_rows import CompareRow, Comparison, growth_exponents
 from byheart.compiler.memory_file import write_atomically
-from byheart.report.compare_chart import Point, log_log
+from byheart.report.compare_chart import Point, log_log, standalone
 from byheart.report.compare_words import words
 
 COLUMNS = (
@@ -48,6 +48,12 @@ def render(comparisons: Sequence[Comparison]) -> str:
 def write(comparisons: Sequence[Comparison], path: Path) -> None:
     """Renders to a file, atomically."""
     write_atomically(path, render(comparisons).encode("utf-8"))
+
+
+def picture_file(comparisons: Sequence[Comparison], quantity: str, path: Path) -> None:
+    """One picture as an SVG file of its own, for documents: light colours on white."""
+    drawn = str(_picture(comparisons, quantity, quantity.replace("_", " ")))
+    write_atomically(path, standalone(drawn).encode("utf-8"))
 
 
 def _shown(row: CompareRow) -> dict[str, Any]:
