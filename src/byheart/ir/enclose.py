@@ -9,6 +9,7 @@ the radii could give another one; more bits make the radii smaller.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -25,12 +26,12 @@ from byheart.ir.inputs import ABSENT, Inputs
 from byheart.ir.layers import Affine, Attention, Flatten, GlobalToken, Kind, Layer, Pool, Residual, SequenceLayer
 from byheart.ir.matrix import Matrix
 from byheart.ir.network import Decode, Network, Read
-from byheart.ir.softmax_balls import attended_balls
+from byheart.ir.softmax_balls import TooWideError, attended_balls
 from byheart.progress import SILENT, Progress
 
 UNDECIDED = -2
 SPARE_BITS = 96
-DOUBLINGS = 3
+DOUBLINGS = 4
 
 Radii = tuple[Fraction, ...]  # one per channel
 
@@ -53,12 +54,16 @@ def enclosed_answers(network: Network, inputs: Inputs, progress: Progress = SILE
     The bits start at the longest weight's and are doubled a few times while something is undecided.
     """
     bits = max((bit_length(w) for layer in network.layers for w in layer.weights()), default=0) + SPARE_BITS
+    found = None
     for doubling in range(DOUBLINGS + 1):
-        found = _answers(network, enclosed_outputs(network, inputs, bits, progress))
-        if doubling == DOUBLINGS or not (found == UNDECIDED).any():
-            return found, bits
-        bits *= 2
-    raise AssertionError("unreachable")
+        used = bits << doubling
+        with suppress(TooWideError):
+            found = _answers(network, enclosed_outputs(network, inputs, used, progress))
+            if not (found == UNDECIDED).any():
+                break
+    if found is None:
+        raise NotRationalError(f"enclosures of {used} bits are still too wide to say anything")
+    return found, used
 
 
 def decided_answers(network: Network, inputs: Inputs, progress: Progress = SILENT) -> Index:

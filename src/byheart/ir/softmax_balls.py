@@ -20,6 +20,10 @@ from byheart.ir.matrix import Matrix
 Index = npt.NDArray[np.int64]
 
 
+class TooWideError(ArithmeticError):
+    """A ball that holds every number: more bits are needed."""
+
+
 @dataclass(frozen=True, eq=False)
 class Attended:
     """Midpoints of the new streams, and which of them each wanted token has."""
@@ -151,6 +155,8 @@ def _ball(middle: Fraction, radius: Fraction) -> Any:
 
 def _on_grid(ball: Any, grid: int) -> tuple[int, Fraction]:
     """The multiple of 1/grid nearest to the ball's midpoint, as an integer, and a radius that covers the ball."""
+    if not ball.is_finite():
+        raise TooWideError
     mid, rad = _fraction(ball.mid()), _fraction(ball.rad())
     numerator = round(mid * grid)
     return numerator, rad + abs(mid - Fraction(numerator, grid))
