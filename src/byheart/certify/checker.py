@@ -18,7 +18,6 @@ from byheart.ir.network import Network
 from byheart.ir.size import measure
 from byheart.progress import SILENT, Progress
 
-
 EXACT = "exact rational numbers"
 Places = npt.NDArray[np.int64]
 
@@ -26,9 +25,9 @@ Places = npt.NDArray[np.int64]
 def certify(network: Network, dataset: Dataset, claim: Claim, progress: Progress = SILENT) -> Certificate:
     """A certificate for "this network gives every row of this data its label, and keeps the claim".
 
-    proved: every label was reproduced in exact arithmetic (or, where softmax makes numbers irrational, by enclosures that
-    leave no other label) and every promise holds; refuted: a witness row, or a broken promise; undecided: enclosures
-    stayed too wide, or a promised property could not be shown.
+    proved: every label was reproduced in exact arithmetic (or, where softmax makes numbers irrational, by enclosures
+    that leave no other label) and every promise holds; refuted: a witness row, or a broken promise; undecided:
+    enclosures stayed too wide, or a promised property could not be shown.
     """
     verdict, reason, witness, how = _labels(network, dataset, progress)
     size = measure(network)

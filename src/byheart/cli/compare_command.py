@@ -138,10 +138,12 @@ def _print(found: list[Comparison]) -> None:
     for comparison in found:
         out.print(comparison_table(comparison))
         for row in comparison.rows:
-            if row.verdict in ("assumption", "refuted", "undecided", "failed"):
+            if row.verdict in ("assumption", "refuted", "undecided", "failed", "not built", "not found"):
                 out.print(f"{row.construction}: {row.reason}")
         for floor in comparison.floors:
-            out.print(f"no network below {floor.value:,} {floor.quantity.replace('_', ' ')} ({floor.name}, {floor.theorem})")
+            out.print(
+                f"no network below {floor.value:,} {floor.quantity.replace('_', ' ')} ({floor.name}, {floor.theorem})"
+            )
     if len(found) > 1:
         for name, slope in sorted(growth_exponents(found).items()):
             out.print(f"{name}: parameters grow like N^{slope:.2f}")

@@ -1,4 +1,4 @@
-"""A trained network beside the built ones: the laboratory looks for the smallest that memorizes, within a time limit."""
+"""A trained network beside the built ones: the laboratory looks for the smallest that memorizes, in limited time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from byheart.compiler.compare_rows import Comparison, CompareRow
+from byheart.compiler.compare_rows import CompareRow, Comparison
 from byheart.data.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import MissingExtraError, OptionError

@@ -1,9 +1,9 @@
 """Every construction that applies to a data set, side by side: Table 1 of KS25, measured.
 
-    >>> from byheart.data.dataset import load
-    >>> found = compare(load(["ab", "ba", "bb"], [0, 1, 1]), constructions=["vardi22", "nilsson65"])
-    >>> [(row.construction, row.verdict) for row in found.rows[:2]]
-    [('nilsson65', 'proved'), ('vardi22', 'proved')]
+>>> from byheart.data.dataset import load
+>>> found = compare(load(["ab", "ba", "bb"], [0, 1, 1]), constructions=["vardi22", "nilsson65"])
+>>> [(row.construction, row.verdict) for row in found.rows[:2]]
+[('nilsson65', 'proved'), ('vardi22', 'proved')]
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from byheart.bounds import Problem
 from byheart.compiler.compare_baselines import baselines
 from byheart.compiler.compare_decoder import DECODERS, THEOREMS, applies, decoder_row
 from byheart.compiler.compare_predictions import floors, predicted_row, prediction, problem_of
-from byheart.compiler.compare_rows import Comparison, CompareRow
+from byheart.compiler.compare_rows import CompareRow, Comparison
 from byheart.compiler.compare_worker import Worker
 from byheart.data.dataset import Dataset, load
-from byheart.errors import AssumptionError, ByheartError, OptionError
+from byheart.errors import AssumptionError, BuildError, ByheartError, OptionError
 from byheart.progress import SILENT, Progress
 
 LARGEST = 30_000_000  # parameters by formula from which nothing is built
+GRID = 1024  # random vectors are multiples of 1/1024: short numbers, as real data has them
 ORDER = ("nilsson65", "baum88", "park21", "vardi22", "mahdavi24", "ks24", "kim23", "madden24", "madden24-average")
 
 
@@ -104,7 +105,7 @@ def applicable(dataset: Dataset, wanted: Sequence[str] | None = None) -> list[st
             if name not in known:
                 recipe(name)  # raises the OptionError that lists the known ones
         known = {name: tasks for name, tasks in known.items() if name in wanted}
-        if not any(task in tasks for tasks in known.values()):
+        if wanted and not any(task in tasks for tasks in known.values()):
             raise OptionError(f"none of {', '.join(wanted)} builds the task {task}")
     names = [name for name, tasks in known.items() if task in tasks]
     return sorted(names, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
@@ -120,7 +121,7 @@ def subsets(dataset: Dataset, sizes: Sequence[int], seed: int = 0) -> list[Datas
 def random_dataset(N: int, n: int, d: int, C: int, task: str = "next-token", seed: int = 0) -> Dataset:
     """N rows of n random vectors in R^d with random labels, without positions: the setting of KS25's theorems."""
     rng = random.Random(f"{seed} {N} {n} {d} {C}")
-    rows = [[tuple(round(rng.gauss(0, 1), 3) for _ in range(d)) for _ in range(n)] for _ in range(N)]
+    rows = [[tuple(round(rng.gauss(0, 1) * GRID) / GRID for _ in range(d)) for _ in range(n)] for _ in range(N)]
     labels = [rng.randrange(C) if task in ("next-token", "set") else [rng.randrange(C) for _ in row] for row in rows]
     return load(rows, labels, task=task, positions=False)
 
@@ -140,6 +141,8 @@ def measured_row(dataset: Dataset, name: str, seed: int) -> CompareRow:
         )
     except OptionError as error:
         return CompareRow(name, "not applicable", str(error), theorem, summary)
+    except BuildError as error:
+        return CompareRow(name, "not built", str(error), theorem, summary)
     except (ByheartError, MemoryError) as error:
         return CompareRow(name, "failed", str(error) or type(error).__name__, theorem, summary)
     certificate = memory.certificate
@@ -159,9 +162,7 @@ def measured_row(dataset: Dataset, name: str, seed: int) -> CompareRow:
     )
 
 
-def _row(
-    dataset: Dataset, name: str, seed: int, worker: Worker | None, seconds: float, problem: Problem
-) -> CompareRow:
+def _row(dataset: Dataset, name: str, seed: int, worker: Worker | None, seconds: float, problem: Problem) -> CompareRow:
     theorem, summary = _told(name)
     known = prediction(name, problem)
     if known is not None and known.proved is False and known.sizes["parameters"] > LARGEST:

@@ -12,9 +12,13 @@ from byheart.data.dataset import Dataset
 def baselines(dataset: Dataset) -> list[CompareRow]:
     """Bits of a dict from rows to labels, of a sorted array that is searched, and of the labels alone."""
     return [
-        _row("python dict", 8 * _dict_bytes(dataset), "a dict from rows to labels, as Python stores it", "exact look-up"),
+        _row(
+            "python dict", 8 * _dict_bytes(dataset), "a dict from rows to labels, as Python stores it", "exact look-up"
+        ),
         _row("sorted array", _array_bits(dataset), "distinct rows and labels, packed and searched", "exact look-up"),
-        _row("information limit", _label_bits(dataset), "labels·log2 C: the labels alone, inputs for free", "no look-up"),
+        _row(
+            "information limit", _label_bits(dataset), "labels·log2 C: the labels alone, inputs for free", "no look-up"
+        ),
     ]
 
 

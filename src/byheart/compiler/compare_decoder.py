@@ -1,4 +1,4 @@
-"""The decoders of Madden et al. 2024 as rows of the comparison: contexts are rows (or prefixes), next tokens are labels."""
+"""The decoders of Madden et al. 2024 as rows: contexts are rows of the data (or prefixes), next tokens are labels."""
 
 from __future__ import annotations
 

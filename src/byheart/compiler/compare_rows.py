@@ -15,7 +15,8 @@ class CompareRow:
     """One construction on one data set.
 
     verdict: proved, refuted or undecided for a built network; predicted where its formula stands in for it; assumption
-    where what the theorem assumes about the data fails (`rows` are the offending rows of the data); baseline.
+    where what the theorem assumes about the data fails (`rows` are the offending rows of the data); not applicable or
+    not built where the construction refuses such data (`reason` says why); failed; baseline; trained.
     Sizes are None where nothing is known.
     """
 
@@ -97,7 +98,16 @@ def csv_table(comparisons: Sequence[Comparison]) -> str:
     import csv
     import io
 
-    columns = ("construction", "verdict", *SIZES, "embedding_parameters", "build_seconds", "certify_seconds", "theorem", "reason")
+    columns = (
+        "construction",
+        "verdict",
+        *SIZES,
+        "embedding_parameters",
+        "build_seconds",
+        "certify_seconds",
+        "theorem",
+        "reason",
+    )
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(("task", "N", "n", "d", "C", *columns))

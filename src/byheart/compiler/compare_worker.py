@@ -5,6 +5,7 @@ The parent sends (data set, construction, seed) and receives a row. Both ends ar
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import queue
@@ -69,10 +70,8 @@ class Worker:
         process.wait()
         for stream in (process.stdin, process.stdout):
             if stream is not None:
-                try:
+                with contextlib.suppress(OSError):  # unsent bytes of a job that nobody will read
                     stream.close()
-                except OSError:  # unsent bytes of a job that nobody will read
-                    pass
 
     def __enter__(self) -> Worker:
         return self

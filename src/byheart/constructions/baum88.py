@@ -34,9 +34,7 @@ THEOREM = Ref("B88", "Theorem 1")
     "units, N_+ the size of the smaller class.",
     test="tests/table1/test_baum88.py",
 )
-def build_baum88(
-    dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT, embedding: int = 8
-) -> Construction:
+def build_baum88(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT, embedding: int = 8) -> Construction:
     """A band around the hyperplane through n·d rows of one class; the band's two edges are threshold units.
 
     Baum proves it for two classes. More classes are our extension: every class but the largest gets bands of its own,
@@ -65,7 +63,9 @@ def build_baum88(
     hidden, output = _layers(rows, found, background)
     stages = [("embedding", () if table is None else (table,)), ("row", (rows.layer,))]
     network = feed_forward_network([*stages, ("threshold units", (hidden,)), ("E_out", (output,))], dataset.C)
-    notes = [f"{len(found)} hyperplanes for {rows.count - sizes[background]} rows; the rows span {cloud.dimension} dimensions"]
+    notes = [
+        f"{len(found)} hyperplanes for {rows.count - sizes[background]} rows; they span {cloud.dimension} dimensions"
+    ]
     if table is not None:
         notes.append(embedding_note(table))
     if dataset.C > 2:

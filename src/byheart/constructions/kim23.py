@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from byheart.bounds.theorems import output_map
 from byheart.bounds.upper import DENSE, STREAM, Cloud, Promise, dense_blocks, input_map
-from byheart.constructions._base import Construction, register
-from byheart.constructions.kim23_rounds import ROUND_UNITS, SEPARATION, round_layers, start_block
+from byheart.constructions._base import Construction, Option, register
+from byheart.constructions.kim23_rounds import ROUND_UNITS, SEPARATION, round_layers, sharpness, start_block, whole
 from byheart.constructions.ks25_claims import memory_promise
 from byheart.constructions.ks25_fields import measured_fields
 from byheart.constructions.ks25_layers import input_map as input_layer
@@ -14,6 +16,7 @@ from byheart.constructions.ks25_parts import Lookup, class_labels
 from byheart.constructions.ks25_transformer import finished
 from byheart.data.dataset import Dataset
 from byheart.data.task import Task
+from byheart.exact import dyadic
 from byheart.exact.values import Values
 from byheart.gadgets import residual_scan
 from byheart.gadgets.projection import Constants, Line, project
@@ -23,6 +26,9 @@ from byheart.gadgets.residual_stream import KEY, LABEL, X, Y, blocks
 from byheart.gadgets.residual_stream import STREAM as NAMES
 from byheart.gadgets.wires import Block, Effect, affine, wire
 from byheart.ir.claim import Claim
+from byheart.ir.layers import Affine, Kind
+from byheart.ir.matrix import Matrix
+from byheart.ir.network import Decode, Readout
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 
@@ -34,6 +40,15 @@ THEOREM = Ref("K23", "Theorem 3.1")
     summary="2n attention layers rank the tokens, then a label memory on nN contexts: O(n + sqrt(nN)) up to logarithms",
     ref=THEOREM,
     tasks=(Task.SEQ_TO_SEQ, Task.NEXT_TOKEN),
+    options=(
+        Option(
+            "attention",
+            str,
+            Kind.HARDMAX.value,
+            "hardmax: exact; softmax: sharp enough that labels come out all the same, certified by enclosures",
+            (Kind.HARDMAX.value, Kind.SOFTMAX.value),
+        ),
+    ),
 )
 @implements(
     THEOREM,
@@ -41,34 +56,45 @@ THEOREM = Ref("K23", "Theorem 3.1")
     "memorized with O(n + sqrt(nN)) parameters up to logarithms.",
     test="tests/table1/test_kim23.py",
 )
-def build_kim23(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT) -> Construction:
+def build_kim23(
+    dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT, attention: str = "hardmax"
+) -> Construction:
     """E_in · n rounds (hardmax finds the largest token, uniform counts it, a block adds both) · label memory · E_out.
 
     Reconstructed: the paper states the order of growth and 2n attention layers; the rounds, their block of four units
     and the checked line through (own token, values and counts) are ours.
     """
+    soft = Kind(attention) is Kind.SOFTMAX
     style = Style(Form.RESIDUAL, Constants.MEASURED, seed)
-    separation = dataset.separation.delta_squared or 1
+    separation = dataset.separation.delta_squared or Fraction(1)
     with progress.stage("numbering tokens and contexts", total=2) as stage:
         token = project(dataset.inputs.points, separation, style.constants, seed)
+        token = whole(token) if soft else token
         stage.advance()
         context = _context_line(dataset, token, seed)
+        context = whole(context) if soft else context
         stage.advance()
     labels = class_labels(dataset)
     fields = measured_fields(style, context.floors, labels, residual_scan.DENSE)
     memory = Lookup.of(context.floors, labels, lambda keys, found: fields)
-    network = finished(
-        dataset,
-        [
-            ("E_in", (input_layer(style, token),)),
-            ("start", blocks([start_block(token.bias, context)])),
-            ("ranking the tokens", round_layers(dataset.n, context, token.top.bit_length())),
-            ("label memory", blocks(_memory_steps(memory))),
-            ("E_out", (affine(NAMES, {"y": wire(Y)}, relu=False, bias=False),)),
-        ],
-    )
-    claim = _claim(dataset, token, context, memory, style)
-    return Construction(network, claim, {}, (f"{len(labels)} contexts; {memory.fields}",))
+    bits = token.top.bit_length()
+    sharp = sharpness(dataset.n, context, bits) if soft else None
+    stages = [
+        ("E_in", (input_layer(style, token),)),
+        ("start", blocks([start_block(token.bias, context, dyadic(1, -1) if soft else 0)])),
+        ("ranking the tokens", round_layers(dataset.n, context, bits, sharp)),
+        ("label memory", blocks(_memory_steps(memory))),
+        ("E_out", (_logits(dataset.C) if soft else affine(NAMES, {"y": wire(Y)}, relu=False, bias=False),)),
+    ]
+    network = finished(dataset, stages, Readout(Decode.ARGMAX, dataset.C) if soft else None)
+    claim = _claim(dataset, token, context, memory, style, sharp)
+    return Construction(network, claim, {"attention": attention}, (f"{len(labels)} contexts; {memory.fields}",))
+
+
+def _logits(classes: int) -> Affine:
+    """Logits that are largest at the class nearest to y - 1."""
+    rows = [{NAMES.index(Y): 2 * c} for c in range(classes)]
+    return Affine(Matrix.of(rows, len(NAMES)), tuple(-c * c - 2 * c for c in range(classes)))
 
 
 def _context_line(dataset: Dataset, token: Line, seed: int) -> Line:
@@ -89,18 +115,25 @@ def _memory_steps(memory: Lookup) -> list[Block]:
     return memorizer_blocks(memory.pieces, effects=renamed, shift={KEY: -1})
 
 
-def _claim(dataset: Dataset, token: Line, context: Line, memory: Lookup, style: Style) -> Claim:
+def _claim(dataset: Dataset, token: Line, context: Line, memory: Lookup, style: Style, sharp: int | None) -> Claim:
     """The rounds as they are built, and Lemma C.1's sum for the label memory."""
     n, found = dataset.n, dataset.separation
     tokens = Cloud(dataset.inputs.points.count, dataset.d, found.r_squared, found.delta_squared or 1)
     per_round = 4 * STREAM + 2 * STREAM + sum(dense_blocks(1, hidden=units) for units in ROUND_UNITS)
     top = token.top
     ids = Cloud(len(dataset.contexts), 2 * n + 1, (2 * n + 1) * (top + n) ** 2, 1)
+    stretched = 0 if sharp is None else dataset.inputs.points.denominator.bit_length() + ids.projection_bits
+    exit_map = (
+        output_map(DENSE) if sharp is None else Promise(1, 0, dataset.C * (STREAM + 1), 2 * dataset.C.bit_length())
+    )
     rounds = Promise(
-        STREAM, 4 * n + 1, n * per_round + dense_blocks(1, hidden=1), max(ids.projection_bits, 2 * ids.key_bits)
+        STREAM,
+        4 * n + 1,
+        n * per_round + dense_blocks(1, hidden=1),
+        max(ids.projection_bits, 2 * ids.key_bits) + stretched + 1,
     )
     promise = memory_promise(memory, style, DENSE).then(
-        rounds, input_map(dataset.d, style.form, DENSE, tokens.projection_bits), output_map(DENSE)
+        rounds, input_map(dataset.d, style.form, DENSE, tokens.projection_bits + stretched), exit_map
     )
     return Claim(
         THEOREM,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-
 from byheart.constructions._base import Construction, register
 from byheart.constructions.generic_embedding import embedding_note, generic_embedding
 from byheart.constructions.ks24_line import NONZERO, SEPARATED, Numbered, TokenLine, number_contexts, token_line
@@ -108,5 +107,3 @@ def _claim(dataset: Dataset, d: int, embedded: int) -> Claim:
         },
         assumptions=(NONZERO, SEPARATED, "parameters of any length"),
     )
-
-

@@ -61,7 +61,10 @@ def token_line(dataset: Dataset, points: Values | None, seed: int) -> TokenLine:
     for attempt in range(SEEDS):
         line = project(vectors, separation, Constants.MEASURED, seed + attempt)
         weight = line.weight if any(line.weight) else (1,) * vectors.width  # one token only
-        places = [sum(as_fraction(w) * int(x) for w, x in zip(weight, row, strict=True)) for row in vectors.numerators]
+        places = [
+            sum((as_fraction(w) * int(x) for w, x in zip(weight, row, strict=True)), Fraction(0))
+            for row in vectors.numerators
+        ]
         if all(places):
             break
     else:
@@ -91,7 +94,9 @@ def number_contexts(dataset: Dataset, layers: tuple[Layer, ...], line: TokenLine
         smallest, first, second = min(gaps, default=(state.points.denominator, 0, 0))
         gap = Fraction(smallest, state.points.denominator)
         if gap > enclosed.radii[0] * 2 ** (FINER + 4):
-            return _numbered([Fraction(int(places[i]), state.points.denominator) for i in order], [labels[i] for i in order], gap)
+            return _numbered(
+                [Fraction(int(places[i]), state.points.denominator) for i in order], [labels[i] for i in order], gap
+            )
         bits *= 2
     rows = (int(contexts.row[first]), int(contexts.row[second]))
     raise AssumptionError(SEPARATED, f"two contexts are less than 2^-{MOST_BITS} apart behind the head", rows)

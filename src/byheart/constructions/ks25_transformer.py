@@ -110,9 +110,9 @@ def label_stages(layers: tuple[Layer, ...]) -> list[Stage]:
     return [("label memory", layers[:-1]), ("E_out", layers[-1:])]
 
 
-def finished(dataset: Dataset, stages: Sequence[Stage]) -> Network:
-    """The network of these stages, read as the task asks; label 0 is no class."""
+def finished(dataset: Dataset, stages: Sequence[Stage], readout: Readout | None = None) -> Network:
+    """The network of these stages, read as the task asks; label 0 is no class, unless told otherwise."""
     read = {Task.NEXT_TOKEN: Read.LAST, Task.SEQ_TO_SEQ: Read.EACH, Task.SET: Read.POOLED}[dataset.encoder.task]
     layers = tuple(layer for _, part in stages for layer in part)
-    readout = Readout(Decode.VALUE, classes=dataset.C, offset=1)
+    readout = readout or Readout(Decode.VALUE, classes=dataset.C, offset=1)
     return Network(layers, read, readout, tuple((name, len(part)) for name, part in stages))

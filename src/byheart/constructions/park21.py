@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from byheart.bounds.theorems import output_map
@@ -53,8 +54,8 @@ class Cut:
 def build_park21(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT) -> Construction:
     """Projection · one block per group adds its shift · modulo by halving · one block per word · bit extraction.
 
-    Reconstructed from the theorem's order of growth: N^(2/3) groups, a table of length K·N + 1 > N^(4/3) that always has
-    room, and words read bit by bit. The table's length is the theorem's, not the shortest that would do.
+    Reconstructed from the theorem's order of growth: N^(2/3) groups, a table of length K·N + 1 > N^(4/3) that always
+    has room, and words read bit by bit. The table's length is the theorem's, not the shortest that would do.
     """
     with progress.stage("numbering rows", total=2) as stage:
         rows = flat_rows(dataset)
@@ -89,14 +90,16 @@ def cheapest_cut(count: int, label_bits: int) -> Cut:
     >>> cheapest_cut(1000, 1).group, cheapest_cut(8000, 1).group
     (6, 12)
     """
-    best = min(range(1, count + 1), key=lambda group: _cost(count, group, _places(count, group, label_bits), label_bits))
+    best = min(
+        range(1, count + 1), key=lambda group: _cost(count, group, _places(count, group, label_bits), label_bits)
+    )
     return Cut(best, _places(count, best, label_bits))
 
 
 def _places(count: int, group: int, label_bits: int) -> int:
     """Labels per word: a word costs a block to look up, a bit costs a block to read."""
     look, scan = dense_blocks(1, len(STREAM), LOOK_UNITS), dense_blocks(1, len(STREAM), SCAN_UNITS)
-    return max(1, round((least_modulus(count, group) * look / (scan * label_bits)) ** 0.5))
+    return max(1, round(math.sqrt(least_modulus(count, group) * look / (scan * label_bits))))
 
 
 def _cost(count: int, group: int, places: int, label_bits: int) -> int:
@@ -122,9 +125,7 @@ def _steps(line: Line, table: ShiftedTable) -> list[tuple[str, list[Block]]]:
     ]
 
 
-def _claim(
-    dataset: Dataset, count: int, dimension: int, cut: Cut, label_bits: int, top: int, modulus: int
-) -> Claim:
+def _claim(dataset: Dataset, count: int, dimension: int, cut: Cut, label_bits: int, top: int, modulus: int) -> Claim:
     cloud = flat_cloud(dataset, flat_rows(dataset))
     size = len(STREAM)
     halvings = (top // modulus + 1).bit_length()

@@ -69,7 +69,7 @@ def bands(cloud: Cloud, wanted: Sequence[int], seed: int = 0) -> list[Band]:
     found: list[Band] = []
     while pool:
         intruders: tuple[int, ...] = ()
-        for draw in range(DRAWS):
+        for _ in range(DRAWS):
             group = pool[: cloud.dimension]
             band, intruders = _band(cloud, group, set(pool), rng)
             if band is not None:
@@ -87,7 +87,9 @@ def bands(cloud: Cloud, wanted: Sequence[int], seed: int = 0) -> list[Band]:
     return found
 
 
-def _band(cloud: Cloud, group: list[int], pool: set[int], rng: np.random.Generator) -> tuple[Band | None, tuple[int, ...]]:
+def _band(
+    cloud: Cloud, group: list[int], pool: set[int], rng: np.random.Generator
+) -> tuple[Band | None, tuple[int, ...]]:
     """A band around a hyperplane through the group; points of the pool may join it, any other is in the way."""
     direction = _normal(cloud, group, rng)
     landed = cloud.table @ direction

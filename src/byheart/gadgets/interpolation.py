@@ -1,8 +1,8 @@
 """A piecewise linear function through given points, with one ReLU per step and nothing but integers.
 
-Between two neighbours x < x' the slope is S; one unit A·relu(x - b), with x <= b < x' and A a signed power of two, turns
-the line so that it meets the next value. Taking |A| >= |S - slope to the next value| puts b inside the step, and a power
-of two makes b a whole number whenever all x and y are. The usual choice b = x would need A = difference of two fractions.
+Between two neighbours x < x' the slope is S; one unit A·relu(x - b), with x <= b < x' and A a signed power of two,
+turns the line so that it meets the next value. Taking |A| >= |S - slope to the next value| puts b inside the step, and
+a power of two keeps b on the grid of the points. The usual choice b = x would make A a difference of two fractions.
 """
 
 from __future__ import annotations

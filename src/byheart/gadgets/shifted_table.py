@@ -1,14 +1,15 @@
 """Keys moved into a short table without collisions: groups of neighbours share a shift modulo the table's length.
 
-Park et al. 2021 in our reconstruction. N sorted keys are cut into groups of K; group j is shifted by s_j modulo M. A shift
-is bad when it puts one of K keys on one of at most N places that are taken, so M > K·N always leaves a good one. The
-table of M places is cut into rows; each row's labels are the bits of one long word.
+Park et al. 2021 in our reconstruction. N sorted keys are cut into groups of K; group j is shifted by s_j modulo M. A
+shift is bad when it puts one of K keys on one of at most N places that are taken, so M > K·N always leaves a good one.
+The table of M places is cut into rows; each row's labels are the bits of one long word.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -58,7 +59,7 @@ def shift_groups(keys: Sequence[int], labels: Sequence[int], group: int, places:
     >>> [table.label(key) for key in (3, 9, 14, 40)]
     [1, 0, 1, 1]
     """
-    if not keys or any(b <= a for a, b in zip(keys, keys[1:], strict=False)) or keys[0] < 0:
+    if not keys or any(b <= a for a, b in pairwise(keys)) or keys[0] < 0:
         raise BuildError("a shifted table needs different keys >= 0 in ascending order")
     starts = range(0, len(keys), group)
     modulus = _modulus(keys, group)

@@ -1,14 +1,15 @@
 """Evaluation of networks that are not rational (softmax of unequal scores), by rigorous enclosures.
 
 Every number is a midpoint, which is exact and goes through the same engine as everything else, and a radius, one per
-channel for all tokens. Softmax is enclosed by arb's balls; a layer behind it moves midpoints exactly and multiplies radii
-by its absolute weights (ReLU moves no two numbers further apart). A class is given only where no number inside the
-radii could give another one; more bits make the radii smaller.
+channel for all tokens. Softmax is enclosed by arb's balls; a layer behind it moves midpoints exactly and multiplies
+radii by its absolute weights (ReLU moves no two numbers further apart). A class is given only where no number inside
+the radii could give another one; more bits make the radii smaller.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -18,7 +19,6 @@ import numpy as np
 from byheart.errors import NotRationalError
 from byheart.exact import as_fraction, bit_length
 from byheart.exact.rigor import precision
-from byheart.exact.values import Values
 from byheart.ir import evaluate
 from byheart.ir.attend import Index, scores_matter
 from byheart.ir.evaluate import State, tokenwise
@@ -26,12 +26,12 @@ from byheart.ir.inputs import ABSENT, Inputs
 from byheart.ir.layers import Affine, Attention, Flatten, GlobalToken, Kind, Layer, Pool, Residual, SequenceLayer
 from byheart.ir.matrix import Matrix
 from byheart.ir.network import Decode, Network, Read
-from byheart.ir.softmax_balls import attended_balls
+from byheart.ir.softmax_balls import TooWideError, attended_balls
 from byheart.progress import SILENT, Progress
 
 UNDECIDED = -2
 SPARE_BITS = 96
-DOUBLINGS = 3
+DOUBLINGS = 4
 
 Radii = tuple[Fraction, ...]  # one per channel
 
@@ -54,12 +54,16 @@ def enclosed_answers(network: Network, inputs: Inputs, progress: Progress = SILE
     The bits start at the longest weight's and are doubled a few times while something is undecided.
     """
     bits = max((bit_length(w) for layer in network.layers for w in layer.weights()), default=0) + SPARE_BITS
+    found = None
     for doubling in range(DOUBLINGS + 1):
-        found = _answers(network, enclosed_outputs(network, inputs, bits, progress))
-        if doubling == DOUBLINGS or not (found == UNDECIDED).any():
-            return found, bits
-        bits *= 2
-    raise AssertionError("unreachable")
+        used = bits << doubling
+        with suppress(TooWideError):
+            found = _answers(network, enclosed_outputs(network, inputs, used, progress))
+            if not (found == UNDECIDED).any():
+                break
+    if found is None:
+        raise NotRationalError(f"enclosures of {used} bits are still too wide to say anything")
+    return found, used
 
 
 def decided_answers(network: Network, inputs: Inputs, progress: Progress = SILENT) -> Index:
@@ -74,16 +78,14 @@ def decided_answers(network: Network, inputs: Inputs, progress: Progress = SILEN
 def enclosed_outputs(network: Network, inputs: Inputs, bits: int, progress: Progress = SILENT) -> Enclosed:
     """Midpoints and radii of what comes out, with balls of so many bits."""
     index = inputs.index
-    enclosed = Enclosed(
-        State(inputs.points, index, (index >= 0).sum(axis=1)), (Fraction(0),) * inputs.points.width
-    )
+    enclosed = Enclosed(State(inputs.points, index, (index >= 0).sum(axis=1)), (Fraction(0),) * inputs.points.width)
     layers, place = network.layers, 0
     with precision(bits):
         while place < len(layers):
             layer = layers[place]
             if isinstance(layer, SequenceLayer):
                 last = not any(isinstance(after, SequenceLayer) for after in layers[place + 1 :])
-                enclosed = _mixed(layer, enclosed, network.read if last else None, bits, progress)
+                enclosed = _mixed(layer, enclosed, network.read if last else None, bits)
                 place += 1
                 continue
             stop = place
@@ -150,7 +152,7 @@ def _coarser(radius: Fraction) -> Fraction:
     return (radius // unit + 1) * unit
 
 
-def _mixed(layer: SequenceLayer, enclosed: Enclosed, read: Read | None, bits: int, progress: Progress) -> Enclosed:
+def _mixed(layer: SequenceLayer, enclosed: Enclosed, read: Read | None, bits: int) -> Enclosed:
     state, radii = enclosed.state, enclosed.radii
     match layer:
         case GlobalToken():
@@ -169,7 +171,7 @@ def _mixed(layer: SequenceLayer, enclosed: Enclosed, read: Read | None, bits: in
         return Enclosed(State(found.points, index, state.lengths, state.hub), tuple(_coarser(r) for r in grown))
     if layer.kind is Kind.HARDMAX and unequal and not enclosed.exact:
         raise NotRationalError("hardmax behind softmax has no enclosures: its largest scores may be equal")
-    moved = evaluate.attended(layer, state, wanted, progress)
+    moved = evaluate.attended(layer, state, wanted)
     return Enclosed(moved, _mean_radii(layer, radii))
 
 

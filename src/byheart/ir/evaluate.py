@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from byheart.errors import NetworkError
 from byheart.exact import Number, engine
@@ -148,7 +149,7 @@ def _sequence_part(network: Network, done: int, state: State, progress: Progress
         elif isinstance(layer, Flatten):
             state = flattened(layer, state)
         elif isinstance(layer, Attention):
-            state = attended(layer, state, None if later else read_mask(network.read, state), progress)
+            state = attended(layer, state, None if later else read_mask(network.read, state))
         else:
             stop = done
             while stop < len(layers) and not isinstance(layers[stop], SequenceLayer):
@@ -163,7 +164,7 @@ def _sequence_part(network: Network, done: int, state: State, progress: Progress
     return State(state.points, read_index(network.read, state), state.lengths)
 
 
-def read_mask(read: Read, state: State) -> Index:
+def read_mask(read: Read, state: State) -> npt.NDArray[np.bool_]:
     """True where a token's output is asked for."""
     stop = (state.lengths - (state.hub is Place.END))[:, None]
     columns = np.arange(state.index.shape[1])[None, :]
@@ -212,7 +213,7 @@ def flattened(layer: Flatten, state: State) -> State:
     return State(Values(numerators, state.points.denominator), index, np.ones(len(index), dtype=np.int64))
 
 
-def attended(layer: Attention, state: State, wanted: Index | None, progress: Progress) -> State:
+def attended(layer: Attention, state: State, wanted: npt.NDArray[np.bool_] | None = None) -> State:
     """z + sum over heads of sum / count, for the wanted tokens (all present ones if None)."""
     mask = state.index >= 0 if wanted is None else wanted
     own = state.index[mask]

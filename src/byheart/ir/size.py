@@ -8,7 +8,6 @@ from byheart.exact import bit_length
 from byheart.ir.layers import Affine, Attention, Embedding, Flatten, Layer, Residual, Threshold
 from byheart.ir.network import Network
 
-
 FEED_FORWARD = Affine | Threshold | Residual
 
 

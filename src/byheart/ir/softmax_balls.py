@@ -1,4 +1,4 @@
-"""Softmax attention by arb's balls: for each token an enclosure of z + sum over heads of W_O W_V Z · softmax(scores)."""
+"""Softmax attention by arb's balls: for each token an enclosure of z + sum over heads of W_O W_V Z · softmax."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ from byheart.ir.matrix import Matrix
 Index = npt.NDArray[np.int64]
 
 
+class TooWideError(ArithmeticError):
+    """A ball that holds every number: more bits are needed."""
+
+
 @dataclass(frozen=True, eq=False)
 class Attended:
     """Midpoints of the new streams, and which of them each wanted token has."""
@@ -31,7 +35,7 @@ class Attended:
 def attended_balls(
     layer: Attention, points: Values, index: Index, mask: npt.NDArray[np.bool_], radii: tuple[Fraction, ...], bits: int
 ) -> tuple[Attended, list[Fraction]]:
-    """The streams of the masked tokens behind the layer, on a grid of 2^-bits or finer, and the radii of their channels."""
+    """The streams of the masked tokens behind the layer, on a grid of 2^-bits or finer, and radii of the channels."""
     contexts, of_token = _contexts(layer.pattern, index, mask)
     own = np.array([context[0] for context in contexts], dtype=np.int64)
     grown = list(radii)
@@ -55,10 +59,7 @@ def _contexts(
     lengths = (index >= 0).sum(axis=1)
     for row, column in np.argwhere(mask).tolist():
         n = int(lengths[row])
-        if pattern is Pattern.FULL:
-            others = index[row, :n]
-        else:
-            others = index[row, :n][allowed(pattern, n)[column]]
+        others = index[row, :n] if pattern is Pattern.FULL else index[row, :n][allowed(pattern, n)[column]]
         key = (int(index[row, column]), tuple(sorted(others.tolist())))
         places.append(table.setdefault(key, len(table)))
     return list(table), np.array(places, dtype=np.int64)
@@ -134,7 +135,9 @@ def _score(queries: _Balls, keys: _Balls, own: int, other: int) -> Any:
     spread = Fraction(0)
     for i, (rq, rk) in enumerate(zip(queries.radii, keys.radii, strict=True)):
         if rq or rk:
-            spread += rq * abs(Fraction(int(k[i]), keys.denominator)) + rk * abs(Fraction(int(q[i]), queries.denominator))
+            spread += rq * abs(Fraction(int(k[i]), keys.denominator)) + rk * abs(
+                Fraction(int(q[i]), queries.denominator)
+            )
             spread += rq * rk
     return _ball(middle, spread)
 
@@ -151,7 +154,9 @@ def _ball(middle: Fraction, radius: Fraction) -> Any:
 
 
 def _on_grid(ball: Any, grid: int) -> tuple[int, Fraction]:
-    """The nearest multiple of 1/grid to the ball's midpoint, as an integer, and a radius that covers the ball from there."""
+    """The multiple of 1/grid nearest to the ball's midpoint, as an integer, and a radius that covers the ball."""
+    if not ball.is_finite():
+        raise TooWideError
     mid, rad = _fraction(ball.mid()), _fraction(ball.rad())
     numerator = round(mid * grid)
     return numerator, rad + abs(mid - Fraction(numerator, grid))

@@ -28,7 +28,7 @@ def log_log(series: Mapping[str, Sequence[Point]], title: str, unit: str, floor:
     if not everything:
         return ""
     scale = _Scale.of(everything)
-    parts = _axes(scale, unit)
+    parts = _axes(scale)
     if floor:
         parts.append(f'<polyline class="floor" points="{_path(scale, floor)}"/>')
     ends = []
@@ -39,7 +39,8 @@ def log_log(series: Mapping[str, Sequence[Point]], title: str, unit: str, floor:
             told = escape(f"{name}: {p.value:,} {unit} at N = {p.N:,}{'' if p.built else ', predicted'}")
             x, y = scale.x(p.N), scale.y(p.value)
             parts.append(
-                f'<circle class="{kind} c{place % COLOURS}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"><title>{told}</title></circle>'
+                f'<circle class="{kind} c{place % COLOURS}" cx="{x:.1f}" cy="{y:.1f}" r="3.5">'
+                f"<title>{told}</title></circle>"
             )
         ends.append((scale.y(points[-1].value), name, place))
     parts += _names(ends)
@@ -71,7 +72,7 @@ class _Scale:
         return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
 
 
-def _axes(scale: _Scale, unit: str) -> list[str]:
+def _axes(scale: _Scale) -> list[str]:
     parts = []
     for decade in range(scale.low_y, scale.high_y + 1):
         y = scale.y(10**decade)
@@ -83,10 +84,11 @@ def _axes(scale: _Scale, unit: str) -> list[str]:
             if scale.low_x - 1e-9 <= math.log10(N) <= scale.high_x + 1e-9:
                 x = scale.x(N)
                 parts.append(f'<line class="grid" x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{HEIGHT - BOTTOM}"/>')
-                parts.append(f'<text class="axis" x="{x:.1f}" y="{HEIGHT - BOTTOM + 15}" text-anchor="middle">{N:,}</text>')
+                parts.append(
+                    f'<text class="axis" x="{x:.1f}" y="{HEIGHT - BOTTOM + 15}" text-anchor="middle">{N:,}</text>'
+                )
     middle = (LEFT + WIDTH - RIGHT) / 2
     parts.append(f'<text class="axis" x="{middle:.0f}" y="{HEIGHT - 6}" text-anchor="middle">rows N</text>')
-    parts.append(f'<text class="axis" x="{LEFT - 50}" y="{TOP - 3}">{escape(unit)}</text>')
     return parts
 
 
@@ -112,3 +114,22 @@ def _names(ends: list[tuple[float, str, int]]) -> list[str]:
         f'<text class="name c{place % COLOURS}" x="{x + 13}" y="{at + 4:.1f}">{escape(name)}</text>'
         for (y, name, place), at in zip(ends, places, strict=True)
     ]
+
+
+INKS = ("#0969a8", "#c26a1b", "#2f7d4f", "#b03a5b", "#6d55b0", "#8a6a12", "#147d85", "#6b6f76")
+
+
+def standalone(chart: str) -> str:
+    """The picture with its own style, so that it needs no page around it."""
+    rules = [
+        "svg { font: 12px system-ui, sans-serif; background: #ffffff; } text { fill: #1c2127; }",
+        ".axis { fill: #5c6670; font-size: 10px; } .grid, .lead { stroke: #d8dee4; }",
+        ".line { fill: none; stroke-width: 1.8; }",
+        ".floor { fill: none; stroke: #1c2127; stroke-dasharray: 2 4; stroke-width: 1.6; } .name { font-weight: 600; }",
+    ]
+    for place, ink in enumerate(INKS):
+        rules.append(f".c{place} {{ stroke: {ink}; }} circle.c{place} {{ fill: {ink}; }}")
+        rules.append(f"text.c{place} {{ fill: {ink}; stroke: none; }}")
+    rules.append("circle.hollow { fill: #ffffff; stroke-dasharray: 2 1.5; }")
+    head, tail = chart.split(">", 1)
+    return f"{head}><style>{' '.join(rules)}</style>{tail}"

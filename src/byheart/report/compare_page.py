@@ -10,9 +10,9 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 from markupsafe import Markup
 
 from byheart import __version__
-from byheart.compiler.compare_rows import Comparison, CompareRow, growth_exponents
+from byheart.compiler.compare_rows import CompareRow, Comparison, growth_exponents
 from byheart.compiler.memory_file import write_atomically
-from byheart.report.compare_chart import Point, log_log
+from byheart.report.compare_chart import Point, log_log, standalone
 from byheart.report.compare_words import words
 
 COLUMNS = (
@@ -50,6 +50,12 @@ def write(comparisons: Sequence[Comparison], path: Path) -> None:
     write_atomically(path, render(comparisons).encode("utf-8"))
 
 
+def picture_file(comparisons: Sequence[Comparison], quantity: str, path: Path) -> None:
+    """One picture as an SVG file of its own, for documents: light colours on white."""
+    drawn = str(_picture(comparisons, quantity, quantity.replace("_", " ")))
+    write_atomically(path, standalone(drawn).encode("utf-8"))
+
+
 def _shown(row: CompareRow) -> dict[str, Any]:
     seconds = None if row.build_seconds is None else row.build_seconds + (row.certify_seconds or 0.0)
     verdict = "proved by balls" if row.verdict == "proved" and "enclosures" in row.arithmetic else row.verdict
@@ -69,4 +75,4 @@ def _picture(comparisons: Sequence[Comparison], quantity: str, unit: str) -> Mar
         if least:
             floor.append(Point(part.N, max(least), True))
     title = f"{unit} against the number of rows, both logarithmic"
-    return Markup(log_log(series, title, unit, floor))  # noqa: S704  # every text in it is escaped by the chart
+    return Markup(log_log(series, title, unit, floor))  # every text in it is escaped by the chart
