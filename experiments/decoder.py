@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 
 from byheart.certify.next_token import certify_decoder
+from byheart.compiler.distribution_table import table_of_factors
 from byheart.constructions.decoder_fit import Fit, MixerKind, Shape
 from byheart.constructions.madden24 import Features, closed_form
-from byheart.constructions.madden24_lowrank import smallest
+from byheart.constructions.madden24_lowrank import assemble, smallest_factors
 from byheart.constructions.madden24_polish import few_neurons
 from byheart.data.document_files import read_documents
 from byheart.data.documents import Contexts, Corpus
@@ -134,18 +135,23 @@ def parameters(texts: list[str], docs: Path, arguments: argparse.Namespace) -> N
     found = []
     for size, corpus in corpora(texts, arguments.documents).items():
         contexts = corpus.contexts()
-        fit = smallest(contexts, corpus.vocabulary, effort=arguments.effort)
+        factors = smallest_factors(contexts, 0.01, arguments.effort, seed=0)
+        fit = assemble(contexts, corpus.vocabulary, Shape(), factors, seed=0)
         proved(fit, contexts, 0.01)
-        rank = fit.decoder.output[0].shape[1]
-        omega = len(corpus.vocabulary)
-        found.append((size, contexts.count, omega, rank, fit.decoder.neurons, fit.decoder.parameters))
+        table_model = table_of_factors(contexts, factors, 0.01, seed=0)
+        if table_model.certificate.verdict != "proved":
+            raise SystemExit(table_model.certificate.reason)
+        rank, omega = len(factors.columns), len(corpus.vocabulary)
+        sizes = (fit.decoder.neurons, fit.decoder.parameters, table_model.parameters)
+        found.append((size, contexts.count, omega, rank, *sizes))
         print(json.dumps(found[-1]), flush=True)
     table: Table = [
-        ["documents", "contexts n", "vocabulary ω", "rank", "neurons", "parameters", "for each context", "n(ω−1)"]
+        ["documents", "contexts n", "vocabulary ω", "n(ω−1)", "rank", "neurons", "parameters", "for each context", "memory with a table", "for each context"]
     ]
-    for size, count, omega, rank, neurons, total in found:
-        numbers = [size, count, omega, rank, neurons, total]
-        table.append([*(f"{n:,}" for n in numbers), f"{total / count:.2f}", f"{count * (omega - 1):,}"])
+    for size, count, omega, rank, neurons, total, least in found:
+        numbers = [size, count, omega, count * (omega - 1), rank, neurons, total]
+        row = [*(f"{n:,}" for n in numbers), f"{total / count:.2f}", f"{least:,}", f"{least / count:.2f}"]
+        table.append(row)
     write(docs, "parameters", table)
     draw_parameters(docs / "pictures" / "decoder-parameters.png", found)
 

@@ -71,7 +71,7 @@ def memorize_table(
 
 
 def table_of_factors(
-    contexts: Contexts, factors: Factors, fraction: float, seed: int, progress: Progress
+    contexts: Contexts, factors: Factors, fraction: float, seed: int, progress: Progress = SILENT
 ) -> DistributionTable:
     """The memory that leads every context to its row of the factors, with the joint certificate."""
     prefixes = [contexts.prefix(i) for i in range(contexts.count)]
