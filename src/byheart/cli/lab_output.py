@@ -101,7 +101,8 @@ def trained_bits(study: Study, data: DataPlace, rows: Sequence[results.Row]) -> 
     for row in wanted:
         bits = results.stored_bits(problems[row.problem], row.loss, row.accuracy)
         if bits is not None:
-            found.append((f"trained, {row.problem}, {row.size} {unit}", bits / row.parameters))
+            size = f"{row.size} {unit}" if row.size > 1 else f"1 {unit[:-1]}"
+            found.append((f"trained, {row.problem}, {size}", bits / row.parameters))
     return found
 
 

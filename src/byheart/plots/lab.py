@@ -125,7 +125,7 @@ def bits_figure(trained: Sequence[tuple[str, float]], built: Sequence[Built]) ->
         for place, (name, value) in enumerate(LITERATURE.items(), start=2):
             axes.axvline(value, color=colour(place), linestyle="--", label=name)
         label_axes(axes, "Bits of labels per parameter", "bits", "", log=False)
-        axes.legend(loc="lower right")
+        figure.legend(loc="outside lower center", ncols=2)  # the axes have no free corner
     return figure
 
 
