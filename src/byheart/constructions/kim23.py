@@ -13,7 +13,7 @@ from byheart.constructions.ks25_fields import measured_fields
 from byheart.constructions.ks25_layers import input_map as input_layer
 from byheart.constructions.ks25_options import Form, Style
 from byheart.constructions.ks25_parts import Lookup, class_labels
-from byheart.constructions.ks25_transformer import finished
+from byheart.constructions.ks25_transformer import Stage, finished
 from byheart.data.dataset import Dataset
 from byheart.data.task import Task
 from byheart.exact import dyadic
@@ -26,7 +26,7 @@ from byheart.gadgets.residual_stream import KEY, LABEL, X, Y, blocks
 from byheart.gadgets.residual_stream import STREAM as NAMES
 from byheart.gadgets.wires import Block, Effect, affine, wire
 from byheart.ir.claim import Claim
-from byheart.ir.layers import Affine, Kind, Layer
+from byheart.ir.layers import Affine, Kind
 from byheart.ir.matrix import Matrix
 from byheart.ir.network import Decode, Readout
 from byheart.paper import Ref, implements
@@ -79,7 +79,7 @@ def build_kim23(
     memory = Lookup.of(context.floors, labels, lambda keys, found: fields)
     bits = token.top.bit_length()
     sharp = sharpness(dataset.n, context, bits) if soft else None
-    stages: list[tuple[str, tuple[Layer, ...]]] = [
+    stages: list[Stage] = [
         ("E_in", (input_layer(style, token),)),
         ("start", blocks([start_block(token.bias, context, dyadic(1, -1) if soft else 0)])),
         ("ranking the tokens", round_layers(dataset.n, context, bits, sharp)),

@@ -19,6 +19,7 @@ from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 
 THEOREM = Ref("MA24", "Theorem 1")
+MOST = 16  # dimensions of the embedding; more would make the table long and the heads few
 
 
 @register(
@@ -67,10 +68,10 @@ def build_mahdavi24(dataset: Dataset, *, seed: int = 0, progress: Progress = SIL
 
 
 def _vectors(dataset: Dataset, seed: int) -> tuple[Embedding | None, np.ndarray[tuple[int, int], np.dtype[np.float64]]]:
-    """The tokens' vectors as floats; symbols get as many dimensions as a row has tokens (or symbols, if n = 1)."""
+    """The tokens' vectors as floats; symbols get a dimension per token of a row, up to 16 (per symbol if n = 1)."""
     points, table = dataset.inputs.points, None
     if dataset.encoder.symbols is not None:
-        dimension = max(2, dataset.n) if dataset.n > 1 else points.count
+        dimension = min(max(2, dataset.n), MOST) if dataset.n > 1 else points.count
         table, points = generic_embedding(dataset, dimension, placed=True, seed=seed)
         wider = Matrix(table.table.rows, dimension + 1)  # one more channel, zero, for the answer
         table = Embedding(wider, table.strides)
