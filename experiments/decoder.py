@@ -146,7 +146,18 @@ def parameters(texts: list[str], docs: Path, arguments: argparse.Namespace) -> N
         found.append((size, contexts.count, omega, rank, *sizes))
         print(json.dumps(found[-1]), flush=True)
     table: Table = [
-        ["documents", "contexts n", "vocabulary ω", "n(ω−1)", "rank", "neurons", "parameters", "for each context", "memory with a table", "for each context"]
+        [
+            "documents",
+            "contexts n",
+            "vocabulary ω",
+            "n(ω−1)",
+            "rank",
+            "neurons",
+            "parameters",
+            "for each context",
+            "memory with a table",
+            "for each context",
+        ]
     ]
     for size, count, omega, rank, neurons, total, least in found:
         numbers = [size, count, omega, count * (omega - 1), rank, neurons, total]
