@@ -10,7 +10,7 @@ from byheart.compiler import memorize_dataset
 from byheart.export.drawn import codes_of_inputs
 from tests.native.data import dataset
 
-ROWS = {1: 200, 7: 3_500, 1000: 100_000}  # batch size -> rows asked
+ROWS = {1: 100, 7: 1_400, 1000: 100_000}  # batch size -> rows asked
 
 
 @pytest.fixture(scope="module")

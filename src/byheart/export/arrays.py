@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from byheart.errors import ExportError
 from byheart.exact import Number, as_fraction
+from byheart.ir.layers import Embedding
 from byheart.ir.matrix import Matrix
 
 Array = npt.NDArray[Any]
@@ -44,6 +45,13 @@ def dense(matrix: Matrix, dtype: str) -> Array:
         for j, weight in row:
             out[i, j] = number(weight, dtype)
     return out
+
+
+def place_stride(layer: Embedding) -> int:
+    """How many rows of the table lie between two places; 0 when the place does not matter."""
+    if layer.strides[0] != 1 or len(layer.strides) > 2:
+        raise ExportError(f"an embedding with strides {layer.strides} has no exported form; use construction native")
+    return layer.strides[1] if len(layer.strides) > 1 else 0
 
 
 def vector(values: Iterable[Number], dtype: str) -> Array:

@@ -14,7 +14,7 @@ import numpy as np
 
 from byheart.data.encoder import Encoder
 from byheart.errors import ExportError
-from byheart.export.arrays import Array, dense, vector
+from byheart.export.arrays import Array, dense, place_stride, vector
 from byheart.export.onnx_graph import Graph
 from byheart.ir.layers import Affine, Attention, Embedding, Head, Kind, Pattern, Residual
 
@@ -24,8 +24,9 @@ MOST_UNROLLED = 64  # blocks; unrolled they run a little faster, but each takes 
 def look_up(graph: Graph, layer: Embedding, codes: str, length: int) -> str:
     """Codes (batch, n) -> streams (batch, n, D)."""
     rows = graph.node("Max", [codes, graph.whole([0], "zero")], "codes")
-    if len(layer.strides) > 1:
-        places = graph.whole([layer.strides[1] * k for k in range(length)], "places")
+    stride = place_stride(layer)
+    if stride:
+        places = graph.whole([stride * k for k in range(length)], "places")
         rows = graph.node("Add", [rows, places], "rows")
     return graph.node("Gather", [graph.constant(dense(layer.table, graph.dtype), "table"), rows], "embedded")
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from byheart.data.encoder import Encoder
 from byheart.errors import ExportError, MissingExtraError
-from byheart.export.arrays import Array, dense, vector
+from byheart.export.arrays import Array, dense, place_stride, vector
 from byheart.export.request import Request
 from byheart.ir.layers import Affine, Attention, Embedding, Kind, Layer, Pattern, Pool, Residual
 from byheart.ir.network import Network, Read
@@ -95,8 +95,7 @@ def _layer(layer: Layer, *, first: bool, last: bool) -> dict[str, Any]:
     out: dict[str, Any] = {"width": layer.width_out}
     match layer:
         case Embedding():
-            stride = layer.strides[1] if len(layer.strides) > 1 else 0
-            return {**out, "layer": "embedding", "rows": layer.vocabulary, "stride": stride}
+            return {**out, "layer": "embedding", "rows": layer.vocabulary, "stride": place_stride(layer)}
         case Affine():
             kind = "input" if first and not layer.relu else "affine"
             return {
