@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,7 +26,8 @@ from byheart.gadgets.fold.interpolation import interpolate
 from byheart.progress import Progress
 
 DRAWS = 2  # per number of folds
-SPREADS = (2, 10, 18, 34, 66, 130)  # random bits multiplied to the token
+SPREADS = (*range(2, 34, 2), 42, 66, 130)  # random bits multiplied to the token
+THOROUGH = 10
 GUARD = 4
 SAFE_BITS = 62
 WORD = (1 << 64) - 1
@@ -99,6 +100,10 @@ def hash_tokens(
             rng = random.Random(f"factor {seed} {tried}")
             factor = rng.randrange(dataset.n + 1, 8 * dataset.n + 1)
             codes = _codes(line, scale, shift, blocks)
+            if min(codes) < 0:  # the last fold's own bias lifts them
+                blocks = (*blocks[:-1], replace(blocks[-1], shift=-min(codes)))
+                lowest = min(codes)
+                codes = [code - lowest for code in codes]
             start = rng.getrandbits(width) if needs_start(dataset) else None
             ids = context_ids(dataset, codes, factor, start)
             stage.advance()
@@ -137,13 +142,13 @@ def _candidates(
                 order = sorted(line.values)
                 yield 1, 0, interpolate(order, [rng.getrandbits(width - 1) for _ in order])
                 continue
-            factor = rng.getrandbits(spread) | 1 | (1 << (spread - 1))
             bits = line.bits + spread
             low = max(width + GUARD, 8 + bits - folds)  # bits that stay below the folds
             top = low + folds
             places = [(1 << p) + rng.getrandbits(low - GUARD) for p in range(top - 1, low - 1, -1)]
-            unit = top - bits
-            yield factor << unit, 1 << (unit - 1), tuple(Block(((1, -place, -2),)) for place in places)
+            length = top - line.bits
+            factor = rng.getrandbits(length) | 1 | (1 << (length - 1))  # all low bits random, not only the offsets'
+            yield factor, 0, tuple(Block(((1, -place, -2),)) for place in places)
 
 
 def _sizes(bits: int, thorough: bool) -> Iterator[tuple[int, int]]:
@@ -151,12 +156,13 @@ def _sizes(bits: int, thorough: bool) -> Iterator[tuple[int, int]]:
     if not thorough:
         for folds in range(2, bits + SPREADS[0], 2):
             yield folds, SPREADS[0]
-    for spread in SPREADS[1:] if thorough else SPREADS:
-        yield bits + spread, spread
+    for spread in SPREADS:
+        if spread >= THOROUGH or not thorough:
+            yield bits + spread, spread
 
 
 def _codes(line: TokenLine, scale: int, shift: int, blocks: tuple[Block, ...]) -> list[int]:
-    """phi of every point. Folds are run on the numbers themselves, a general block only has few."""
+    """phi of every point, before a lift."""
     found = []
     places = [-int(block.units[0][1]) for block in blocks if len(block.units) == 1]  # type: ignore[arg-type]
     if len(places) == len(blocks):
@@ -188,9 +194,7 @@ def _interpolated(block: Block, ordered: list[int]) -> list[int]:
 
 
 def context_ids(dataset: Dataset, codes: list[int], factor: int, start: int | None) -> list[int] | None:
-    """phi + factor·(sum, or lcm·prefix mean) for every context; None when two are equal or one is negative."""
-    if min(codes) < 0:
-        return None
+    """phi + factor·(sum, or lcm·prefix mean) for every context; None when two are equal."""
     biggest = (max(codes) + (start or 0)) * (mean_count(dataset) * factor + 1)
     if biggest.bit_length() > SAFE_BITS:
         # words that wrap around: equal numbers stay equal, so most draws are refused without long numbers

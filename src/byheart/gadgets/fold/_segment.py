@@ -29,7 +29,7 @@ from byheart.gadgets.fold._words import (
 STEER_UP = 8  # smallest top digit of a rising slope, in units of 2^free_bits
 STEER_DOWN = 11  # of a falling one; three more because free digits only add
 STEER_RANGE = 8
-HOPELESS = 60  # failed searches of a single key before a segment gives up
+HOPELESS = 60  # failed searches of a group that cannot be made smaller before its segment gives up
 
 
 class Slopes(NamedTuple):
@@ -202,7 +202,7 @@ def _solve_group(ids: Words, wide: Ints, goals: Ints, first: int, n: int, stop: 
             )
             attempt += search.layouts
             drop = 0
-            if surplus < search.margin and first + n < stop:
+            if surplus < search.margin and first + n < stop and lonely < HOPELESS // 2:
                 drop = max(1, int(search.margin - surplus + 0.999) // 2)
             elif search_section(z, target, n, start, search, offset, s):
                 break
@@ -210,12 +210,14 @@ def _solve_group(ids: Words, wide: Ints, goals: Ints, first: int, n: int, stop: 
                 failed += 1
                 if failed >= tries:
                     drop = 1
-            if drop > 0 and n > 1:
-                n = _fit(wide, first, max(1, n - drop), stop)
+            if drop > 0:
+                smaller = _fit(wide, first, max(1, n - drop), stop) if n > 1 else 0
+                if smaller == 0:  # no smaller group ends at a wide gap: this one must be solved
+                    lonely += 1
+                else:
+                    n = smaller
                 failed = 0
-            if n <= 1:
-                lonely += 1
-            if n < 1 or lonely > HOPELESS:
+            if lonely > HOPELESS:
                 return 0
         for i in range(n):
             even, odd = count_section(z[i], start, start + search.levels)

@@ -23,7 +23,7 @@ from byheart.gadgets.fold.solve import Layout, Solved, cut, groups_of, solve_all
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 
-DRAWS = 4
+DRAWS = 5
 Choice = TypeVar("Choice", Objective, Effort)
 WORTH_WORKERS = 4000  # label bits from which starting workers pays
 FEW_RUNS = 3000  # runs of equal labels up to which one line per run is considered
@@ -195,7 +195,9 @@ def _draw(job: Job, executor: Executor | None) -> LabelMemory | None:
             blocks = build(selector, guard, layout.search.levels, layout.sections, job.scale)
             return LabelMemory(blocks, layout, len(groups), guard, draw)
         job.progress.say(f"draw {draw} of the label memory failed at {len(failed)} place(s); drawing again")
-        layout = replace(layout, gap_bits=layout.gap_bits // 2 if draw < DRAWS - 1 else 0)  # groups end more freely
+        wanted = job.plan.layout.gap_bits
+        gap_bits = {1: wanted, 2: wanted - 2, 3: wanted // 2}.get(draw, 0)  # groups end more and more freely
+        layout = replace(layout, gap_bits=max(0, gap_bits))
     return None
 
 
