@@ -128,6 +128,10 @@ def test_exports_that_are_none(tiny, tmp_path):
     answer("run", "tiny", "--output", tmp_path / "out", "--executor", "serial", "--no-plots")
     with pytest.raises(OptionError, match=r"end the name in \.csv, \.parquet or \.jsonl"):
         call("export", tmp_path / "out", "-o", tmp_path / "trials.xlsx")
+    with pytest.raises(OptionError, match="there is no folder"):
+        call("export", tmp_path / "out", "-o", tmp_path / "nowhere/trials.csv")
+    with pytest.raises(OptionError, match="cannot make the folder"):
+        call("run", "tiny", "--output", tmp_path / "out/settings.json/x")
     (tmp_path / "out/settings.json").write_text("{")
     with pytest.raises(ByheartError, match=r"cannot read .*settings\.json"):
         call("status", tmp_path / "out")

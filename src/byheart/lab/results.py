@@ -145,6 +145,8 @@ def plain_tables(study: Study) -> dict[str, Any]:
 
 def export_rows(study: Study, path: Path) -> int:
     """Writes one row per finished trial: .csv, .parquet, or .jsonl with the whole record and its curve."""
+    if not path.parent.is_dir():
+        raise OptionError(f"cannot write {path}: there is no folder {path.parent}")
     finished = study.finished()
     records = [finished[key] for key in sorted(finished, key=_order)]
     suffix = path.suffix.lower()

@@ -58,7 +58,10 @@ def start_run(
     largest = max(experiment.problems, key=lambda spec: spec.N)
     if largest.source != "random":
         make_problem(largest, data.file, data.folder)  # missing data is told before anything is made
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(f"cannot make the folder {folder}: {error.strerror}; choose another --output") from None
     settings = Settings(
         study=experiment.name,
         storage=_JOURNAL if storage is None else hidden(storage),

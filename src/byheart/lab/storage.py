@@ -112,7 +112,7 @@ def _connection_lost(error: BaseException) -> bool:
     from sqlalchemy.exc import DBAPIError, DisconnectionError, InterfaceError, OperationalError
 
     cause = error.__cause__
-    return isinstance(error, OSError) or (
+    return isinstance(error, ConnectionError | TimeoutError) or (
         isinstance(cause, OperationalError | InterfaceError | DisconnectionError)
         or (isinstance(cause, DBAPIError) and bool(cause.connection_invalidated))
     )
