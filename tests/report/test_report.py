@@ -44,6 +44,7 @@ def shown_numbers(page: str) -> dict[str, int]:
 
 
 def test_numbers_equal_the_summary(memory, page):
+    assert "gives every token a number of its own" in page
     told, shown = memory.summary(), shown_numbers(page)
     assert {"N", "n", "C", "contexts", "parameters", "total_bits", "max_bits", "width", "depth"} <= set(shown)
     assert shown == {field: told[field] for field in shown}

@@ -16,7 +16,7 @@ from byheart.compiler.size_rows import size_rows
 from byheart.data.dataset import Dataset
 from byheart.data.task import Task
 from byheart.ir.network import Read
-from byheart.report import figures
+from byheart.report import figures, stage_words
 from byheart.version import __version__
 
 LIVE_LIMIT = 6_000_000  # bytes of network that the page carries for the live picture
@@ -46,6 +46,7 @@ def render(memory: Memory, dataset: Dataset | None = None) -> str:
         histogram=figures.bit_histogram(memory.network),
         map=figures.layer_map(memory.network),
         stages=figures.stage_table(memory.network),
+        stage_words=stage_words.WORDS,
         comparison=comparison(memory, dataset),
         examples=_examples(memory, dataset),
         live=None if unfollowed else _script_safe(text),
