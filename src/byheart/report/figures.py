@@ -1,6 +1,7 @@
-"""Pictures for the page as SVG text: bars on a logarithmic scale, a histogram, the layer map.
+"""Pictures for the page as HTML: bars on a logarithmic scale, a histogram, the layer map.
 
-Everything that comes from the user is escaped; colours are CSS variables, so that dark and print styles apply.
+Boxes instead of drawings, so that text keeps its size on a phone. Everything that comes from the user is escaped;
+colours are CSS variables, so that dark and print styles apply.
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ from byheart.compiler.size_rows import SizeRow
 from byheart.exact import bit_length
 from byheart.ir.network import Network
 
-_WIDTH = 640
-
 
 def size_bars(rows: list[SizeRow]) -> str:
     """Promised, measured and lower bound of each quantity as bars on one logarithmic scale."""
@@ -23,24 +22,17 @@ def size_bars(rows: list[SizeRow]) -> str:
     ]
     largest = max((value for _, kinds in bars for _, value in kinds if value), default=1)
     decades = max(1, math.ceil(math.log10(max(10, largest))))
-    parts, y, left = [], 14, 190
-    scale = (_WIDTH - left - 80) / decades
-    height = 14 + sum(16 * sum(v is not None for _, v in kinds) + 14 for _, kinds in bars) + 22
-    for decade in range(decades + 1):
-        x = left + decade * scale
-        parts.append(f'<line class="grid" x1="{x:.1f}" y1="4" x2="{x:.1f}" y2="{height - 20}"/>')
-        parts.append(f'<text class="axis" x="{x:.1f}" y="{height - 6}" text-anchor="middle">{_power(decade)}</text>')
+    parts = []
     for meaning, kinds in bars:
-        parts.append(f'<text x="{left - 8}" y="{y + 11}" text-anchor="end">{escape(meaning)}</text>')
-        for kind, value in kinds:
-            if value is None:
-                continue
-            length = max(1.0, math.log10(max(1, value)) * scale)
-            parts.append(f'<rect class="{kind}" x="{left}" y="{y}" width="{length:.1f}" height="12"/>')
-            parts.append(f'<text class="value" x="{left + length + 5:.1f}" y="{y + 10}">{value:,}</text>')
-            y += 16
-        y += 14
-    return _svg(height, parts, "Promised, measured and lower bound of each size")
+        lines = [_bar(kind, value, decades) for kind, value in kinds if value is not None]
+        parts.append(f'<div class="quantity"><span>{escape(meaning)}</span>{"".join(lines)}</div>')
+    label = "Promised, measured and lower bound of each size, on a logarithmic scale"
+    return f'<div class="bars" role="img" aria-label="{label}">{"".join(parts)}</div>'
+
+
+def _bar(kind: str, value: int, decades: int) -> str:
+    share = 100 * math.log10(max(1, value)) / decades
+    return f'<div class="bar"><i class="{kind}" style="width:{0.7 * share + 0.5:.1f}%"></i>{value:,}</div>'
 
 
 def bit_histogram(network: Network, columns: int = 32) -> str:
@@ -50,46 +42,30 @@ def bit_histogram(network: Network, columns: int = 32) -> str:
     step = max(1, -(-(most + 1) // columns))
     bins = [sum(counts.get(b, 0) for b in range(k * step, (k + 1) * step)) for k in range(-(-(most + 1) // step))]
     tallest = max(bins, default=1) or 1
-    width = (_WIDTH - 70) / len(bins)
     parts = []
     for k, count in enumerate(bins):
-        height = 120 * math.log1p(count) / math.log1p(tallest)
-        x = 50 + k * width
-        title = (
-            f"{k * step} to {(k + 1) * step - 1} bits: {count:,} weights"
-            if step > 1
-            else f"{k} bits: {count:,} weights"
-        )
-        parts.append(
-            f'<rect class="measured" x="{x:.1f}" y="{134 - height:.1f}" width="{max(1.0, width - 1):.1f}" '
-            f'height="{height:.1f}"><title>{title}</title></rect>'
-        )
-    parts.append(f'<text class="axis" x="50" y="150">0</text><text class="axis" x="{_WIDTH - 20}" y="150" ')
-    parts.append(
-        f'text-anchor="end">{most} bits</text><text class="axis" x="46" y="22" text-anchor="end">{tallest:,}</text>'
-    )
-    return _svg(158, parts, "Histogram of the bit lengths of the weights")
+        height = 100 * math.log1p(count) / math.log1p(tallest)
+        bits = f"{k}" if step == 1 else f"{k * step} to {(k + 1) * step - 1}"
+        parts.append(f'<i class="measured" style="height:{height:.1f}%" title="{bits} bits: {count:,} weights"></i>')
+    picture = f'<div class="columns" role="img" aria-label="Bit lengths of the weights">{"".join(parts)}</div>'
+    ends = f"<span>0</span><span>tallest: {tallest:,} weights</span><span>{most:,} bits</span>"
+    return f'{picture}<div class="ends soft">{ends}</div>'
 
 
 def layer_map(network: Network) -> str:
     """The stages in order, each as wide as its share of the layers (by logarithm) and as tall as its widest layer."""
     stages = stage_table(network)
-    total = sum(math.log2(count + 1) for _, count, _, _ in stages)
     tallest = max(math.log2(widest + 1) for _, _, widest, _ in stages)
-    parts, x = [], 10.0
+    parts = []
     for place, (name, count, widest, parameters) in enumerate(stages):
-        width = (_WIDTH - 20) * math.log2(count + 1) / total
-        height = 20 + 60 * math.log2(widest + 1) / tallest
+        height = 1.6 + 4 * math.log2(widest + 1) / tallest
         title = f"{name}: {count:,} layers, widest {widest:,}, {parameters:,} parameters"
         parts.append(
-            f'<rect class="stage s{place % 4}" x="{x:.1f}" y="{50 - height / 2:.1f}" width="{max(2.0, width - 3):.1f}" '
-            f'height="{height:.1f}" rx="3"><title>{escape(title)}</title></rect>'
+            f'<div class="s{place % 4}" style="flex-grow:{math.log2(count + 1):.2f};height:{height:.2f}rem" '
+            f'title="{escape(title)}">{place + 1}</div>'
         )
-        parts.append(
-            f'<text class="number" x="{x + width / 2 - 1.5:.1f}" y="54" text-anchor="middle">{place + 1}</text>'
-        )
-        x += width
-    return _svg(100, parts, "The stages of the network from input to answer")
+    label = "The stages of the network from input to answer"
+    return f'<div class="map" role="img" aria-label="{label}">{"".join(parts)}</div>'
 
 
 def stage_table(network: Network) -> list[tuple[str, int, int, int]]:
@@ -101,14 +77,3 @@ def stage_table(network: Network) -> list[tuple[str, int, int, int]]:
         rows.append((name, count, widest, sum(layer.parameters for layer in layers)))
         start += count
     return rows
-
-
-def _power(decade: int) -> str:
-    return "1" if decade == 0 else f'10<tspan dy="-4" font-size="8">{decade}</tspan>'
-
-
-def _svg(height: float, parts: list[str], label: str) -> str:
-    return (
-        f'<svg viewBox="0 0 {_WIDTH} {height:.0f}" role="img" aria-label="{escape(label)}" '
-        f'xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
-    )

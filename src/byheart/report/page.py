@@ -15,7 +15,8 @@ from byheart.compiler.memory_file import to_json, write_atomically
 from byheart.compiler.size_rows import size_rows
 from byheart.data.dataset import Dataset
 from byheart.data.task import Task
-from byheart.report import figures
+from byheart.ir.network import Read
+from byheart.report import figures, stage_words
 from byheart.version import __version__
 
 LIVE_LIMIT = 6_000_000  # bytes of network that the page carries for the live picture
@@ -33,22 +34,24 @@ def render(memory: Memory, dataset: Dataset | None = None) -> str:
     dataset = dataset or memory.dataset
     environment = Environment(loader=PackageLoader("byheart.report"), autoescape=select_autoescape(default=True))
     body = to_json(memory)
-    live = {"network": body["network"], "encoder": body["encoder"], "classes": [str(c) for c in memory.classes]}
-    text = json.dumps(live, separators=(",", ":"))
+    text = json.dumps(_live(memory, body), separators=(",", ":"))
+    unfollowed = _unfollowed(memory, len(text))
     return environment.get_template("report.html.jinja").render(
         memory=memory,
         told=memory.summary(),
         version=__version__,
-        verdict_words=WORDS[memory.certificate.verdict.value],
+        verdict_words=_verdict_words(memory),
         rows=size_rows(memory),
         bars=figures.size_bars(size_rows(memory)),
         histogram=figures.bit_histogram(memory.network),
         map=figures.layer_map(memory.network),
         stages=figures.stage_table(memory.network),
+        stage_words=stage_words.WORDS,
         comparison=comparison(memory, dataset),
         examples=_examples(memory, dataset),
-        live=_script_safe(text) if len(text) <= LIVE_LIMIT else None,
-        kind="symbols" if memory.encoder.symbols is not None else "vectors",
+        live=None if unfollowed else _script_safe(text),
+        unfollowed=unfollowed,
+        per_token=memory.network.read is Read.EACH,
     )
 
 
@@ -74,17 +77,46 @@ def comparison(memory: Memory, dataset: Dataset | None) -> list[tuple[str, int]]
     return found
 
 
+def _verdict_words(memory: Memory) -> str:
+    words = WORDS[memory.certificate.verdict.value]
+    return words.replace("in exact arithmetic", "with rigorous error bounds") if _by_enclosures(memory) else words
+
+
+def _by_enclosures(memory: Memory) -> bool:
+    return "enclosure" in memory.certificate.arithmetic
+
+
+def _live(memory: Memory, body: dict[str, Any]) -> dict[str, Any]:
+    """What the page evaluates: the network, and how an input becomes token vectors."""
+    tokens = {"kind": memory.tokens.kind, "max_length": memory.tokens.max_length, "pad": memory.tokens.pad}
+    classes = [str(label) for label in memory.classes]
+    return {"network": body["network"], "encoder": body["encoder"], "classes": classes, "tokens": tokens}
+
+
+def _unfollowed(memory: Memory, size: int) -> str:
+    """Why there is no live picture; empty if there is one."""
+    if size > LIVE_LIMIT:
+        return f"the network has {size:,} bytes, the page carries at most {LIVE_LIMIT:,}"
+    if _by_enclosures(memory):
+        return "softmax of unequal scores is no rational number, so the answers were proved by enclosures"
+    return ""
+
+
 def _examples(memory: Memory, dataset: Dataset | None) -> list[dict[str, str]]:
     """A few memorized rows, as the text that the live picture takes."""
-    if dataset is None or memory.encoder.symbols is None:
+    if dataset is None:
         return []
-    part = dataset.inputs.rows(0, EXAMPLES)
-    rows = memory.encoder.decode(part)
+    rows = [[_plain_token(token) for token in row] for row in memory.encoder.decode(dataset.inputs.rows(0, EXAMPLES))]
     labels = dataset.label_values()[: len(rows)]
     return [
         {"tokens": json.dumps(row, ensure_ascii=False), "label": _short(label)}
         for row, label in zip(rows, labels, strict=True)
     ]
+
+
+def _plain_token(token: Any) -> Any:
+    """A symbol, or a vector as JSON numbers (the page takes them exactly, as far as floats go)."""
+    return [float(x) for x in token] if isinstance(token, tuple) else token
 
 
 def _short(label: Any) -> str:

@@ -1,0 +1,35 @@
+"""What the stages of the constructions do, in a few words for people who look at a report."""
+
+from __future__ import annotations
+
+WORDS = {
+    "E_in": "writes the token's numbers into the stream",
+    "embedding": "looks the token's vector up",
+    "start": "a first token that every token can look back at",
+    "row": "writes all tokens of the row behind each other",
+    "token hash": "folds the numbers until different tokens are far apart",
+    "token code": "gives every token a number of its own",
+    "phi": "gives every token a number of its own",
+    "attention": "adds the mean over the row: the token becomes its context",
+    "averaging": "adds the mean over the row: the token becomes its context",
+    "pooling": "adds up the set",
+    "sum": "adds up the set",
+    "sum of the set": "adds up the set",
+    "prefix sum": "turns the mean over the prefix into its sum",
+    "snap": "rounds to the lattice on which floats are exact",
+    "ranking the tokens": "attends from token to token until the context has a number",
+    "hash chain": "spreads the contexts evenly over the buckets",
+    "bucket selector": "picks the word that belongs to the bucket",
+    "scan": "strips the word bit by bit and keeps the parity",
+    "readout": "puts the bits of the label together",
+    "label memory": "finds the group of the context's number and reads the label from the group's bits",
+    "threshold units": "fires where the row is one of those it stands for",
+    "hidden layer": "one bend for each memorized row",
+    "feed-forward": "maps the context's number to the label",
+    "shift": "moves the wanted bits to the front",
+    "modulo": "leaves out what is in front of them",
+    "word": "picks the word of the row's group",
+    "bits": "reads the label's bits one after the other",
+    "answer": "gives the answer",
+    "E_out": "gives the answer",
+}

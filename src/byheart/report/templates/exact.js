@@ -1,0 +1,174 @@
+"use strict";
+// Evaluates a network of the file format with integers of any length; docs/file-format.md says what the layers do.
+// A number is m·2^e as [m, e]. The stream is scaled by q, which is 1 unless a mean did not come out whole.
+const exactly = (({ network, encoder, classes, tokens: cutting }) => {
+  const ZERO = [0n, 0];
+  const parse = (w) => {
+    if (typeof w === "number") return [BigInt(w), 0];
+    const [, sign, digits, power] = /^(-?)(0x[0-9a-f]+)(?:p(-?\d+))?$/.exec(w);
+    return [sign ? -BigInt(digits) : BigInt(digits), Number(power || 0)];
+  };
+  const add = ([a, e], [b, f]) =>
+    a === 0n ? [b, f] : b === 0n ? [a, e] : e === f ? [a + b, e] : e < f ? [a + (b << BigInt(f - e)), e] : [(a << BigInt(e - f)) + b, f];
+  const multiply = ([a, e], [b, f]) => [a * b, e + f];
+  const relu = (x) => (x[0] > 0n ? x : ZERO);
+  const tidy = ([m, e]) => {
+    if (m === 0n) return ZERO;
+    if (e > 0) return [m << BigInt(e), 0];
+    while (e < 0 && (m & 1n) === 0n) { m >>= 1n; e++; }
+    return [m, e];
+  };
+  const gcd = (a, b) => { while (b) [a, b] = [b, a % b]; return a < 0n ? -a : a; };
+  const plainIntegers = (numbers) => {
+    const low = Math.min(...numbers.map((x) => x[1]));
+    return numbers.map(([m, e]) => m << BigInt(e - low));
+  };
+
+  // Weights are parsed once.
+  const matrix = (m) => m && m.rows.map((row) => row.map(([j, w]) => [j, parse(w)]));
+  const vector = (v) => v && v.map(parse);
+  const compiled = network.layers.map((l) => ({
+    ...l,
+    weight: matrix(l.weight), weight1: matrix(l.weight1), weight2: matrix(l.weight2), table: matrix(l.table),
+    bias: vector(l.bias), bias1: vector(l.bias1), bias2: vector(l.bias2), stream: vector(l.stream),
+    heads: l.heads && l.heads.map((h) => ({ value: matrix(h.value), output: matrix(h.output), key: matrix(h.key), query: matrix(h.query) })),
+    columns: l.table && l.table.columns,
+  }));
+  const times = (rows, z) => rows.map((row) => row.reduce((sum, [j, w]) => add(sum, multiply(w, z[j])), ZERO));
+  const withBias = (sums, bias, q) => (bias ? sums.map((x, i) => add(x, multiply(bias[i], [q, 0]))) : sums);
+
+  // Texts to tokens, as the memory's data was cut.
+  const cutters = {
+    words: (text) => text.split(/\s+/).filter(Boolean),
+    bytes: (text) => [...new TextEncoder().encode(text)],
+    integers: (text) => text.split(/[\s,]+/).filter(Boolean).map(Number),
+    wordpunct: (text) => text.match(/[\p{L}\p{N}_\p{M}]+|[^\p{L}\p{N}_\p{M}\s]+/gu) || [],
+    characters: (text) => [...text],
+    auto: (text) => [...text],
+  };
+  function tokensOf(text) {
+    let row;
+    if (text.trim().startsWith("[")) row = JSON.parse(text);
+    else if (cutters[cutting.kind]) row = cutters[cutting.kind](text);
+    else throw new Error("this memory's own tokenizer is not on this page: give the tokens as a JSON list");
+    if (cutting.max_length) {
+      row = row.slice(0, cutting.max_length);
+      while (cutting.pad !== null && row.length < cutting.max_length) row.push(cutting.pad);
+    }
+    return row;
+  }
+
+  const symbolKey = (s) => (typeof s === "object" && s !== null ? "i" + BigInt(s.integer) : typeof s === "string" ? "s" + s : "i" + s);
+  const codes = encoder.symbols && new Map(encoder.symbols.map((s, k) => [symbolKey(s), BigInt(k + 1)]));
+  const dyadic = (x) => {
+    if (typeof x !== "number" || !Number.isFinite(x)) throw new Error("a coordinate must be a number, not " + JSON.stringify(x));
+    let e = 0;
+    while (!Number.isInteger(x)) { x *= 2; e--; }
+    return [BigInt(x), e];
+  };
+  function encode(row) {
+    if (!row.length) throw new Error("give at least one token");
+    if (row.length > encoder.length) throw new Error("no memorized row has more than " + encoder.length + " tokens");
+    const pads = ["next-token", "seq-to-seq"].includes(encoder.task);
+    if (pads && !encoder.padded && row.length !== encoder.length) throw new Error("every memorized row has " + encoder.length + " tokens");
+    const points = row.map((token) => {
+      if (!codes) {
+        const point = (Array.isArray(token) ? token : [token]).map(dyadic);
+        if (point.length !== encoder.dimension) throw new Error("a token has " + encoder.dimension + " numbers");
+        return point;
+      }
+      const code = codes.get(symbolKey(token));
+      if (code === undefined) throw new Error("the memory has never seen the token " + JSON.stringify(token));
+      return [[code, 0]];
+    });
+    const padding = codes ? [ZERO] : (encoder.pad_vector || []).map(([m, e]) => [BigInt(m), e]);
+    while (pads && points.length < encoder.length) points.unshift(padding);
+    return encoder.positions ? points.map((p, k) => [...p, [BigInt(k), 0]]) : points;
+  }
+
+  const act = {
+    affine: (s, l) => { s.Z = s.Z.map((z) => { const sums = withBias(times(l.weight, z), l.bias, s.q); return l.relu ? sums.map(relu) : sums; }); },
+    threshold: (s, l) => { s.Z = s.Z.map((z) => withBias(times(l.weight, z), l.bias, s.q).map(([m]) => (m >= 0n ? [s.q, 0] : ZERO))); },
+    residual: (s, l) => {
+      s.Z = s.Z.map((z) => {
+        const hidden = withBias(times(l.weight1, z), l.bias1, s.q).map(relu);
+        return withBias(times(l.weight2, hidden), l.bias2, s.q).map((x, i) => add(z[i], x));
+      });
+    },
+    embedding: (s, l) => {
+      s.Z = s.Z.map((z) => {
+        const id = Number(z.reduce((sum, x, i) => sum + BigInt(l.strides[i]) * tidy(x)[0], 0n));
+        const out = Array.from({ length: l.columns }, () => ZERO);
+        l.table[id].forEach(([j, w]) => { out[j] = w; });
+        return out;
+      });
+    },
+    pool: (s) => { s.Z = [s.Z.reduce((a, b) => a.map((x, i) => add(x, b[i])))]; },
+    flatten: (s) => { s.Z = [s.Z.flat()]; },
+    "global-token": (s, l) => {
+      const hub = l.stream.map((w) => multiply(w, [s.q, 0]));
+      s.hub = l.place || "end";
+      s.Z = s.hub === "start" ? [hub, ...s.Z] : [...s.Z, hub];
+    },
+    attention: attend,
+  };
+  const allowed = {
+    full: () => true,
+    causal: (j, k) => j <= k,
+    "star-in": (j, k, n) => k === n - 1 || j === k,
+    "star-out": (j, k, n) => j === k || (k < n - 1 && j === n - 1),
+  };
+  function attend(s, l) {
+    const n = s.Z.length, shares = [];
+    for (const head of l.heads) {
+      const V = s.Z.map((z) => times(head.output, times(head.value, z)));
+      const K = head.key && s.Z.map((z) => times(head.key, z)), Q = head.query && s.Z.map((z) => times(head.query, z));
+      for (let k = 0; k < n; k++) {
+        let keys = [...Array(n).keys()].filter((j) => allowed[l.pattern](j, k, n));
+        if (K && l.kind !== "uniform") {
+          const scores = plainIntegers(keys.map((j) => K[j].reduce((sum, x, i) => add(sum, multiply(x, Q[k][i])), ZERO)));
+          const best = scores.reduce((a, b) => (a > b ? a : b));
+          if (l.kind === "softmax" && scores.some((x) => x !== best)) throw new Error("softmax of unequal scores is no rational number; this page cannot follow it");
+          keys = keys.filter((_, i) => scores[i] === best);
+        }
+        shares.push([k, keys.map((j) => V[j]).reduce((a, b) => a.map((x, i) => add(x, b[i]))), BigInt(keys.length)]);
+      }
+    }
+    const all = shares.map((x) => x[2]).reduce((a, b) => (a / gcd(a, b)) * b, 1n);
+    s.Z = s.Z.map((z) => z.map((x) => multiply(x, [all, 0])));
+    for (const [k, sum, count] of shares) s.Z[k] = s.Z[k].map((x, i) => add(x, multiply(sum[i], [all / count, 0])));
+    s.q *= all;
+    const common = s.Z.reduce((g, z) => z.reduce((h, [m]) => gcd(h, m), g), s.q);
+    if (common > 1n) { s.Z = s.Z.map((z) => z.map(([m, e]) => [m / common, e])); s.q /= common; }
+  }
+
+  function classOf(out, q) {
+    let index = -1n;
+    if (network.readout.decode === "value") {
+      const [m, e] = tidy(out[0]);
+      if (e === 0 && m % q === 0n) index = m / q - BigInt(network.readout.offset);
+    } else {
+      const plain = plainIntegers(out), best = plain.reduce((a, b) => (a > b ? a : b));
+      if (plain.filter((x) => x === best).length === 1) index = BigInt(plain.indexOf(best));
+    }
+    return index >= 0n && index < BigInt(network.readout.classes) ? classes[Number(index)] : null;
+  }
+
+  // {answers: one per read token, traces: for each of them the stream after every layer}
+  function evaluate(row) {
+    const s = { Z: encode(row), q: 1n, hub: null }, states = [];
+    for (const l of compiled) {
+      act[l.layer](s, l);
+      s.Z = s.Z.map((z) => z.map(tidy));
+      states.push({ Z: s.Z, hub: s.hub });
+    }
+    const own = ({ Z, hub }) => (hub === "start" ? Z.slice(1) : hub === "end" ? Z.slice(0, -1) : Z);
+    const final = own(states[states.length - 1]);
+    const first = network.read === "each" ? final.length - row.length : final.length - 1;
+    const places = final.map((_, k) => k).filter((k) => k >= first);
+    const traces = places.map((k) => states.map((state) => { const Z = own(state); return Z.length === final.length ? Z[k] : Z[Math.min(k, Z.length - 1)]; }));
+    if (network.read !== "each") traces[0] = states.map((state) => { const Z = own(state); return Z[Z.length - 1]; });
+    return { answers: places.map((k) => classOf(final[k], s.q)), traces };
+  }
+  return { tokensOf, evaluate };
+});
