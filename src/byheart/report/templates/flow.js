@@ -35,6 +35,8 @@
     affine: (s, l) => { s.Z = s.Z.map((z) => times(l.weight, z).map((a, i) => { const v = l.bias ? add(a, scaled(l.bias[i], s.q)) : a; return l.relu ? relu(v) : v; })); },
     residual: (s, l) => { s.Z = s.Z.map((z) => { const h = times(l.weight1, z).map((a, i) => relu(add(a, scaled(l.bias1[i], s.q)))); return times(l.weight2, h).map((a, i) => add(add(z[i], a), scaled(l.bias2[i], s.q))); }); },
     embedding: (s, l) => { s.Z = s.Z.map((z) => { const id = Number(z.reduce((sum, x, i) => sum + BigInt(l.strides[i]) * x[0], 0n)); const out = Array.from({ length: l.table.columns }, () => [0n, 0]); l.table.rows[id].forEach(([j, w]) => { out[j] = number(w); }); return out; }); },
+    threshold: (s, l) => { s.Z = s.Z.map((z) => times(l.weight, z).map((a, i) => (add(a, scaled(l.bias[i], s.q))[0] >= 0n ? scaled(1, s.q) : [0n, 0]))); },
+    flatten: (s) => { s.Z = [s.Z.flat()]; },
     pool: (s) => { s.Z = [s.Z.reduce((a, b) => a.map((x, i) => add(x, b[i])))]; },
     "global-token": (s, l) => { const z = l.stream.map((w) => scaled(w, s.q)); if (l.place === "start") s.Z.unshift(z); else { s.Z.push(z); s.hub = true; } },
     attention: attend,
