@@ -18,6 +18,7 @@ from byheart.ir.layers import Attention, Head, Pattern
 from byheart.ir.matrix import Matrix
 
 Index = npt.NDArray[np.int64]
+MOST_SHARES = 200_000  # exponentials that are kept for pairs of tokens that may meet again
 
 
 class TooWideError(ArithmeticError):
@@ -80,18 +81,17 @@ def _head(
     rads = [Fraction(0)] * len(channels)
     shares: dict[tuple[int, int], Any] = {}
     for place, (own, others) in enumerate(contexts):
-        weights = []
-        for other in others:
-            if (own, other) not in shares:
-                shares[own, other] = _score(queries, keys, own, other).exp()
-            weights.append(shares[own, other])
+        new = [other for other in dict.fromkeys(others) if (own, other) not in shares]
+        for other, score in zip(new, _scores(queries, keys, own, new), strict=True):
+            shares[own, other] = score.exp()
+        weights = [shares[own, other] for other in others]
         total = sum(weights[1:], weights[0])
         for c in range(len(channels)):
             mean = sum((w * values.ball(other, c) for w, other in zip(weights, others, strict=True)), 0) / total
-            mid, rad = _on_grid(mean, grid)
-            mids[place, c] = mid
-            rads[c] = max(rads[c], rad)
-        if len(shares) > 200_000:
+            mids[place, c], rad = _on_grid(mean, grid)
+            if rad > rads[c]:
+                rads[c] = rad
+        if len(shares) > MOST_SHARES:
             shares.clear()
     return mids, rads
 
@@ -123,31 +123,45 @@ class _Balls:
 
     def ball(self, point: int, row: int) -> Any:
         key = (point, row)
-        if key not in self.cache:
-            self.cache[key] = _ball(Fraction(self.mids[point, row], self.denominator), self.radii[row])
-        return self.cache[key]
+        found = self.cache.get(key)
+        if found is None:
+            found = self.cache[key] = _ball(self.mids[point, row], self.denominator, self.radii[row])
+        return found
 
 
-def _score(queries: _Balls, keys: _Balls, own: int, other: int) -> Any:
-    """The ball of (W_Q z_own)·(W_K z_other); its radius bounds the change of a product of two balls."""
-    q, k = queries.mids[own], keys.mids[other]
-    middle = Fraction(int(q.dot(k)), queries.denominator * keys.denominator)
+def _scores(queries: _Balls, keys: _Balls, own: int, others: list[int]) -> list[Any]:
+    """Balls of (W_Q z_own)·(W_K z_other); their radii bound the change of a product of two balls."""
+    if not others:
+        return []
+    q = queries.mids[own]
+    middles = keys.mids[others] @ q
+    whole = queries.denominator * keys.denominator
+    if not any(queries.radii) and not any(keys.radii):
+        return [_ball(middle, whole, _NONE) for middle in middles]
+    return [
+        _ball(middle, whole, _spread_of(queries, keys, q, keys.mids[other]))
+        for middle, other in zip(middles, others, strict=True)
+    ]
+
+
+def _spread_of(queries: _Balls, keys: _Balls, q: Integers, k: Integers) -> Fraction:
     spread = Fraction(0)
     for i, (rq, rk) in enumerate(zip(queries.radii, keys.radii, strict=True)):
         if rq or rk:
-            spread += rq * abs(Fraction(int(k[i]), keys.denominator)) + rk * abs(
-                Fraction(int(q[i]), queries.denominator)
-            )
-            spread += rq * rk
-    return _ball(middle, spread)
+            spread += rq * Fraction(abs(int(k[i])), keys.denominator) + rq * rk
+            spread += rk * Fraction(abs(int(q[i])), queries.denominator)
+    return spread
 
 
-def _ball(middle: Fraction, radius: Fraction) -> Any:
+_NONE = Fraction(0)
+
+
+def _ball(numerator: int, denominator: int, radius: Fraction) -> Any:
     module = flint()
-    if middle.denominator & (middle.denominator - 1):
-        ball = module.arb(module.fmpq(middle.numerator, middle.denominator))
+    if denominator & (denominator - 1):
+        ball = module.arb(module.fmpq(numerator, denominator))
     else:
-        ball = module.arb((middle.numerator, 1 - middle.denominator.bit_length()))
+        ball = module.arb((int(numerator), 1 - denominator.bit_length()))
     if radius:
         ball += module.arb(0, module.arb(module.fmpq(radius.numerator, radius.denominator)).abs_upper())
     return ball
@@ -157,11 +171,13 @@ def _on_grid(ball: Any, grid: int) -> tuple[int, Fraction]:
     """The multiple of 1/grid nearest to the ball's midpoint, as an integer, and a radius that covers the ball."""
     if not ball.is_finite():
         raise TooWideError
-    mid, rad = _fraction(ball.mid()), _fraction(ball.rad())
-    numerator = round(mid * grid)
-    return numerator, rad + abs(mid - Fraction(numerator, grid))
+    mantissa, exponent = (int(part) for part in ball.mid().man_exp())
+    if exponent >= 0:
+        return (mantissa << exponent) * grid, _fraction(ball.rad())
+    numerator = (2 * mantissa * grid + (1 << -exponent)) >> 1 - exponent
+    return numerator, _fraction(ball.rad()) + Fraction(1, grid)  # the nearest multiple is half a step away at most
 
 
 def _fraction(value: Any) -> Fraction:
     mantissa, exponent = (int(part) for part in value.man_exp())
-    return Fraction(mantissa) * Fraction(2) ** exponent
+    return Fraction(mantissa << exponent) if exponent >= 0 else Fraction(mantissa, 1 << -exponent)
