@@ -146,19 +146,9 @@ def parameters(texts: list[str], docs: Path, arguments: argparse.Namespace) -> N
         found.append((size, contexts.count, omega, rank, *sizes))
         print(json.dumps(found[-1]), flush=True)
     table: Table = [
-        [
-            "documents",
-            "contexts n",
-            "vocabulary ω",
-            "n(ω−1)",
-            "rank",
-            "neurons",
-            "parameters",
-            "for each context",
-            "memory with a table",
-            "for each context",
-        ]
+        ["documents", "contexts n", "vocabulary ω", "n(ω−1)", "rank", "neurons", "parameters", "per context"],
     ]
+    table[0] += ["memory with a table", "per context"]
     for size, count, omega, rank, neurons, total, least in found:
         numbers = [size, count, omega, count * (omega - 1), rank, neurons, total]
         row = [*(f"{n:,}" for n in numbers), f"{total / count:.2f}", f"{least:,}", f"{least / count:.2f}"]
