@@ -162,12 +162,13 @@ def draw_parameters(path: Path, found: list[tuple[int, ...]]) -> None:
         figure = new_figure()
         axes = figure.axes[0]
         counts = [row[1] for row in found]
-        axes.plot(
-            counts, [row[5] for row in found], marker(0) + "-", color=colour(0), label="smallest found and proved"
+        lines = (
+            (0, [row[5] for row in found], marker(0) + "-", "smallest decoder found, proved"),
+            (2, [row[6] for row in found], marker(2) + "-", "exact memory with a table, proved"),
+            (1, [13 * count for count in counts], ":", "13 per context: the paper's trained decoders"),
         )
-        axes.plot(
-            counts, [13 * n for n in counts], ":", color=colour(1), label="13 for each context (the paper, trained)"
-        )
+        for place, values, style, label in lines:
+            axes.plot(counts, values, style, color=colour(place), label=label)
         label_axes(axes, "Parameters for a gap below 1 % of the entropy", "contexts n", "parameters", log=False)
         axes.set_ylim(bottom=0)
         axes.legend()
