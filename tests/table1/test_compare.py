@@ -66,11 +66,12 @@ def test_what_does_not_fit_the_data_says_so():
 
 
 def test_a_construction_that_is_stopped_is_predicted_and_not_tried_again():
-    datasets = [random_dataset(N, 2, 2, 2) for N in (20, 40)]
+    datasets = [random_dataset(N, 2, 2, 2) for N in (20, 40, 80)]
     found = compare_growth(datasets, constructions=["nilsson65"], time_limit=0.001)
-    first, second = (part.row("nilsson65") for part in found)
-    assert first.verdict == second.verdict == "predicted"
-    assert "not finished within 0.001 seconds" in first.reason and "smaller data set" in second.reason
+    first, second, third = (part.row("nilsson65") for part in found)
+    assert first.verdict == second.verdict == third.verdict == "predicted"
+    assert "not finished within 0.001 seconds" in first.reason and "not finished" in second.reason
+    assert "smaller data sets took too long" in third.reason
     assert first.parameters == 19 * (2 * 2 + 2) + 1  # the theorem's formula
 
 

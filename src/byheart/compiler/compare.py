@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 
 from byheart.bounds import Problem
 from byheart.compiler.compare_baselines import baselines
@@ -23,6 +24,7 @@ from byheart.errors import AssumptionError, BuildError, ByheartError, OptionErro
 from byheart.progress import SILENT, Progress
 
 LARGEST = 30_000_000  # parameters by formula from which nothing is built
+PATIENCE = 2  # time-outs in a row after which larger data sets are predicted
 GRID = 1024  # random vectors are multiples of 1/1024: short numbers, as real data has them
 ORDER = ("nilsson65", "baum88", "park21", "vardi22", "mahdavi24", "ks24", "kim23", "madden24", "madden24-average")
 
@@ -74,23 +76,31 @@ def compare_growth(
     seed: int = 0,
     progress: Progress = SILENT,
 ) -> list[Comparison]:
-    """`compare` on data sets of growing size; a construction that was stopped is not tried on larger ones."""
-    stopped: set[str] = set()
+    """`compare` on data sets of growing size; a construction that was stopped twice in a row is not tried again."""
+    late: dict[str, int] = {}  # how often in a row
     found: list[Comparison] = []
     for dataset in datasets:
-        asked = [name for name in applicable(dataset, constructions) if name not in stopped]
+        names = applicable(dataset, constructions)
+        asked = [name for name in names if late.get(name, 0) < PATIENCE]
         part = compare(
             dataset, constructions=asked, time_limit=time_limit, memory_gb=memory_gb, seed=seed, progress=progress
         )
         problem = problem_of(dataset)
-        late = [
-            predicted_row(name, problem, "a smaller data set took too long already", *_told(name))
-            for name in applicable(dataset, constructions)
-            if name in stopped
+        skipped = [
+            predicted_row(name, problem, "smaller data sets took too long already", *_told(name))
+            for name in names
+            if name not in asked
         ]
-        stopped |= {row.construction for row in part.rows if row.verdict == "predicted"}
-        found.append(Comparison(**{**vars(part), "rows": (*late, *part.rows)}))
+        for row in part.rows:
+            late[row.construction] = late.get(row.construction, 0) + 1 if row.verdict == "predicted" else 0
+        found.append(replace(part, rows=_in_order([*skipped, *part.rows], names)))
     return found
+
+
+def _in_order(rows: list[CompareRow], names: list[str]) -> tuple[CompareRow, ...]:
+    """Constructions in the table's order, then everything else as it came."""
+    places = {name: place for place, name in enumerate(names)}
+    return tuple(sorted(rows, key=lambda row: places.get(row.construction, len(places))))
 
 
 def applicable(dataset: Dataset, wanted: Sequence[str] | None = None) -> list[str]:
