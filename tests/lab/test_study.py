@@ -205,7 +205,7 @@ def test_kill_9_in_the_middle_then_resume(tmp_path):
     resumed = resume_run(folder, processes=2)
     assert resumed.done()
     assert {key: resumed.finished()[key] for key in kept} == kept  # with their seconds: not trained again
-    whole = start_run(tmp_path / "whole", LONG, executor="threads", processes=2)
+    whole = start_run(tmp_path / "whole", LONG, processes=2)
     assert table(LONG, resumed.finished()) == table(LONG, whole.finished())
 
 
