@@ -26,6 +26,7 @@ Floats = npt.NDArray[np.float64]
 
 WIDER = 1 + 2.0**-20  # covers the rounding of the radii themselves, sums of up to 2^31 terms
 TINY = 2.0**-1000  # covers underflow
+NARROW = 2.0**-24  # a radius of logits below which no sharper bound is worth a matrix product
 
 
 def gamma(k: int) -> float:
@@ -78,10 +79,17 @@ class FloatBalls:
         return FloatBalls._of(self.mid.sum(axis=axis), spill)
 
     def times(self, matrix: Floats) -> FloatBalls:
-        """The matrix product with exact float64 numbers."""
+        """The matrix product with exact float64 numbers.
+
+        The radius is spread @ |matrix|; where the largest spread of a row times the column sums is small enough already,
+        that bound is taken and the second product saved.
+        """
         spread = gamma(len(matrix)) * np.abs(self.mid) + self.rad
-        with np.errstate(invalid="ignore"):
-            return FloatBalls._of(self.mid @ matrix, spread @ np.abs(matrix))
+        sizes = np.abs(matrix)
+        with np.errstate(invalid="ignore", over="ignore"):
+            rough = spread.max(axis=-1, keepdims=True) * sizes.sum(axis=0)
+            radius = rough if rough.max(initial=0.0) < NARROW else spread @ sizes
+            return FloatBalls._of(self.mid @ matrix, radius)
 
     def exp(self) -> FloatBalls:
         """For middles in (-64, 1) and radii below 1/64; far below it lies in [0, e^-63]; else nothing is known."""
