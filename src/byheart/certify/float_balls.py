@@ -81,7 +81,7 @@ class FloatBalls:
     def times(self, matrix: Floats) -> FloatBalls:
         """The matrix product with exact float64 numbers.
 
-        The radius is spread @ |matrix|; where the largest spread of a row times the column sums is small enough already,
+        The radius is spread @ |matrix|; where the largest spread of a row times the column sums is small already,
         that bound is taken and the second product saved.
         """
         spread = gamma(len(matrix)) * np.abs(self.mid) + self.rad
