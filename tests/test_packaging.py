@@ -72,9 +72,10 @@ def test_no_address_and_no_machine_in_build_files():
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
+    """Built as for a release: the source archive first, the wheel from it."""
+    pytest.importorskip("build", reason="needs byheart[dev]")
     folder = tmp_path_factory.mktemp("wheel")
-    pip = [sys.executable, "-m", "pip", "-qq", "wheel", "--no-deps", "-w", folder, PROJECT]
-    subprocess.run(pip, check=True)
+    subprocess.run([sys.executable, "-m", "build", "--outdir", folder, PROJECT], check=True, stdout=subprocess.DEVNULL)
     (built,) = folder.glob("byheart-*.whl")
     return built
 
@@ -107,6 +108,15 @@ def test_wheel_installs_and_memorizes(wheel, version, tmp_path):
     )
     run = subprocess.run([python, "-c", program], check=True, capture_output=True, text=True, cwd=tmp_path)
     assert run.stdout.split() == ["proved", "0", "1"]
+    _walk_the_newcomers_path(tmp_path)
+
+
+def _walk_the_newcomers_path(folder: Path) -> None:
+    """After `pip install`: a table of one's own, certified, and a report to open."""
+    (folder / "table.csv").write_text("name,colour\ncat,red\nact,blue\n", encoding="utf-8")
+    for command in (["memorize", "table.csv"], ["report", "table.byheart", "table.csv"]):
+        subprocess.run([folder / "venv/bin/byheart", *command], check=True, cwd=folder, stdout=subprocess.DEVNULL)
+    assert "proved" in (folder / "report.html").read_text(encoding="utf-8")
 
 
 def _interpreter(version: str) -> str | None:

@@ -182,9 +182,10 @@ class Encoder:
             nothing = Values(np.empty((0, self.dimension), dtype=object)) if vectors else None
             return Tokens(tokens.lengths, tokens.ids, None if vectors else (), nothing)
         if vectors and tokens.vectors is None:
-            raise DataError(f"the tokens are symbols, but vectors of dimension {self.dimension} were memorized")
+            kind = f"vectors of dimension {self.dimension} were memorized"
+            raise DataError(f"the tokens are symbols, but {kind}; give each as a list of that many numbers")
         if not vectors and tokens.symbols is None:
-            raise DataError(f"the tokens are vectors, but symbols were memorized: {self._known_symbols()}")
+            raise DataError(f"the tokens are vectors, but symbols were memorized; known are {self._known_symbols()}")
         if tokens.vectors is not None and tokens.vectors.width != self.dimension:
             raise DataError(
                 f"the vectors have dimension {tokens.vectors.width}, but dimension {self.dimension} was memorized"
