@@ -45,7 +45,9 @@ def markdown(comparison: Comparison) -> str:
         cells = ["" if getattr(row, f) is None else f"{mark}{getattr(row, f):,}" for f in COLUMNS]
         seconds = "" if row.build_seconds is None else f"{row.build_seconds + (row.certify_seconds or 0):.1f}"
         balls = row.verdict == "proved" and "enclosures" in row.arithmetic
-        verdict = "proved by balls" if balls else row.verdict + (f": {row.assumption}" if row.assumption else "")
+        verdict = "proved by balls" if balls else row.verdict
+        if row.assumption:
+            verdict += f": {row.assumption}" + (f" (rows {', '.join(map(str, row.rows))})" if row.rows else "")
         lines.append(f"| `{row.construction}` | {' | '.join(cells)} | {seconds} | {verdict} |")
     lines.append("")
     for floor in c.floors:

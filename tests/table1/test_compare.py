@@ -62,7 +62,9 @@ def test_an_assumption_that_fails_is_a_row_with_the_offending_rows():
 
 def test_what_does_not_fit_the_data_says_so():
     row = measured_row(random_dataset(4, 2, 2, 2), "ks25-embedding", 0)
-    assert row.verdict == "assumption" and "symbols" in row.assumption
+    assert row.verdict == "assumption" and "symbols" in row.reason
+    row = measured_row(load([["a", "b"]], [0], task="set"), "kim23", 0)
+    assert row.verdict == "not applicable" and "does not build task set" in row.reason
 
 
 def test_a_construction_that_is_stopped_is_predicted_and_not_tried_again():
