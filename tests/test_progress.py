@@ -16,8 +16,8 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
-def terminal(monkeypatch):
+def as_terminal(monkeypatch) -> Terminal:
+    """Standard error as a terminal, from now on; a fixture would be too early, as pytest sets its own after it."""
     shown = Terminal()
     monkeypatch.setattr(sys, "stderr", shown)
     monkeypatch.setenv("TERM", "xterm")
@@ -34,7 +34,8 @@ def test_silence_in_a_pipe(monkeypatch, capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_a_bar_for_long_stages(terminal, monkeypatch):
+def test_a_bar_for_long_stages(monkeypatch):
+    terminal = as_terminal(monkeypatch)
     monkeypatch.setattr(progress, "PATIENCE", -1.0)
     shown = console_progress()
     assert isinstance(shown, ConsoleProgress)
@@ -44,13 +45,15 @@ def test_a_bar_for_long_stages(terminal, monkeypatch):
     assert "counting" in terminal.getvalue() and "30/30" in terminal.getvalue()
 
 
-def test_no_bar_for_short_stages(terminal):
+def test_no_bar_for_short_stages(monkeypatch):
+    terminal = as_terminal(monkeypatch)
     with console_progress().stage("counting", total=30) as stage:
         stage.advance(30)
     assert terminal.getvalue() == ""
 
 
-def test_an_interruption_takes_the_bar_away(terminal, monkeypatch):
+def test_an_interruption_takes_the_bar_away(monkeypatch):
+    terminal = as_terminal(monkeypatch)
     monkeypatch.setattr(progress, "PATIENCE", -1.0)
     with pytest.raises(KeyboardInterrupt), console_progress().stage("counting", total=30) as stage:
         stage.advance()
