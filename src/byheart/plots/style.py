@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from byheart.errors import MissingExtraError, OptionError
+from byheart.compiler.memory_file import write_atomically
+from byheart.errors import FileFormatError, MissingExtraError, OptionError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -102,9 +104,11 @@ def save(figure: Figure, path: str | Path) -> Path:
     """Writes the figure as PNG, SVG or PDF, by the name's ending; the same figure gives the same bytes."""
     target = check_target(path)
     dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+    drawn = BytesIO()
+    with styled():
+        figure.savefig(drawn, format=target.suffix.lower()[1:], metadata=dates.get(target.suffix.lower()))
     try:
-        with styled():
-            figure.savefig(target, metadata=dates.get(target.suffix.lower()))
-    except OSError as problem:
-        raise OptionError(f"cannot write the plot {str(target)!r}: {problem.strerror or problem}") from None
+        write_atomically(target, drawn.getvalue())
+    except FileFormatError as problem:
+        raise OptionError(f"the plot is drawn, but {problem}") from None
     return target
