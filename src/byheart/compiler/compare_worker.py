@@ -28,6 +28,7 @@ class Worker:
     memory_gb: float | None = None
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
     replies: queue.Queue[CompareRow | None] = field(default_factory=queue.Queue, repr=False)
+    listener: threading.Thread | None = field(default=None, repr=False)
 
     def measure(self, dataset: Dataset, construction: str, seed: int, seconds: float) -> CompareRow | str:
         """The row, or a sentence why there is none: the time was up, or the process ended (memory)."""
@@ -58,7 +59,8 @@ class Worker:
         self.process = subprocess.Popen(
             [sys.executable, "-c", _START], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )
-        threading.Thread(target=_listen, args=(self.process.stdout, self.replies), daemon=True).start()
+        self.listener = threading.Thread(target=_listen, args=(self.process.stdout, self.replies), daemon=True)
+        self.listener.start()
         return self.process
 
     def stop(self) -> None:
@@ -68,8 +70,11 @@ class Worker:
             return
         process.kill()
         process.wait()
+        if self.listener is not None:
+            self.listener.join(5)  # its stream must not be closed while it reads
         for stream in (process.stdin, process.stdout):
-            if stream is not None:
+            reading = stream is process.stdout and self.listener is not None and self.listener.is_alive()
+            if stream is not None and not reading:
                 with contextlib.suppress(OSError):  # unsent bytes of a job that nobody will read
                     stream.close()
 
