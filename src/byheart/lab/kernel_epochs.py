@@ -1,4 +1,8 @@
-"""Whole epochs in compiled code: forwards, backwards, AdamW, again, without coming back to Python in between."""
+"""Whole epochs in compiled code: forwards, backwards, AdamW, again, without coming back to Python in between.
+
+Only the whole is cached on disk, never its parts: a whole made of parts that happen to be cached already is compiled to
+other instructions, which add in another order, and then a resumed run would not repeat an uninterrupted one.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +54,7 @@ def run_epochs(data, weights, gradient, streams, vectors, step, rates, constants
         adamw(flat, slope, first, second, step + i + 1, rates[i], beta1, beta2, epsilon, decay)
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(nogil=True)
 def shorten(gradient, longest):
     """Scales the gradient down to length `longest`, as torch.nn.utils.clip_grad_norm_ does it."""
     total = 0.0
@@ -62,7 +66,7 @@ def shorten(gradient, longest):
             gradient[k] *= factor
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(nogil=True)
 def adamw(weights, gradient, first, second, step, rate, beta1, beta2, epsilon, decay):
     """One step of AdamW (Loshchilov and Hutter, Algorithm 2) on flat vectors, as torch.optim.AdamW does it."""
     stride = weights.dtype.type(rate / (1 - beta1**step))
