@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from typing import Any
 
 from byheart.constructions._base import Construction, Option, register
 from byheart.constructions.compact_tokens import TokenHash, hash_tokens
+from byheart.constructions.compact_zigzag import zigzag_memory
 from byheart.data.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import OptionError
 from byheart.exact import dyadic
 from byheart.gadgets.fold import Block, Effort, LabelMemory, Objective, build_label_memory
+from byheart.gadgets.fold.zigzag import Zigzag
 from byheart.ir.claim import Claim
 from byheart.ir.layers import Affine, Attention, GlobalToken, Head, Kind, Layer, Pattern, Place, Pool
 from byheart.ir.matrix import Matrix
@@ -73,6 +76,7 @@ def build_compact(
     executor: Executor | None = None,
 ) -> Construction:
     """Tokens to ids, ids to labels. `abstain_bits` asks for labels with that many more leading zeros."""
+    asked = head
     head = head or ("logits" if is_language_model(dataset) and not abstain_bits else "value")
     _check(abstain_bits, head, objective)
     token, ids = hash_tokens(
@@ -84,11 +88,50 @@ def build_compact(
         ids, labels, classes, objective=objective, effort=effort, seed=seed, executor=executor, progress=progress,
         sections=(classes - 1).bit_length() if abstain_bits else None,
     )
-    network = _network(dataset, token, memory, head, attention)
+    back = _label_back(memory, dataset.C, head)
+    if not abstain_bits and asked is None and head == "value" and objective == Objective.PARAMETERS:
+        with progress.stage("looking for runs of labels"):
+            budget = _counted(token.blocks) + back.parameters
+            small = zigzag_memory(dataset, token, Effort(effort), budget, seed)
+        if small is not None:
+            token, back, head = small.token, _zigzag_back(small.zigzag), "logits"
+    network = _network(dataset, token, back, attention)
     options = {
         "objective": objective, "effort": effort, "abstain_bits": abstain_bits, "head": head, "attention": attention,
     }
-    return Construction(network, _claim(dataset, token, memory, head, attention), options, _notes(token, memory))
+    hashing = f"token hash: {len(token.blocks)} block(s) after {token.draws} draw(s)"
+    return Construction(network, _claim(dataset, token, back, attention), options, (hashing, back.note))
+
+
+@dataclass(frozen=True)
+class _Back:
+    """What follows attention: blocks and E_out, with the number of groups (or runs) that the claim speaks of."""
+
+    blocks: tuple[Block, ...]
+    output: Affine
+    decode: Decode
+    groups: int
+    note: str
+
+    @property
+    def parameters(self) -> int:
+        return _counted(self.blocks) + self.output.parameters
+
+
+def _label_back(memory: LabelMemory, classes: int, head: str) -> _Back:
+    note = "label memory: one line through all ids"
+    if memory.layout is not None:
+        found = f"{memory.groups} groups, {memory.layout.sections} section(s) of {memory.layout.search.levels} bits"
+        note = f"label memory: {found}, {memory.draws} draw(s)"
+    decode = Decode.VALUE if head == "value" else Decode.ARGMAX
+    return _Back(memory.blocks, _output(classes, head), decode, memory.groups, note)
+
+
+def _zigzag_back(found: Zigzag) -> _Back:
+    """Logits 0 and ±(h + shift)."""
+    output = Affine(Matrix.of([{}, {0: found.sign}], 1), (0, found.sign * found.shift))
+    blocks = (found.block,) if found.block.units else ()
+    return _Back(blocks, output, Decode.ARGMAX, found.runs, f"label memory: a zigzag over {found.runs} runs of labels")
 
 
 def is_language_model(dataset: Dataset) -> bool:
@@ -110,7 +153,7 @@ def _check(abstain_bits: int, head: str, objective: str) -> None:
         raise OptionError("one block cannot refuse: abstain_bits needs objective=parameters or bits")
 
 
-def _network(dataset: Dataset, token: TokenHash, memory: LabelMemory, head: str, attention: str) -> Network:
+def _network(dataset: Dataset, token: TokenHash, back: _Back, attention: str) -> Network:
     task = dataset.encoder.task
     weights, bias = token.input_weights
     stages: list[tuple[str, Sequence[Layer]]] = [
@@ -118,16 +161,15 @@ def _network(dataset: Dataset, token: TokenHash, memory: LabelMemory, head: str,
         ("token hash", [block.layer() for block in token.blocks]),
         ("start token", [] if token.start is None else [GlobalToken((token.start,), Place.START)]),
         ("sum of the set", [Pool(1)]) if task is Task.SET else ("attention", [_averaging(token, task, attention)]),
-        ("label memory", [block.layer() for block in memory.blocks]),
-        ("E_out", [_output(dataset.C, head)]),
+        ("label memory", [block.layer() for block in back.blocks]),
+        ("E_out", [back.output]),
     ]
     stages = [(name, layers) for name, layers in stages if layers]
     read = {Task.NEXT_TOKEN: Read.LAST, Task.SET: Read.POOLED}.get(task, Read.EACH)
-    decode = Decode.VALUE if head == "value" else Decode.ARGMAX
     return Network(
         tuple(layer for _, layers in stages for layer in layers),
         read,
-        Readout(decode, dataset.C),
+        Readout(back.decode, dataset.C),
         tuple((name, len(layers)) for name, layers in stages),
     )
 
@@ -148,20 +190,19 @@ def _output(classes: int, head: str) -> Affine:
     return Affine(Matrix.of([{0: g} for g in range(classes)], 1), tuple(-g * (g + 1) for g in range(classes)))
 
 
-def _claim(dataset: Dataset, token: TokenHash, memory: LabelMemory, head: str, attention: str) -> Claim:
+def _claim(dataset: Dataset, token: TokenHash, back: _Back, attention: str) -> Claim:
     """The count formula, from the numbers of groups and folds."""
-    outputs = dataset.C if head == "logits" else 1
     averaging = 0 if dataset.encoder.task is Task.SET else 2 if attention == "uniform" else 4
-    counted = _units(token.blocks) + _units(memory.blocks)
     started = int(token.start is not None)
-    parameters = dataset.d + 1 + counted + started + averaging + 2 * outputs
-    depth = len(token.blocks) + len(memory.blocks) + (averaging > 0)
-    widest = max([1, *(len(block.units) for block in (*token.blocks, *memory.blocks))])
+    parameters = dataset.d + 1 + _counted(token.blocks) + started + averaging + back.parameters
+    depth = len(token.blocks) + len(back.blocks) + (averaging > 0)
+    widest = max([1, *(len(block.units) for block in (*token.blocks, *back.blocks))])
+    rows = back.output.width_out
     return Claim(
         THEOREM,
         {"parameters": parameters, "depth": depth, "width": widest},
         {
-            "parameters": f"d + 1 + 3·units + blocks + {averaging + started} + 2·{outputs}; {memory.groups} groups",
+            "parameters": f"d + 1 + 3·units + blocks + {averaging + started} + 2·{rows}; {back.groups} groups",
             "depth": "folds of the token hash, attention, blocks of the label memory",
             "width": "one unit per group",
         },
@@ -169,13 +210,5 @@ def _claim(dataset: Dataset, token: TokenHash, memory: LabelMemory, head: str, a
     )
 
 
-def _units(blocks: Sequence[Block]) -> int:
-    return sum(3 * len(block.units) + 1 for block in blocks)
-
-
-def _notes(token: TokenHash, memory: LabelMemory) -> tuple[str, ...]:
-    hashing = f"token hash: {len(token.blocks)} block(s) after {token.draws} draw(s)"
-    if memory.layout is None:
-        return hashing, "label memory: one line through all ids"
-    found = f"{memory.groups} groups, {memory.layout.sections} section(s) of {memory.layout.search.levels} bits"
-    return hashing, f"label memory: {found}, {memory.draws} draw(s)"
+def _counted(blocks: Sequence[Block]) -> int:
+    return sum(block.parameters for block in blocks)

@@ -55,7 +55,7 @@ class TokenHash:
     shift: int
     blocks: tuple[Block, ...]
     factor: int  # b: times the sum over the tokens that are attended
-    mean_factor: int  # b·n or b·lcm(1..n): times their mean
+    mean_factor: Number  # b·n or b·lcm(1..n): times their mean
     start: int | None  # stream of a token in front of every sequence, where a mean must tell a from aa
     draws: int
 
@@ -179,6 +179,13 @@ def _codes(line: TokenLine, scale: int, shift: int, blocks: tuple[Block, ...]) -
     return [values[rank[t]] for t in line.values]
 
 
+def token_codes(token: TokenHash) -> list[int]:
+    """phi of every point, as the blocks compute it."""
+    codes = _codes(token.line, token.scale, token.shift, token.blocks)
+    lift = int(token.blocks[-1].shift) if token.blocks and len(token.blocks[-1].units) == 1 else 0  # type: ignore[arg-type]
+    return [code + lift for code in codes]
+
+
 def _interpolated(block: Block, ordered: list[int]) -> list[int]:
     """A wide block on ascending inputs, its units taken in as their kinks are passed."""
     slope: Number = 1
@@ -199,15 +206,15 @@ def context_ids(dataset: Dataset, codes: list[int], factor: int, start: int | No
     if biggest.bit_length() > SAFE_BITS:
         # words that wrap around: equal numbers stay equal, so most draws are refused without long numbers
         wrapped = [code & WORD for code in codes]
-        quick = _ids(dataset, np.array([*wrapped, 0], dtype=np.uint64), factor, start)
+        quick = context_sums(dataset, np.array([*wrapped, 0], dtype=np.uint64), factor, start)
         if len(np.unique(quick)) < len(quick):
             return None
     kind = np.int64 if biggest.bit_length() <= SAFE_BITS else object
-    found: list[int] = _ids(dataset, np.array([*codes, 0], dtype=kind), factor, start).tolist()
+    found: list[int] = context_sums(dataset, np.array([*codes, 0], dtype=kind), factor, start).tolist()
     return found if len(set(found)) == len(found) else None
 
 
-def _ids(dataset: Dataset, phi: Any, factor: int, start: int | None) -> Any:
+def context_sums(dataset: Dataset, phi: Any, factor: int, start: int | None) -> Any:
     """The ids in the arithmetic of `phi`, whose last entry stands for absent tokens."""
     contexts = dataset.contexts
     kind = phi.dtype.type
