@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from byheart.constructions._base import Construction, Option, register
-from byheart.constructions.native_front import TokenMap, context_ids, draw_tokens, front_stages, mixing_of
+from byheart.constructions.native_front import TokenMap, context_ids, draw_tokens, front_stages, mixing_of, token_boxes
 from byheart.data.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import BuildError, OptionError
@@ -24,6 +24,7 @@ from byheart.gadgets.native.hashing import Ints
 from byheart.gadgets.native.layout import Layout
 from byheart.gadgets.native.memory import Refusal, Stored, memory_blocks, store
 from byheart.gadgets.native.plan import Need, choose
+from byheart.gadgets.native.scramble import vector_bits
 from byheart.gadgets.native.sequence import attention_parameters
 from byheart.gadgets.native.tokens import Mixing, Sizing, rounds, sizing
 from byheart.ir.claim import Claim
@@ -93,7 +94,9 @@ def _shape(
 ) -> tuple[Sizing, Layout]:
     """How long the tokens' numbers are, and the shape of the memory behind them."""
     keys = len(dataset.contexts)
-    size = sizing(kind, mixing, dataset.n, dataset.encoder.positions, keys, spare)
+    boxes = token_boxes(dataset)
+    least = 0 if boxes is None else vector_bits(boxes) + spare
+    size = sizing(kind, mixing, dataset.n, dataset.encoder.positions, keys, spare, least)
     label_bits = max(1, (dataset.C - 1).bit_length())
     need = Need(kind, keys, label_bits, fingerprint_bits, size.chains, size.warmup, size.scale)
     layout = choose(need, objective, PATIENCE, lambda shape: _front_parameters(mixing, dataset.n, shape))

@@ -17,7 +17,7 @@ from byheart.gadgets.native.block import dense_parameters
 from byheart.gadgets.native.floats import FloatType
 from byheart.gadgets.native.hashing import Ints
 from byheart.gadgets.native.layout import Layout
-from byheart.gadgets.native.scramble import Scramble, boxes_of, draw_scramble, scramble_layers, scrambled
+from byheart.gadgets.native.scramble import Box, Scramble, boxes_of, draw_scramble, scramble_layers, scrambled
 from byheart.gadgets.native.sequence import mean_attention, prefix_sum_blocks, snap_blocks
 from byheart.gadgets.native.tokens import Mixing, Sizing, own_weight, rounds
 from byheart.ir.layers import Embedding, Layer, Pattern, Pool
@@ -108,19 +108,32 @@ class VectorMap:
 def draw_tokens(dataset: Dataset, kind: FloatType, size: Sizing, chains: int, rng: random.Random) -> TokenMap:
     """Fresh random numbers for the tokens of this data set (and for every other token that it could be asked)."""
     encoder = dataset.encoder
-    stride = len(encoder.symbols or ()) + 1
-    height = stride * (encoder.length if encoder.positions else 1)
-    if encoder.symbols is None or height > MOST_TABLE_ROWS:
-        boxes = boxes_of(dataset.inputs.points, _extremes(encoder))
+    boxes = token_boxes(dataset)
+    if boxes is not None:
         folds = size.table_bits + 8
         drawn = tuple(draw_scramble(rng, boxes, size.table_bits, kind.mantissa, folds) for _ in range(chains))
         numbers = np.stack([scrambled(s, dataset.inputs.points) for s in drawn], axis=1)
         return VectorMap(drawn, numbers, encoder.dimension if encoder.positions else None)
     source = np.random.default_rng(rng.getrandbits(64))
+    stride, height = _table_shape(encoder)
     table = source.integers(0, 1 << size.table_bits, (height, chains), dtype=np.int64)
     points = dataset.inputs.points.numerators
     rows = np.array([int(p[0]) + (stride * int(p[1]) if encoder.positions else 0) for p in points], dtype=np.int64)
     return SymbolTable(table, rows, stride, encoder.positions)
+
+
+def token_boxes(dataset: Dataset) -> tuple[Box, ...] | None:
+    """Where the coordinates of vectors lie; None where tokens are symbols that have a table of their own."""
+    encoder = dataset.encoder
+    if encoder.symbols is not None and _table_shape(encoder)[1] <= MOST_TABLE_ROWS:
+        return None
+    return boxes_of(dataset.inputs.points, _extremes(encoder))
+
+
+def _table_shape(encoder: Encoder) -> tuple[int, int]:
+    """(symbols and the padding, rows of a table with one for each of them, or for each at each place)."""
+    stride = len(encoder.symbols or ()) + 1
+    return stride, stride * (encoder.length if encoder.positions else 1)
 
 
 def _extremes(encoder: Encoder) -> list[list[Number]]:

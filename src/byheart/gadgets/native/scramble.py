@@ -18,6 +18,7 @@ from byheart.errors import BuildError
 from byheart.exact import Number, as_fraction, from_fraction
 from byheart.exact.values import Values
 from byheart.gadgets.native.block import Unit, residual
+from byheart.gadgets.native.floats import FLOAT64
 from byheart.gadgets.native.hashing import Ints
 from byheart.ir.layers import Affine, Residual
 from byheart.ir.matrix import Matrix
@@ -69,15 +70,24 @@ def power_of_two_divisor(value: Fraction) -> Fraction:
     return Fraction(value.numerator & -value.numerator, value.denominator)
 
 
+def vector_bits(boxes: tuple[Box, ...]) -> int:
+    """Bits of a number that holds a weighted sum of the coordinates, with two to spare for folding (see below).
+
+    >>> vector_bits((Box(Fraction(0), Fraction(1, 4), 7), Box(Fraction(-1), Fraction(1), 1)))
+    6
+    """
+    return sum(box.steps for box in boxes).bit_length() + 2
+
+
 def draw_scramble(rng: random.Random, boxes: tuple[Box, ...], bits: int, mantissa: int, folds: int) -> Scramble:
     """A random map to numbers below 2^bits; y stays below 2^(bits − 2), as folding at random places widens it."""
     room = (1 << (bits - 2)) - 1
-    varying = [box for box in boxes if box.steps]
-    needed = sum(box.steps for box in varying)
+    needed = sum(box.steps for box in boxes)
     if needed > room:
+        wider = "" if mantissa == FLOAT64.mantissa else "use dtype float64, "
         raise BuildError(
-            f"the vectors need {needed.bit_length()} bits per token, there are {bits - 2}; round them "
-            "(for example to multiples of 2^-10), use dtype float64, or construction compact"
+            f"the vectors need {needed.bit_length()} bits per token, there are {bits - 2}; {wider}round them "
+            "(for example to multiples of 2^-10), or take construction compact, which reads numbers of any length"
         )
     largest = max(1, room // max(1, needed))
     weights = tuple(rng.randrange(max(1, largest // 2), largest + 1) for _ in boxes)

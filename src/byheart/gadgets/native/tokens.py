@@ -71,10 +71,13 @@ def own_weight(mixing: Mixing, positions: bool) -> int:
     return 2 if mixing is Mixing.FULL and not positions else 1
 
 
-def sizing(kind: FloatType, mixing: Mixing, length: int, positions: bool, keys: int, spare: int = 0) -> Sizing:
+def sizing(
+    kind: FloatType, mixing: Mixing, length: int, positions: bool, keys: int, spare: int = 0, least: int = 0
+) -> Sizing:
     """The fewest chains, and numbers as long as distinct ids need, that the float type can carry exactly.
 
-    2·log2(keys) bits make about one collision in ten draws; `spare` bits more are for data that still collide.
+    2·log2(keys) bits make about one collision in ten draws; `spare` bits more are for data that still collide. Tokens
+    that are vectors need `least` bits in every chain, so that different vectors can have different numbers.
     """
     factor, step = _factor(mixing, length, positions)
     most_bits = kind.mantissa - 1 - LEAST_SCALE[kind.mantissa]
@@ -83,7 +86,7 @@ def sizing(kind: FloatType, mixing: Mixing, length: int, positions: bool, keys: 
         largest = min(largest, kind.mantissa - 3 - _lost_bits(mixing, length, factor))
     wanted = max(14.0, 2 * math.log2(keys)) + spare
     for chains in range(1, MOST_CHAINS + 1):
-        table_bits = max(min(LEAST_TABLE_BITS, largest), math.ceil(wanted / chains))
+        table_bits = max(min(max(LEAST_TABLE_BITS, least), largest), math.ceil(wanted / chains))
         if 3 <= table_bits <= largest:
             bound = factor << table_bits
             bits = (bound + bound // 4).bit_length()
