@@ -33,7 +33,8 @@ def build(name: str, case: Case, seed: int = 0) -> Memory:
     except AssumptionError as error:
         if error.assumption not in recipes()[name].assumptions:
             raise
-        pytest.skip(f"{name} assumes that {error.assumption}, which fails at rows {error.rows}")
+        where = f" at rows {', '.join(map(str, error.rows))}" if error.rows else ""
+        pytest.skip(f"{name} assumes that {error.assumption}, which fails{where}")
 
 
 @pytest.mark.parametrize(("name", "case"), GRID)

@@ -61,8 +61,6 @@ def test_an_assumption_that_fails_is_a_row_with_the_offending_rows():
 
 
 def test_what_does_not_fit_the_data_says_so():
-    row = measured_row(random_dataset(4, 2, 2, 2), "ks25-embedding", 0)
-    assert row.verdict == "assumption" and "symbols" in row.reason
     row = measured_row(load([["a", "b"]], [0], task="set"), "kim23", 0)
     assert row.verdict == "not applicable" and "does not build task set" in row.reason
 
@@ -102,6 +100,12 @@ def test_madden_decoders_are_built_on_symbols_in_order():
     found = compare(dataset, constructions=["madden24", "madden24-average"])
     assert [row.verdict for row in found.rows[:2]] == ["proved", "proved"]
     assert all("enclosures" in row.arithmetic and row.parameters > 0 for row in found.rows[:2])
+
+
+@pytest.mark.parametrize("name", ["ks25-embedding", "madden24", "madden24-average"])
+def test_vectors_become_a_vocabulary_where_a_table_is_needed(name):
+    row = measured_row(random_dataset(30, 3, 2, 3), name, 0)
+    assert row.verdict == "proved" and any("every vector" in note for note in row.notes)
 
 
 def test_subsets_grow_inside_each_other():

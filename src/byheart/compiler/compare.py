@@ -19,7 +19,7 @@ from byheart.compiler.compare_decoder import DECODERS, THEOREMS, applies, decode
 from byheart.compiler.compare_predictions import floors, predicted_row, prediction, problem_of
 from byheart.compiler.compare_rows import CompareRow, Comparison
 from byheart.compiler.compare_worker import Worker
-from byheart.data.dataset import Dataset, load
+from byheart.data.dataset import Dataset, load, numbered
 from byheart.errors import AssumptionError, BuildError, ByheartError, OptionError
 from byheart.progress import SILENT, Progress
 
@@ -139,11 +139,16 @@ def random_dataset(N: int, n: int, d: int, C: int, task: str = "next-token", see
 def measured_row(dataset: Dataset, name: str, seed: int) -> CompareRow:
     """One construction, built and certified here; an assumption that fails or an error becomes a row, too."""
     from byheart.compiler.memorize import memorize_dataset
+    from byheart.constructions import SYMBOLS, recipes
 
     theorem, summary = _told(name)
+    notes: tuple[str, ...] = ()
     try:
         if name in DECODERS:
             return decoder_row(dataset, name, seed)
+        if dataset.encoder.symbols is None and SYMBOLS in recipes()[name].assumptions:
+            dataset = numbered(dataset)
+            notes = (f"every vector is a symbol of its own: {len(dataset.encoder.symbols or ()):,} ids in the table",)
         memory = memorize_dataset(dataset, construction=name, seed=seed, progress=False)
     except AssumptionError as error:
         return CompareRow(
@@ -167,7 +172,7 @@ def measured_row(dataset: Dataset, name: str, seed: int) -> CompareRow:
         build_seconds=round(memory.seconds["build"], 3),
         certify_seconds=round(memory.seconds["certify"], 3),
         arithmetic=certificate.arithmetic,
-        notes=memory.notes,
+        notes=(*notes, *memory.notes),
         assumptions=memory.claim.assumptions,
     )
 

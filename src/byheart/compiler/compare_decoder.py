@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
+import numpy.typing as npt
+
 from byheart.compiler.compare_rows import CompareRow
 from byheart.data.dataset import Dataset
 from byheart.data.task import Task
@@ -17,8 +20,8 @@ THEOREMS = {"madden24": "M24, Theorem 5", "madden24-average": "M24, Theorem 7"}
 
 
 def applies(dataset: Dataset) -> bool:
-    """Decoders read symbols of a finite vocabulary, in order."""
-    return dataset.encoder.symbols is not None and dataset.encoder.task in TASKS
+    """Decoders read tokens of a finite vocabulary, in order; different vectors are different tokens."""
+    return dataset.encoder.task in TASKS
 
 
 def decoder_row(dataset: Dataset, name: str, seed: int) -> CompareRow:
@@ -32,7 +35,10 @@ def decoder_row(dataset: Dataset, name: str, seed: int) -> CompareRow:
     started = time.perf_counter()
     contexts = Contexts.given(sequences, [{label: 1.0} for label in labels], size)
     mixer = MixerKind.ATTENTION if name == "madden24" else MixerKind.AVERAGE
-    decoder = closed_form(contexts, tuple(map(str, range(size))), Shape(mixer=mixer), seed=seed).decoder
+    answers = len(set(labels))
+    factored = contexts.count * answers + answers * size < contexts.count * size
+    words = tuple(map(str, range(size)))
+    decoder = closed_form(contexts, words, Shape(mixer=mixer), factored=factored, seed=seed).decoder
     built = time.perf_counter()
     certificate = certify_decoder(decoder, contexts)
     proved = certificate.labels_proved == contexts.count
@@ -54,13 +60,22 @@ def decoder_row(dataset: Dataset, name: str, seed: int) -> CompareRow:
         build_seconds=round(built - started, 3),
         certify_seconds=round(time.perf_counter() - built, 3),
         arithmetic=f"rigorous enclosures ({certificate.arithmetic})",
-        notes=(f"a vocabulary of {size} tokens, float64 weights; stores whole distributions, here one token each",),
+        notes=_notes(dataset, size, answers if factored else None),
     )
+
+
+def _notes(dataset: Dataset, size: int, answers: int | None) -> tuple[str, ...]:
+    notes = [f"a vocabulary of {size} tokens, float64 weights; stores whole distributions, here one token each"]
+    if dataset.encoder.symbols is None:
+        notes.append("every vector of the data is a token of the vocabulary, with a number of its own as embedding")
+    if answers is not None:
+        notes.append(f"V is stored as two factors: neurons to the {answers} tokens that follow, these to all tokens")
+    return tuple(notes)
 
 
 def _contexts(dataset: Dataset) -> tuple[list[list[int]], list[int], int]:
     """Distinct rows or prefixes as token numbers, their classes, and the size of a vocabulary for both."""
-    codes = dataset.inputs.points.numerators[:, 0]
+    codes = _codes(dataset)
     table: dict[tuple[int, ...], int] = {}
     for row, own in zip(dataset.inputs.index.tolist(), dataset.labels.tolist(), strict=True):
         tokens = [int(codes[point]) for point in row if point >= 0]
@@ -69,5 +84,15 @@ def _contexts(dataset: Dataset) -> tuple[list[list[int]], list[int], int]:
                 table.setdefault(tuple(tokens[:stop]), label)
         else:
             table.setdefault(tuple(tokens), own)
-    size = max(len(dataset.encoder.symbols or ()) + 1, dataset.C, 2)
+    size = max(int(codes.max()) + 1, len(dataset.encoder.symbols or ()) + 1, dataset.C, 2)
     return [list(context) for context in table], list(table.values()), size
+
+
+def _codes(dataset: Dataset) -> npt.NDArray[np.int64]:
+    """The token of every point: its symbol, or the number of its vector; its position plays no part."""
+    numbers, encoder = dataset.inputs.points.numerators, dataset.encoder
+    if encoder.symbols is not None:
+        return numbers[:, 0].astype(np.int64)
+    found: dict[tuple[int, ...], int] = {}
+    vectors = map(tuple, numbers[:, : encoder.dimension].tolist())
+    return np.array([found.setdefault(vector, len(found)) for vector in vectors], dtype=np.int64)

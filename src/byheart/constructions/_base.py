@@ -14,6 +14,8 @@ from byheart.ir.network import Network
 from byheart.paper import Ref
 from byheart.progress import Progress
 
+SYMBOLS = "tokens are symbols"  # assumed by constructions that look token ids up in a table
+
 
 @dataclass(frozen=True)
 class Construction:

@@ -100,16 +100,20 @@ class Fit:
         }
 
 
-def target_logits(contexts: Contexts, floor: float) -> tuple[Floats, float]:
+def target_logits(contexts: Contexts, floor: float, columns: Ints | None = None) -> tuple[Floats, float]:
     """Logits (n, ω) whose softmax is π with `floor` in place of every zero, and the loss which that costs.
+
+    `columns` (sorted) leaves out tokens that never follow: their logits are 0 everywhere.
 
     The logits are log(π / floor) where a token follows and 0 where it never does. Softmax divides by 1 + z·floor, z the
     number of zeros, so the cross-entropy exceeds the entropy by exactly Σ c_i·log(1 + z_i·floor).
     """
     if not 0 < floor < 1:
         raise OptionError(f"floor={floor}: the stand-in for probability 0 must lie between 0 and 1, for example 1e-9")
-    logits = np.zeros((contexts.count, contexts.vocabulary_size))
-    logits[contexts.pair_context, contexts.pair_token] = np.log(contexts.probabilities / floor)
+    width = contexts.vocabulary_size if columns is None else len(columns)
+    places = contexts.pair_token if columns is None else np.searchsorted(columns, contexts.pair_token)
+    logits = np.zeros((contexts.count, width))
+    logits[contexts.pair_context, places] = np.log(contexts.probabilities / floor)
     zeros = contexts.vocabulary_size - contexts.supports
     return logits, math.fsum((contexts.weights * np.log1p(zeros * floor)).tolist())
 

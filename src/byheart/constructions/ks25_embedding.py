@@ -8,7 +8,7 @@ from byheart.bounds import theorems
 from byheart.bounds.rounding import PI_UP
 from byheart.bounds.theorems import Setting
 from byheart.bounds.upper import Cloud, Promise, label_bits
-from byheart.constructions._base import Construction, register
+from byheart.constructions._base import SYMBOLS, Construction, register
 from byheart.constructions.ks25_claims import claim, measured_promise, one_attention
 from byheart.constructions.ks25_fields import measured_fields, paper_fields
 from byheart.constructions.ks25_layers import PLAIN_STREAM, averaging, label_layers, place, stream
@@ -27,7 +27,6 @@ from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 
 THEOREM = Ref("KS25", "Theorem E.1")
-SYMBOLS = "tokens are symbols"
 FORMULAS = {
     "parameters": "a table of omega rows, and depth times a dense layer or block of the promised width",
     "depth": "the averaging layer and eq. (110) for one memory, with R = 200·sqrt(3)·n^2·N^5·omega·pi",

@@ -65,10 +65,13 @@ def closed_form(
     *,
     features: Features | None = None,
     floor: float = FLOOR,
+    factored: bool = False,
     seed: int = 0,
     progress: Progress = SILENT,
 ) -> Fit:
     """A decoder with one neuron for each context whose distributions are the given ones, zeros replaced by `floor`.
+
+    `factored` stores V as (m, s)·(s, ω), where s tokens follow anywhere: fewer numbers when s is much smaller than ω.
 
     Notation: contexts.count = n = m, V = decoder.output[0], (z, u) are drawn from `seed`.
     Cost: one n x n factorization, O(n³ + n²ω). Departs from the proof in the choice of w and b only: the proof takes
@@ -77,11 +80,17 @@ def closed_form(
     chosen = features or (Features.STEPS if shape.activation.saturates else Features.DIRECTIONS)
     with progress.stage(f"placing {contexts.count} neurons"):
         reader, hidden, bias = _neurons(contexts, shape, chosen, seed)
-    targets, excess = target_logits(contexts, floor)
+    follow = np.unique(contexts.pair_token) if factored else None
+    targets, excess = target_logits(contexts, floor, follow)
     mixed = reader.mixed(contexts.tokens)
     with progress.stage("solving for the output matrix"):
         solution = solve(shape.activation(mixed @ hidden + bias), targets)
-    decoder = Decoder(vocabulary, reader, hidden, bias, shape.activation, (np.ascontiguousarray(solution.weights),))
+    output: tuple[Floats, ...] = (np.ascontiguousarray(solution.weights),)
+    if follow is not None:
+        places = np.zeros((len(follow), len(vocabulary)))
+        places[np.arange(len(follow)), follow] = 1.0
+        output = (*output, places)
+    decoder = Decoder(vocabulary, reader, hidden, bias, shape.activation, output)
     gap = _smallest_distance(mixed)
     return Fit(decoder, name(shape.mixer), solution.condition, solution.residual, gap, floor, excess)
 

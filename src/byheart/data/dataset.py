@@ -91,6 +91,19 @@ class Dataset:
         return load(sequences, part.label_values(), task=self.encoder.task, positions=self.encoder.positions)
 
 
+def numbered(dataset: Dataset) -> Dataset:
+    """The same rows with a number in place of every distinct vector; rows of symbols are left as they are.
+
+    >>> numbered(load([[(0.5, 1.0), (2.0, 0.0)], [(2.0, 0.0)]], [0, 1])).sequences()
+    [[0, 1], [1]]
+    """
+    if dataset.encoder.symbols is not None:
+        return dataset
+    found: dict[tuple[Any, ...], int] = {}
+    rows = [[found.setdefault(tuple(token), len(found)) for token in row] for row in dataset.sequences()]
+    return load(rows, dataset.label_values(), task=dataset.encoder.task, positions=dataset.encoder.positions)
+
+
 def load(
     sequences: Iterable[Any], labels: Iterable[Any], *, task: Task | str = Task.NEXT_TOKEN, positions: bool = True
 ) -> Dataset:
