@@ -114,7 +114,7 @@ def _figure_3(scale: str) -> Experiment:
 def _length(scale: str) -> Experiment:
     """The least #blocks that memorizes N = 500 random sequences of n = 10, 100, 1000, 10000 vectors."""
     N, lengths, epochs, trials, repeats = {
-        "small": (100, (10, 30, 100, 300, 1000), 3000, 6, 2),
+        "small": (100, (10, 30, 100, 300, 1000), 8000, 6, 2),
         "medium": (200, (10, 100, 1000, 10000), 5000, 10, 2),
         "paper": (500, (10, 100, 1000, 10000), 1000, 10, 1),
     }[scale]

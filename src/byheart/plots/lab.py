@@ -56,7 +56,7 @@ def minimum_figure(experiment: Experiment, minima: Sequence[Minimum], built: Seq
         axes.plot([m.x for m in known], [m.parameters for m in known], "o", color=colour(0), label="trained, least")
         _draw_built(axes, {m.problem: m.x for m in minima}, built)
         label_axes(axes, "Parameters: trained, constructed, necessary", _axis(experiment), "parameters")
-        axes.legend()
+        _legend_below(axes)
     return figure
 
 
@@ -106,7 +106,7 @@ def grid_figure(
         _draw_built(needed, {row.problem: row.x for row in rows}, built)
         label_axes(needed, "Parameters: trained and by theorem", "documents", "parameters")
         gaps.legend()
-        needed.legend()
+        _legend_below(needed)
     return figure
 
 
@@ -139,6 +139,11 @@ def _draw_built(axes: Axes, places: Mapping[str, int], built: Sequence[Built]) -
         look = {"constructed": marker(place) + "-", "lower": ":", "upper": "--"}[kind]
         words = {"constructed": f"{name}, constructed", "lower": f"at least: {name}", "upper": f"enough: {name}"}[kind]
         axes.plot([x for x, _ in points], [y for _, y in points], look, color=colour(place), label=words)
+
+
+def _legend_below(axes: Axes) -> None:
+    """Lines from the lower bound to the paper's constants leave no free corner."""
+    axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.14), ncols=2)
 
 
 def _axis(experiment: Experiment) -> str:
