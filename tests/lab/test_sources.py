@@ -82,3 +82,11 @@ def test_comparison_certifies_the_same_data():
     assert len(sequences) == 6 and len(sequences[0]) == 3 and set(labels) <= {-1, 1}
     names = [line.name for line in compare(stories())]
     assert names == ["any distributions (Madden et al., Lemma 1)", "one-layer decoder (Madden et al., Theorem 5)"]
+
+
+def test_a_named_folder_is_the_only_place(tmp_path, monkeypatch):
+    monkeypatch.setenv("BYHEART_DATA", str(write_rows(tmp_path)))
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(DataError, match=r"mnli.jsonl is in none of: .*empty\. Get it with"):
+        make_problem(ProblemSpec("mnli", 5, 4, 5), None, str(empty))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from byheart.compiler import memorize
-from byheart.errors import AssumptionError
 from byheart.exact.values import Values
 from byheart.gadgets.hyperplanes import Cloud, bands
 from byheart.ir.layers import Embedding, Threshold
@@ -27,7 +26,8 @@ def test_two_units_for_every_nd_rows_of_the_smaller_class():
 
 def test_bands_hold_what_is_wanted_and_nothing_else():
     points = Values.of([[i * i * 7 % 23, i * i * i % 29, 5 * i % 11] for i in range(20)])
-    found = bands(Cloud.of(points), [1, 4, 6, 9, 13])
+    found, met = bands(Cloud.of(points), [1, 4, 6, 9, 13])
+    assert met == ()
     assert sorted(k for band in found for k in band.members) == [1, 4, 6, 9, 13] and len(found) == 2
     for band in found:
         inside = [
@@ -38,15 +38,24 @@ def test_bands_hold_what_is_wanted_and_nothing_else():
         assert tuple(inside) == band.members
 
 
-def test_rows_on_a_line_break_the_assumption_and_are_named():
+def test_rows_that_are_not_in_general_position_are_named_and_cost_more_units():
     rows = [[(float(k), 2.0 * k)] for k in range(9)]  # one dimension: a hyperplane is a point
     memory = memorize(rows, [k % 2 for k in range(9)], construction="baum88", progress=False)
     assert memory.certificate.verdict == "proved" and memory.size.width == 8  # the span counts, not n·d
     square = [[(float(a), float(b))] for a in range(3) for b in range(3)]
     labels = [1 if (a, b) in ((0, 0), (2, 2)) else 0 for a in range(3) for b in range(3)]
-    with pytest.raises(AssumptionError, match="general position") as caught:
-        memorize(square, labels, construction="baum88", progress=False)  # (1, 1) lies between (0, 0) and (2, 2)
-    assert caught.value.assumption == "rows are in general position" and caught.value.rows == (4,)
+    memory = memorize(square, labels, construction="baum88", progress=False)  # (1, 1) is between (0, 0) and (2, 2)
+    assert memory.certificate.verdict == "proved" and memory.size.width == 4 and memory.predict(square) == labels
+    assert any("rows are in general position (rows 4 " in note for note in memory.notes)
+
+
+def test_strings_are_never_in_general_position_and_are_memorized_all_the_same():
+    rows = [a + b + c for a in "abcde" for b in "abcde" for c in "abcde"]
+    labels = [(7 * k * k + k // 3) % 5 % 2 for k in range(125)]
+    memory = memorize(rows, labels, construction="baum88", progress=False)
+    assert memory.certificate.verdict == "proved" and memory.predict(rows) == labels
+    assert any("not assumed" in note for note in memory.notes)
+    assert "rows are in general position" not in memory.claim.assumptions
 
 
 def test_symbols_get_a_generic_embedding_and_the_notes_say_so():

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -19,7 +20,7 @@ from byheart.compiler.compare_rows import csv_table, growth_exponents
 from byheart.compiler.compare_worker import Worker
 from byheart.constructions import recipes
 from byheart.data.dataset import load
-from byheart.errors import OptionError
+from byheart.errors import AssumptionError, OptionError
 from byheart.report.compare_chart import Point, log_log
 from byheart.report.compare_page import render
 
@@ -52,12 +53,26 @@ def test_growth_is_the_slope_in_the_log_log_picture(small):
     assert set(slopes) == set(FAST) and 0.5 < slopes["nilsson65"] < 1.6
 
 
-def test_an_assumption_that_fails_is_a_row_with_the_offending_rows():
-    square = [[(float(a), float(b))] for a in range(3) for b in range(3)]
-    labels = [1 if k in (0, 8) else 0 for k in range(9)]
-    row = measured_row(load(square, labels, positions=False), "baum88", 0)
-    assert (row.verdict, row.assumption, row.rows) == ("assumption", "rows are in general position", (4,))
+def test_an_assumption_that_fails_is_a_row_with_the_offending_rows(monkeypatch):
+    def refuse(*arguments, **options):
+        raise AssumptionError("rows are short", "row 4 is long", (4,))
+
+    monkeypatch.setattr(sys.modules["byheart.compiler.memorize"], "memorize_dataset", refuse)
+    row = measured_row(random_dataset(5, 2, 2, 2), "vardi22", 0)
+    assert (row.verdict, row.assumption, row.rows) == ("assumption", "rows are short", (4,))
     assert not row.built and row.parameters is None
+
+
+def test_an_assumption_that_is_not_needed_after_all_is_said_below_the_table(tmp_path):
+    data = tmp_path / "grid.csv"
+    codes = [a + b + c for a in "abcde" for b in "abcde" for c in "abcde"]
+    rows = [f"{code},{(7 * k * k + k // 3) % 5 % 2}" for k, code in enumerate(codes)]
+    data.write_text("\n".join(["code,label", *rows]), encoding="utf-8")
+    words = ["compare", str(data), "--construction", "baum88", "--quiet"]
+    result = CliRunner().invoke(commands, words, standalone_mode=False, env={"COLUMNS": "200"})
+    assert result.exception is None and result.return_value == 0
+    told = " ".join(result.stdout.split())
+    assert "proved" in told and "baum88: not true of this data, and not assumed: rows are in general position" in told
 
 
 def test_what_does_not_fit_the_data_says_so():

@@ -290,12 +290,12 @@ def _table(study: Study) -> Table:
     unit = "#blocks" if experiment.model == "uniform" else "neurons"
     if experiment.kind == "minimum":
         for heading in ("problem", f"least {unit}", "parameters", "largest that failed"):
-            grid.add_column(heading, justify="left" if heading == "problem" else "right")
+            grid.add_column(heading, justify="left" if heading == "problem" else "right", no_wrap=heading == "problem")
         for m in results.minima(experiment, finished):
             grid.add_row(m.problem, *(_cell(v) for v in (m.size, m.parameters, m.largest_failed)))
         return grid
     for heading in ("problem", unit, "parameters", "trials", "loss", "accuracy", "memorized"):
-        grid.add_column(heading, justify="left" if heading == "problem" else "right")
+        grid.add_column(heading, justify="left" if heading == "problem" else "right", no_wrap=heading == "problem")
     for row in results.table(experiment, finished):
         numbers = (_cell(v) for v in (row.size, row.parameters, row.trials))
         grid.add_row(row.problem, *numbers, f"{row.loss:.4f}", f"{row.accuracy:.4f}", "yes" if row.memorized else "no")

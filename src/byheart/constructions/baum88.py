@@ -18,6 +18,7 @@ from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 
 THEOREM = Ref("B88", "Theorem 1")
+ASSUMED_NOT = "not true of this data, and not assumed:"
 
 
 @register(
@@ -26,7 +27,7 @@ THEOREM = Ref("B88", "Theorem 1")
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN,),
     options=(Option("embedding", int, 8, "dimension of the generic embedding that symbols get"),),
-    assumptions=(GENERAL,),
+    assumptions=(f"{GENERAL} (otherwise more units)",),
 )
 @implements(
     THEOREM,
@@ -39,7 +40,8 @@ def build_baum88(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT
 
     Baum proves it for two classes. More classes are our extension: every class but the largest gets bands of its own,
     and the output adds the difference of their labels. Where the rows span fewer than n·d dimensions, that number takes
-    the place of n·d.
+    the place of n·d. Rows that are not in general position (strings never are: abc - xbc = ayc - xyc) get more
+    hyperplanes, through fewer rows each, and a note that says so.
     """
     table, points = None, None
     if dataset.encoder.symbols is not None:
@@ -49,16 +51,19 @@ def build_baum88(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT
     sizes = Counter(rows.labels)
     background = max(sizes, key=lambda label: (sizes[label], -label))
     found: list[tuple[int, Band]] = []
+    met: set[int] = set()
     with progress.stage("finding hyperplanes", total=rows.count - sizes[background]) as stage:
         for label in sorted(sizes):
             if label == background:
                 continue
             wanted = [i for i, own in enumerate(rows.labels) if own == label]
             try:
-                found += [(label, band) for band in bands(cloud, wanted, seed)]
+                own_bands, intruders = bands(cloud, wanted, seed)
             except AssumptionError as error:
                 named = tuple(int(rows.row[i]) for i in error.rows)
                 raise AssumptionError(error.assumption, str(error).partition(" (rows")[0], named) from error
+            found += [(label, band) for band in own_bands]
+            met |= {int(rows.row[i]) for i in intruders}
             stage.advance(len(wanted))
     hidden, output = _layers(rows, found, background)
     stages = [("embedding", () if table is None else (table,)), ("row", (rows.layer,))]
@@ -70,7 +75,14 @@ def build_baum88(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT
         notes.append(embedding_note(table))
     if dataset.C > 2:
         notes.append("Baum's theorem has two classes; bands for each further class are our extension")
-    claim = _claim(rows, cloud, sizes, background, table)
+    promised = sum(-(-count // cloud.dimension) for label, count in sizes.items() if label != background)
+    if len(found) > promised:
+        some = ", ".join(map(str, sorted(met)[:4]))
+        notes.append(
+            f"{ASSUMED_NOT} {GENERAL} (rows {some} lie on hyperplanes through others): "
+            f"{len(found)} hyperplanes where the theorem has {promised}"
+        )
+    claim = _claim(rows, max(promised, len(found)), len(found) <= promised, table)
     return Construction(network, claim, {"embedding": embedding}, tuple(notes))
 
 
@@ -87,17 +99,17 @@ def _layers(rows: FlatRows, found: list[tuple[int, Band]], background: int) -> t
     return hidden, Affine(Matrix.of([dict(enumerate(outputs))], len(outputs)), (background,))
 
 
-def _claim(rows: FlatRows, cloud: Cloud, sizes: Counter[int], background: int, table: Embedding | None) -> Claim:
-    hidden = sum(2 * -(-count // cloud.dimension) for label, count in sizes.items() if label != background)
-    hidden = max(1, hidden)
+def _claim(rows: FlatRows, hyperplanes: int, general: bool, table: Embedding | None) -> Claim:
+    hidden = max(1, 2 * hyperplanes)
     embedded = 0 if table is None else table.parameters
+    theorem = "h = 2·sum of ceil(N_c / a) over all classes but the largest, a the dimension that the rows span"
     return Claim(
         THEOREM,
         {"width": hidden, "depth": 1, "parameters": hidden * (rows.dimension + 2) + 1 + embedded},
         {
-            "width": "h = 2·sum of ceil(N_c / a) over all classes but the largest, a the dimension that the rows span",
+            "width": theorem if general else "h = 2 for every hyperplane; the rows are not in general position",
             "depth": "one hidden layer",
             "parameters": "h(n·d + 1) + h + 1, and the embedding of symbols",
         },
-        assumptions=(FLAT, GENERAL, "threshold units"),
+        assumptions=(FLAT, GENERAL, "threshold units") if general else (FLAT, "threshold units"),
     )

@@ -13,7 +13,7 @@ from byheart.exact.values import Values
 from byheart.paper import Ref, implements
 
 Floats = npt.NDArray[np.float64]
-DRAWS = 40
+DRAWS = 12
 GENERAL = "rows are in general position"
 
 
@@ -54,37 +54,55 @@ class Cloud:
     "whether a point is among them.",
     test="tests/table1/test_baum88.py",
 )
-def bands(cloud: Cloud, wanted: Sequence[int], seed: int = 0) -> list[Band]:
-    """Bands that hold the `wanted` points, each exactly once, and no others: at most ⌈wanted / dimension⌉ of them.
+def bands(cloud: Cloud, wanted: Sequence[int], seed: int = 0) -> tuple[list[Band], tuple[int, ...]]:
+    """Bands that hold the `wanted` points, each exactly once, and no others; and points that were in the way.
 
-    Directions are found in floats and rounded to integers; which points lie in a band is decided exactly. Where no
-    arrangement of the groups avoids the other points, the AssumptionError names the points that are in the way.
+    In general position each band but the last holds `dimension` points or more. Where hyperplanes through so many
+    points keep meeting others, groups become smaller, down to single points, which a generic hyperplane always
+    tells from all others. Directions are found in floats and rounded to integers; which points lie in a band is decided
+    exactly.
 
     >>> cloud = Cloud.of(Values.of([[0, 0], [1, 0], [0, 1], [5, 7]]))
-    >>> [band.members for band in bands(cloud, [0, 3])]
+    >>> [band.members for band in bands(cloud, [0, 3])[0]]
     [(0, 3)]
     """
     rng = np.random.default_rng(seed)
     pool = list(wanted)
     found: list[Band] = []
+    met: set[int] = set()
+    size = cloud.dimension
     while pool:
-        intruders: tuple[int, ...] = ()
-        for _ in range(DRAWS):
-            group = pool[: cloud.dimension]
-            band, intruders = _band(cloud, group, set(pool), rng)
-            if band is not None:
-                found.append(band)
-                pool = [p for p in pool if p not in set(band.members)]
-                break
-            pool = [pool[i] for i in rng.permutation(len(pool))]
-        else:
+        band, intruders = _largest_band(cloud, pool, size, rng)
+        if band is not None:
+            found.append(band)
+            held = set(band.members)
+            pool = [p for p in pool if p not in held]
+            size = min(cloud.dimension, size + max(1, size // 4)) if met else size
+        elif size == 1:
             raise AssumptionError(
                 GENERAL,
-                f"{DRAWS} hyperplanes through {len(group)} rows all met further rows with other labels: {GENERAL} "
-                "is not true of this data; symbols can get a higher embedding dimension",
-                intruders[:4],
+                f"no hyperplane of {DRAWS} tells row {pool[0]} from all others: they are closer together than the "
+                "search can see; scale the vectors, or give symbols a higher embedding dimension",
+                (pool[0], *intruders[:3]),
             )
-    return found
+        else:
+            met |= set(intruders)
+            size = min(size, len(pool)) * 2 // 3 or 1
+    return found, tuple(sorted(met))
+
+
+def _largest_band(
+    cloud: Cloud, pool: list[int], size: int, rng: np.random.Generator
+) -> tuple[Band | None, tuple[int, ...]]:
+    """The first of some draws of `size` points whose hyperplane avoids all points outside the pool."""
+    intruders: tuple[int, ...] = ()
+    order = list(pool)
+    for _ in range(DRAWS if size > 1 else 4 * DRAWS):
+        band, intruders = _band(cloud, order[:size], set(pool), rng)
+        if band is not None:
+            return band, ()
+        order = [pool[i] for i in rng.permutation(len(pool))] if size > 1 else order
+    return None, intruders
 
 
 def _band(

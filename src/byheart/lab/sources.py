@@ -152,8 +152,8 @@ def _documents(spec: ProblemSpec, texts: Sequence[list[str]]) -> Documents:
 
 
 def folders(folder: str | None = None) -> list[Path]:
-    """Where local files are looked for, in this order."""
-    named = [folder, os.environ.get("BYHEART_DATA"), "data", "../shared/data"]
+    """Where local files are looked for, in this order; a folder that is named is the only one."""
+    named = [folder] if folder else [os.environ.get("BYHEART_DATA"), "data", "../shared/data"]
     return [Path(place) for place in named if place]
 
 
@@ -194,6 +194,8 @@ def _from_hub(name: str, source: Source, folder: str | None) -> list[dict[str, A
         f"{source.file} is in none of: {searched}. Get it with\n  pip install 'byheart[data]'\n  {source.command}\n"
         "or name a file with --data FILE or a folder with --data-folder FOLDER"
     )
+    if folder:
+        raise DataError(f"no data for {name}: {advice}")
     try:
         from datasets import load_dataset
     except ImportError:
