@@ -1,5 +1,10 @@
 """The fast engines against the readable models: the same loss curve for the same seed."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -85,6 +90,7 @@ def test_kernel_in_float64_agrees_to_the_last_digits(problem):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # PyTorch's own, inside torch.compile
 def test_compiled_engine_agrees():
     problem = PROBLEMS["vectors"]
     found = curve("compiled", problem, Uniform(blocks=2), PLAIN)
@@ -102,3 +108,22 @@ def test_a_certain_and_wrong_answer_has_a_large_loss_and_not_an_infinite_one():
     loss, accuracy = cross_entropy(stream, E_out, np.array([1]), slope, slope_out)
     assert (loss, accuracy) == (2000.0, 0.0)
     assert np.isfinite(slope).all() and np.isfinite(slope_out).all()
+
+
+REPEAT = """
+from byheart.lab.config import Training, Uniform
+from byheart.lab.kernel_engine import KernelEngine
+from tests.lab.small import words_problem
+print(KernelEngine(words_problem(N=300), Uniform(6), Training(epochs=400, rate=0.02)).epochs(400).tobytes().hex())
+"""
+
+
+@pytest.mark.slow
+def test_compiled_or_loaded_from_the_cache_the_losses_are_the_same_to_the_last_bit(tmp_path):
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
+    words = [sys.executable, "-c", REPEAT]
+    compiled, loaded = (
+        subprocess.run(words, env=environment, check=True, capture_output=True).stdout for _ in range(2)
+    )
+    assert len(compiled) > 10_000 and compiled == loaded

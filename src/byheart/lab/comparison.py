@@ -24,7 +24,7 @@ LITERATURE = {
     "2 bits per parameter (Allen-Zhu and Li 2024)": 2.0,
     "3.6 bits per parameter (Morris et al. 2025)": 3.6,
 }
-_MOST_TOKENS = 40_000  # larger problems are compared with the bounds only
+_MOST_TOKENS = 250_000  # larger problems are compared with the bounds only
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,10 @@ class Fit:
 
     @property
     def label(self) -> str:
-        return f"{self.offset:.2g} + {self.slope:.3g}·{SCALES[self.scale][0]}, R² = {self.explained:.2f}"
+        name = SCALES[self.scale][0]
+        if abs(self.slope) < 1e-9:
+            return f"{self.offset:.3g}, whatever {name[-1]}"
+        return f"{self.offset:.2g} + {self.slope:.3g}·{name}, R² = {self.explained:.2f}"
 
     def at(self, x: Sequence[float]) -> Array:
         return self.offset + self.slope * SCALES[self.scale][1](np.asarray(x, dtype=float))

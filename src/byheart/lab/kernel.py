@@ -21,7 +21,7 @@ LANES = 128  # tokens per tile: the stream of a tile is one kilobyte
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 
-@numba.njit(fastmath=FAST, nogil=True)
+@numba.njit(inline="always", fastmath=FAST)
 def blocks_forward(tape, W1, b1, W2, b2):
     """Fills tape[tile, 1:] from tape[tile, 0]. Shapes: tape (tiles, L+1, 2, LANES), W1 (L, q, 2), W2 (L, 2, q)."""
     zero = tape.dtype.type(0)  # a plain 0 would lift float32 to float64
@@ -42,7 +42,7 @@ def blocks_forward(tape, W1, b1, W2, b2):
                     y[1, t] += u1 * h
 
 
-@numba.njit(fastmath=FAST, nogil=True)
+@numba.njit(inline="always", fastmath=FAST)
 def blocks_backward(tape, slope, W1, b1, W2, dW1, db1, dW2, db2):
     """Adds the gradients of the weights to dW1 … db2; `slope` (tiles, 2, LANES) enters as ∂loss/∂output and leaves
     as ∂loss/∂input."""

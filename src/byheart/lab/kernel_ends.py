@@ -11,7 +11,7 @@ import numpy as np
 from byheart.lab.kernel import FAST, LANES
 
 
-@numba.njit(fastmath=FAST, nogil=True)
+@numba.njit(inline="always", fastmath=FAST)
 def embed_forward(points, E_in, tape):
     """tape[:, 0] ← E_in·points. points: (tiles, d, LANES), or (1, 0, 0): then tokens are unit vectors."""
     if points.shape[1] == 0:
@@ -29,7 +29,7 @@ def embed_forward(points, E_in, tape):
                 x[1, t] += w1 * points[tile, k, t]
 
 
-@numba.njit(fastmath=FAST, nogil=True)
+@numba.njit(inline="always", fastmath=FAST)
 def embed_backward(points, slope, dE_in):
     """dE_in += ∂loss/∂E_in, where `slope` (tiles, 2, LANES) is ∂loss/∂(E_in·points)."""
     if points.shape[1] == 0:
@@ -47,7 +47,7 @@ def embed_backward(points, slope, dE_in):
             dE_in[1, k] += s1
 
 
-@numba.njit(nogil=True)
+@numba.njit(inline="always")
 def product(WO, WV):
     """W_O·W_V, (2, 2), by hand: linking a library for it costs seconds of compilation."""
     A = np.zeros((2, 2), WO.dtype)
@@ -58,7 +58,7 @@ def product(WO, WV):
     return A
 
 
-@numba.njit(fastmath=FAST, nogil=True)
+@numba.njit(inline="always", fastmath=FAST)
 def attend_forward(before, index, read, WV, WO, mean, after):
     """Uniform attention, eq. (39), at the one token that is read: after ← x_read + W_O·W_V·mean of the sequence.
 
@@ -82,7 +82,7 @@ def attend_forward(before, index, read, WV, WO, mean, after):
             after[i // LANES, r, i % LANES] = before[tile, r, lane] + A[r, 0] * mean[i, 0] + A[r, 1] * mean[i, 1]
 
 
-@numba.njit(fastmath=FAST, nogil=True)
+@numba.njit(inline="always", fastmath=FAST)
 def attend_backward(slope_after, index, read, WV, WO, mean, slope_before, dWV, dWO):
     """The way back through `attend_forward`; slope_before is overwritten, dWV and dWO are added to."""
     zero = mean.dtype.type(0)
@@ -112,7 +112,7 @@ def attend_backward(slope_after, index, read, WV, WO, mean, slope_before, dWV, d
             dWV[k, r] += WO[0, k] * dA[0, r] + WO[1, k] * dA[1, r]
 
 
-@numba.njit(nogil=True)
+@numba.njit(inline="always")
 def cross_entropy(stream, E_out, labels, slope, dE_out):
     """(mean loss, share of right answers) of logits E_out·x; slope ← ∂loss/∂x and dE_out += ∂loss/∂E_out."""
     N, C = len(labels), E_out.shape[0]
@@ -147,7 +147,7 @@ def cross_entropy(stream, E_out, labels, slope, dE_out):
     return loss / N, right / N
 
 
-@numba.njit(nogil=True)
+@numba.njit(inline="always")
 def mean_square(stream, E_out, labels, slope, dE_out):
     """(mean squared error, share of right signs) of the one output E_out·x; gradients as in `cross_entropy`."""
     N = len(labels)

@@ -1,7 +1,8 @@
 """Whole epochs in compiled code: forwards, backwards, AdamW, again, without coming back to Python in between.
 
-Only the whole is cached on disk, never its parts: a whole made of parts that happen to be cached already is compiled to
-other instructions, which add in another order, and then a resumed run would not repeat an uninterrupted one.
+The parts are written into the whole before it is compiled (`inline="always"`): a part that is compiled on its own may be
+bound in place of the copy inside the whole, depending on what a process compiled and what it loaded from the cache, and
+the two add in different orders. A resumed run must repeat an uninterrupted one to the last bit.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from byheart.lab.kernel import blocks_backward, blocks_forward
+from byheart.lab.kernel import FAST, blocks_backward, blocks_forward
 from byheart.lab.kernel_ends import (
     attend_backward,
     attend_forward,
@@ -20,7 +21,7 @@ from byheart.lab.kernel_ends import (
 )
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True, nogil=True, fastmath=FAST)
 def run_epochs(data, weights, gradient, streams, vectors, step, rates, constants, curve):
     """One epoch per entry of `rates`; curve[i] ← (loss, accuracy) before step i.
 
@@ -54,7 +55,7 @@ def run_epochs(data, weights, gradient, streams, vectors, step, rates, constants
         adamw(flat, slope, first, second, step + i + 1, rates[i], beta1, beta2, epsilon, decay)
 
 
-@numba.njit(nogil=True)
+@numba.njit(inline="always")
 def shorten(gradient, longest):
     """Scales the gradient down to length `longest`, as torch.nn.utils.clip_grad_norm_ does it."""
     total = 0.0
@@ -66,7 +67,7 @@ def shorten(gradient, longest):
             gradient[k] *= factor
 
 
-@numba.njit(nogil=True)
+@numba.njit(inline="always")
 def adamw(weights, gradient, first, second, step, rate, beta1, beta2, epsilon, decay):
     """One step of AdamW (Loshchilov and Hutter, Algorithm 2) on flat vectors, as torch.optim.AdamW does it."""
     stride = weights.dtype.type(rate / (1 - beta1**step))

@@ -6,6 +6,7 @@ Trained networks, constructed ones and lower bounds share a picture, so that one
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from byheart.lab.comparison import LITERATURE, Built
@@ -80,8 +81,9 @@ def _draw_minima(axes: Axes, experiment: Experiment, minima: Sequence[Minimum]) 
     label_axes(axes, "The least number of blocks", _axis(experiment), "#blocks", log=False)
     if log:
         axes.set_xscale("log")
-    axes.set_ylim(bottom=0)
-    axes.legend()
+    axes.set_ylim(0, 1.25 * max([1, *y, *(m.largest_failed or 0 for m in open_ended)]))
+    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.legend(loc="upper left")
 
 
 def grid_figure(
@@ -138,7 +140,8 @@ def _draw_built(axes: Axes, places: Mapping[str, int], built: Sequence[Built]) -
         kind = next(b.kind for b in built if b.name == name)
         look = {"constructed": marker(place) + "-", "lower": ":", "upper": "--"}[kind]
         words = {"constructed": f"{name}, constructed", "lower": f"at least: {name}", "upper": f"enough: {name}"}[kind]
-        axes.plot([x for x, _ in points], [y for _, y in points], look, color=colour(place), label=words)
+        means = {x: fmean(y for at, y in points if at == x) for x, _ in points}  # problems may be drawn more than once
+        axes.plot(list(means), list(means.values()), look, color=colour(place), label=words)
 
 
 def _legend_below(axes: Axes) -> None:
