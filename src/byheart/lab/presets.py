@@ -90,12 +90,12 @@ def _curves(name: str, scale: str, spec: ProblemSpec, sizes: tuple[int, ...], ep
 def _figure_3(scale: str) -> Experiment:
     """The least #blocks that memorizes MultiNLI, N = 600, 700, …, 1700."""
     counts = {
-        "small": (100, 200, 300, 400, 500, 600),
+        "small": tuple(range(100, 401, 50)),
         "medium": tuple(range(100, 601, 50)),
         "paper": tuple(range(600, 1701, 100)),
     }[scale]
     d = {"small": 16, "medium": 32, "paper": 256}[scale]
-    epochs, trials, repeats = {"small": (8000, 6, 2), "medium": (20000, 10, 3), "paper": (1000, 10, 1)}[scale]
+    epochs, trials, repeats = {"small": (15000, 6, 2), "medium": (20000, 10, 3), "paper": (1000, 10, 1)}[scale]
     return Experiment(
         preset="ks25-fig3",
         scale=scale,
