@@ -5,8 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
+import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -96,6 +100,41 @@ def test_the_worker_survives_a_time_out():
         assert "not finished" in str(worker.measure(dataset, "nilsson65", 0, 0.001))
         row = worker.measure(dataset, "nilsson65", 0, 120)
         assert not isinstance(row, str) and row.verdict == "proved"
+
+
+KILLED = """
+from byheart.compiler.compare import random_dataset
+from byheart.compiler.compare_worker import Worker
+worker = Worker()
+print(worker._running().pid, flush=True)
+worker.measure(random_dataset(2000, 8, 8, 2), "mahdavi24", 0, 600)  # minutes of work
+"""
+
+
+def alive(process):
+    """Neither gone nor a zombie that nobody has waited for."""
+    try:
+        os.kill(process, 0)
+        return "zombie" not in Path(f"/proc/{process}/status").read_text(encoding="utf-8")
+    except ProcessLookupError:
+        return False
+    except FileNotFoundError:  # gone meanwhile, or a system without /proc
+        return not Path("/proc").is_dir()
+
+
+@pytest.mark.skipif(not hasattr(os, "getppid") or sys.platform == "win32", reason="needs parents and children")
+def test_a_worker_ends_with_its_parent():
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    parent = subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, env=environment)
+    child = int(parent.stdout.readline())
+    os.kill(parent.pid, 9)
+    parent.wait()
+    parent.stdout.close()
+    for _ in range(100):
+        if not alive(child):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"process {child} is still there")
 
 
 @pytest.mark.parametrize("name", sorted(FORMULAS))

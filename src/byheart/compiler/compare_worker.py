@@ -12,6 +12,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -98,6 +99,7 @@ def serve() -> None:
     from byheart.compiler.compare import measured_row
 
     _limit_memory()
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # prints of libraries must not mix with replies
     while True:
@@ -107,6 +109,13 @@ def serve() -> None:
             return
         pickle.dump(measured_row(*job), output)
         output.flush()
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process when its parent is gone, however busy it is."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 def _limit_memory() -> None:

@@ -1,8 +1,8 @@
 """Whole epochs in compiled code: forwards, backwards, AdamW, again, without coming back to Python in between.
 
-The parts are written into the whole before it is compiled (`inline="always"`): a part that is compiled on its own may be
-bound in place of the copy inside the whole, depending on what a process compiled and what it loaded from the cache, and
-the two add in different orders. A resumed run must repeat an uninterrupted one to the last bit.
+The parts are written into the whole before it is compiled (`inline="always"`): a part that is compiled on its own may
+be bound in place of the copy inside the whole, depending on what a process compiled and what it loaded from the cache,
+and the two add in different orders. A resumed run must repeat an uninterrupted one to the last bit.
 """
 
 from __future__ import annotations
