@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 import byheart
-from byheart.compiler.text import memorize_text, page_count
-from byheart.exact import bit_length
+from byheart.compiler.text import page_count
 from byheart.plots import style
+from byheart.plots.memory import weights_figure
 
 
 def zen() -> str:
@@ -26,7 +26,7 @@ def zen() -> str:
 
 
 def main(folder: Path, text: str) -> None:
-    memory = memorize_text(text)
+    memory = byheart.memorize_text(text)
     said = memory.recite()
     size = memory.size
     print(f"{len(text):,} characters on {page_count(memory):,} pages, {memory.certificate.verdict.value}")
@@ -35,19 +35,7 @@ def main(folder: Path, text: str) -> None:
     print(f"recited: {'every character is right' if said == text else 'WRONG'}\n")
     for line in said.splitlines()[:10]:
         print("   ", line)
-    print(f"\npicture: {draw(memory, folder / 'book.png')}")
-
-
-def draw(memory: byheart.Memory, path: Path) -> Path:
-    """How long the numbers of each layer are: the text is in the long ones."""
-    bits = [max((bit_length(weight) for weight in layer.weights()), default=0) for layer in memory.network.layers]
-    figure = style.new_figure(width=8.0, height=3.0)
-    with style.styled():
-        axes = figure.axes[0]
-        axes.fill_between(range(len(bits)), bits, step="mid", color=style.colour(0))
-        title = "The text is in the bits of the weights"
-        style.label_axes(axes, title, "layer", "bits of its longest weight", log=False)
-    return style.save(figure, path)
+    print(f"\npicture: {style.save(weights_figure(memory), folder / 'book.png')}")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
+import time
 
 import pytest
 
@@ -65,3 +67,37 @@ def test_lines(capsys):
     with LineProgress().stage("counting", total=3000) as stage:
         stage.advance(3)
     assert capsys.readouterr().err == "counting (3,000): 0.0 s\n"
+
+
+def test_a_stage_that_never_advances_gets_a_bar(monkeypatch):
+    terminal = as_terminal(monkeypatch)
+    monkeypatch.setattr(progress, "PATIENCE", 0.05)
+    with console_progress().stage("thinking"):
+        time.sleep(0.4)
+    assert "thinking" in terminal.getvalue() and "so far" in terminal.getvalue()
+
+
+def test_stages_inside_stages_share_the_screen(monkeypatch):
+    terminal = as_terminal(monkeypatch)
+    monkeypatch.setattr(progress, "PATIENCE", -1.0)
+    shown = console_progress()
+    with shown.stage("outer", total=2) as outer:
+        outer.advance()
+        with shown.stage("inner", total=3) as inner:
+            inner.advance(3)
+        outer.advance()
+    assert "outer" in terminal.getvalue() and "inner" in terminal.getvalue()
+    assert terminal.getvalue().count("\x1b[?25h") == 1, "one display, from the first bar to the last"
+    before = len(terminal.getvalue())
+    time.sleep(0.1)
+    assert len(terminal.getvalue()) == before, "and then it is gone"
+
+
+def test_rate_and_time_left_are_shown(monkeypatch):
+    terminal = as_terminal(monkeypatch)
+    monkeypatch.setattr(progress, "PATIENCE", 0.05)
+    with console_progress().stage("counting", total=30) as stage:
+        for _ in range(4):
+            time.sleep(0.05)
+            stage.advance(5)
+    assert re.search(r"counting .*20/30, [\d.]+/s, 0:00 left", terminal.getvalue())

@@ -156,3 +156,26 @@ def test_endings(monkeypatch, capsys, error, status, words):
     with pytest.raises(SystemExit) as caught:
         main()
     assert caught.value.code == status and words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["memorize", "t.csv", "-o", "new", "--construction", "ks25", "--quiet"],
+        ["report", "m", "t.csv", "-o", "new"],
+    ],
+)
+def test_a_disk_that_fills_up_leaves_the_old_file(arguments, tmp_path):
+    """No file may grow beyond a kilobyte: the write fails in the middle, the old file stays, nothing is left over."""
+    invoke("--quiet")
+    (tmp_path / "new").write_text("old")
+    before = sorted(os.listdir(tmp_path))
+    limit = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+    limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); "
+    command = [sys.executable, "-B", "-c", limit + PROGRAM, *arguments]
+    run = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "NUMBA_CACHE_DIR": "/nonexistent"}
+    )
+    assert run.returncode == 2 and run.stderr.startswith("byheart: cannot write new: "), run.stderr
+    assert run.stderr.count("\n") == 1
+    assert (tmp_path / "new").read_text() == "old" and sorted(os.listdir(tmp_path)) == before

@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import resource
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 import byheart
 from byheart.compiler import memory_file
+from byheart.data import pieces
 from byheart.data.readers import read
 from byheart.data.settle import settle_table
 from byheart.errors import ByheartError, FileFormatError
@@ -62,12 +64,21 @@ def arrow() -> bytes:
     return file.getvalue()
 
 
+def arrow_stream() -> bytes:
+    pa = pytest.importorskip("pyarrow")
+    file = io.BytesIO()
+    with pa.ipc.new_stream(file, pa.table(ROWS).schema) as sink:
+        sink.write_table(pa.table(ROWS))
+    return file.getvalue()
+
+
 def zst() -> bytes:
     return pytest.importorskip("zstandard").ZstdCompressor().compress(csv_file() * 10)
 
 
 FORMATS = {
     "t.csv": csv_file,
+    "semicolons.csv": lambda: b"sep=;\n" + csv_file().replace(b",", b";"),
     "t.tsv": lambda: csv_file().replace(b",", b"\t"),
     "t.jsonl": json_lines,
     "t.json": lambda: b"[" + json_lines().strip().replace(b"\n", b",") + b"]",
@@ -76,6 +87,7 @@ FORMATS = {
     "t.npz": npz,
     "t.parquet": parquet,
     "t.arrow": arrow,
+    "stream.arrow": arrow_stream,
     "t.csv.gz": lambda: gzip.compress(csv_file() * 10),
     "t.csv.zst": zst,
 }
@@ -113,9 +125,28 @@ def test_readers(name, count, tmp_path):
     check()
 
 
+@pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+def test_tokenizers(count, tmp_path):
+    """A damaged tokenizer.json is refused, or cuts texts into something."""
+    pytest.importorskip("tokenizers")
+    model = pieces.train("wordpiece", 40, ["to be or not to be", "that is it"]).encode()
+
+    @settings(max_examples=count)
+    @given(damaged([model]))
+    def check(content):
+        (tmp_path / "tokenizer.json").write_bytes(content)
+        try:
+            read({"text": ["to be", "or not"], "label": [0, 1]}, tokens=str(tmp_path / "tokenizer.json"))
+        except ByheartError as error:
+            assert "\n" not in str(error) and len(str(error)) < 600, error
+
+    check()
+
+
 CASES = {
     "next-token": (["cat", "act", "dog", "go"], ["animal", "deed", "animal", ("two", 2)]),
     "causal": (["abc", "b"], [["x", "y", "z"], ["y"]]),
+    "pieces": (["to be", "or not"], [0, 1]),  # with a trained tokenizer inside, where that library is installed
 }
 
 
@@ -124,7 +155,11 @@ def files(tmp_path_factory):
     """Saved memories with what they answer."""
     folder, found = tmp_path_factory.mktemp("files"), []
     for task, (rows, labels) in CASES.items():
-        memory = byheart.memorize(rows, labels, task=task, construction="compact", progress=False)
+        if task == "pieces":
+            trained = "bpe:258" if find_spec("tokenizers") else "words"
+            memory = byheart.memorize(read({"text": rows, "label": labels}, tokens=trained), progress=False)
+        else:
+            memory = byheart.memorize(rows, labels, task=task, construction="compact", progress=False)
         memory.save(folder / task)
         found.append(((folder / task).read_bytes(), rows, labels))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shutil
@@ -170,3 +171,66 @@ def test_texts_are_cut_as_the_data_was(open_page, tmp_path):
         table = byheart.read(tmp_path / "t.jsonl", tokens=tokens, max_length=3)
         tab = open_page(byheart.memorize(table, construction="compact", progress=False))
         assert [ask(tab, text) for text in texts] == ["answer: 0", "answer: 1"]
+
+
+def test_the_steps_of_an_input(open_page):
+    """Ids of the tokens, the group, the folds, the answer: what the page says is what the network does."""
+    rows = [f"{a}{b}{c}" for a in "abcdef" for b in "abcdef" for c in "abcd"]
+    memory = byheart.memorize(rows, [hash_free(row) for row in rows], construction="compact", progress=False)
+    tab = open_page(memory, 390)
+    ask(tab, rows[7])
+    steps = tab.locator(".step").all_inner_texts()
+    assert [text.split("\n")[0].split(". ")[1] for text in steps][-3:] == ["group selector", "folds", "E_out"]
+    assert re.search(r"group \d+ of \d+", steps[-3]) and re.search(r"\d+ of \d+ folds reflect", steps[-2])
+    assert f"answer: {hash_free(rows[7])}" in steps[-1]
+    assert all(f'"{letter}"' in steps[0] for letter in rows[7]), "every token has its id"
+    whole = tab.evaluate("document.getElementById('flow').height")
+    tab.locator(".step").nth(len(steps) - 3).click()
+    assert tab.evaluate("document.getElementById('flow').height") == 1 < whole, "the selector alone"
+    assert tab.locator(".step.zoomed").count() == 1
+    tab.locator(".step.zoomed").click()
+    box = tab.locator("#flow").bounding_box()
+    tab.locator("#flow").hover(position={"x": 20, "y": box["height"] - 3})
+    assert tab.inner_text("#pointed").startswith(f"layer {whole} of {whole}, {len(steps)}. E_out")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def hash_free(row: str) -> int:
+    """A label that looks random and is the same everywhere."""
+    return sum(ord(letter) * 7**place for place, letter in enumerate(row)) % 11
+
+
+def test_names_can_be_copied(tmp_path, monkeypatch):
+    from click.testing import CliRunner
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my table.csv").write_text("name,colour\ncat,red\nact,blue\n")
+    for arguments in (["memorize", "my table.csv", "-o", "my.byheart"], ["report", "my.byheart", "my table.csv"]):
+        assert CliRunner().invoke(commands, arguments, catch_exceptions=False).exit_code == 0
+    page = html.unescape((tmp_path / "report.html").read_text())
+    assert 'byheart.load("my.byheart")' in page and "byheart verify my.byheart 'my table.csv'" in page
+    assert "byheart predict my.byheart cat" in page and 'memory.predict([["c", "a", "t"]])' in page
+
+
+def test_it_opens(memory, tmp_path, monkeypatch):
+    from click.testing import CliRunner
+
+    shown: list[str] = []
+    monkeypatch.chdir(tmp_path)
+    memory.save("m")
+    monkeypatch.setattr("webbrowser.open", lambda address: shown.append(address) or True)
+    assert CliRunner().invoke(commands, ["report", "m", "--open"]).exit_code == 0
+    assert shown == [(tmp_path / "report.html").as_uri()]
+    monkeypatch.setattr("webbrowser.open", lambda address: False)
+    assert "open report.html yourself" in str(CliRunner().invoke(commands, ["report", "m", "--open"]).exception)
+
+
+def test_it_can_be_printed(memory, chromium, tmp_path):
+    write(memory, tmp_path / "report.html")
+    tab = chromium.new_page()
+    tab.goto((tmp_path / "report.html").as_uri())
+    tab.emulate_media(media="print")
+    assert not tab.locator("#run").is_visible()
+    assert all(tab.locator(name).is_visible() for name in ("#sizes", "#flow", "#verdict"))
+    assert tab.pdf(format="A4").startswith(b"%PDF-")
+    tab.close()

@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from byheart.errors import ByheartError
 from byheart.version import __version__
@@ -46,6 +47,12 @@ class _Commands(click.Group):
         command: Any = getattr(importlib.import_module(f"byheart.cli.{module}"), name)
         return command  # type: ignore[no-any-return]
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names without loading what they stand for: the Tab key must not wait."""
+        names = [CompletionItem(name, help=words) for name, (_, _, words) in COMMANDS.items()]
+        found = [item for item in names if item.value.startswith(incomplete)]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
@@ -70,7 +77,7 @@ def commands() -> None:
 def main() -> None:
     """Runs the command line; every expected failure is one line on standard error and exit status 2."""
     try:
-        status = commands(standalone_mode=False)
+        status = commands(prog_name="byheart", standalone_mode=False)
     except ByheartError as error:
         _fail(str(error), 2)
     except click.exceptions.Abort:

@@ -8,10 +8,11 @@ import click
 from rich.table import Table
 
 from byheart.cli import show
+from byheart.cli.data_options import complete_construction
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_construction)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def constructions(name: str | None, as_json: bool) -> int:
     """List the constructions, or the options of one of them by NAME.

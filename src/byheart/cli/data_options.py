@@ -38,7 +38,14 @@ _OPTIONS = (
         metavar="HOW",
         default="auto",
         show_default=True,
+        shell_complete=lambda context, parameter, start: [name for name in names() if name.startswith(start)],
         help=f"How a text is cut into tokens: {', '.join(names())}. A JSON list is always taken as the tokens.",
+    ),
+    click.option(
+        "--header/--no-header",
+        default=None,
+        help="Whether a CSV file begins with the names of its columns; without, they are 'column 1', 'column 2', …  "
+        "[default: header]",
     ),
     click.option("--max-length", type=click.IntRange(1), metavar="n", help="Keep the first n tokens of every row."),
     click.option("--pad", metavar="TOKEN", help="Fill rows that are shorter than --max-length with TOKEN at the end."),
@@ -67,13 +74,14 @@ class DataFlags:
     sequence_columns: tuple[str, ...] = ()
     label_column: str | None = None
     tokens: str = "auto"
+    header: bool | None = None
     max_length: int | None = None
     pad: str | None = None
     max_rows: int | None = None
     max_bytes: int = Limits.max_bytes
     conflicts: str | None = None
 
-    def read(self, path: str, task: Task) -> Table:
+    def read(self, path: str, task: Task, progress: Progress = SILENT) -> Table:
         """The table as these flags say."""
         return read_table(
             path,
@@ -85,6 +93,8 @@ class DataFlags:
             pad=self.pad,
             max_rows=self.max_rows,
             max_bytes=self.max_bytes,
+            header=self.header,
+            progress=progress,
         )
 
     def read_text(self, path: str) -> str | bytes:
@@ -98,7 +108,7 @@ class DataFlags:
         except UnicodeDecodeError:
             return data
 
-    def read_again(self, path: str, memory: Memory) -> Table:
+    def read_again(self, path: str, memory: Memory, progress: Progress = SILENT) -> Table:
         """The table as it was read for `memory`, apart from what these flags say."""
         then = memory.selection
         if page_count(memory) and suffixes(path)[0] == ".txt":
@@ -114,16 +124,21 @@ class DataFlags:
             pad=self.pad,
             max_rows=self.max_rows or then.max_rows,
             max_bytes=self.max_bytes,
+            header=self.header,
             like=then,
+            progress=progress,
         )
 
-    def settle(self, table: Table, task: Task, positions: bool, policy: str = "error") -> Settled:
-        return settle_table(table, task=task, positions=positions, policy=self.conflicts or policy)
+    def settle(
+        self, table: Table, task: Task, positions: bool, policy: str = "error", progress: Progress = SILENT
+    ) -> Settled:
+        with progress.stage("comparing rows"):
+            return settle_table(table, task=task, positions=positions, policy=self.conflicts or policy)
 
-    def dataset_again(self, path: str, memory: Memory) -> Dataset:
+    def dataset_again(self, path: str, memory: Memory, progress: Progress = SILENT) -> Dataset:
         """The data set in `path`, read as it was for `memory`."""
-        table = self.read_again(path, memory)
-        return self.settle(table, memory.task, memory.encoder.positions, memory.selection.conflicts).dataset
+        table = self.read_again(path, memory, progress)
+        return self.settle(table, memory.task, memory.encoder.positions, memory.selection.conflicts, progress).dataset
 
 
 def data_options(command: F) -> F:
@@ -161,6 +176,14 @@ def complete_construction(context: click.Context, parameter: click.Parameter, st
     from byheart import constructions
 
     return [name for name in constructions() if name.startswith(start)]
+
+
+def complete_option(context: click.Context, parameter: click.Parameter, start: str) -> list[str]:
+    """`key=` for the options of the construction that stands on the line."""
+    from byheart import constructions
+
+    listing = constructions().get(context.params.get("construction") or "compact")
+    return [f"{name}=" for name in (listing.options if listing else ()) if name.startswith(start)]
 
 
 def is_verbose() -> bool:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from byheart.cli import show
 from byheart.cli.data_options import DataFlags, data_options, output_options, progress_for
 from byheart.compiler import load
 from byheart.compiler.export_memory import TARGETS, export_file
+from byheart.compiler.memory_file import check_target
 
 
 @click.command()
 @click.argument("file", metavar="FILE", type=click.Path())
 @click.option("--to", "target", type=click.Choice(TARGETS), required=True, help="What to write.")
-@click.option("-o", "--output", metavar="OUT", required=True, help="Where to write it.")
+@click.option("-o", "--output", metavar="OUT", type=click.Path(), required=True, help="Where to write it.")
 @click.option("--dtype", type=click.Choice(["float64", "float32"]), help="Float type [default: the memory's own].")
-@click.option("--data", metavar="DATA", help="Recheck on every row of this data (otherwise on 10,000 drawn inputs).")
+@click.option(
+    "--data",
+    metavar="DATA",
+    type=click.Path(),
+    help="Recheck on every row of this data (otherwise on 10,000 drawn inputs).",
+)
 @data_options
 @output_options
 def export(
@@ -35,9 +43,9 @@ def export(
     \b
       byheart export table.byheart --to onnx -o table.onnx --data table.csv
     """
-    memory = load(file)
-    dataset = None if data is None else flags.dataset_again(data, memory)
-    progress = progress_for(as_json, quiet)
+    check_target(Path(output))
+    memory, progress = load(file), progress_for(as_json, quiet)
+    dataset = None if data is None else flags.dataset_again(data, memory, progress)
     written = export_file(memory, target, output, dtype=dtype, dataset=dataset, progress=progress)
     about = written["metadata"]
     if as_json:

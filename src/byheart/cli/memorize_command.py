@@ -12,6 +12,7 @@ from byheart.cli import show
 from byheart.cli.data_options import (
     DataFlags,
     complete_construction,
+    complete_option,
     data_options,
     is_verbose,
     output_options,
@@ -20,6 +21,7 @@ from byheart.cli.data_options import (
 )
 from byheart.compiler import Memory
 from byheart.compiler.memorize import memorize_dataset, with_origin
+from byheart.compiler.memory_file import check_target
 from byheart.compiler.text import memorize_text
 from byheart.data.sources import suffixes
 from byheart.data.task import Task
@@ -40,7 +42,14 @@ BOOK_TOKENS = ("auto", "characters", "bytes")  # of a text that is recited as a 
     help="See `byheart constructions`.",
     shell_complete=complete_construction,
 )
-@click.option("--option", "pairs", multiple=True, metavar="KEY=VALUE", help="A construction's own option; repeatable.")
+@click.option(
+    "--option",
+    "pairs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A construction's own option; repeatable.",
+    shell_complete=complete_option,
+)
 @click.option(
     "--positions/--no-positions",
     default=True,
@@ -79,20 +88,21 @@ def memorize(
       byheart memorize names.csv --construction ks25 --option form=residual --json
       byheart memorize book.txt --task causal -o book.byheart      (then: byheart recite book.byheart)
     """
-    building = {"construction": construction, "seed": seed, "progress": progress_for(as_json, quiet)}
-    building |= parse_options(pairs)
+    path = Path(output or ("memory" if data == "-" else Path(data.removesuffix("/")).name.split(".")[0]) + ".byheart")
+    check_target(path)
+    progress = progress_for(as_json, quiet)
+    building = {"construction": construction, "seed": seed, "progress": progress, **parse_options(pairs)}
     told: dict[str, Any] = {}
     if Task(task) is Task.CAUSAL and suffixes(data)[0] == ".txt" and flags.tokens in BOOK_TOKENS:
         text = flags.read_text(data)
         memory = memorize_text(text, page_length=page_length, **building)
         note = f"a text of {len(text):,} {memory.tokens}"
     else:
-        table = flags.read(data, Task(task))
-        settled = flags.settle(table, Task(task), positions)
+        table = flags.read(data, Task(task), progress)
+        settled = flags.settle(table, Task(task), positions, progress=progress)
         memory = with_origin(memorize_dataset(settled.dataset, **building), settled, table)
         told = {"columns": table.columns, "conflicts": settled.as_dict(), "shortened": table.shortened}
         note = table.note
-    path = Path(output or ("memory" if data == "-" else Path(data.removesuffix("/")).name.split(".")[0]) + ".byheart")
     memory.save(path)
     if as_json:
         show.print_json({**memory.summary(), "file": str(path), **told})

@@ -36,8 +36,9 @@ def paper(label: str | None, as_json: bool) -> int:
     fill_registry()
     found = registry.find(label) if label else registry.entries()
     if not found:
-        known = ", ".join(sorted({entry.ref.label for entry in registry.entries()}))
-        raise OptionError(f"no code carries the label {label!r}; known: {known}")
+        known = sorted({entry.ref.label for entry in registry.entries()})
+        alike = [name for name in known if label and name.split()[:1] == label.split()[:1]]
+        raise OptionError(f"no code carries the label {label!r}; known: {', '.join(alike or known)}")
     if as_json:
         show.print_json({"entries": [{**asdict(entry), "paper": registry.PAPERS[entry.ref.paper]} for entry in found]})
         return 0

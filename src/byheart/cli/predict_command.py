@@ -17,7 +17,11 @@ from byheart.data.unknown import UNKNOWN
 @click.argument("file", metavar="FILE", type=click.Path())
 @click.argument("sequences", nargs=-1, metavar="[SEQUENCE]...")
 @click.option(
-    "--input", "source", metavar="DATA", help="Read the sequences from a CSV or JSON Lines file, or - for lines."
+    "--input",
+    "source",
+    metavar="DATA",
+    type=click.Path(allow_dash=True),
+    help="Read the sequences from a file of any format that memorize takes, or - for lines.",
 )
 @click.option(
     "--sequence-column", "columns", metavar="NAME", multiple=True, help="Column of the sequences (default: as before)."
@@ -41,9 +45,11 @@ def predict(
     if source is None and not sequences:
         raise click.UsageError("give SEQUENCEs or --input DATA")
     rows: list[Any] = [tokenize(text, memory.tokens) for text in sequences]
+    progress = progress_for(as_json, quiet)
     if source is not None:
-        rows += read_sequences(source, sequence_column=columns, tokens=memory.tokens, like=memory.selection)
-    found = memory.predict(rows, progress_for(as_json, quiet))
+        how = {"tokens": memory.tokens, "like": memory.selection, "progress": progress}
+        rows += read_sequences(source, sequence_column=columns, **how)
+    found = memory.predict(rows, progress)
     if as_json:
         show.print_json({"file": file, "labels": [_plain(label) for label in found]})
     else:

@@ -9,15 +9,15 @@ import click
 from byheart.cli import show
 from byheart.cli.data_options import output_options, progress_for
 from byheart.compiler import load
-from byheart.compiler.memory_file import write_atomically
+from byheart.compiler.memory_file import check_target, write_atomically
 from byheart.compiler.text import page_count, recite
 
 
 @click.command("recite")
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", type=click.Path())
 @click.option("--page", type=int, metavar="K", help="Only page K, counted from 0.")
 @click.option("--prompt", metavar="TEXT", help="Go on after TEXT, to the end of its page.")
-@click.option("-o", "--output", metavar="OUT", help="Write to a file instead of standard output.")
+@click.option("-o", "--output", metavar="OUT", type=click.Path(), help="Write to a file instead of standard output.")
 @output_options
 def recite_command(
     file: str, page: int | None, prompt: str | None, output: str | None, as_json: bool, quiet: bool
@@ -31,6 +31,8 @@ def recite_command(
     memory = load(file)
     if page is not None and prompt is not None:
         raise click.UsageError("give --page or --prompt, not both")
+    if output is not None:
+        check_target(Path(output))
     said = recite(memory, prompt if prompt is not None else page, progress_for(as_json, quiet))
     text = said if isinstance(said, str) else "".join(map(str, said))
     data = text.encode("latin-1" if memory.tokens.kind == "bytes" else "utf-8")

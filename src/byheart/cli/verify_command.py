@@ -35,11 +35,11 @@ def verify(
       byheart verify names.byheart names.csv
       byheart verify names.byheart renamed.csv --sequence-column first --label-column country --json
     """
-    memory = load(file)
-    table = flags.read_again(data, memory)
+    memory, progress = load(file), progress_for(as_json, quiet)
+    table = flags.read_again(data, memory, progress)
     if flags.conflicts is not None:
         memory = replace(memory, selection=replace(memory.selection, conflicts=flags.conflicts))
-    certificate = verify_rows(memory, table.sequences, table.labels, progress_for(as_json, quiet))
+    certificate = verify_rows(memory, table.sequences, table.labels, progress)
     if as_json:
         show.print_json({"file": file, "construction": memory.construction, **_plain(certificate)})
     else:

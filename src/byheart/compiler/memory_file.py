@@ -28,6 +28,7 @@ from byheart.paper import PAPERS, Ref
 
 FORMAT = 1
 LARGEST = 1 << 31  # bytes
+_BEGINNING = b'{"byheart":'
 
 
 def save(memory: Memory, path: Path) -> None:
@@ -35,6 +36,17 @@ def save(memory: Memory, path: Path) -> None:
     body = to_json(memory)
     text = _canonical({"byheart": FORMAT, "memory": body, "sha256": _digest(body)})
     write_atomically(path, text.encode("ascii"))
+
+
+def check_target(path: Path) -> Path:
+    """The path where something can be written, or an error before long work has begun."""
+    if path.is_dir():
+        raise FileFormatError(f"cannot write {path}: it is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise FileFormatError(f"cannot write {path}: there is no folder {str(path.parent)!r}; make it first")
+    if not os.access(path.parent, os.W_OK):
+        raise FileFormatError(f"cannot write {path}: no permission to write into {str(path.parent)!r}")
+    return path
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -80,7 +92,9 @@ def _checked_body(data: bytes) -> Any:
     try:
         document = json.loads(data.decode("ascii"), parse_float=_no_float, parse_constant=_no_float)
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise FileFormatError(f"this is no byheart memory, or it is damaged ({error})") from None
+        if not data.startswith(_BEGINNING[: len(data)]) or not data:
+            raise FileFormatError("this is no byheart memory; give a file that `byheart memorize` wrote") from None
+        raise FileFormatError(f"the file is damaged ({error}); build or copy it again") from None
     version = take(document, "byheart", int)
     if version != FORMAT:
         raise FileFormatError(

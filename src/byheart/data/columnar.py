@@ -1,61 +1,22 @@
-"""Tables that come column by column: Parquet, Arrow, NumPy, Hugging Face data sets, pandas and polars frames."""
+"""NumPy arrays and frames in memory: tables that come column by column."""
 
 from __future__ import annotations
 
 import math
 import zipfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from byheart.data.records import Cells, Records
 from byheart.data.sources import Limits, open_seekable
 from byheart.data.wording import one_line
-from byheart.errors import DataError, MissingExtraError
+from byheart.errors import DataError
 
-HUGGING_FACE = "hf:"
-ARROW_ENDINGS = (".parquet", ".arrow", ".feather")
 NUMPY_ENDINGS = (".npy", ".npz")
-_BATCH = 10_000  # rows that are unpacked at a time
+FRAME = "the frame"
 
 
-def arrow(path: str, ending: str, limits: Limits) -> Records:
-    try:
-        import pyarrow as pa
-        from pyarrow import feather, parquet
-    except ImportError:
-        raise MissingExtraError(f"reading {ending} files", "data") from None
-    try:
-        with open_seekable(path, limits) as file:
-            if ending == ".parquet":
-                opened = parquet.ParquetFile(file)
-                groups = [opened.metadata.row_group(k) for k in range(opened.metadata.num_row_groups)]
-                _bounded(path, sum(group.total_byte_size for group in groups), limits)
-                table = opened.read()
-            else:
-                table = feather.read_table(file)
-            table.validate(full=True)  # a damaged file may name places that are not there
-    except DataError:
-        raise
-    except (pa.ArrowException, ValueError, OSError, OverflowError) as error:
-        raise DataError(f"{path} is no {ending} file: {one_line(error)}") from None
-    columns = list(map(str, table.column_names))
-    twice = next((name for name in columns if columns.count(name) > 1), None)
-    if twice is not None:
-        raise DataError(f"{path} has two columns named {twice!r}; rename one")
-
-    def select(names: tuple[str, ...]) -> Cells:
-        number = 0
-        for batch in table.select(list(names)).to_batches(max_chunksize=_BATCH):
-            for cells in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                yield number, cells
-                number += 1
-
-    return Records(tuple(columns), select, path)
-
-
-def _bounded(path: str, size: int, limits: Limits) -> None:
+def bounded(path: str, size: int, limits: Limits) -> None:
     if size > limits.max_bytes:
         raise DataError(f"{path} unpacks to {size:,} bytes; the limit is {limits.max_bytes:,}: raise --max-bytes")
 
@@ -92,7 +53,7 @@ def _check_numpy(path: str, file: BinaryIO, ending: str, limits: Limits) -> None
 
     if ending == ".npz":
         with zipfile.ZipFile(file) as archive:
-            _bounded(path, sum(member.file_size for member in archive.infolist()), limits)
+            bounded(path, sum(member.file_size for member in archive.infolist()), limits)
             for member in archive.infolist():
                 with archive.open(member) as opened:
                     _check_header(path, opened, npy, limits)
@@ -105,32 +66,7 @@ def _check_header(path: str, file: Any, npy: Any, limits: Limits) -> None:
     version = npy.read_magic(file)
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     shape, _, kind = read(file)
-    _bounded(path, math.prod(shape) * max(1, kind.itemsize), limits)
-
-
-def hugging_face(path: str) -> Records:
-    """A folder that `save_to_disk` made, or `hf:NAME` (`hf:NAME:SPLIT`) from the hub or its cache."""
-    try:
-        import datasets
-    except ImportError:
-        raise MissingExtraError("reading Hugging Face data sets", "data") from None
-    by_name = path.startswith(HUGGING_FACE)
-    name, _, split = path.removeprefix(HUGGING_FACE).partition(":") if by_name else (path, "", "")
-    if not by_name and not any((Path(path) / file).is_file() for file in ("dataset_info.json", "dataset_dict.json")):
-        raise DataError(f"{path!r} is a folder, and no Hugging Face data set; give a file in it")
-    try:
-        found = datasets.load_dataset(name, split=split or "train") if by_name else datasets.load_from_disk(name)
-    except Exception as error:  # the library raises many kinds of errors for a missing or damaged data set
-        raise DataError(f"the data set {name!r} cannot be loaded: {one_line(error)}") from None
-    if isinstance(found, datasets.DatasetDict):
-        found = found["train" if "train" in found else next(iter(found))]
-
-    def select(names: tuple[str, ...]) -> Cells:
-        for start in range(0, found.num_rows, _BATCH):
-            part = found[start : start + _BATCH]
-            yield from enumerate(zip(*(part[name] for name in names), strict=True), start=start)
-
-    return Records(tuple(found.column_names), select, path)
+    bounded(path, math.prod(shape) * max(1, kind.itemsize), limits)
 
 
 def from_columns(columns: Mapping[str, Sequence[Any]], origin: str) -> Records:
@@ -146,13 +82,30 @@ def from_columns(columns: Mapping[str, Sequence[Any]], origin: str) -> Records:
 
 
 def from_frame(frame: Any) -> Records | None:
-    """Records of a pandas or polars frame, or of a Hugging Face data set in memory; None for anything else."""
+    """Records of a pandas, polars or Arrow table, a Hugging Face data set, or a dictionary of columns; else None."""
     module = type(frame).__module__.split(".")[0]
+    if module == "polars" and hasattr(frame, "collect"):  # a lazy frame
+        frame = frame.collect()
     if module == "pandas" and hasattr(frame, "columns"):
-        return from_columns({str(name): frame[name].tolist() for name in frame.columns}, "the frame")
+        names = distinct_names([str(name) for name in frame.columns], FRAME)
+        return from_columns({name: frame.iloc[:, k].tolist() for k, name in enumerate(names)}, FRAME)
     if module == "polars" and hasattr(frame, "get_columns"):
-        return from_columns({series.name: series.to_list() for series in frame.get_columns()}, "the frame")
-    if module == "datasets" and hasattr(frame, "column_names"):
-        with suppress(TypeError):  # a DatasetDict has several tables
-            return from_columns({name: list(frame[name]) for name in frame.column_names}, "the data set")
+        return from_columns({series.name: series.to_list() for series in frame.get_columns()}, FRAME)
+    if module == "pyarrow" and hasattr(frame, "column_names"):
+        names = distinct_names(frame.column_names, "the table")
+        return from_columns({name: frame.column(k).to_pylist() for k, name in enumerate(names)}, "the table")
+    if module == "datasets":
+        from byheart.data.hugging_face import from_dataset
+
+        return from_dataset(frame)
+    if isinstance(frame, Mapping):
+        return from_columns({str(name): list(values) for name, values in frame.items()}, "the dictionary")
     return None
+
+
+def distinct_names(names: Sequence[str], origin: str) -> list[str]:
+    """The names, or a DataError that names the one that occurs twice."""
+    twice = next((name for name in names if list(names).count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"{origin} has two columns named {twice!r}; rename one")
+    return list(names)

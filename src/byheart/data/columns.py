@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 
-from byheart.data.records import Records
+from byheart.data.records import LINE, Records
 from byheart.data.selection import Selection
 from byheart.data.task import Task
 from byheart.errors import DataError
 
 SEQUENCE_NAMES = ("sequence", "sequences", "tokens", "text", "input", "premise", "sentence", "name", "x")
 LABEL_NAMES = ("label", "labels", "y", "target", "class", "output", "answer")
-_SHOWN = 20
+NUMBERING = ("", "id", "index", "row", "nr", "no", "#", "unnamed: 0")  # columns that say nothing about their row
+_SHOWN, _FEW = 20, 5
 
 
 def choose_columns(
@@ -40,19 +42,36 @@ def sequence_columns(
 def choose_column(
     records: Records, name: str | None, known: tuple[str, ...], role: str, taken: Sequence[str | None]
 ) -> str:
-    """The named column, or a good guess: a usual name, else the first column that is free."""
+    """The named column, or a good guess: a usual name, else the first free column, one that numbers the rows last."""
     if name is not None:
         if name not in records.columns:
-            raise DataError(f"{records.origin} has no column {name!r}; it has {_listed(records)}")
+            raise DataError(f"{records.origin} has no column {name!r}; it has {_listed(records)}{_near(records, name)}")
         return name
     guess = _usual(records, known, taken)
     if guess is None:
         others = {*SEQUENCE_NAMES, *LABEL_NAMES} - set(known)
         free = [column for column in records.columns if column not in taken]
+        if len(records.columns) > 2:
+            free.sort(key=lambda column: column.lower() in NUMBERING)
         guess = next((column for column in free if column.lower() not in others), None)
     if guess is None:
-        raise DataError(f"{records.origin} has no {role} column: it has {_listed(records)}; use --{role}-column")
+        recite = ", or --task causal to recite a text" if role == "label" and records.columns == (LINE,) else ""
+        remedy = f"use --{role}-column{recite}"
+        raise DataError(f"{records.origin} has no {role} column: it has {_listed(records)}; {remedy}")
     return guess
+
+
+def unused(records: Records, used: Sequence[str | None]) -> str:
+    """Which columns were left aside, for people; empty where there are none."""
+    rest = [column for column in records.columns if column not in used]
+    more = ", …" if len(rest) > _FEW else ""
+    return f"not used: {', '.join(map(repr, rest[:_FEW]))}{more}" if rest else ""
+
+
+def _near(records: Records, name: str) -> str:
+    found = get_close_matches(name.lower(), [column.lower() for column in records.columns], n=1)
+    same = [column for column in records.columns if found and column.lower() == found[0]]
+    return f"; did you mean {same[0]!r}?" if same else ""
 
 
 def _usual(records: Records, known: tuple[str, ...], taken: Sequence[str | None]) -> str | None:

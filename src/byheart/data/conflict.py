@@ -57,9 +57,9 @@ def _sameness(encoder: Encoder, rows: list[list[object]]) -> str:
 
 
 def _remedy(encoder: Encoder, rows: list[list[object]]) -> str:
-    remedy = "deduplicate or relabel them"
+    remedy = "relabel them, or keep some of them: --conflicts first, majority or drop"
     if rows[0] == rows[1] and not (encoder.task is Task.SEQ_TO_SEQ and not encoder.positions):
         return remedy
     if encoder.task is Task.SET:
-        return f"{remedy}, or use task next-token with positions on if order matters"
-    return f"{remedy}, or turn positions on"
+        return f"if order matters, use task next-token with positions on; else {remedy}"
+    return f"if order matters, turn positions on (--positions); else {remedy}"

@@ -11,13 +11,15 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from os import PathLike
 from typing import Any
 
 import numpy as np
 
 from byheart.data.columnar import from_frame
-from byheart.data.columns import choose_columns, sequence_columns
+from byheart.data.columns import choose_columns, sequence_columns, unused
 from byheart.data.dataset import as_task
+from byheart.data.delimited import is_made_up
 from byheart.data.records import LINE, Records, parse_json, read_records
 from byheart.data.selection import Selection
 from byheart.data.sources import STDIN, Limits, lines
@@ -26,9 +28,11 @@ from byheart.data.tokenizer import LISTS, Tokenizer, choose, is_list
 from byheart.data.tokens import Symbol
 from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError
+from byheart.progress import SILENT, Progress
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _TOKEN = "a token is an integer, a text, a finite number or a list of such numbers"
+_TOLD = 1000  # rows between two signs of progress
 _LONG = 4000  # digits: Python refuses to convert longer decimal numbers
 
 
@@ -46,6 +50,7 @@ class Table:
     selection: Selection = Selection()  # noqa: RUF009
     shortened: int = 0
     task: Task = Task.NEXT_TOKEN
+    remarks: tuple[str, ...] = ()  # what else was guessed about the file
     places: Callable[[int], str] | None = field(default=None, repr=False)  # where a row stands in its file
 
     def __iter__(self) -> Iterator[list[Any]]:
@@ -59,9 +64,15 @@ class Table:
         return self.selection.columns
 
     @property
+    def choice(self) -> str:
+        """Which columns were taken, in words."""
+        return ", ".join(f"{role} from column {name!r}" for role, name in self.columns.items())
+
+    @property
     def note(self) -> str:
         """What was guessed and done, in one line."""
-        parts = [", ".join(f"{role} from column {name!r}" for role, name in self.columns.items())]
+        parts = [self.choice]
+        parts += self.remarks
         parts += [f"texts cut into {self.tokens}"] if self.tokens.kind != LISTS else []
         parts += [f"{self.shortened:,} rows cut to {self.tokens.max_length} tokens"] if self.shortened else []
         return "; ".join(part for part in parts if part)
@@ -78,7 +89,9 @@ def read(
     pad: Symbol | None = None,
     max_rows: int | None = None,
     max_bytes: int = Limits.max_bytes,
+    header: bool | None = None,
     like: Selection | None = None,
+    progress: Progress = SILENT,
 ) -> Table:
     """Sequences and labels from a file or a frame.
 
@@ -87,7 +100,8 @@ def read(
     of their cells. `tokens`: characters, bytes, words, wordpunct, integers, `bpe:500`, `wordpiece:500`, `unigram:500`
     (trained on these rows), or a tokenizer.json; a cell that is a JSON list is always taken as the tokens.
     `max_length` keeps the first tokens of a row, `pad` fills shorter ones up to it. Without a label column the task
-    `causal` takes every next token as the label. `like` prefers the columns of an earlier reading where they exist.
+    `causal` takes every next token as the label. `header=False` says that a CSV file begins with a row; its columns are
+    then `column 1`, `column 2`, … `like` prefers the columns of an earlier reading where they exist.
 
     >>> import pandas
     >>> table = read(pandas.DataFrame({"name": ["cat", "dog"], "colour": ["red", "blue"]}))
@@ -96,11 +110,11 @@ def read(
      "sequence from column 'name', label from column 'colour'; texts cut into characters")
     """
     task, limits = as_task(task), Limits(max_rows, max_bytes)
-    records = _records(source, limits)
+    records = _records(source, limits, _with_header(header, like))
     names, label = choose_columns(records, sequence_column, label_column, task, like or Selection())
-    numbers, cells, labels = _collect(records, names, label, limits)
+    numbers, cells, labels = _collect(records, names, label, limits, progress)
     tokenizer = choose(tokens, cells, max_length=max_length, pad=_as_pad(pad, cells))
-    whole = [_sequence(cell, tokenizer, records, number) for cell, number in zip(cells, numbers, strict=True)]
+    whole = _cut(cells, numbers, tokenizer, records, progress)
     if label is None:
         whole, labels = _next_tokens(whole, records, numbers)
     else:
@@ -108,13 +122,15 @@ def read(
         if task.labels_per_token:
             _check_counts(whole, labels, records, numbers)
     if pad is not None and task.labels_per_token:
-        raise OptionError(f"pad={pad!r} does not fit {task}: the filled places would need labels too")
+        raise OptionError(f"pad={pad!r} does not fit {task}: the filled places would need labels too; leave it out")
     sequences = [tokenizer.fit_length(row) for row in whole]
     if task.labels_per_token and max_length is not None:
         labels = [row[:max_length] for row in labels]
     shortened = sum(len(row) > max_length for row in whole) if max_length is not None else 0
     selection = Selection(names, label, max_rows)
-    return Table(sequences, labels, tokenizer, selection, shortened, task, lambda row: records.place(numbers[row]))
+    remarks = tuple(part for part in (unused(records, (*names, label)), records.remark) if part)
+    places = lambda row: records.place(numbers[row])  # noqa: E731
+    return Table(sequences, labels, tokenizer, selection, shortened, task, remarks, places)
 
 
 def read_sequences(
@@ -123,6 +139,7 @@ def read_sequences(
     sequence_column: str | Sequence[str] | None = None,
     tokens: str | Tokenizer = "auto",
     like: Selection | None = None,
+    progress: Progress = SILENT,
 ) -> list[Any]:
     """Sequences alone, to be asked; on standard input every line is one sequence."""
     if source == STDIN:
@@ -130,13 +147,12 @@ def read_sequences(
         tokenizer = choose(tokens, [line for _, line in rows])
         place = Records((LINE,), lambda names: iter(()), "standard input", "line")
         return [tokenizer.fit_length(_sequence(line, tokenizer, place, number)) for number, line in rows]
-    records = _records(source, Limits())
+    records = _records(source, Limits(), _with_header(None, like))
     earlier = like.sequence_columns if like and set(like.sequence_columns) <= set(records.columns) else ()
     names = sequence_columns(records, sequence_column or earlier)
-    numbers, cells, _ = _collect(records, names, None, Limits())
+    numbers, cells, _ = _collect(records, names, None, Limits(), progress)
     tokenizer = choose(tokens, cells)
-    found = (_sequence(cell, tokenizer, records, number) for cell, number in zip(cells, numbers, strict=True))
-    return [tokenizer.fit_length(row) for row in found]
+    return [tokenizer.fit_length(row) for row in _cut(cells, numbers, tokenizer, records, progress)]
 
 
 def tokenize(text: str, tokens: str | Tokenizer) -> list[Any]:
@@ -146,21 +162,37 @@ def tokenize(text: str, tokens: str | Tokenizer) -> list[Any]:
     return tokenizer.fit_length(_sequence(text, tokenizer, place, 0))
 
 
-def _records(source: Any, limits: Limits) -> Records:
+def _records(source: Any, limits: Limits, header: bool) -> Records:
     found = from_frame(source)
-    return read_records(str(source), limits) if found is None else found
+    if found is not None:
+        return found
+    if not isinstance(source, str | PathLike):
+        kind = type(source).__name__
+        raise DataError(f"a {kind} cannot be read; give the name of a file, a data frame or a dictionary of columns")
+    return read_records(str(source), limits, header)
+
+
+def _with_header(said: bool | None, like: Selection | None) -> bool:
+    """As the user says, else as in an earlier reading: columns with made-up names were in a file without a header."""
+    if said is not None:
+        return said
+    names = (*like.sequence_columns, like.label_column or "") if like else ()
+    return not (names and all(is_made_up(name) for name in names if name))
 
 
 def _collect(
-    records: Records, names: tuple[str, ...], label: str | None, limits: Limits
+    records: Records, names: tuple[str, ...], label: str | None, limits: Limits, progress: Progress
 ) -> tuple[list[int], list[Any], list[Any]]:
     """Numbers, sequence cells and labels of the rows; several sequence columns are one list of cells."""
     numbers, cells, labels = [], [], []
     wanted = names if label is None else (*names, label)
-    for number, row in islice(records.select(wanted), limits.max_rows):
-        numbers.append(number)
-        cells.append(row[0] if len(names) == 1 else list(row[: len(names)]))
-        labels.append(row[-1])
+    with progress.stage("reading rows", total=limits.max_rows) as stage:
+        for number, row in islice(records.select(wanted), limits.max_rows):
+            numbers.append(number)
+            cells.append(row[0] if len(names) == 1 else list(row[: len(names)]))
+            labels.append(row[-1])
+            if len(numbers) % _TOLD == 0:
+                stage.advance(_TOLD)
     if not cells:
         raise DataError(f"{records.origin} has columns and no rows; it needs a row")
     if len(names) > 1:
@@ -169,6 +201,19 @@ def _collect(
             columns = [[cell if isinstance(cell, str) else str(cell) for cell in column] for column in columns]
         cells = [list(row) for row in zip(*columns, strict=True)]
     return numbers, cells, labels
+
+
+def _cut(
+    cells: list[Any], numbers: list[int], tokenizer: Tokenizer, records: Records, progress: Progress
+) -> list[list[Any]]:
+    """The tokens of every cell, not yet cut to length."""
+    found = []
+    with progress.stage("cutting rows into tokens", total=len(cells)) as stage:
+        for cell, number in zip(cells, numbers, strict=True):
+            found.append(_sequence(cell, tokenizer, records, number))
+            if len(found) % _TOLD == 0:
+                stage.advance(_TOLD)
+    return found
 
 
 def _as_pad(pad: Symbol | None, cells: Sequence[Any]) -> Symbol | None:

@@ -1,11 +1,10 @@
-"""Tables of records from files: CSV, TSV, JSON Lines and text here, row by row; other formats in `columnar`.
+"""Tables of records from files: JSON Lines and text here, row by row; others in `delimited` and `columnar`.
 
 Every format becomes the same thing: column names, and rows of cells with the number of their place.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from byheart.data.sources import LONGEST_LINE, NO_LIMITS, STDIN, Limits, lines, suffixes
+from byheart.data.sources import NO_LIMITS, STDIN, Limits, lines, suffixes
 from byheart.data.wording import cut
 from byheart.errors import DataError
 
@@ -33,20 +32,24 @@ class Records:
     select: Callable[[tuple[str, ...]], Cells]
     origin: str
     unit: str = "row"  # what is counted: lines, rows, entries
+    remark: str = ""  # what was guessed about the file, for people
 
     def place(self, number: int) -> str:
         return f"{self.origin}, {self.unit} {number}"
 
 
-def read_records(path: str, limits: Limits = NO_LIMITS) -> Records:
-    """The records of a file by its ending; JSON Lines or CSV by its first character on standard input."""
-    from byheart.data import columnar
+def read_records(path: str, limits: Limits = NO_LIMITS, header: bool = True) -> Records:
+    """The records of a file by its ending; JSON Lines or CSV by its first character on standard input.
+
+    Without `header` the first line of a CSV file is a row, and columns have numbers for names.
+    """
+    from byheart.data import arrow, columnar, delimited, hugging_face
 
     ending, _ = suffixes(path)
-    if path.startswith(columnar.HUGGING_FACE) or (path != STDIN and _is_folder(path)):
-        return columnar.hugging_face(path)
-    if ending in columnar.ARROW_ENDINGS:
-        return columnar.arrow(path, ending, limits)
+    if path.startswith(hugging_face.MARK) or (path != STDIN and _is_folder(path)):
+        return hugging_face.hugging_face(path)
+    if ending in arrow.ENDINGS:
+        return arrow.arrow(path, ending, limits)
     if ending in columnar.NUMPY_ENDINGS:
         return columnar.numpy_arrays(path, ending, limits)
     numbered, start = _from_first_text(path, lines(path, limits))
@@ -54,7 +57,7 @@ def read_records(path: str, limits: Limits = NO_LIMITS) -> Records:
         return _text(path, numbered)
     if ending in JSON_ENDINGS or (ending not in (".csv", ".tsv") and start == "{"):
         return _json_array(path, numbered) if start == "[" else _json_lines(path, numbered)
-    return _csv(path, numbered, "\t" if ending == ".tsv" else ",")
+    return delimited.cells(path, numbered, "\t" if ending == ".tsv" else None, header)
 
 
 def _is_folder(path: str) -> bool:
@@ -72,40 +75,8 @@ def _from_first_text(path: str, numbered: Numbered) -> tuple[Numbered, str]:
     raise DataError(f"{path} is empty; it needs a row")
 
 
-def _csv(path: str, numbered: Numbered, delimiter: str) -> Records:
-    first, line = next(numbered)
-    reader = csv.reader(chain([line], (text for _, text in numbered)), delimiter=delimiter, strict=True)
-    columns = tuple(name.strip() for name in _next_row(path, reader, first) or ())
-    twice = sorted({name for name in columns if columns.count(name) > 1})
-    if twice:
-        raise DataError(f"{path} has two columns named {twice[0]!r}; rename one")
-
-    def select(names: tuple[str, ...]) -> Cells:
-        places = [columns.index(name) for name in names]
-        while (row := _next_row(path, reader, first)) is not None:
-            number = reader.line_num + first - 1
-            if row and len(row) != len(columns):
-                counts = f"{len(row)} cells, the header has {len(columns)}"
-                raise DataError(f"{path}, line {number} has {counts}; quote cells with commas")
-            if row:
-                yield number, tuple(row[place] for place in places)
-
-    return Records(columns, select, path, "line")
-
-
-def _next_row(path: str, reader: Any, first: int) -> list[str] | None:
-    old_limit = csv.field_size_limit(LONGEST_LINE)  # a cell may be a whole page; the limit belongs to everybody
-    try:
-        return next(reader, None)
-    except csv.Error as error:
-        where = f"{path}, line {reader.line_num + first - 1}"
-        raise DataError(f"{where}: this is no CSV: {error}; check the quotes") from None
-    finally:
-        csv.field_size_limit(old_limit)
-
-
 def _json_lines(path: str, numbered: Numbered) -> Records:
-    return _objects(
+    return objects(
         path, "line", ((n, parse_json(line, f"{path}, line {n}")) for n, line in numbered if line.strip())
     )
 
@@ -114,10 +85,10 @@ def _json_array(path: str, numbered: Numbered) -> Records:
     array = parse_json("".join(line for _, line in numbered), path)
     if not isinstance(array, list) or not array:
         raise DataError(f"{path} is an empty list; it needs a row")
-    return _objects(path, "entry", enumerate(array))
+    return objects(path, "entry", enumerate(array))
 
 
-def _objects(path: str, unit: str, records: Iterator[tuple[int, Any]]) -> Records:
+def objects(path: str, unit: str, records: Iterator[tuple[int, Any]], remark: str = "") -> Records:
     """Rows that are JSON objects; the first few of them name the columns."""
     checked = _only_objects(path, unit, records)
     first = list(islice(checked, _NAMING))
@@ -130,7 +101,7 @@ def _objects(path: str, unit: str, records: Iterator[tuple[int, Any]]) -> Record
                 raise DataError(f"{path}, {unit} {number} lacks the field {missing[0]!r}")
             yield number, tuple(record[name] for name in names)
 
-    return Records(columns, select, path, unit)
+    return Records(columns, select, path, unit, remark)
 
 
 def _only_objects(path: str, unit: str, records: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from byheart.data.foreign import encoding_remedy, what_it_is
 from byheart.data.wording import one_line
 from byheart.errors import DataError, MissingExtraError, OptionError
 
@@ -137,12 +138,15 @@ def lines(path: str, limits: Limits = NO_LIMITS) -> Iterator[tuple[int, str]]:
             number += 1
             if len(raw) == LONGEST_LINE:
                 raise DataError(f"{path}, line {number} is longer than {LONGEST_LINE} bytes; this is no table of rows")
-            if number == 1 and raw.startswith(b"\xef\xbb\xbf"):
-                raw = raw[3:]
+            if number == 1:
+                if (foreign := what_it_is(raw)) is not None:
+                    raise DataError(f"{path} is {foreign}")
+                raw = raw.removeprefix(b"\xef\xbb\xbf")
             try:
                 yield number, raw.decode("utf-8")
             except UnicodeDecodeError as error:
-                raise DataError(f"{path}, line {number} is not UTF-8 ({error.reason} at byte {error.start})") from None
+                where = f"{path}, line {number} is not UTF-8 ({error.reason} at byte {error.start})"
+                raise DataError(f"{where}; {encoding_remedy(raw)}") from None
 
 
 def text(path: str, limits: Limits = NO_LIMITS) -> str:

@@ -41,8 +41,8 @@ def bounds_figure(problem: Problem, measured: Mapping[str, Points] | None = None
     """
     figure = new_figure(columns=2, width=7.2, height=5.2)
     with styled():
-        draw_by_count(figure.axes[0], problem, measured)
-        draw_by_length(figure.axes[1], problem)
+        _draw_by_count(figure.axes[0], problem, measured)
+        _draw_by_length(figure.axes[1], problem)
     return figure
 
 
@@ -50,7 +50,7 @@ def parameters_by_count(problem: Problem, measured: Mapping[str, Points] | None 
     """Parameters against the number of sequences, log-log, with every upper and lower bound."""
     figure = new_figure(width=7.6, height=5.2)
     with styled():
-        draw_by_count(figure.axes[0], problem, measured)
+        _draw_by_count(figure.axes[0], problem, measured)
     return figure
 
 
@@ -58,11 +58,11 @@ def parameters_by_length(problem: Problem) -> Figure:
     """Parameters against the length of the sequences: flat for next-token, √n for seq-to-seq."""
     figure = new_figure(width=7.2, height=5.0)
     with styled():
-        draw_by_length(figure.axes[0], problem)
+        _draw_by_length(figure.axes[0], problem)
     return figure
 
 
-def draw_by_count(axes: Axes, problem: Problem, measured: Mapping[str, Points] | None = None) -> None:
+def _draw_by_count(axes: Axes, problem: Problem, measured: Mapping[str, Points] | None = None) -> None:
     """The first panel on `axes`."""
     counts = _steps(10, max(problem.N, 10**6))
     found = curves((N, replace(problem, N=N, B=None)) for N in counts)
@@ -75,7 +75,7 @@ def draw_by_count(axes: Axes, problem: Problem, measured: Mapping[str, Points] |
     axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.14), ncols=2)
 
 
-def draw_by_length(axes: Axes, problem: Problem) -> None:
+def _draw_by_length(axes: Axes, problem: Problem) -> None:
     """The second panel: what KS25's theorems say about both tasks, at the problem's N."""
     lengths = _steps(1, max(problem.n, 1024))
     for index, task in enumerate((Task.NEXT_TOKEN, Task.SEQ_TO_SEQ)):

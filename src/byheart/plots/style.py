@@ -101,7 +101,7 @@ def check_target(path: str | Path) -> Path:
 
 
 def save(figure: Figure, path: str | Path) -> Path:
-    """Writes the figure as PNG, SVG or PDF, by the name's ending; the same figure gives the same bytes."""
+    """Writes the figure as PNG, SVG or PDF, by the name's ending; figures made alike give the same bytes."""
     target = check_target(path)
     dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
     drawn = BytesIO()

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from html import escape
 
 from byheart.compiler.size_rows import SizeRow
 from byheart.exact import bit_length
+from byheart.ir.layers import Layer, Residual
 from byheart.ir.network import Network
+from byheart.report.stage_words import WORDS
 
 
 def size_bars(rows: list[SizeRow]) -> str:
@@ -77,3 +80,26 @@ def stage_table(network: Network) -> list[tuple[str, int, int, int]]:
         rows.append((name, count, widest, sum(layer.parameters for layer in layers)))
         start += count
     return rows
+
+
+def steps(network: Network) -> list[dict[str, object]]:
+    """The stages for the live picture. A label memory made of folds is cut where it selects the group."""
+    found: list[dict[str, object]] = []
+    start = 0
+    for place, (name, count) in enumerate(network.stages or (("all layers", len(network.layers)),)):
+        layers = network.layers[start : start + count]
+        start += count
+        for part, size, kind in _parts(layers) if name == "label memory" else [(name, count, "")]:
+            words = WORDS.get(part, "")
+            found.append({"name": part, "words": words, "layers": size, "stage": place, "kind": kind})
+    return found
+
+
+def _parts(layers: Sequence[Layer]) -> list[tuple[str, int, str]]:
+    """(name, layers, kind) of the parts of a label memory: one wide block among folds, or the whole."""
+    hidden = [layer.hidden if isinstance(layer, Residual) and layer.width_out == 1 else 0 for layer in layers]
+    wide = [k for k, units in enumerate(hidden) if units > 1]
+    if len(wide) != 1 or wide[0] == len(layers) - 1 or 0 in hidden:
+        return [("label memory", len(layers), "")]
+    before = [("spreading", wide[0], "")] if wide[0] else []
+    return [*before, ("group selector", 1, "group"), ("folds", len(layers) - wide[0] - 1, "folds")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from byheart.compiler.memory import Memory
 from byheart.compiler.memory_file import to_json, write_atomically
 from byheart.compiler.size_rows import size_rows
 from byheart.data.dataset import Dataset
-from byheart.data.task import Task
+from byheart.data.tokenizer import AUTO
 from byheart.ir.network import Read
 from byheart.report import figures, stage_words
 from byheart.version import __version__
@@ -29,8 +30,13 @@ WORDS = {
 }
 
 
-def render(memory: Memory, dataset: Dataset | None = None) -> str:
-    """The page as text: self-contained, no script or style from elsewhere."""
+def render(
+    memory: Memory, dataset: Dataset | None = None, *, file: str = "FILE.byheart", data: str = "DATA"
+) -> str:
+    """The page as text: self-contained, no script or style from elsewhere.
+
+    `file` and `data` are the names that the page uses where it says how to load the memory elsewhere.
+    """
     dataset = dataset or memory.dataset
     environment = Environment(loader=PackageLoader("byheart.report"), autoescape=select_autoescape(default=True))
     body = to_json(memory)
@@ -49,15 +55,32 @@ def render(memory: Memory, dataset: Dataset | None = None) -> str:
         stage_words=stage_words.WORDS,
         comparison=comparison(memory, dataset),
         examples=_examples(memory, dataset),
+        names=_names(memory, dataset, file, data),
+        wide=max(layer.width_out for layer in memory.network.layers) > 1,
         live=None if unfollowed else _script_safe(text),
         unfollowed=unfollowed,
         per_token=memory.network.read is Read.EACH,
     )
 
 
-def write(memory: Memory, path: Path, dataset: Dataset | None = None) -> None:
-    """Renders to a file, atomically."""
-    write_atomically(path, render(memory, dataset).encode("utf-8"))
+def write(memory: Memory, path: Path, dataset: Dataset | None = None, **names: str) -> None:
+    """Renders to a file, atomically; `names` as for `render`."""
+    write_atomically(path, render(memory, dataset, **names).encode("utf-8"))
+
+
+def _names(memory: Memory, dataset: Dataset | None, file: str, data: str) -> dict[str, str]:
+    """Commands that can be copied: names as a shell takes them, and a row of the data as a question."""
+    question = "..."
+    if dataset is not None:
+        (row,) = memory.encoder.decode(dataset.inputs.rows(0, 1))
+        question = _as_question(memory, row)
+    return {
+        "file": file,
+        "shell_file": shlex.quote(file),
+        "shell_data": shlex.quote(data),
+        "question": shlex.quote(question) if len(question) <= 80 else "...",
+        "model": shlex.quote(f"{file.removesuffix('.byheart')}.onnx"),
+    }
 
 
 def comparison(memory: Memory, dataset: Dataset | None) -> list[tuple[str, int]]:
@@ -69,11 +92,14 @@ def comparison(memory: Memory, dataset: Dataset | None) -> list[tuple[str, int]]
         ("the weights of this network, as bits", math.ceil(told["total_bits"] / 8)),
         ("the labels alone (information limit)", min(limit, distinct)),
     ]
-    if dataset is not None and memory.task in (Task.NEXT_TOKEN, Task.SET):
-        rows = [tuple(map(str, row)) for row in dataset.sequences()]
-        table = dict(zip(("\x1f".join(row) for row in rows), dataset.label_values(), strict=True))
-        size = sys.getsizeof(table) + sum(sys.getsizeof(key) for key in table)
-        found.append(("a Python dict from rows to labels", size))
+    if dataset is not None:
+        keys = ["\x1f".join(map(str, row)) for row in dataset.sequences()]
+        labels = dataset.label_values()
+        table = dict(zip(keys, map(tuple, labels) if memory.task.labels_per_token else labels, strict=True))
+        held = sum(map(sys.getsizeof, table)) + (
+            sum(map(sys.getsizeof, table.values())) if memory.task.labels_per_token else 0
+        )
+        found.append(("a Python dict from rows to labels", sys.getsizeof(table) + held))
     return found
 
 
@@ -90,7 +116,13 @@ def _live(memory: Memory, body: dict[str, Any]) -> dict[str, Any]:
     """What the page evaluates: the network, and how an input becomes token vectors."""
     tokens = {"kind": memory.tokens.kind, "max_length": memory.tokens.max_length, "pad": memory.tokens.pad}
     classes = [str(label) for label in memory.classes]
-    return {"network": body["network"], "encoder": body["encoder"], "classes": classes, "tokens": tokens}
+    return {
+        "network": body["network"],
+        "encoder": body["encoder"],
+        "classes": classes,
+        "tokens": tokens,
+        "steps": figures.steps(memory.network),
+    }
 
 
 def _unfollowed(memory: Memory, size: int) -> str:
@@ -106,12 +138,25 @@ def _examples(memory: Memory, dataset: Dataset | None) -> list[dict[str, str]]:
     """A few memorized rows, as the text that the live picture takes."""
     if dataset is None:
         return []
-    rows = [[_plain_token(token) for token in row] for row in memory.encoder.decode(dataset.inputs.rows(0, EXAMPLES))]
+    rows = memory.encoder.decode(dataset.inputs.rows(0, EXAMPLES))
     labels = dataset.label_values()[: len(rows)]
     return [
-        {"tokens": json.dumps(row, ensure_ascii=False), "label": _short(label)}
+        {"tokens": _as_question(memory, row), "list": _as_list(row), "label": _short(label)}
         for row, label in zip(rows, labels, strict=True)
     ]
+
+
+def _as_question(memory: Memory, row: list[Any]) -> str:
+    """A row as one would type it: as a text where that is cut into this row again, else as a JSON list."""
+    if memory.tokens.kind in (AUTO, "characters", "words") and all(isinstance(token, str) for token in row):
+        text = memory.tokens.join(row)
+        if text.isprintable() and not text.startswith("[") and text.strip() == text and memory.tokens.cut(text) == row:
+            return text
+    return _as_list(row)
+
+
+def _as_list(row: list[Any]) -> str:
+    return json.dumps([_plain_token(token) for token in row], ensure_ascii=False)
 
 
 def _plain_token(token: Any) -> Any:

@@ -90,8 +90,10 @@ const exactly = (({ network, encoder, classes, tokens: cutting }) => {
     affine: (s, l) => { s.Z = s.Z.map((z) => { const sums = withBias(times(l.weight, z), l.bias, s.q); return l.relu ? sums.map(relu) : sums; }); },
     threshold: (s, l) => { s.Z = s.Z.map((z) => withBias(times(l.weight, z), l.bias, s.q).map(([m]) => (m >= 0n ? [s.q, 0] : ZERO))); },
     residual: (s, l) => {
+      s.active = [];
       s.Z = s.Z.map((z) => {
         const hidden = withBias(times(l.weight1, z), l.bias1, s.q).map(relu);
+        s.active.push(hidden.map(([m]) => m > 0n));
         return withBias(times(l.weight2, hidden), l.bias2, s.q).map((x, i) => add(z[i], x));
       });
     },
@@ -154,21 +156,26 @@ const exactly = (({ network, encoder, classes, tokens: cutting }) => {
     return index >= 0n && index < BigInt(network.readout.classes) ? classes[Number(index)] : null;
   }
 
-  // {answers: one per read token, traces: for each of them the stream after every layer}
+  // answers: one per read token; for each of them `traces`: the stream after every layer, and `active`: which hidden
+  // units fired in residual blocks. `states`: the streams of all tokens.
   function evaluate(row) {
     const s = { Z: encode(row), q: 1n, hub: null }, states = [];
     for (const l of compiled) {
+      s.active = null;
       act[l.layer](s, l);
       s.Z = s.Z.map((z) => z.map(tidy));
-      states.push({ Z: s.Z, hub: s.hub });
+      states.push({ Z: s.Z, hub: s.hub, active: s.active });
     }
-    const own = ({ Z, hub }) => (hub === "start" ? Z.slice(1) : hub === "end" ? Z.slice(0, -1) : Z);
+    const inside = (all, hub) => (hub === "start" ? all.slice(1) : hub === "end" ? all.slice(0, -1) : all);
+    const own = ({ Z, hub }) => inside(Z, hub);
     const final = own(states[states.length - 1]);
     const first = network.read === "each" ? final.length - row.length : final.length - 1;
     const places = final.map((_, k) => k).filter((k) => k >= first);
-    const traces = places.map((k) => states.map((state) => { const Z = own(state); return Z.length === final.length ? Z[k] : Z[Math.min(k, Z.length - 1)]; }));
-    if (network.read !== "each") traces[0] = states.map((state) => { const Z = own(state); return Z[Z.length - 1]; });
-    return { answers: places.map((k) => classOf(final[k], s.q)), traces };
+    // A token keeps its place while the row has its length; a pooled or flattened row is one token.
+    const follow = (all, k) => (network.read !== "each" ? all[all.length - 1] : all.length === final.length ? all[k] : all[Math.min(k, all.length - 1)]);
+    const traces = places.map((k) => states.map((state) => follow(own(state), k)));
+    const active = places.map((k) => states.map((state) => state.active && follow(inside(state.active, state.hub), k)));
+    return { answers: places.map((k) => classOf(final[k], s.q)), traces, active, states: states.map(own) };
   }
   return { tokensOf, evaluate };
 });

@@ -1,0 +1,105 @@
+"""Mistakes of the first hour, one by one: the message says what is wrong and what to do, in one line, with status 2."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+from click import ClickException
+from click.testing import CliRunner
+
+from byheart.cli import commands
+from byheart.errors import ByheartError
+
+CAPITALS = "country,capital\nFrance,Paris\nPeru,Lima\nJapan,Tokyo\n"
+
+# arguments, words that the message must have
+MISTAKES = [
+    (["memorize"], "Missing argument 'DATA'"),
+    (["memorise", "t.csv"], "No such command 'memorise'"),
+    (["memorize", "T.csv"], "there is no file 'T.csv'"),
+    (["memorize", "folder"], "is a folder without a Hugging Face data set; give a file in it"),
+    (["memorize", "t.csv", "-o", "nowhere/m"], "there is no folder 'nowhere'; make it first"),
+    (["memorize", "t.csv", "-o", "folder"], "it is a folder; name a file in it"),
+    (["memorize", "t.csv", "--label-column", "Capital"], "did you mean 'capital'?"),
+    (["memorize", "t.csv", "--sequence-column", "land"], "it has 'country', 'capital'"),
+    (["memorize", "t.csv", "--tokens", "letters"], "known: auto, json, characters"),
+    (["memorize", "t.csv", "--tokens", "bpe"], "write bpe:SIZE"),
+    (["memorize", "t.csv", "--tokens", "integers"], "line 2: 'France' is no whole number; choose other --tokens"),
+    (["memorize", "t.csv", "--tokens", "none.json"], "there is no file 'none.json'"),
+    (["memorize", "t.csv", "--task", "classification"], "next-token"),
+    (["memorize", "t.csv", "--task", "seq-to-seq"], "a JSON list with one label per token"),
+    (["memorize", "t.csv", "--pad", "_"], "needs max_length"),
+    (["memorize", "t.csv", "--max-length", "0"], "0 is not in the range x>=1"),
+    (["memorize", "twice.csv", "--tokens", "bytes"], "--conflicts first, majority or drop"),
+    (["memorize", "t.csv", "--conflicts", "keep"], "majority"),
+    (["memorize", "t.csv", "--construction", "kompakt"], "known: "),
+    (["memorize", "t.csv", "--option", "abstain"], "must be key=value"),
+    (["memorize", "t.csv", "--option", "abstain=8"], "abstain_bits"),
+    (["memorize", "t.csv", "--option", "abstain_bits=many"], "abstain_bits"),
+    (["memorize", "t.csv", "--option", "abstain_bits=99"], "must lie in 0..40"),
+    (["memorize", "twice.csv"], "row 0 is twice.csv, line 2; row 1 is twice.csv, line 3"),
+    (["memorize", "order.csv", "--no-positions"], "if order matters, turn positions on (--positions)"),
+    (["memorize", "sheet.xlsx"], "save the sheet as CSV"),
+    (["memorize", "t.csv.gz"], "cannot be unpacked"),
+    (["memorize", "packed.csv"], "its name must end in .gz"),
+    (["memorize", "latin.csv"], "save the file as UTF-8"),
+    (["memorize", "one.csv"], "no label column: it has 'country'; use --label-column"),
+    (["memorize", "empty.csv"], "is empty; it needs a row"),
+    (["memorize", "uneven.csv"], "line 2 has 3 cells, the header has 2; quote cells that hold commas"),
+    (["memorize", "poem.txt"], "--task causal"),
+    (["verify", "t.csv", "m.byheart"], "t.csv: this is no byheart memory"),
+    (["verify", "m.byheart", "m.byheart"], "is a memory, not data"),
+    (["verify", "m.byheart"], "Missing argument 'DATA'"),
+    (["predict", "m.byheart"], "give SEQUENCEs or --input DATA"),
+    (["predict", "m.byheart", "Perü"], "'ü' was never memorized; known are 10 symbols"),
+    (["predict", "m.byheart", "Francefrance"], "no memorized row has more than"),
+    (["predict", "m.byheart", ""], "the sequence is empty"),
+    (["predict", "m.byheart", "--input", "none.txt"], "there is no file 'none.txt'"),
+    (["predict", "t.csv", "Peru"], "give a file that `byheart memorize` wrote"),
+    (["recite", "m.byheart"], "only causal memories recite"),
+    (["report", "m.byheart", "order.csv"], "is not the data that m.byheart was made of"),
+    (["report", "m.byheart", "-o", "nowhere/r.html"], "there is no folder 'nowhere'"),
+    (["export", "m.byheart", "--to", "keras", "-o", "x"], "onnx"),
+    (["constructions", "ks26"], "known: "),
+    (["paper", "Theorem 99"], "known: "),
+    (["bounds", "--N", "-3"], "N"),
+    (["bounds", "--N", "10", "--task", "x"], "next-token"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("mistakes")
+    (path / "folder").mkdir()
+    files = {
+        "t.csv": CAPITALS,
+        "twice.csv": "country,capital\nPeru,Lima\nPeru,Cusco\n",
+        "order.csv": "country,capital\nabc,1\nbac,2\n",
+        "sheet.xlsx": b"PK\x03\x04",
+        "t.csv.gz": CAPITALS,
+        "packed.csv": gzip.compress(CAPITALS.encode()),
+        "latin.csv": "country,capital\nPerú,Lima\n".encode("latin-1"),
+        "one.csv": "country\nPeru\n",
+        "empty.csv": "",
+        "uneven.csv": "country,capital\nUS,Washington, D.C.\n",
+        "poem.txt": "a rose is a rose\n",
+    }
+    for name, content in files.items():
+        (path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    arguments = ["memorize", str(path / "t.csv"), "-o", str(path / "m.byheart"), "--construction", "ks25", "--quiet"]
+    assert CliRunner().invoke(commands, arguments).exit_code == 0
+    return path
+
+
+@pytest.mark.parametrize(("arguments", "words"), MISTAKES, ids=[" ".join(a) for a, _ in MISTAKES])
+def test_the_message_helps(arguments, words, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    before = {path.name for path in folder.rglob("*")}
+    result = CliRunner().invoke(commands, arguments, standalone_mode=False)
+    error = result.exception
+    assert isinstance(error, ByheartError | ClickException), result.output
+    message = error.format_message() if isinstance(error, ClickException) else str(error)
+    assert words in message
+    assert "\n" not in message and len(message) < 420
+    assert {path.name for path in folder.rglob("*")} == before, "nothing was written"
