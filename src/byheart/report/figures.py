@@ -74,7 +74,7 @@ def layer_map(network: Network) -> str:
 def stage_table(network: Network) -> list[tuple[str, int, int, int]]:
     """(name, layers, widest, parameters) of every stage, for the list under the map."""
     rows, start = [], 0
-    for name, count in network.stages or (("all layers", len(network.layers)),):
+    for name, count, _ in _stages(network):
         layers = network.layers[start : start + count]
         widest = max(max(layer.width_out, getattr(layer, "hidden", 0)) for layer in layers)
         rows.append((name, count, widest, sum(layer.parameters for layer in layers)))
@@ -83,15 +83,20 @@ def stage_table(network: Network) -> list[tuple[str, int, int, int]]:
 
 
 def steps(network: Network) -> list[dict[str, object]]:
-    """The stages for the live picture. A label memory made of folds is cut where it selects the group."""
-    found: list[dict[str, object]] = []
-    start = 0
-    for place, (name, count) in enumerate(network.stages or (("all layers", len(network.layers)),)):
+    """The stages for the live picture; `kind` says what can be told about the units that fire."""
+    return [
+        {"name": name, "words": WORDS.get(name, ""), "layers": count, "kind": kind}
+        for name, count, kind in _stages(network)
+    ]
+
+
+def _stages(network: Network) -> list[tuple[str, int, str]]:
+    """(name, layers, kind): the network's stages; a label memory made of folds is cut where it selects the group."""
+    found, start = [], 0
+    for name, count in network.stages or (("all layers", len(network.layers)),):
         layers = network.layers[start : start + count]
+        found += _parts(layers) if name == "label memory" else [(name, count, "")]
         start += count
-        for part, size, kind in _parts(layers) if name == "label memory" else [(name, count, "")]:
-            words = WORDS.get(part, "")
-            found.append({"name": part, "words": words, "layers": size, "stage": place, "kind": kind})
     return found
 
 

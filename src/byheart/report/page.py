@@ -161,7 +161,9 @@ def _as_list(row: list[Any]) -> str:
 
 def _plain_token(token: Any) -> Any:
     """A symbol, or a vector as JSON numbers (the page takes them exactly, as far as floats go)."""
-    return [float(x) for x in token] if isinstance(token, tuple) else token
+    if not isinstance(token, tuple):
+        return token
+    return float(token[0]) if len(token) == 1 else [float(x) for x in token]
 
 
 def _short(label: Any) -> str:

@@ -4,7 +4,7 @@
   const { network } = memory, perToken = network.read === "each";
   const { tokensOf, evaluate } = exactly(memory);
   const byId = (id) => document.getElementById(id);
-  const steps = memory.steps; // [{name, words, layers, stage}]: the stages, cut finer where that explains more
+  const steps = memory.steps; // [{name, words, layers, kind}]
   const ends = steps.map((sum => (step) => (sum += step.layers))(0));
   const mixes = network.layers.findIndex((l) => ["attention", "pool", "flatten"].includes(l.layer));
   const NONE = "no answer: the output is no class";
@@ -59,7 +59,7 @@
     const counts = new Map();
     layers.forEach((layer) => counts.set(stepOf(layer), (counts.get(stepOf(layer)) || 0) + 1));
     byId("bands").replaceChildren(...[...counts].map(([k, count]) => {
-      const share = count / layers.length, band = make("div", "s" + (steps[k].stage % 4), share * height > 15 ? String(k + 1) : "");
+      const share = count / layers.length, band = make("div", "s" + (k % 4), share * height > 15 ? String(k + 1) : "");
       band.style.flexGrow = count;
       band.title = k + 1 + ". " + steps[k].name;
       return band;
@@ -70,7 +70,7 @@
   function cards() {
     const row = last.row, followed = trace();
     byId("steps").replaceChildren(...steps.map((step, k) => {
-      const card = make("button", "step" + (zoomed === k ? " zoomed" : ""), "");
+      const card = make("button", "step e" + (k % 4) + (zoomed === k ? " zoomed" : ""), "");
       card.type = "button";
       card.setAttribute("aria-pressed", String(zoomed === k));
       card.append(make("b", "", k + 1 + ". " + step.name), make("span", "soft", (step.words ? step.words + "; " : "") + step.layers + (step.layers === 1 ? " layer" : " layers")));
