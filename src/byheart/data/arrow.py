@@ -49,6 +49,8 @@ def _explained(path: str, ending: str) -> Iterator[None]:
         raise
     except (pa.ArrowException, ValueError, OSError, OverflowError, KeyError) as error:
         raise DataError(f"{path} is no {ending} file: {one_line(error)}") from None
+    except MemoryError:
+        raise DataError(f"{path} is damaged, or its rows are larger than the memory; try --max-rows") from None
 
 
 def _schema(file: BinaryIO, ending: str) -> Any:
@@ -81,6 +83,9 @@ def _ipc(file: BinaryIO, fields: list[int] | None = None) -> Any:
     file.seek(0)
     if start.startswith(b"FEA1"):
         raise ValueError("this is version 1 of Feather, which is no longer read; write it again as .arrow")
+    # From memory or a map of the file, a damaged length reaches beyond the end; from a file, room would be made for it.
+    name = getattr(file, "name", None)
+    source = pa.memory_map(name) if isinstance(name, str) else pa.BufferReader(file.read())
     options = pa.ipc.IpcReadOptions() if fields is None else pa.ipc.IpcReadOptions(included_fields=fields)
     opened = pa.ipc.open_file if start == b"ARROW1" else pa.ipc.open_stream
-    return opened(file, options=options)
+    return opened(source, options=options)
