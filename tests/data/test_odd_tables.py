@@ -76,6 +76,16 @@ def test_a_column_that_is_nearly_right(tmp_path):
         read(path, label_column="town")
 
 
+def test_all_columns(tmp_path):
+    path = write(tmp_path / "iris.csv", "sepal,petal,kind\n5.1,1.4,setosa\n5.1,1.5,other\n")
+    table = read(path, sequence_column="*")
+    assert table.sequences == [[5.1, 1.4], [5.1, 1.5]] and table.labels == ["setosa", "other"]
+    table = read(path, sequence_column=["*"], label_column="petal")
+    assert table.columns == {"sequence": "sepal, kind", "label": "petal"}
+    with pytest.raises(DataError, match="no column 'size'"):
+        read(path, sequence_column="*", label_column="size")
+
+
 def test_a_conflict_names_the_columns_that_were_guessed(tmp_path):
     table = read(write(tmp_path / "iris.csv", "sepal,petal,kind\n5.1,1.4,setosa\n5.1,1.5,setosa\n"))
     with pytest.raises(ConflictError, match=r"--conflicts first.*column 'sepal'.*--sequence-column"):

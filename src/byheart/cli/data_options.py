@@ -30,7 +30,8 @@ _OPTIONS = (
         "sequence_columns",
         metavar="NAME",
         multiple=True,
-        help="Column with the sequences (guessed if not given); repeated, the cells of these columns are the tokens.",
+        help="Column with the sequences (guessed if not given); repeated, the cells of these columns are the "
+        "tokens; '*' takes all but the label's.",
     ),
     click.option("--label-column", metavar="NAME", help="Column with the labels (guessed if not given)."),
     click.option(

@@ -13,6 +13,7 @@ from byheart.errors import DataError
 SEQUENCE_NAMES = ("sequence", "sequences", "tokens", "text", "input", "premise", "sentence", "name", "x")
 LABEL_NAMES = ("label", "labels", "y", "target", "class", "output", "answer")
 NUMBERING = ("", "id", "index", "row", "nr", "no", "#", "unnamed: 0")  # columns that say nothing about their row
+ALL = "*"  # as a sequence column: every column but the label's
 _SHOWN, _FEW = 20, 5
 
 
@@ -24,6 +25,10 @@ def choose_columns(
         sequence = like.sequence_columns
     if label is None and like.label_column in records.columns:
         label = like.label_column
+    if sequence in (ALL, (ALL,), [ALL]) and ALL not in records.columns:
+        guess = label or _usual(records, LABEL_NAMES, ()) or records.columns[-1]
+        label = choose_column(records, guess, LABEL_NAMES, "label", ())
+        sequence = [column for column in records.columns if column != label]
     names = sequence_columns(records, sequence, label)
     if label is None and task is Task.CAUSAL and not _usual(records, LABEL_NAMES, names):
         return names, None

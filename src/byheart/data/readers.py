@@ -97,11 +97,12 @@ def read(
 
     Files: CSV, TSV, JSON Lines, Parquet, Arrow, .npy, .npz, text, each also as .gz or .zst, and folders of Hugging Face
     data sets (by name: `hf:NAME`). Columns are guessed where they are not named; several sequence columns make a row
-    of their cells. `tokens`: characters, bytes, words, wordpunct, integers, `bpe:500`, `wordpiece:500`, `unigram:500`
-    (trained on these rows), or a tokenizer.json; a cell that is a JSON list is always taken as the tokens.
-    `max_length` keeps the first tokens of a row, `pad` fills shorter ones up to it. Without a label column the task
-    `causal` takes every next token as the label. `header=False` says that a CSV file begins with a row; its columns are
-    then `column 1`, `column 2`, … `like` prefers the columns of an earlier reading where they exist.
+    of their cells (`"*"`: all but the label's). `tokens`: characters, bytes, words, wordpunct, integers, `bpe:500`,
+    `wordpiece:500`, `unigram:500` (trained on these rows), or a tokenizer.json; a cell that is a JSON list is always
+    taken as the tokens. `max_length` keeps the first tokens of a row, `pad` fills shorter ones up to it. Without a
+    label column the task `causal` takes every next token as the label. `header=False` says that a CSV file begins with
+    a row; its columns are then `column 1`, `column 2`, … `like` prefers the columns of an earlier reading where they
+    exist.
 
     >>> import pandas
     >>> table = read(pandas.DataFrame({"name": ["cat", "dog"], "colour": ["red", "blue"]}))

@@ -88,7 +88,8 @@ def settle_table(
         if table.places is None:
             raise
         lines = "; ".join(f"row {row} is {table.places(row)}" for row in dict.fromkeys(error.rows))
-        others = f"; {table.choice}: choose others with --sequence-column and --label-column" if table.remarks else ""
+        flags = "choose others with --sequence-column (* for all) and --label-column"
+        others = f"; {table.choice}: {flags}" if table.remarks else ""
         raise ConflictError(f"{error} ({lines}{others})", error.rows) from None
 
 
