@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from byheart.certify import certify
+from byheart.compiler.first_use import first_use
 from byheart.compiler.memory import Memory
 from byheart.data.dataset import Dataset
 from byheart.data.readers import Table
@@ -68,7 +69,8 @@ def memorize_dataset(
     reporter = progress if not isinstance(progress, bool) else console_progress() if progress else SILENT
     chosen = recipe(construction)
     started = time.perf_counter()
-    built = chosen.build(dataset, seed=seed, progress=reporter, options=options)
+    with first_use(construction, reporter):
+        built = chosen.build(dataset, seed=seed, progress=reporter, options=options)
     finished = time.perf_counter()
     certificate = certify(built.network, dataset, built.claim, reporter)
     return Memory(
