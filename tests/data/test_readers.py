@@ -75,7 +75,7 @@ def test_columns_by_name(tmp_path: Path) -> None:
     assert read(tmp_path, content, sequence_column="meaning", label_column="id").labels == [1, 2]
     with pytest.raises(DataError, match="no column 'nope'; it has 'id', 'Text', 'meaning'"):
         read(tmp_path, content, label_column="nope")
-    with pytest.raises(DataError, match="--label-column"):
+    with pytest.raises(DataError, match="add a column with the labels"):
         read(tmp_path, "text\nab\n")
 
 

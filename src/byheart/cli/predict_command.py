@@ -44,7 +44,7 @@ def predict(
     memory = load(file)
     if source is None and not sequences:
         raise click.UsageError("give SEQUENCEs or --input DATA")
-    rows: list[Any] = [tokenize(text, memory.tokens) for text in sequences]
+    rows: list[Any] = [tokenize(text, memory.tokens, number) for number, text in enumerate(sequences, start=1)]
     progress = progress_for(as_json, quiet)
     if source is not None:
         how = {"tokens": memory.tokens, "like": memory.selection, "progress": progress}

@@ -60,8 +60,8 @@ def choose_column(
             free.sort(key=lambda column: column.lower() in NUMBERING)
         guess = next((column for column in free if column.lower() not in others), None)
     if guess is None:
-        recite = ", or --task causal to recite a text" if role == "label" and records.columns == (LINE,) else ""
-        remedy = f"use --{role}-column{recite}"
+        remedy = f"use --{role}-column" if len(records.columns) > 1 else f"add a column with the {role}s"
+        remedy += ", or use --task causal to recite a text" if role == "label" and records.columns == (LINE,) else ""
         raise DataError(f"{records.origin} has no {role} column: it has {_listed(records)}; {remedy}")
     return guess
 

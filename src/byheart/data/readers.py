@@ -156,11 +156,11 @@ def read_sequences(
     return [tokenizer.fit_length(row) for row in _cut(cells, numbers, tokenizer, records, progress)]
 
 
-def tokenize(text: str, tokens: str | Tokenizer) -> list[Any]:
-    """One text as tokens; a JSON list is always taken as the tokens."""
+def tokenize(text: str, tokens: str | Tokenizer, number: int = 1) -> list[Any]:
+    """One text as tokens; a JSON list is always taken as the tokens. `number` names it in messages."""
     tokenizer = choose(tokens, [text])
-    place = Records((LINE,), lambda names: iter(()), "the sequence", "number")
-    return tokenizer.fit_length(_sequence(text, tokenizer, place, 0))
+    place = Records((LINE,), lambda names: iter(()), "the question", "sequence")
+    return tokenizer.fit_length(_sequence(text, tokenizer, place, number))
 
 
 def _records(source: Any, limits: Limits, header: bool) -> Records:

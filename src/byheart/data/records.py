@@ -13,7 +13,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from byheart.data.sources import NO_LIMITS, STDIN, Limits, lines, suffixes
+from byheart.data.sources import NO_LIMITS, STDIN, Limits, lines, shown_name, suffixes
 from byheart.data.wording import cut
 from byheart.errors import DataError
 
@@ -52,7 +52,8 @@ def read_records(path: str, limits: Limits = NO_LIMITS, header: bool = True) -> 
         return arrow.arrow(path, ending, limits)
     if ending in columnar.NUMPY_ENDINGS:
         return columnar.numpy_arrays(path, ending, limits)
-    numbered, start = _from_first_text(path, lines(path, limits))
+    source, path = path, shown_name(path)
+    numbered, start = _from_first_text(path, lines(source, limits))
     if ending == ".txt":
         return _text(path, numbered)
     if ending in JSON_ENDINGS or (ending not in (".csv", ".tsv") and start == "{"):

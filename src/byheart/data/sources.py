@@ -7,8 +7,10 @@ import io
 import sys
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,6 +19,7 @@ from byheart.data.wording import one_line
 from byheart.errors import DataError, MissingExtraError, OptionError
 
 STDIN = "-"
+_LOOKED_AT = 1000  # names in a folder, when a file is missing
 LONGEST_LINE = 1 << 26  # bytes: a longer line is no row of a table
 
 
@@ -78,17 +81,30 @@ def _readable(path: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise DataError(f"there is no file {path!r}") from None
+        raise DataError(f"there is no file {path!r}{_near(path)}") from None
     except IsADirectoryError:
         raise DataError(f"{path!r} is a folder; give a file in it") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path!r} cannot be unpacked: {one_line(error)}") from None
+        remedy = "copy it again, or leave the ending off if it is not compressed"
+        raise DataError(f"{path!r} cannot be unpacked: {one_line(error)}; {remedy}") from None
     except OSError as error:
         raise DataError(f"cannot read {path!r}: {error.strerror or one_line(error)}") from None
     except ValueError as error:
         if "null byte" in str(error):
             raise DataError(f"{path!r} is no name of a file: {error}") from None
         raise
+
+
+def _near(path: str) -> str:
+    """A file in the same folder whose name is nearly this one, or the folder that is missing."""
+    folder = Path(path).parent
+    if not folder.is_dir():
+        return f", and no folder {str(folder)!r}"
+    with suppress(OSError):
+        names = {entry.name.lower(): entry.name for entry in islice(folder.iterdir(), _LOOKED_AT)}
+        for found in get_close_matches(Path(path).name.lower(), names, n=1, cutoff=0.75):
+            return f"; did you mean {str(folder / names[found])!r}?"
+    return ""
 
 
 class _Bounded(io.RawIOBase):
@@ -127,10 +143,15 @@ def _zstd(file: BinaryIO) -> Any:
     return zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
 
 
+def shown_name(path: str) -> str:
+    """How a source is called in messages."""
+    return "standard input" if path == STDIN else path
+
+
 def lines(path: str, limits: Limits = NO_LIMITS) -> Iterator[tuple[int, str]]:
     """(line number from 1, text with its line ending); a byte order mark is dropped, bad UTF-8 is named by its line."""
     with open_bytes(path, limits) as file:
-        number = 0
+        number, path = 0, shown_name(path)
         while True:
             raw = file.readline(LONGEST_LINE)
             if not raw:
