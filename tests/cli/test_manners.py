@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 import byheart
-from byheart.cli import commands, main
+from byheart.cli import COMMANDS, commands, main
 
 PROGRAM = "import sys; from byheart.cli import main; sys.argv[0] = 'byheart'; main()"
 TABLE = "name,colour\ncat,red\nact,blue\n"
@@ -78,11 +78,13 @@ def test_colours_only_where_they_are_wanted():
 
 
 def test_every_command_shows_an_example_and_takes_json():
-    for name, command in commands.commands.items():
-        shown = CliRunner().invoke(commands, [name, "--help"]).output
-        assert f"byheart {name}" in shown, f"{name} --help has no example"
-        if not hasattr(command, "commands"):
-            assert "--json" in shown, f"{name} has no --json"
+    for name in COMMANDS:
+        command = commands.get_command(None, name)
+        below = [[name, inner] for inner in getattr(command, "commands", {})]
+        for path in below or [[name]]:
+            shown = CliRunner().invoke(commands, [*path, "--help"]).output
+            assert f"byheart {' '.join(path)}" in shown, f"{path} --help has no example"
+            assert "--json" in shown, f"{path} has no --json"
     assert "Exit status: 0" in CliRunner().invoke(commands, ["--help"]).output
 
 

@@ -101,6 +101,9 @@ def run(
     """Run PRESET: ks25-fig1, ks25-fig2, ks25-fig3, ks25-length or madden24-fig1.
 
     A folder that already holds the run goes on where it was.
+
+    \b
+      byheart lab run ks25-fig1 --scale small --output fig1
     """
     experiment = experiment_of(preset, scale, seed, _embedding(embedding), engine)
     folder = Path(output or f"{preset}-{scale}")
@@ -127,7 +130,11 @@ def resume(
     quiet: bool,
     as_json: bool,
 ) -> int:
-    """Go on with an interrupted run in FOLDER; finished trials are neither lost nor repeated."""
+    """Go on with an interrupted run in FOLDER; finished trials are neither lost nor repeated.
+
+    \b
+      byheart lab resume fig1
+    """
     told = _teller(quiet or as_json)
     study = _kept(folder, lambda: resume_run(folder, storage=storage, processes=processes, told=told))
     settings = read_settings(folder)
@@ -154,7 +161,11 @@ def worker(
     quiet: bool,
     as_json: bool,
 ) -> int:
-    """Help with a study in a shared database, on as many machines as you like, until it is done."""
+    """Help with a study in a shared database, on as many machines as you like, until it is done.
+
+    \b
+      byheart lab worker --storage postgresql://host/studies
+    """
     if not is_database(storage):
         raise OptionError(
             f"--storage {storage}: a journal file has one owner at a time; workers need a database, "
@@ -185,7 +196,11 @@ def worker(
 @click.option("--watch", is_flag=True, help="Stay, and refresh every two seconds until it is done.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def status(folder: Path | None, storage: str | None, name: str | None, watch: bool, as_json: bool) -> int:
-    """How far the run in FOLDER, or the study in a database, is."""
+    """How far the run in FOLDER, or the study in a database, is.
+
+    \b
+      byheart lab status fig1 --json
+    """
     if folder is None and storage is None:
         raise click.UsageError("give a FOLDER or --storage URL")
     study = look(folder, storage) if folder is not None else open_study(str(storage), name)
@@ -209,7 +224,11 @@ def status(folder: Path | None, storage: str | None, name: str | None, watch: bo
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def plot(folder: Path, storage: str | None, constructed: bool, output: Path | None, as_json: bool) -> int:
-    """Draw the run in FOLDER again: PNG, SVG and one HTML page that needs nothing else."""
+    """Draw the run in FOLDER again: PNG, SVG and one HTML page that needs nothing else.
+
+    \b
+      byheart lab plot fig1
+    """
     settings = read_settings(folder)
     place = DataPlace(settings.data, settings.data_folder)
     progress = SILENT if as_json else console_progress()
@@ -228,7 +247,11 @@ def plot(folder: Path, storage: str | None, constructed: bool, output: Path | No
 @click.option("--storage", metavar="URL", help="The database's address again, if it needs a password.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def export(folder: Path, output: str, storage: str | None, as_json: bool) -> int:
-    """Every finished trial of FOLDER as one row: .csv and .parquet, or .jsonl with the curves."""
+    """Every finished trial of FOLDER as one row: .csv and .parquet, or .jsonl with the curves.
+
+    \b
+      byheart lab export fig1 -o trials.csv
+    """
     count = results.export_rows(look(folder, storage), Path(output))
     if as_json:
         show.print_json({"file": output, "rows": count})
