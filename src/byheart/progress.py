@@ -105,8 +105,9 @@ class _Screen:
                 self.display = _rich_display()
                 self.display.start()
             self.bars += 1
-            task = self.display.add_task(name, total=total, completed=done)
+            task = self.display.add_task(name, total=total, completed=done, visible=False)
             self.display.tasks[-1].start_time = started  # the rate counts from the stage's beginning
+            self.display.update(task, visible=True, refresh=True)
             return task
 
     def update(self, task: TaskID, done: int) -> None:

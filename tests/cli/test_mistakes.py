@@ -37,6 +37,7 @@ MISTAKES = [
     (["memorize", "twice.csv", "--tokens", "bytes"], "--conflicts first, majority or drop"),
     (["memorize", "t.csv", "--conflicts", "keep"], "majority"),
     (["memorize", "t.csv", "--construction", "kompakt"], "known: "),
+    (["memorize", "twice.csv", "--construction", "kompakt"], "unknown construction"),  # before anything is read
     (["memorize", "t.csv", "--option", "abstain"], "must be key=value"),
     (["memorize", "t.csv", "--option", "abstain=8"], "abstain_bits"),
     (["memorize", "t.csv", "--option", "abstain_bits=many"], "abstain_bits"),
@@ -55,7 +56,7 @@ MISTAKES = [
     (["verify", "m.byheart", "m.byheart"], "is a memory, not data"),
     (["verify", "m.byheart"], "Missing argument 'DATA'"),
     (["predict", "m.byheart"], "give SEQUENCEs or --input DATA"),
-    (["predict", "m.byheart", "Perü"], "'ü' was never memorized; known are 10 symbols"),
+    (["predict", "m.byheart", "Perü"], "abstain_bits answers such rows by unknown"),
     (["predict", "m.byheart", "Francefrance"], "no memorized row has more than"),
     (["predict", "m.byheart", "Peru", ""], "the question, sequence 2: the sequence is empty"),
     (["predict", "m.byheart", "--input", "none.txt"], "there is no file 'none.txt'"),

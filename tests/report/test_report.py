@@ -195,6 +195,11 @@ def test_the_steps_of_an_input(open_page):
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+def test_a_label_memory_of_one_block():
+    memory = byheart.memorize(["ab", "ba", "bb", "aa"], [0, 1, 2, 1], progress=False)
+    assert "a line through all ids, bent wherever the label changes" in render(memory)
+
+
 def hash_free(row: str) -> int:
     """A label that looks random and is the same everywhere."""
     return sum(ord(letter) * 7**place for place, letter in enumerate(row)) % 11

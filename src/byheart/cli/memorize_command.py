@@ -88,10 +88,14 @@ def memorize(
       byheart memorize names.csv --construction ks25 --option form=residual --json
       byheart memorize book.txt --task causal -o book.byheart      (then: byheart recite book.byheart)
     """
+    from byheart.constructions import recipe  # builders are loaded only to build
+
     path = Path(output or ("memory" if data == "-" else Path(data.removesuffix("/")).name.split(".")[0]) + ".byheart")
     check_target(path)
+    options = parse_options(pairs)
+    recipe(construction).resolve(options)  # before anything long begins
     progress = progress_for(as_json, quiet)
-    building = {"construction": construction, "seed": seed, "progress": progress, **parse_options(pairs)}
+    building = {"construction": construction, "seed": seed, "progress": progress, **options}
     told: dict[str, Any] = {}
     if Task(task) is Task.CAUSAL and suffixes(data)[0] == ".txt" and flags.tokens in BOOK_TOKENS:
         text = flags.read_text(data)

@@ -17,8 +17,10 @@ from byheart.data.selection import Selection
 from byheart.data.task import Task
 from byheart.data.tokenizer import PLAIN, Tokenizer
 from byheart.data.unknown import UNKNOWN, Unknown
+from byheart.errors import UnknownSymbolError
 from byheart.ir.claim import Claim
 from byheart.ir.enclose import decided_answers
+from byheart.ir.inputs import Inputs
 from byheart.ir.network import Network
 from byheart.ir.size import Size
 from byheart.progress import SILENT, Progress
@@ -76,12 +78,18 @@ class Memory:
         if self.abstains:
             inputs, known = self.encoder.encode_known(sequences)
         else:
-            inputs, known = self.encoder.encode(sequences), np.ones(len(sequences), dtype=bool)
+            inputs, known = self._encode(sequences), np.ones(len(sequences), dtype=bool)
         found = decided_answers(self.network, inputs, progress)
         found[~known] = -1
         if not self.task.labels_per_token:
             return [self._label(k) for k in found]
         return [self._row(row, len(sequence)) for row, sequence in zip(found, sequences, strict=True)]
+
+    def _encode(self, sequences: Sequence[Any]) -> Inputs:
+        try:
+            return self.encoder.encode(sequences)
+        except UnknownSymbolError as error:
+            raise UnknownSymbolError(f"{error}; a memory made with abstain_bits answers such rows by unknown") from None
 
     def _label(self, index: int) -> Label:
         return self.classes[index] if index >= 0 else UNKNOWN

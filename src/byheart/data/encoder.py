@@ -276,7 +276,7 @@ class Encoder:
         if tokens.symbols is not None:
             return (
                 f"row {row}, position {position}: token {quote(tokens.symbols[number])} was never memorized; "
-                f"known are {self._known_symbols()} (a memory made with abstain_bits answers such rows by unknown)"
+                f"known are {self._known_symbols()}"
             )
         return f"row {row}, position {position}: the vector is the one that pads short rows, so it was never memorized"
 

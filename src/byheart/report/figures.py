@@ -101,8 +101,10 @@ def _stages(network: Network) -> list[tuple[str, int, str]]:
 
 
 def _parts(layers: Sequence[Layer]) -> list[tuple[str, int, str]]:
-    """(name, layers, kind) of the parts of a label memory: one wide block among folds, or the whole."""
+    """(name, layers, kind) of the parts of a label memory: one block alone, one wide block among folds, or the whole."""
     hidden = [layer.hidden if isinstance(layer, Residual) and layer.width_out == 1 else 0 for layer in layers]
+    if len(layers) == 1 and hidden[0]:
+        return [("label line", 1, "")]
     wide = [k for k, units in enumerate(hidden) if units > 1]
     if len(wide) != 1 or wide[0] == len(layers) - 1 or 0 in hidden:
         return [("label memory", len(layers), "")]

@@ -23,6 +23,7 @@ WORDS = {
     "scan": "strips the word bit by bit and keeps the parity",
     "readout": "puts the bits of the label together",
     "start token": "a first token that every token can look back at",
+    "label line": "a line through all ids, bent wherever the label changes",
     "spreading": "scales or folds the context's id, so that its bits are spread",
     "group selector": "finds the group of the context's id x and turns x into S·x + U with the group's S and U",
     "folds": "reflects the number at ever smaller powers of two; which reflections happen spells the label",
