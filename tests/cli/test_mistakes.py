@@ -61,6 +61,7 @@ MISTAKES = [
     (["predict", "m.byheart", "Peru", ""], "the question, sequence 2: the sequence is empty"),
     (["predict", "m.byheart", "--input", "none.txt"], "there is no file 'none.txt'"),
     (["predict", "t.csv", "Peru"], "give a file that `byheart memorize` wrote"),
+    (["predict", "docs.decoder", "x"], "this is a decoder; ask it with `byheart decoder FILE --prompt TEXT`"),
     (["recite", "m.byheart"], "only causal memories recite"),
     (["report", "m.byheart", "order.csv"], "is not the data that m.byheart was made of"),
     (["report", "m.byheart", "-o", "nowhere/r.html"], "there is no folder 'nowhere'"),
@@ -87,6 +88,7 @@ def folder(tmp_path_factory):
         "one.csv": "country\nPeru\n",
         "empty.csv": "",
         "uneven.csv": "country,capital\nUS,Washington, D.C.\n",
+        "docs.decoder": "byheart decoder 1\n00",
         "poem.txt": "a rose is a rose\n",
     }
     for name, content in files.items():

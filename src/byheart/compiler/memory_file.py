@@ -92,6 +92,8 @@ def _checked_body(data: bytes) -> Any:
     try:
         document = json.loads(data.decode("ascii"), parse_float=_no_float, parse_constant=_no_float)
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        if data.startswith(b"byheart decoder "):
+            raise FileFormatError("this is a decoder; ask it with `byheart decoder FILE --prompt TEXT`") from None
         if not data.startswith(_BEGINNING[: len(data)]) or not data:
             raise FileFormatError("this is no byheart memory; give a file that `byheart memorize` wrote") from None
         raise FileFormatError(f"the file is damaged ({error}); build or copy it again") from None
