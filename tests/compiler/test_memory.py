@@ -146,3 +146,22 @@ def test_the_page_evaluates_a_file(memory, tmp_path):
     memory.save(tmp_path / "m")
     answers = [names["ask"](tmp_path / "m", word) for word in WORDS]
     assert answers == ["animal", "deed", "animal", {"tuple": ["two", 2]}]
+
+
+def test_a_memory_is_shown_in_one_line():
+    memory = byheart.memorize(["ab", "ba"], [0, 1], construction="ks25", progress=False)
+    assert repr(memory) == f"<Memory by ks25: 2 rows, 2 classes, {memory.size.parameters:,} parameters, proved>"
+
+
+def test_rows_that_come_one_by_one_and_what_is_no_row(tmp_path):
+    memory = byheart.memorize(["ab", "ba"], [0, 1], construction="ks25", progress=False)
+    assert memory.predict(row for row in ["ba", "ab"]) == [1, 0]
+    with pytest.raises(byheart.ByheartError, match="give a list of sequences"):
+        memory.predict(None)
+    with pytest.raises(byheart.ByheartError, match="there is no folder"):
+        memory.save(tmp_path / "nowhere" / "m")
+    with pytest.raises(byheart.ByheartError, match="it is a folder"):
+        memory.save(tmp_path)
+    table = byheart.read({"text": ["ab", "ba"], "label": [0, 1]})
+    with pytest.raises(byheart.ByheartError, match="brings its own labels"):
+        byheart.memorize(table, [1, 2], progress=False)

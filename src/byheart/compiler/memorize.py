@@ -44,6 +44,8 @@ def memorize(
     """
     table = sequences if isinstance(sequences, Table) else None
     if isinstance(sequences, Table):
+        if labels is not None:
+            raise DataError("a table brings its own labels; leave `labels` out, or give table.sequences")
         settled = settle_table(sequences, task=task, positions=positions, policy=conflicts)
     elif labels is None:
         raise DataError("labels are missing: memorize(sequences, labels), or memorize(byheart.read(FILE))")

@@ -16,6 +16,7 @@ from byheart.data.encoder import Encoder
 from byheart.data.selection import Selection
 from byheart.data.task import Task
 from byheart.data.tokenizer import PLAIN, Tokenizer
+from byheart.data.tokens import as_list
 from byheart.data.unknown import UNKNOWN, Unknown
 from byheart.errors import UnknownSymbolError
 from byheart.ir.claim import Claim
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 Label = Hashable | Unknown
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Memory:
     """What `memorize` returns and a file holds.
 
@@ -53,6 +54,12 @@ class Memory:
     dataset: Dataset | None = field(default=None, repr=False)
     seconds: Mapping[str, float] = field(default_factory=dict, repr=False)
 
+    def __repr__(self) -> str:
+        """One line: a network may have a million weights."""
+        told, verdict = self.certificate, self.certificate.verdict.value
+        sizes = f"{told.rows:,} rows, {len(self.classes):,} classes, {self.size.parameters:,} parameters"
+        return f"<Memory by {self.construction}: {sizes}, {verdict}>"
+
     @property
     def size(self) -> Size:
         return self.certificate.size
@@ -72,6 +79,8 @@ class Memory:
         an error, except for an abstaining memory, which answers UNKNOWN. Texts are cut as those of the data were; where
         the data did not come from a file, a text is a sequence of characters.
         """
+        if not hasattr(sequences, "__len__"):
+            sequences = as_list(sequences)
         if not len(sequences):
             return []
         sequences = self.tokens.cut_texts(sequences)

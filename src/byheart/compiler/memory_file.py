@@ -33,6 +33,7 @@ _BEGINNING = b'{"byheart":'
 
 def save(memory: Memory, path: Path) -> None:
     """Writes to a temporary file beside `path`, then renames it: a reader sees the old file or the new one."""
+    check_target(path)
     body = to_json(memory)
     text = _canonical({"byheart": FORMAT, "memory": body, "sha256": _digest(body)})
     write_atomically(path, text.encode("ascii"))

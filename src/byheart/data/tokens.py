@@ -89,15 +89,20 @@ def _from_array(array: np.ndarray[Any, Any], as_vectors: bool) -> Tokens | None:
 def _rows(sequences: Iterable[Any], unordered: bool) -> list[Any]:
     if isinstance(sequences, (str, bytes)):
         raise DataError(f"sequences is the single string {quote(sequences)}; put it into a list: [{quote(sequences)}]")
+    rows = as_list(sequences)
+    if set(map(type, rows)) <= {list, tuple, str}:
+        return rows
+    return [_row(row, number, unordered) for number, row in enumerate(rows)]
+
+
+def as_list(sequences: Iterable[Any]) -> list[Any]:
+    """All rows of anything that can be gone through."""
     try:
-        rows = list(sequences)
+        return list(sequences)
     except TypeError:
         raise DataError(
             f"sequences is {quote(sequences)} ({type(sequences).__name__}); give a list of sequences of tokens"
         ) from None
-    if set(map(type, rows)) <= {list, tuple, str}:
-        return rows
-    return [_row(row, number, unordered) for number, row in enumerate(rows)]
 
 
 def _row(row: Any, number: int, unordered: bool) -> Sequence[Any]:
