@@ -8,6 +8,7 @@
   const ends = steps.map((sum => (step) => (sum += step.layers))(0));
   const mixes = network.layers.findIndex((l) => ["attention", "pool", "flatten"].includes(l.layer));
   const NONE = "no answer: the output is no class";
+  const answerOf = (answer) => (answer === null ? NONE : "answer: " + answer);
   let last = null, zoomed = null;
 
   const short = ([m, e]) => {
@@ -80,7 +81,7 @@
       else chips.append(chip("", followed[ends[k] - 1]));
       if (apart && row.length > 16) chips.append("…");
       if (step.kind) chips.append(make("strong", "", decision(step, k)));
-      if (k === steps.length - 1) chips.append(make("strong", "", byId("answer").textContent));
+      if (k === steps.length - 1) chips.append(make("strong", "", answerOf(last.answers[place()])));
       card.append(chips);
       card.addEventListener("click", () => { zoomed = zoomed === k ? null : k; cards(); draw(); });
       return card;
@@ -120,7 +121,7 @@
       shown.className = "";
       shown.textContent = perToken
         ? "answers: " + last.answers.map((answer) => (answer === null ? "none" : answer)).join(" · ")
-        : last.answers[0] === null ? NONE : "answer: " + last.answers[0];
+        : answerOf(last.answers[0]);
       if (perToken) offer(byId("place"), row.map((token, k) => [k + 1 + ": " + JSON.stringify(token), String(k)]));
       const widest = Math.max(...trace().map((z) => z.length));
       offer(byId("channel"), [["all", "all"], ...[...Array(widest).keys()].map((k) => [String(k + 1), String(k)])]);
