@@ -101,7 +101,7 @@ def _stages(network: Network) -> list[tuple[str, int, str]]:
 
 
 def _parts(layers: Sequence[Layer]) -> list[tuple[str, int, str]]:
-    """(name, layers, kind) of the parts of a label memory: one block alone, one wide block among folds, or the whole."""
+    """(name, layers, kind) of a label memory's parts: one block alone, one wide block among folds, or the whole."""
     hidden = [layer.hidden if isinstance(layer, Residual) and layer.width_out == 1 else 0 for layer in layers]
     if len(layers) == 1 and hidden[0]:
         return [("label line", 1, "")]
