@@ -5,13 +5,23 @@ import pkgutil
 import sys
 import types
 
-from byheart.constructions._base import Construction, Listing, Option, Recipe, recipe, recipes, register
+from byheart.constructions._base import (
+    Construction,
+    Listing,
+    Neighbour,
+    Option,
+    Recipe,
+    neighbours,
+    recipe,
+    recipes,
+    register,
+)
 
 for _module in pkgutil.iter_modules(__path__):
     if not _module.name.startswith("_"):
         importlib.import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["Construction", "Listing", "Option", "Recipe", "recipe", "recipes", "register"]
+__all__ = ["Construction", "Listing", "Neighbour", "Option", "Recipe", "neighbours", "recipe", "recipes", "register"]
 
 
 class _Room(types.ModuleType):

@@ -12,17 +12,30 @@ few dozen contexts on. Here the neurons are placed with the contexts in view, so
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
 
-from byheart.constructions.decoder_fit import FLOOR, Fit, Shape, line_reader, name, space_reader, target_logits
+from byheart.constructions._base import announce
+from byheart.constructions.decoder_fit import (
+    Fit,
+    Shape,
+    check_size,
+    chosen_floor,
+    line_direction,
+    line_reader,
+    name,
+    space_reader,
+    target_logits,
+)
 from byheart.data.documents import Contexts
-from byheart.errors import OptionError
+from byheart.errors import BuildError, OptionError
 from byheart.gadgets.decoder_directions import own_directions
 from byheart.gadgets.decoder_mixing import injectivity
 from byheart.gadgets.decoder_solve import solve
+from byheart.gadgets.decoder_staircase import solve_staircase
 from byheart.gadgets.decoder_steps import steps_between
 from byheart.ir.decoder import Decoder, Reader
 from byheart.paper import Ref, implements
@@ -31,6 +44,7 @@ from byheart.progress import SILENT, Progress
 Floats = npt.NDArray[np.float64]
 
 DIMENSION = 32  # of the space in which neurons look in their contexts' directions
+ACCURATE = 1e8  # a condition number from which on other features are tried, if any are left
 
 
 class Features(StrEnum):
@@ -46,6 +60,21 @@ class Features(StrEnum):
             return Features(text)
         except ValueError:
             raise OptionError(f"unknown features {text!r}; known: {', '.join(Features)}") from None
+
+
+DOOR = "byheart decoder DOCS (in Python: byheart.compiler.documents.memorize_documents)"
+announce(
+    "madden24",
+    summary="one-layer decoder with softmax attention and any next-token distributions",
+    ref=Ref("M24", "Theorem 5"),
+    door=DOOR,
+)
+announce(
+    "madden24-average",
+    summary="the same with averaged tokens in place of attention (--mixer average)",
+    ref=Ref("M24", "Theorem 7"),
+    door=DOOR,
+)
 
 
 @implements(
@@ -64,26 +93,89 @@ def closed_form(
     shape: Shape = Shape(),  # noqa: B008  # frozen
     *,
     features: Features | None = None,
-    floor: float = FLOOR,
+    neurons: int | None = None,
+    floor: float | None = None,
     seed: int = 0,
     progress: Progress = SILENT,
 ) -> Fit:
     """A decoder with one neuron for each context whose distributions are the given ones, zeros replaced by `floor`.
 
-    Notation: contexts.count = n = m, V = decoder.output[0], (z, u) are drawn from `seed`.
-    Cost: one n x n factorization, O(n³ + n²ω). Departs from the proof in the choice of w and b only: the proof takes
-    any generic w near 0 and b = η, this places the neurons where the condition number stays of order n.
+    Notation: contexts.count = n = m, V = decoder.output[0], (z, u) are drawn from `seed`. `neurons` above n are allowed
+    and rest. Without a `floor` it is chosen such that zeros cost at most 10^-5 of the entropy.
+    Cost: O(n²ω) for steps, O(n³ + n²ω) for directions. Departs from the proof in the choice of w and b only: the proof
+    takes any generic w near 0 and b = η, this places the neurons where the condition number stays of order n.
     """
-    chosen = features or (Features.STEPS if shape.activation.saturates else Features.DIRECTIONS)
+    if neurons is not None and neurons < contexts.count:
+        raise OptionError(f"neurons={neurons}: the closed form takes one for each of {contexts.count} contexts")
+    check_size(contexts.count, contexts.vocabulary_size, "the output matrix V")
+    floor = chosen_floor(contexts) if floor is None else floor
+    best: Fit | None = None
+    failure: BuildError | None = None
+    for features_, dimension in _attempts(shape, features):
+        try:
+            fit = _fit(contexts, vocabulary, replace(shape, dimension=dimension), features_, floor, seed, progress)
+        except BuildError as error:
+            failure = failure or error
+            continue
+        if best is None or fit.condition < best.condition:
+            best = fit
+        if fit.condition < ACCURATE:
+            break
+    if best is None:
+        raise failure or BuildError("no features were tried")
+    return best if neurons is None else _with_resting_neurons(best, neurons)
+
+
+def _attempts(shape: Shape, features: Features | None) -> list[tuple[Features, int | None]]:
+    """What is tried in turn until the system is well-conditioned: more dimensions, then a line, if nothing is fixed."""
+    if features is not None:
+        return [(features, shape.dimension)]
+    if shape.activation.saturates:
+        return [(Features.STEPS, shape.dimension)]
+    dimensions = (shape.dimension,) if shape.dimension else (DIMENSION, 3 * DIMENSION, 8 * DIMENSION)
+    return [*((Features.DIRECTIONS, d) for d in dimensions), (Features.STEPS, shape.dimension)]
+
+
+def _fit(
+    contexts: Contexts,
+    vocabulary: tuple[str, ...],
+    shape: Shape,
+    features: Features,
+    floor: float,
+    seed: int,
+    progress: Progress,
+) -> Fit:
+    staircase = features is Features.STEPS and shape.activation.saturates
+    if not staircase:
+        check_size(contexts.count, contexts.count, "the matrix of features")
     with progress.stage(f"placing {contexts.count} neurons"):
-        reader, hidden, bias = _neurons(contexts, shape, chosen, seed)
+        reader, hidden, bias = _neurons(contexts, shape, features, seed)
     targets, excess = target_logits(contexts, floor)
     mixed = reader.mixed(contexts.tokens)
     with progress.stage("solving for the output matrix"):
-        solution = solve(shape.activation(mixed @ hidden + bias), targets)
+        if staircase:
+            order = np.argsort(mixed @ line_direction(mixed.shape[1]), kind="stable")
+            low, high = shape.activation.step
+            solution = solve_staircase(
+                lambda rows: shape.activation(mixed[order[rows]] @ hidden + bias), targets[order], low, high
+            )
+        else:
+            solution = solve(shape.activation(mixed @ hidden + bias), targets)
     decoder = Decoder(vocabulary, reader, hidden, bias, shape.activation, (np.ascontiguousarray(solution.weights),))
     gap = _smallest_distance(mixed)
     return Fit(decoder, name(shape.mixer), solution.condition, solution.residual, gap, floor, excess)
+
+
+def _with_resting_neurons(fit: Fit, neurons: int) -> Fit:
+    """Theorem 5 allows more neurons than contexts: those have no weights."""
+    decoder, more = fit.decoder, neurons - fit.decoder.neurons
+    if not more:
+        return fit
+    hidden = np.pad(decoder.hidden, ((0, 0), (0, more)))
+    output = (np.pad(decoder.output[0], ((0, more), (0, 0))), *decoder.output[1:])
+    wider = replace(decoder, hidden=hidden, bias=np.pad(decoder.bias, (0, more)), output=output)
+    note = f"{decoder.neurons} neurons are enough; {more} more have weight 0"
+    return replace(fit, decoder=wider, notes=(*fit.notes, note))
 
 
 def _neurons(contexts: Contexts, shape: Shape, features: Features, seed: int) -> tuple[Reader, Floats, Floats]:
