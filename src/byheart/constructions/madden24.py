@@ -44,6 +44,7 @@ from byheart.progress import SILENT, Progress
 Floats = npt.NDArray[np.float64]
 
 DIMENSION = 32  # of the space in which neurons look in their contexts' directions
+LARGER = (3 * DIMENSION, 8 * DIMENSION)  # tried if that is too small
 ACCURATE = 1e8  # a condition number from which on other features are tried, if any are left
 
 
@@ -111,7 +112,7 @@ def closed_form(
     floor = chosen_floor(contexts) if floor is None else floor
     best: Fit | None = None
     failure: BuildError | None = None
-    for features_, dimension in _attempts(shape, features):
+    for features_, dimension in _attempts(contexts, shape, features):
         try:
             fit = _fit(contexts, vocabulary, replace(shape, dimension=dimension), features_, floor, seed, progress)
         except BuildError as error:
@@ -126,13 +127,17 @@ def closed_form(
     return best if neurons is None else _with_resting_neurons(best, neurons)
 
 
-def _attempts(shape: Shape, features: Features | None) -> list[tuple[Features, int | None]]:
-    """What is tried in turn until the system is well-conditioned: more dimensions, then a line, if nothing is fixed."""
+def _attempts(contexts: Contexts, shape: Shape, features: Features | None) -> list[tuple[Features, int | None]]:
+    """What is tried in turn until the system is well-conditioned: more dimensions, then a line, if nothing is fixed.
+
+    The mixed vectors lie in the span of ω token and T position vectors: more dimensions than these show nothing new.
+    """
     if features is not None:
         return [(features, shape.dimension)]
     if shape.activation.saturates:
         return [(Features.STEPS, shape.dimension)]
-    dimensions = (shape.dimension,) if shape.dimension else (DIMENSION, 3 * DIMENSION, 8 * DIMENSION)
+    span = contexts.vocabulary_size + contexts.tokens.shape[1]
+    dimensions = [shape.dimension] if shape.dimension else [DIMENSION, *(d for d in LARGER if d // 3 < span)]
     return [*((Features.DIRECTIONS, d) for d in dimensions), (Features.STEPS, shape.dimension)]
 
 
