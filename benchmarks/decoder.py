@@ -89,12 +89,14 @@ def adam(corpus: Any, threads: int, cap: float, neurons: int = 64) -> dict[str, 
     tokens = np.array([d + (-1,) * (longest - len(d)) for d in corpus.documents], dtype=np.int64)
     problem, model = Documents("stories", tokens, len(corpus.vocabulary)), Decoder(neurons)
     engine = DecoderEngine(problem, model, Training(epochs=1_000_000, rate=1e-4, shape="constant"))
-    gap = float("inf")
+    gap, course = float("inf"), {}
     while gap > 0.01 and time.perf_counter() - started < cap:
         gap = min(gap, float(engine.epochs(50)[:, 0].min()) / problem.entropy - 1)
+        if engine.step % 1000 == 0:
+            course[engine.step] = gap
     report = {
         "parameters": model.parameters(problem), "steps": engine.step, "seconds": time.perf_counter() - started,
-        "relative_gap": gap, "reached": gap <= 0.01,
+        "relative_gap": gap, "reached": gap <= 0.01, "course": course,
     }  # fmt: skip
     print(f"adam: {report}", file=sys.stderr)
     return report
@@ -116,7 +118,10 @@ def write(page: Path, threads: int, small: dict[str, Any], large: dict[str, Any]
             gap = f"{found['gap_proved'] / found['entropy']:.2g}, {found['verdict']}"
             rows.append(["1,000", name, f"{found['parameters']:,}", gap, f"{found['seconds']:.1f}"])
     lines = ["| " + " | ".join(row) + " |" for row in rows]
-    lines += ["", f"All in one process on {threads} thread{'s' if threads > 1 else ''}."]
+    course = [f"{gap:.2g} after {step:,} steps" for step, gap in [*adam["course"].items()][-3:]]
+    course.append(f"{adam['relative_gap']:.2g} after {adam['steps']:,}")
+    one = f"All in one process on {threads} thread{'s' if threads > 1 else ''}."
+    lines += ["", f"{one} Adam's gap / 𝓗 on its way: {', '.join(course)}."]
     before, start, rest = page.read_text(encoding="utf-8").partition("<!-- numbers: time -->\n")
     _, end, after = rest.partition("<!-- end -->")
     if not end:

@@ -98,7 +98,7 @@ def conditions(texts: list[str], docs: Path, arguments: argparse.Namespace) -> N
 def random_draw(texts: list[str]) -> str:
     """The largest of a few sizes that the paper's draw solves, and the first that it does not."""
     solved = ""
-    for size in range(2, 40):
+    for size in range(1, 40):
         small = Corpus.of_texts(texts[:size], max_length=10)
         contexts = small.contexts()
         try:
@@ -227,7 +227,9 @@ def parameters(texts: list[str], docs: Path, arguments: argparse.Namespace) -> N
 
 
 def harder(texts: list[str], arguments: argparse.Namespace) -> str:
-    """What more effort finds at the largest size."""
+    """What more effort finds at the largest size; nothing if none is asked for."""
+    if not arguments.hard:
+        return ""
     size = max(arguments.documents)
     split = Corpus.of_texts(texts[:size], max_length=10)
     contexts = split.contexts()
@@ -287,7 +289,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=1e-4, help="Adam's step size")
     parser.add_argument("--iterations", type=int, default=800, help="of L-BFGS")
     parser.add_argument("--effort", type=int, default=1, help="of the search for the smallest")
-    parser.add_argument("--hard", type=int, default=4, help="effort of one more search at the largest size")
+    parser.add_argument("--hard", type=int, default=4, help="effort of one more search at the largest size; 0: none")
     parser.add_argument("--docs", type=Path, default=Path(__file__).parents[1] / "docs")
     arguments = parser.parse_args()
     texts = read_documents(arguments.stories, limit=max(arguments.documents))

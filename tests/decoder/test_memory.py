@@ -221,3 +221,11 @@ def test_not_proved_is_exit_status_one(documents) -> None:
         command, [str(documents), "--json", "--floor", "0.9", "--gap", "0.001"], standalone_mode=False
     )
     assert json.loads(result.stdout)["verdict"] == "refuted" and result.return_value == 1
+
+
+def test_asking_elsewhere_leads_here() -> None:
+    import byheart
+
+    with pytest.raises(OptionError, match="byheart decoder"):
+        byheart.memorize(["ab", "ba"], [0, 1], construction="madden24", progress=False)
+    assert {"madden24", "madden24-average"} == set(byheart.constructions.neighbours())

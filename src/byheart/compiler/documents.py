@@ -123,7 +123,7 @@ class DecoderMemory:
         else:
             length = self.decoder.length + 1
             numbers = tuple(
-                encode(tuple(self.tokenizer.tokens_of(text)[:length]), self.decoder.vocabulary, self.tokenizer)
+                encode(tuple(self.tokenizer.tokens_of(text, length)), self.decoder.vocabulary, self.tokenizer)
                 for text in documents
             )
             contexts = Corpus(self.decoder.vocabulary, numbers, self.tokenizer).contexts()

@@ -52,11 +52,11 @@ class Tokenizer(StrEnum):
         except ValueError:
             raise OptionError(f"unknown tokenizer {name!r}; known: {', '.join(Tokenizer)}") from None
 
-    def tokens_of(self, document: Document) -> list[str]:
-        """The tokens of a text; a document that comes as tokens stays what it is."""
-        if not isinstance(document, str):
-            return list(document)
-        return _WORDS.findall(document) if self is Tokenizer.WORDS else list(document)
+    def tokens_of(self, document: Document, limit: int | None = None) -> list[str]:
+        """The first `limit` tokens of a text; a document that comes as tokens stays what it is."""
+        if isinstance(document, str) and self is Tokenizer.WORDS:
+            return [match[0] for match in itertools.islice(_WORDS.finditer(document), limit)]
+        return list(document[:limit])
 
     def text_of(self, tokens: Sequence[str]) -> str:
         """Readable text: characters side by side; words with spaces, none before closing punctuation."""
@@ -186,7 +186,7 @@ class Corpus:
         """Splits every text and keeps its first `max_length` tokens; the vocabulary is what then occurs."""
         if max_length is not None and max_length < 2:
             raise OptionError(f"max_length={max_length}: a document needs two tokens, a context and what follows it")
-        split = [tokenizer.tokens_of(text)[:max_length] for text in texts]
+        split = [tokenizer.tokens_of(text, max_length) for text in texts]
         vocabulary = tuple(sorted({token for document in split for token in document}))
         if not any(len(document) > 1 for document in split):
             raise DataError(
