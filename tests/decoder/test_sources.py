@@ -142,11 +142,12 @@ def test_given_distributions_on_the_command_line(tmp_path) -> None:
         (b'{"context": "a", "next": {"b": -1}}\n', "weight -1"),
         (b'{"context": "a", "next": {"b": "x"}}\n', "weight 'x'"),
         (b'{"context": "a", "next": {"b": true}}\n', "weight True"),
+        (b'{"context": "a", "next": {"b": 1e-200, "c": 1e200}}\n', "too small for a float64"),
         (b'{"context": "a", "next": {}}\n', "no token with a weight"),
         (b'{"context": "", "next": {"a": 1}}\n', "has no token"),
         (b'{"context": "a", "next": {"b": 1}}\n{"context": ["a"], "next": {"b": 1}}\n', "number 0 and number 1"),
     ],
-    ids=range(6),
+    ids=range(7),
 )
 def test_bad_distributions(tmp_path, data: bytes, words: str) -> None:
     with pytest.raises(DataError, match=words):

@@ -1,7 +1,7 @@
 """The one-layer decoder in closed form: embed, mix to distinct vectors, place neurons between them, solve for V.
 
-M24 names the algorithm (sample, scale, solve) and leaves the numbers open: a random draw is singular in float64 already
-for a handful of contexts. Here the neurons are placed with the contexts in view, so that the system is well-conditioned.
+M24 names the algorithm (sample, scale, solve) and leaves the numbers open: a random draw is singular in float64 for a
+handful of contexts. Here the neurons are placed with the contexts in view, so that the system is well-conditioned.
 
     >>> from byheart.data.documents import Corpus
     >>> corpus = Corpus.of_texts(["a cat sat", "a dog sat", "a dog ran"])

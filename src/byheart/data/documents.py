@@ -34,6 +34,7 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Document: TypeAlias = str | tuple[str, ...]  # a text, or its tokens
 PAD = -1
+LEAST = 1e-290  # no given probability is smaller
 
 _WORDS = re.compile(r"\w+|[^\w\s]+")
 
@@ -107,7 +108,10 @@ class Contexts:
         if any(not 0 <= t < vocabulary_size or not w > 0 or not math.isfinite(w) for _, t, w in pairs):
             raise DataError(f"weights must be positive and finite, tokens in [0, {vocabulary_size})")
         where, token, weight = zip(*pairs, strict=True)
-        return Contexts(vocabulary_size, tokens, np.array(where), np.array(token), np.array(weight, dtype=np.float64))
+        found = Contexts(vocabulary_size, tokens, np.array(where), np.array(token), np.array(weight, dtype=np.float64))
+        if not (found.probabilities >= LEAST).all():
+            raise DataError(f"a probability is below {LEAST:g}, too small for a float64: leave that token out")
+        return found
 
     @property
     def count(self) -> int:
