@@ -1,6 +1,6 @@
 """Closed form against Adam: who knows 100 documents to within one per cent of their entropy, and when.
 
-    python benchmarks/decoder.py [stories.jsonl] [--threads 2] [--where source=v1-train] [--cap 900] [--docs docs]
+    python benchmarks/decoder.py [stories.jsonl] [--threads 1] [--where source=v1-train] [--cap 900] [--docs docs]
 
 Three ways to a gap below 1 % of the entropy, in one process and on the same threads, each timed from the texts to the
 weights: the low-rank closed form, the paper's architecture polished by L-BFGS from the closed-form start, and the
@@ -23,7 +23,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("documents", nargs="?", help="JSON Lines or text file (default: invented stories)")
     parser.add_argument("--where", default="", help="COLUMN=VALUE of the rows to take")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--cap", type=float, default=900.0, help="seconds after which Adam is stopped")
     parser.add_argument("--docs", type=Path, help="folder with decoder.md, into which the times are written")
     parser.add_argument("--skip-large", action="store_true", help="leave out the 1000 documents")

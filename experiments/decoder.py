@@ -152,14 +152,14 @@ def gap(texts: list[str], docs: Path, arguments: argparse.Namespace) -> None:
 
 def draw_gap(path: Path, found: list[tuple[int, int, int, float, float | None]]) -> None:
     with styled():
-        figure = new_figure()
+        figure = new_figure(height=5.2)
         axes = figure.axes[0]
         for place, size in enumerate(dict.fromkeys(row[0] for row in found)):
             rows = [row for row in found if row[0] == size]
             label = f"{rows[0][1]:,} contexts"
             axes.plot(
                 [r[2] for r in rows], [r[3] for r in rows], marker(place) + "-", color=colour(place),
-                label=f"{label}, closed form (polished below {rows[-1][2]:,})",
+                label=f"{label}, closed form, polished",
             )  # fmt: skip
             axes.plot(
                 [r[2] for r in rows if r[4] is not None], [r[4] for r in rows if r[4] is not None], marker(place) + ":",
@@ -168,14 +168,14 @@ def draw_gap(path: Path, found: list[tuple[int, int, int, float, float | None]])
         axes.axhline(0.01, color="#7F7F7F", linewidth=0.8)
         label_axes(axes, "Gap to the entropy", "neurons m", "gap / entropy")
         axes.set_xscale("log", base=2)
-        axes.legend()
+        figure.legend(loc="outside lower center", ncols=2)
         save(figure, path)
 
 
 def draw_gap_by_contexts(path: Path, found: list[tuple[int, int, int, float, float | None]]) -> None:
     """The same numbers, a line for each number of neurons."""
     with styled():
-        figure = new_figure()
+        figure = new_figure(height=5.2)
         axes = figure.axes[0]
         for place, neurons in enumerate(sorted({row[2] for row in found if row[4] is not None})):
             rows = [row for row in found if row[2] == neurons]
@@ -192,8 +192,9 @@ def draw_gap_by_contexts(path: Path, found: list[tuple[int, int, int, float, flo
             label="m = n, closed form, proved",
         )  # fmt: skip
         axes.axhline(0.01, color="#7F7F7F", linewidth=0.8)
-        label_axes(axes, "Gap to the entropy", "contexts n", "gap / entropy")
-        axes.legend(ncols=2)
+        label_axes(axes, "Gap to the entropy", "contexts n", "gap / entropy", log=False)
+        axes.set_yscale("log")
+        figure.legend(loc="outside lower center", ncols=3)
         save(figure, path)
 
 
