@@ -164,6 +164,26 @@ def test_wild_weights_never_prove_what_is_false() -> None:
     assert certificate.gap_lower <= loss * (1 + 1e-9) and loss <= certificate.gap_upper * (1 + 1e-9)
 
 
+def test_open_labels_are_decided_by_arb() -> None:
+    """Logits that differ by less than float64 balls can tell apart."""
+    contexts = Contexts.given([(0,), (1,)], [{0: 1.0}, {1: 1.0}], vocabulary_size=2)
+    decoder = closed_form(contexts, ("a", "b")).decoder
+    output = np.array([[1.0, 1.0], [1.0, 1.0 - 2.0**-53]])
+    right, wrong = (certify_decoder(replace(decoder, output=(V,)), contexts) for V in (output, output[:, ::-1].copy()))
+    assert {(c.labels_proved, c.labels_refuted) for c in (right, wrong)} == {(2, 0), (0, 2)}
+    assert "2 labels with arb balls" in right.arithmetic
+
+
+def test_too_much_work_is_said(corpus: Corpus, monkeypatch) -> None:
+    monkeypatch.setattr("byheart.certify.next_token.WORK", 10)
+    contexts = corpus.contexts()
+    decoder = _nudged(closed_form(contexts, corpus.vocabulary).decoder, 0.5)
+    wide = certify_decoder(decoder, contexts)
+    middle = (wide.gap_lower + wide.gap_upper) / 2 / wide.entropy
+    stuck = certify_decoder(decoder, contexts, fraction=middle)
+    assert stuck.verdict == "undecided" and "too many for arb balls" in stuck.reason
+
+
 def test_documents_without_entropy() -> None:
     """Every context has one continuation: the gap is then allowed per predicted token."""
     corpus = Corpus.of_texts(["a b c", "a b c"])

@@ -88,7 +88,7 @@ def test_files(tmp_path) -> None:
     plain = tmp_path / "docs.txt"
     plain.write_text("one two\n\nthree four\n")
     assert read_documents(plain) == ["one two", "three four"]
-    with pytest.raises(DataError, match="line 2 is no JSON"):
+    with pytest.raises(DataError, match="line 2: this is no JSON"):
         lines.write_text('"a b"\nnope\n')
         read_documents(lines)
     with pytest.raises(DataError, match="which column"):

@@ -13,7 +13,7 @@ from byheart.compiler.decoder_file import is_decoder_file, load_decoder, save_de
 from byheart.compiler.documents import memorize_documents
 from byheart.constructions.decoder_fit import MixerKind, Shape
 from byheart.data.documents import Tokenizer
-from byheart.errors import DataError, FileFormatError, OptionError
+from byheart.errors import DataError, FileFormatError, OptionError, UnknownSymbolError
 from byheart.ir.activation import Activation
 from tests.decoder.conftest import TEXTS
 
@@ -75,8 +75,33 @@ def test_characters() -> None:
 def test_one_way_to_choose_a_size() -> None:
     with pytest.raises(OptionError, match="give one of them"):
         memorize_documents(TEXTS, neurons=3, rank=2)
-    with pytest.raises(OptionError, match="need at most"):
-        memorize_documents(TEXTS, neurons=1000)
+
+
+def test_more_neurons_than_contexts_rest() -> None:
+    memory = memorize_documents(TEXTS, neurons=50)
+    found = memory.summary()
+    assert found["verdict"] == "proved" and found["neurons"] == 50 and "have weight 0" in found["notes"][0]
+
+
+def test_text_ends_where_a_document_ends(tmp_path) -> None:
+    memory = memorize_documents(TEXTS)
+    assert memory.generate("a cat") == "a cat sat" and memory.generate("the end") == "the end of the dog"
+    assert memory.knows_text("a cat") and not memory.knows_text("a cat sat")
+    save_decoder(memory, tmp_path / "x.decoder")
+    again = load_decoder(tmp_path / "x.decoder")
+    assert again.known == memory.known and again.generate("a cat") == "a cat sat"
+    unknown = memory.generate("dog dog")  # no memorized context: some text as long as the decoder reads
+    assert unknown.startswith("dog dog") and len(unknown.split()) == memory.decoder.length + 1
+    with pytest.raises(UnknownSymbolError, match="lacks 'bat', 'zebra'; near 'bat' are"):
+        memory.generate("bat zebra")
+
+
+def test_verify() -> None:
+    memory = memorize_documents(TEXTS)
+    assert memory.verify(TEXTS) == memory.certificate
+    assert memory.verify(["a cat down"]).verdict == "refuted"
+    with pytest.raises(UnknownSymbolError):
+        memory.verify(["a zebra"])
 
 
 @pytest.fixture
@@ -120,6 +145,10 @@ def test_json_has_the_promised_keys(documents) -> None:
         ["--max-documents", "2"],
         ["--where", "kind=x"],
         ["--dimension", "4", "--heads", "2"],
+        ["--dimension", "3", "--heads", "5", "--activation", "arctan"],
+        ["--neurons", "40"],
+        ["--tokenizer", "wordpunct", "--max-length", "2"],
+        ["--table", "--max-documents", "1"],
     ],
     ids=" ".join,
 )
@@ -135,7 +164,56 @@ def test_table_and_file(documents, tmp_path) -> None:
     again = CliRunner().invoke(command, [str(saved), "--prompt", "a dog"], standalone_mode=False)
     assert again.stdout.startswith(("a dog sat down", "a dog ran"))
     bare = CliRunner().invoke(command, [str(saved)], standalone_mode=False)
-    assert isinstance(bare.exception, OptionError)
+    assert "condition number" in bare.stdout and bare.return_value == 0
+    quiet = CliRunner().invoke(command, [str(documents), "--quiet"], standalone_mode=False)
+    assert quiet.stdout.startswith("proved: ") and quiet.stdout.count("\n") == 1
+    over = CliRunner().invoke(command, [str(saved), "-o", str(saved)], standalone_mode=False)
+    assert isinstance(over.exception, OptionError)
+
+
+def test_verify_on_the_command_line(documents, tmp_path) -> None:
+    saved = tmp_path / "small.decoder"
+    CliRunner().invoke(command, [str(documents), "-o", str(saved), "--max-length", "4"], standalone_mode=False)
+    same = CliRunner().invoke(command, [str(saved), "--verify", str(documents)], standalone_mode=False)
+    assert same.stdout.startswith("proved") and same.return_value == 0
+    part = [str(saved), "--verify", str(documents), "--max-documents", "3", "--json"]
+    other = CliRunner().invoke(command, part, standalone_mode=False)
+    assert other.return_value == 1 and json.loads(other.stdout)["same_data"] is False
+    none = CliRunner().invoke(command, [str(documents), "--verify", str(documents)], standalone_mode=False)
+    assert isinstance(none.exception, OptionError)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--gap", "0"],
+        ["--gap", "nan"],
+        ["--floor", "0"],
+        ["--floor", "1"],
+        ["--mixer", "average", "--heads", "2"],
+        ["--smallest", "--rank", "2"],
+        ["--smallest", "--activation", "gelu"],
+        ["--table", "--smallest"],
+        ["--where", "kind"],
+        ["--where", "kind=nothing"],
+        ["--column", "nothing"],
+        ["--prompt", ""],
+        ["--prompt", "a", "--temperature", "nan"],
+        ["--prompt", "zebra"],
+    ],
+    ids=" ".join,
+)
+def test_flags_that_cannot_be(documents, flags: list[str]) -> None:
+    result = CliRunner().invoke(command, [str(documents), "--json", *flags], standalone_mode=False)
+    assert isinstance(result.exception, OptionError | DataError) and not result.stdout
+
+
+def test_json_stays_json_for_one_context(tmp_path) -> None:
+    path = tmp_path / "one.txt"
+    path.write_text("a b\n")
+    for flags in ([], ["--smallest"], ["--table"]):
+        result = CliRunner().invoke(command, [str(path), "--json", *flags], standalone_mode=False)
+        assert json.loads(result.stdout, parse_constant=pytest.fail)["verdict"] == "proved"
 
 
 def test_not_proved_is_exit_status_one(documents) -> None:
@@ -143,3 +221,11 @@ def test_not_proved_is_exit_status_one(documents) -> None:
         command, [str(documents), "--json", "--floor", "0.9", "--gap", "0.001"], standalone_mode=False
     )
     assert json.loads(result.stdout)["verdict"] == "refuted" and result.return_value == 1
+
+
+def test_asking_elsewhere_leads_here() -> None:
+    import byheart
+
+    with pytest.raises(OptionError, match="byheart decoder"):
+        byheart.memorize(["ab", "ba"], [0, 1], construction="madden24", progress=False)
+    assert {"madden24", "madden24-average"} == set(byheart.constructions.neighbours())

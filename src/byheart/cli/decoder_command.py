@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import time
-
 import click
-from rich.table import Table
 
 from byheart.certify import Verdict
 from byheart.cli import show
 from byheart.cli.data_options import output_options, progress_for
+from byheart.cli.decoder_output import show_memory, show_report, table_report
 from byheart.compiler.decoder_file import is_decoder_file, load_decoder, save_decoder
 from byheart.compiler.distribution_table import smallest_table
-from byheart.compiler.documents import DecoderMemory, memorize_documents
-from byheart.constructions.decoder_fit import FLOOR, MixerKind, Shape
+from byheart.compiler.documents import DecoderMemory, contexts_of, memorize_documents
+from byheart.constructions.decoder_fit import MixerKind, Shape
 from byheart.constructions.madden24 import Features
-from byheart.data.document_files import read_documents
-from byheart.data.documents import Corpus, Tokenizer
+from byheart.data.document_files import read_source
+from byheart.data.documents import Document, Tokenizer
+from byheart.data.given import GivenDistributions
 from byheart.errors import OptionError
 from byheart.ir.activation import Activation
+from byheart.progress import Progress
 
 
 @click.command()
@@ -33,7 +33,11 @@ from byheart.ir.activation import Activation
     "--max-length", type=click.IntRange(2), default=10, show_default=True, help="Truncate documents to so many tokens."
 )
 @click.option(
-    "--tokenizer", type=click.Choice([choice.value for choice in Tokenizer]), default="words", show_default=True
+    "--tokenizer",
+    type=click.Choice([*(choice.value for choice in Tokenizer), "wordpunct"]),
+    default="words",
+    show_default=True,
+    help="words: runs of letters and digits, and runs of punctuation (other commands call it wordpunct).",
 )
 @click.option(
     "--mixer", type=click.Choice([choice.value for choice in MixerKind]), default="attention", show_default=True
@@ -42,7 +46,9 @@ from byheart.ir.activation import Activation
     "--activation", type=click.Choice([choice.value for choice in Activation]), default="tanh", show_default=True
 )
 @click.option(
-    "--neurons", type=click.IntRange(1), help="Neurons (default: one for each context; fewer are polished by L-BFGS)."
+    "--neurons",
+    type=click.IntRange(1),
+    help="Neurons (default: one for each context; fewer are polished by L-BFGS, more have weight 0).",
 )
 @click.option(
     "--rank", type=click.IntRange(1), help="Share outputs: an output matrix of this rank, and steps only where needed."
@@ -65,10 +71,15 @@ from byheart.ir.activation import Activation
 @click.option(
     "--gap", "fraction", type=float, default=0.01, show_default=True, help="Part of the entropy that the gap may be."
 )
-@click.option("--floor", type=float, default=FLOOR, show_default=True, help="Stand-in for probability 0.")
-@click.option("--seed", default=0, show_default=True)
+@click.option(
+    "--floor",
+    type=float,
+    help="Stand-in for probability 0 (default: 2^-30, less where that would cost more than 10^-5 of the entropy).",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--prompt", metavar="TEXT", help="Continue this text.")
 @click.option("--temperature", type=float, default=0.0, show_default=True, help="0: the likeliest token; 1: sample.")
+@click.option("--verify", "proof", metavar="DOCS", help="Prove a decoder file anew, against these documents.")
 @output_options
 def decoder(
     docs: str,
@@ -90,96 +101,85 @@ def decoder(
     skip: bool,
     features: str | None,
     fraction: float,
-    floor: float,
+    floor: float | None,
     seed: int,
     prompt: str | None,
     temperature: float,
+    proof: str | None,
     as_json: bool,
     quiet: bool,
 ) -> int:
     """Build a one-layer decoder that knows the next-token distributions of DOCS, and prove its gap to the entropy.
 
-    DOCS is JSON Lines with a text column, a JSON list, or plain text with one document on each line. A decoder file
-    that `-o` wrote is taken too: then `--prompt` continues a text.
+    DOCS is JSON Lines, a JSON list, CSV, TSV or Parquet with a text column, or plain text with one document on each
+    line, each also as .gz or .zst. Rows {"context": "a cat", "next": {"sat": 0.7, "ran": 0.3}} give distributions
+    instead. A decoder file that `-o` wrote is taken too: then `--prompt` continues a text, `--verify` proves it anew,
+    and without both its numbers are shown.
 
     \b
       byheart decoder stories.jsonl --max-documents 1000 -o stories.decoder
       byheart decoder stories.jsonl --max-documents 1000 --smallest
       byheart decoder stories.decoder --prompt "Once upon" --temperature 1
+      byheart decoder stories.decoder --verify stories.jsonl --max-documents 1000
     """
+    progress = progress_for(as_json, quiet)
+
+    def read(path: str) -> list[Document] | GivenDistributions:
+        return read_source(path, column=column, where=_where(conditions), limit=max_documents)
+
     if is_decoder_file(docs):
+        if output is not None:
+            raise OptionError(f"{docs} is a decoder already; -o writes what is made of documents")
         memory = load_decoder(docs)
-        if prompt is None:
-            raise OptionError(f"{docs} is a decoder already; continue a text with --prompt, or give documents")
+        if proof is not None:
+            return _verify(memory, docs, read(proof), fraction, as_json, progress)
+    elif proof is not None:
+        raise OptionError(f"--verify proves a decoder file anew, and {docs} is none; give the file that -o wrote")
+    elif table:
+        if output or prompt or neurons or rank or smallest:
+            raise OptionError(
+                "--table reports sizes and proof; it goes with none of -o, --prompt, --neurons, --rank, --smallest"
+            )
+        contexts, _ = contexts_of(read(docs), Tokenizer.named(tokenizer), max_length)
+        report = table_report(smallest_table, contexts, fraction, effort, seed, progress)
+        show_report(report, as_json, quiet)
+        return 0 if report["verdict"] == Verdict.PROVED else 1
     else:
-        texts = read_documents(docs, column=column, where=_where(conditions), limit=max_documents)
-        if table:
-            if output or prompt or neurons or rank or smallest:
-                raise OptionError(
-                    "--table reports sizes and proof; it goes with none of -o, --prompt, --neurons, --rank, --smallest"
-                )
-            return _with_table(texts, Tokenizer.named(tokenizer), max_length, fraction, effort, seed, as_json, quiet)
         memory = memorize_documents(
-            texts, tokenizer=Tokenizer.named(tokenizer), max_length=max_length, neurons=neurons, rank=rank,
+            read(docs), tokenizer=Tokenizer.named(tokenizer), max_length=max_length, neurons=neurons, rank=rank,
             shape=Shape(MixerKind.named(mixer), Activation.named(activation), dimension, heads, skip),
-            find_smallest=smallest,
-            effort=effort, features=None if features is None else Features.named(features), fraction=fraction,
-            floor=floor, seed=seed, progress=progress_for(as_json, quiet),
+            find_smallest=smallest, effort=effort, features=None if features is None else Features.named(features),
+            fraction=fraction, floor=floor, seed=seed, progress=progress,
         )  # fmt: skip
         if output is not None:
             save_decoder(memory, output)
     text = None if prompt is None else memory.generate(prompt, temperature=temperature, seed=seed)
+    promised = None if prompt is None else memory.knows_text(prompt)
     if as_json:
-        show.print_json({**memory.summary(), "file": output, "text": text})
+        show.print_json({**memory.summary(), "file": output, "text": text, "prompt_known": promised})
     else:
-        _show(memory, output, text, fresh=not is_decoder_file(docs))
+        show_memory(memory, output, text, promised, fresh=not is_decoder_file(docs), quiet=quiet)
     return 0 if memory.certificate.verdict is Verdict.PROVED else 1
 
 
-def _with_table(
-    texts: list[str],
-    tokenizer: Tokenizer,
-    max_length: int,
+def _verify(
+    memory: DecoderMemory,
+    file: str,
+    documents: list[Document] | GivenDistributions,
     fraction: float,
-    effort: int,
-    seed: int,
     as_json: bool,
-    quiet: bool,
+    progress: Progress,
 ) -> int:
-    """Builds, proves and reports the memory with a table of distributions."""
-    started = time.perf_counter()
-    contexts = Corpus.of_texts(texts, tokenizer, max_length).contexts()
-    progress = progress_for(as_json, quiet)
-    found = smallest_table(contexts, fraction=fraction, effort=effort, seed=seed, progress=progress)
-    certificate = found.certificate
-    report = {
-        "construction": "compact with a table of distributions",
-        "contexts": contexts.count,
-        "vocabulary": contexts.vocabulary_size,
-        "entropy": certificate.entropy,
-        "cross_entropy": certificate.entropy + certificate.gap_upper,
-        "gap": certificate.gap_upper,
-        "parameters": found.parameters,
-        "parameters_per_context": found.parameters / contexts.count,
-        "memory_parameters": found.memory.size.parameters,
-        "distributions": len(found.coordinates),
-        "rank": found.rank,
-        "max_bits": found.memory.size.max_bits,
-        "condition_number": None,
-        "verdict": certificate.verdict.value,
-        "reason": certificate.reason,
-        "seconds": time.perf_counter() - started,
-    }
+    """Exit status 0 only if the gap is proved and the documents are those of the file."""
+    certificate = memory.verify(documents, fraction=fraction, progress=progress)
+    same = certificate.fingerprint == memory.certificate.fingerprint
     if as_json:
-        show.print_json(report)
+        show.print_json({"file": file, **certificate.as_dict(), "same_data": same})
     else:
-        for name, value in report.items():
-            click.echo(
-                f"{name.replace('_', ' '):24}{value:,.6g}"
-                if isinstance(value, float)
-                else f"{name.replace('_', ' '):24}{value}"
-            )
-    return 0 if certificate.verdict is Verdict.PROVED else 1
+        show.line(show.console(), f"{certificate.verdict.value}: {certificate.reason} ({certificate.arithmetic})")
+        if not same:
+            show.line(show.console(), f"these are not the documents that {file} was made of")
+    return 0 if certificate.verdict is Verdict.PROVED and same else 1
 
 
 def _where(conditions: tuple[str, ...]) -> dict[str, str]:
@@ -190,43 +190,3 @@ def _where(conditions: tuple[str, ...]) -> dict[str, str]:
             raise OptionError(f"--where {condition!r} must be COLUMN=VALUE, for example --where source=v1-train")
         found[name] = value
     return found
-
-
-def _show(memory: DecoderMemory, output: str | None, text: str | None, fresh: bool) -> None:
-    out = show.console()
-    if fresh:
-        out.print(_table(memory))
-        out.print(f"{memory.certificate.verdict.value}: {memory.certificate.reason} ({memory.certificate.arithmetic})")
-    if output is not None:
-        out.print(f"saved to {output}")
-    if text is not None:
-        out.print(text, markup=False)
-
-
-def _table(memory: DecoderMemory) -> Table:
-    found = memory.summary()
-    relative = "" if found["relative_gap"] is None else f"  ({found['relative_gap']:.3g} of the entropy)"
-    table = Table(
-        title=f"{found['construction']}: one-layer decoder, {found['activation']}",
-        title_justify="left",
-        show_header=False,
-    )
-    for meaning, value in (
-        ("contexts", f"{found['contexts']:,}"),
-        ("vocabulary", f"{found['vocabulary']:,}"),
-        ("entropy 𝓗", f"{found['entropy']:.6f} nats"),
-        ("cross-entropy 𝓛", f"{found['cross_entropy']:.6f} nats"),
-        ("gap 𝓛 - 𝓗", f"{found['gap']:.3g} nats{relative}"),
-        ("of it for zero probabilities", f"{found['floor_excess']:.3g} nats"),
-        ("neurons", f"{found['neurons']:,}"),
-        ("parameters", f"{found['parameters']:,}  ({found['parameters_per_context']:.2f} for each context)"),
-        ("condition number", f"{found['condition_number']:.3g}"),
-        ("residual", f"{found['residual']:.3g}"),
-        ("largest weight, norm of V", f"{found['largest_weight']:.3g}, {found['output_norm']:.3g}"),
-        ("labels proved", f"{found['labels_proved']:,} of {found['contexts']:,}"),
-        ("seconds", f"{found['build_seconds']:.2f} to build, {found['certify_seconds']:.2f} to prove"),
-    ):
-        table.add_row(meaning, value)
-    for note in found["notes"]:
-        table.add_row("note", note)
-    return table

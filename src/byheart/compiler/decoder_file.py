@@ -50,12 +50,13 @@ def save_decoder(memory: DecoderMemory, path: str | Path) -> None:
         "tokenizer": memory.tokenizer.value,
         "activation": decoder.activation.value,
         "skip": decoder.reader.skip,
-        "mixer": "average" if isinstance(decoder.reader.mixer, Average) else "attention",
+        "mixer": decoder.reader.kind,
         "tensors": [list(matrix.shape) for matrix in decoder.matrices],
         "certificate": memory.certificate.as_dict(),
         "numbers": memory.numbers,
         "seed": memory.seed,
         "cross_entropy": memory.cross_entropy,
+        "known": "".join(f"{number:016x}" for number in sorted(memory.known)),
     }
     text = json.dumps(header, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii") + b"\n"
     body = text + b"".join(np.ascontiguousarray(matrix, dtype="<f8").tobytes() for matrix in decoder.matrices)
@@ -103,6 +104,7 @@ def _memory(header: dict[str, Any], raw: bytes) -> DecoderMemory:
     decoder = Decoder(vocabulary, reader, rest[0], rest[1], Activation.named(header["activation"]), tuple(rest[2:]))
     stored = header["certificate"]
     certificate = DecoderCertificate(**{**stored, "verdict": Verdict(stored["verdict"])})
+    known = str(header.get("known", ""))
     return DecoderMemory(
         decoder,
         Tokenizer.named(header["tokenizer"]),
@@ -110,6 +112,7 @@ def _memory(header: dict[str, Any], raw: bytes) -> DecoderMemory:
         dict(header["numbers"]),
         int(header["seed"]),
         float(header["cross_entropy"]),
+        known=frozenset(int(known[k : k + 16], 16) for k in range(0, len(known), 16)),
     )
 
 

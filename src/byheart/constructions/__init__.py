@@ -5,13 +5,35 @@ import pkgutil
 import sys
 import types
 
-from byheart.constructions._base import SYMBOLS, Construction, Listing, Option, Recipe, recipe, recipes, register
+from byheart.constructions._base import (
+    SYMBOLS,
+    Construction,
+    Listing,
+    Neighbour,
+    Option,
+    Recipe,
+    neighbours,
+    recipe,
+    recipes,
+    register,
+)
 
 for _module in pkgutil.iter_modules(__path__):
     if not _module.name.startswith("_"):
         importlib.import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["SYMBOLS", "Construction", "Listing", "Option", "Recipe", "recipe", "recipes", "register"]
+__all__ = [
+    "SYMBOLS",
+    "Construction",
+    "Listing",
+    "Neighbour",
+    "Option",
+    "Recipe",
+    "neighbours",
+    "recipe",
+    "recipes",
+    "register",
+]
 
 
 class _Room(types.ModuleType):

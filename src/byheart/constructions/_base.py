@@ -108,7 +108,18 @@ class Recipe:
         return self.builder(dataset, seed=seed, progress=progress, **self.resolve(options))
 
 
+@dataclass(frozen=True)
+class Neighbour:
+    """A construction that builds something else than an exact network, and where it is built."""
+
+    name: str
+    summary: str
+    ref: Ref
+    door: str  # the command and the function that build it
+
+
 _RECIPES: dict[str, Recipe] = {}
+_NEIGHBOURS: dict[str, Neighbour] = {}
 
 
 def register(
@@ -131,12 +142,27 @@ def register(
     return add
 
 
+def announce(name: str, *, summary: str, ref: Ref, door: str) -> None:
+    """Makes a construction known that has its own command, so that asking for it here leads there."""
+    _NEIGHBOURS[name] = Neighbour(name, summary, ref, door)
+
+
+def neighbours() -> dict[str, Neighbour]:
+    """Name -> what is built elsewhere."""
+    return dict(_NEIGHBOURS)
+
+
 def recipes() -> dict[str, Recipe]:
     """Name -> recipe of every registered construction."""
     return dict(_RECIPES)
 
 
 def recipe(name: str) -> Recipe:
+    if name in _NEIGHBOURS:
+        raise OptionError(
+            f"{name} has an analytic activation, so it is no exact network with labels: build it with "
+            f"{_NEIGHBOURS[name].door}"
+        )
     if name not in _RECIPES:
         raise OptionError(f"unknown construction {name!r}; known: {', '.join(sorted(_RECIPES))}")
     return _RECIPES[name]

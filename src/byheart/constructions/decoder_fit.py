@@ -23,7 +23,10 @@ from byheart.ir.decoder import AttentionHead, Average, Decoder, Reader, SelfAtte
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-FLOOR = 2.0**-30  # what a token that never follows is given, relative to all that do
+FLOOR = 2.0**-30  # what a token that never follows is given at most, relative to all that do
+LEAST_FLOOR = 2.0**-200
+FLOOR_SHARE = 1e-5  # of the entropy that all zeros together may cost, if the floor is free
+LARGEST = 1 << 29  # numbers in a matrix that is held in memory: 4 GiB
 
 
 class MixerKind(StrEnum):
@@ -64,17 +67,18 @@ class Shape:
 class Fit:
     """A decoder and the numbers that say how it came about.
 
-    `condition` and `residual` belong to the linear system for V; `floor_excess` is what zero probabilities cost in
-    nats: a model that meets the target logits exactly has the gap 𝓛 - 𝓗 = floor_excess.
+    `condition` and `residual` belong to the linear system for V; `smallest_gap` is the distance of the two contexts
+    that the reader brings closest (Theorems 4 and 6). `floor_excess` is what zero probabilities cost in nats: a model
+    that meets the target logits exactly has the gap 𝓛 - 𝓗 = floor_excess. None where there is no such number.
     """
 
     decoder: Decoder
     construction: str
     condition: float
-    residual: float
+    residual: float | None
     smallest_gap: float
-    floor: float
-    floor_excess: float
+    floor: float | None
+    floor_excess: float | None
     notes: tuple[str, ...] = ()
 
     @property
@@ -89,15 +93,35 @@ class Fit:
     def as_dict(self) -> dict[str, Any]:
         return {
             "construction": self.construction,
-            "condition_number": self.condition,
+            "condition_number": self.condition if math.isfinite(self.condition) else None,
             "residual": self.residual,
-            "smallest_gap": self.smallest_gap,
+            "smallest_gap": self.smallest_gap if math.isfinite(self.smallest_gap) else None,  # one context: no gap
             "floor": self.floor,
             "floor_excess": self.floor_excess,
             "largest_weight": self.largest_weight,
             "output_norm": self.output_norm,
             "notes": list(self.notes),
         }
+
+
+def entropy_unit(contexts: Contexts) -> float:
+    """What a gap is a fraction of: the entropy, or one nat for each predicted token where the entropy is 0."""
+    return float(contexts.weights.sum()) if int(contexts.supports.max()) == 1 else contexts.entropy
+
+
+def chosen_floor(contexts: Contexts) -> float:
+    """2^-30, or less where that would cost more than 10^-5 of the entropy."""
+    zeros = float(contexts.weights @ (contexts.vocabulary_size - contexts.supports))
+    return max(LEAST_FLOOR, min(FLOOR, FLOOR_SHARE * entropy_unit(contexts) / max(zeros, 1.0)))
+
+
+def check_size(rows: int, columns: int, what: str) -> None:
+    """An OptionError with a remedy before the memory runs out."""
+    if rows * columns > LARGEST:
+        raise OptionError(
+            f"{what}: a matrix of {rows:,} x {columns:,} numbers takes {rows * columns / 2**27:.0f} GiB; take fewer "
+            "documents (--max-documents), a shorter --max-length, or the memory with a table (--table)"
+        )
 
 
 def target_logits(contexts: Contexts, floor: float, columns: Ints | None = None) -> tuple[Floats, float]:
@@ -125,7 +149,12 @@ def line_reader(contexts: Contexts, shape: Shape, seed: int) -> tuple[Reader, Fl
     """
     d = shape.dimension or 1
     draw = draw_separating(contexts.tokens, contexts.vocabulary_size, _mixing(shape), seed)
-    return reader_on_line(draw.z, draw.u, d, shape), np.full(d, 1 / math.sqrt(d)), draw
+    return reader_on_line(draw.z, draw.u, d, shape), line_direction(d), draw
+
+
+def line_direction(d: int) -> Floats:
+    """The unit vector along which a line's vectors lie: all coordinates are equal."""
+    return np.full(d, 1 / math.sqrt(d))
 
 
 def reader_on_line(z: Floats, u: Floats, d: int, shape: Shape, output: float = 1.0) -> Reader:

@@ -20,13 +20,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from byheart.constructions.decoder_fit import Fit, MixerKind, Shape, name, reader_on_line
+from byheart.constructions.decoder_fit import (
+    Fit,
+    MixerKind,
+    Shape,
+    check_size,
+    chosen_floor,
+    entropy_unit,
+    name,
+    reader_on_line,
+)
 from byheart.data.documents import Contexts
 from byheart.errors import BuildError, OptionError
 from byheart.gadgets.decoder_factors import Factors, factor_distributions
 from byheart.gadgets.decoder_mixing import Injectivity, injectivity
 from byheart.gadgets.decoder_order import chain_tokens, run_starts
-from byheart.gadgets.decoder_solve import solve
+from byheart.gadgets.decoder_staircase import solve_staircase
 from byheart.gadgets.decoder_steps import steps_between
 from byheart.ir.decoder import Decoder, Reader
 from byheart.paper import Ref, implements
@@ -72,8 +81,7 @@ def low_rank(
 
 def allowed_gap(contexts: Contexts, fraction: float) -> float:
     """The gap in nats that `fraction` allows: of the entropy, or per predicted token where the entropy is 0."""
-    deterministic = int(contexts.supports.max()) == 1
-    return fraction * (float(contexts.weights.sum()) if deterministic else contexts.entropy)
+    return fraction * entropy_unit(contexts)
 
 
 def class_factors(
@@ -82,14 +90,32 @@ def class_factors(
     """Coordinates for every distribution that occurs, and shared columns, aiming at `fraction` of the entropy."""
     if rank < 1:
         raise OptionError(f"rank={rank} must be at least 1")
+    if rank >= full_rank(contexts):
+        return _all_logits(contexts)
+    check_size(int(contexts.classes.max()) + 1, contexts.vocabulary_size, "the distributions that occur")
     return factor_distributions(
         class_weights(contexts),
-        min(rank, contexts.vocabulary_size),
+        rank,
         AIM * allowed_gap(contexts, fraction),
         seed,
         sweeps,
         progress,
     )
+
+
+def full_rank(contexts: Contexts) -> int:
+    """ω - 1, the rank with which nothing is left to find: every logit relative to the last token's has its place."""
+    return max(1, contexts.vocabulary_size - 1)
+
+
+def _all_logits(contexts: Contexts) -> Factors:
+    """Factors of full rank: the target logits themselves."""
+    weights, floor = class_weights(contexts), chosen_floor(contexts)
+    shares = weights / weights.sum(axis=1, keepdims=True)
+    logits = np.log(np.where(shares > 0, shares / floor, 1.0))
+    gap = float(weights.sum(axis=1) @ np.log1p((shares == 0).sum(axis=1) * floor))
+    kept = full_rank(contexts)
+    return Factors(logits[:, :kept] - logits[:, -1:], np.eye(contexts.vocabulary_size)[:kept], gap, 0)
 
 
 def class_weights(contexts: Contexts) -> Floats:
@@ -119,7 +145,8 @@ def assemble(
     neurons = steps_between(line.numbers, shape.activation, line.steps)
     with progress.stage(f"solving for {len(firsts)} steps"):
         targets = factors.coordinates[contexts.classes[line.order[firsts]]]
-        solution = solve(neurons.features(line.numbers[firsts]), targets)
+        numbers = line.numbers[firsts]
+        solution = solve_staircase(lambda rows: neurons.features(numbers[rows]), targets, *shape.activation.step)
     decoder = Decoder(
         vocabulary, line.reader, neurons.weight[None, :].copy(), neurons.bias.copy(), shape.activation,
         (np.ascontiguousarray(solution.weights), factors.columns.copy()),
@@ -133,8 +160,8 @@ def assemble(
         solution.condition,
         solution.residual,
         line.injectivity.smallest_gap,
-        0.0,
-        0.0,
+        None,
+        None,
         notes,
     )
 
@@ -212,11 +239,13 @@ def smallest_factors(
                 return True
         return False
 
-    low, high = 1, 2
+    low, high = (1, 2) if full_rank(contexts) > 1 else (0, 1)
     while not reaches(high):
-        if high >= contexts.vocabulary_size:
-            raise BuildError(f"no rank reaches a gap below {fraction} of the entropy; raise the effort above {effort}")
-        low, high = high, min(2 * high, contexts.vocabulary_size)
+        if high >= full_rank(contexts):
+            raise BuildError(
+                f"zeros alone cost more than {fraction} of the entropy; allow a larger gap than {fraction:g}"
+            )
+        low, high = high, min(2 * high, full_rank(contexts))
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if reaches(middle) else (middle, high)

@@ -18,6 +18,7 @@ from byheart.data.documents import Contexts
 from byheart.errors import MissingExtraError, OptionError
 from byheart.gadgets.decoder_directions import own_directions
 from byheart.gadgets.decoder_gradient import CrossEntropy, flatten, unflatten
+from byheart.gadgets.decoder_mixing import injectivity
 from byheart.gadgets.decoder_solve import scipy_linalg, solve
 from byheart.ir.decoder import Decoder
 from byheart.progress import SILENT, Progress
@@ -64,7 +65,9 @@ def few_neurons(
         decoder, used = polish(start, contexts, target=target, iterations=iterations, progress=progress)
         gap = contexts.cross_entropy(decoder.log_probabilities(contexts.tokens)) - contexts.entropy
         notes = (f"{neurons} neurons, start {attempt + 1} ({style.value}) polished by {used} steps of L-BFGS",)
-        fits.append((gap, Fit(decoder, f"{name(shape.mixer)}-polished", condition, 0.0, 0.0, 0.0, 0.0, notes)))
+        closest = max(injectivity(column).smallest_gap for column in decoder.reader.mixed(contexts.tokens).T)
+        fit = Fit(decoder, f"{name(shape.mixer)}-polished", condition, None, closest, None, None, notes)
+        fits.append((gap, fit))
         if gap <= target:
             break
     return min(fits, key=lambda found: found[0])[1]

@@ -19,17 +19,22 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import StrEnum
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError, UnknownSymbolError
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Document: TypeAlias = str | tuple[str, ...]  # a text, or its tokens
 PAD = -1
+LEAST = 1e-290  # no given probability is smaller
 
 _WORDS = re.compile(r"\w+|[^\w\s]+")
 
@@ -42,13 +47,17 @@ class Tokenizer(StrEnum):
 
     @staticmethod
     def named(name: str) -> Tokenizer:
+        """By name; `wordpunct` is what other commands call these words."""
         try:
-            return Tokenizer(name)
+            return Tokenizer.WORDS if name == "wordpunct" else Tokenizer(name)
         except ValueError:
             raise OptionError(f"unknown tokenizer {name!r}; known: {', '.join(Tokenizer)}") from None
 
-    def tokens_of(self, text: str) -> list[str]:
-        return _WORDS.findall(text) if self is Tokenizer.WORDS else list(text)
+    def tokens_of(self, document: Document, limit: int | None = None) -> list[str]:
+        """The first `limit` tokens of a text; a document that comes as tokens stays what it is."""
+        if isinstance(document, str) and self is Tokenizer.WORDS:
+            return [match[0] for match in itertools.islice(_WORDS.finditer(document), limit)]
+        return list(document[:limit])
 
     def text_of(self, tokens: Sequence[str]) -> str:
         """Readable text: characters side by side; words with spaces, none before closing punctuation."""
@@ -84,15 +93,25 @@ class Contexts:
             if not len(context) or min(context) < 0 or max(context) >= vocabulary_size:
                 raise DataError(f"context {i} is empty or has a token outside [0, {vocabulary_size})")
             tokens[i, : len(context)] = context
-        if len(np.unique(tokens, axis=0)) != len(tokens):
-            raise DataError("two contexts are equal; give every context once, with one distribution")
+        seen: dict[bytes, int] = {}
+        for i, row in enumerate(tokens):
+            first = seen.setdefault(row.tobytes(), i)
+            if first != i:
+                raise DataError(
+                    f"two contexts are equal, number {first} and number {i}; give every context once, with one "
+                    "distribution"
+                )
         pairs = [(i, t, w) for i, row in enumerate(distributions) for t, w in sorted(row.items()) if w != 0]
-        if {i for i, _, _ in pairs} != set(range(len(contexts))):
-            raise DataError("a distribution has no token with a weight above 0")
+        without = sorted(set(range(len(contexts))) - {i for i, _, _ in pairs})
+        if without:
+            raise DataError(f"distribution {without[0]} has no token with a weight above 0; give it one")
         if any(not 0 <= t < vocabulary_size or not w > 0 or not math.isfinite(w) for _, t, w in pairs):
             raise DataError(f"weights must be positive and finite, tokens in [0, {vocabulary_size})")
         where, token, weight = zip(*pairs, strict=True)
-        return Contexts(vocabulary_size, tokens, np.array(where), np.array(token), np.array(weight, dtype=np.float64))
+        found = Contexts(vocabulary_size, tokens, np.array(where), np.array(token), np.array(weight, dtype=np.float64))
+        if not (found.probabilities >= LEAST).all():
+            raise DataError(f"a probability is below {LEAST:g}, too small for a float64: leave that token out")
+        return found
 
     @property
     def count(self) -> int:
@@ -165,14 +184,19 @@ class Corpus:
     tokenizer: Tokenizer = Tokenizer.WORDS
 
     @staticmethod
-    def of_texts(texts: Iterable[str], tokenizer: Tokenizer = Tokenizer.WORDS, max_length: int | None = None) -> Corpus:
+    def of_texts(
+        texts: Iterable[Document], tokenizer: Tokenizer = Tokenizer.WORDS, max_length: int | None = None
+    ) -> Corpus:
         """Splits every text and keeps its first `max_length` tokens; the vocabulary is what then occurs."""
         if max_length is not None and max_length < 2:
             raise OptionError(f"max_length={max_length}: a document needs two tokens, a context and what follows it")
-        split = [tokenizer.tokens_of(text)[:max_length] for text in texts]
+        split = [tokenizer.tokens_of(text, max_length) for text in texts]
         vocabulary = tuple(sorted({token for document in split for token in document}))
         if not any(len(document) > 1 for document in split):
-            raise DataError(f"none of {len(split)} documents has two tokens, so nothing follows anything")
+            raise DataError(
+                f"none of {len(split)} documents has two tokens, so nothing follows anything; give longer documents, "
+                "or cut them into characters"
+            )
         number = {token: i for i, token in enumerate(vocabulary)}
         return Corpus(vocabulary, tuple(tuple(number[t] for t in document) for document in split), tokenizer)
 
@@ -189,14 +213,17 @@ class Corpus:
         return contexts_of_table(table, lengths, len(self.vocabulary))
 
 
-def encode(text: str, vocabulary: Sequence[str], tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Token numbers of a text; an UnknownSymbolError names a token that the vocabulary lacks."""
+def encode(text: Document, vocabulary: Sequence[str], tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Token numbers of a text; an UnknownSymbolError names the tokens that the vocabulary lacks."""
     number = {token: i for i, token in enumerate(vocabulary)}
     tokens = tokenizer.tokens_of(text)
-    unknown = [token for token in tokens if token not in number]
+    unknown = [token for token in dict.fromkeys(tokens) if token not in number]
     if unknown:
+        named = ", ".join(map(quote, unknown[:5])) + (" …" if len(unknown) > 5 else "")
+        near = get_close_matches(unknown[0], vocabulary, n=3)
+        hint = f"; near {quote(unknown[0])} are {', '.join(map(quote, near))}" if near else ""
         raise UnknownSymbolError(
-            f"the vocabulary of {len(vocabulary)} tokens lacks {unknown[0]!r}; use words that the documents have"
+            f"the vocabulary of {len(vocabulary):,} tokens lacks {named}{hint}: use tokens that the documents have"
         )
     return tuple(number[token] for token in tokens)
 

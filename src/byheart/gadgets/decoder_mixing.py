@@ -58,7 +58,8 @@ class Injectivity:
 
     @property
     def relative_gap(self) -> float:
-        return self.smallest_gap / self.spread if self.spread else 0.0
+        """Infinite for a single context, which nothing comes close to."""
+        return self.smallest_gap / self.spread if self.spread else self.smallest_gap
 
     @property
     def holds(self) -> bool:

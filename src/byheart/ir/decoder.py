@@ -87,6 +87,10 @@ class Reader:
         return int(self.embedding.shape[1])
 
     @property
+    def kind(self) -> str:
+        return "average" if isinstance(self.mixer, Average) else "attention"
+
+    @property
     def length(self) -> int:
         """T: the longest context."""
         return len(self.mixer.positions)
