@@ -15,7 +15,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from byheart.data.columnar import ARROW_ENDINGS, HUGGING_FACE, NUMPY_ENDINGS
+from byheart.data import arrow, hugging_face
+from byheart.data.columnar import NUMPY_ENDINGS
 from byheart.data.documents import Document
 from byheart.data.given import GivenDistributions
 from byheart.data.records import JSON_ENDINGS, parse_json, read_records
@@ -28,7 +29,7 @@ TEXT_COLUMNS = (
     "input",
 )  # fmt: skip
 CONTEXT, NEXT = "context", "next"  # the columns of given distributions
-TABLES = (".csv", ".tsv", *ARROW_ENDINGS, *NUMPY_ENDINGS)
+TABLES = (".csv", ".tsv", *arrow.ENDINGS, *NUMPY_ENDINGS)
 
 Rows = Iterator[tuple[str, Any]]  # (place, an object, a text or a list of tokens)
 
@@ -82,7 +83,7 @@ def guess_column(row: Mapping[str, Any]) -> str:
 
 def _rows(path: str) -> Rows:
     ending, _ = suffixes(path)
-    if path.startswith(HUGGING_FACE) or ending in TABLES or (path != STDIN and Path(path).is_dir()):
+    if path.startswith(hugging_face.MARK) or ending in TABLES or (path != STDIN and Path(path).is_dir()):
         return _table(path)
     if ending in JSON_ENDINGS:
         start = next((line.lstrip()[:1] for _, line in lines(path) if line.strip()), "") if ending == ".json" else ""
