@@ -50,6 +50,7 @@ def markdown(comparison: Comparison) -> str:
             verdict += f": {row.assumption}" + (f" (rows {', '.join(map(str, row.rows))})" if row.rows else "")
         lines.append(f"| `{row.construction}` | {' | '.join(cells)} | {seconds} | {verdict} |")
     lines.append("")
+    lines += [f"- {row.construction}: {note}" for row in c.rows for note in row.notes if "not assumed" in note]
     for floor in c.floors:
         what = floor.quantity.replace("_", " ")
         lines.append(f"- no network below {floor.value:,} {what} ({floor.name}, {floor.theorem})")

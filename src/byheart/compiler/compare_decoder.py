@@ -42,6 +42,7 @@ def decoder_row(dataset: Dataset, name: str, seed: int) -> CompareRow:
     built = time.perf_counter()
     certificate = certify_decoder(decoder, contexts)
     proved = certificate.labels_proved == contexts.count
+    nonzero = sum(int(np.count_nonzero(matrix)) for matrix in decoder.matrices)
     said = f"{certificate.labels_proved} of {contexts.count} contexts provably have their label as highest logit"
     return CompareRow(
         name,
@@ -50,9 +51,9 @@ def decoder_row(dataset: Dataset, name: str, seed: int) -> CompareRow:
         THEOREMS[name],
         DECODERS[name],
         parameters=decoder.parameters,
-        nonzero=decoder.parameters,
+        nonzero=nonzero,
         max_bits=64,
-        total_bits=64 * decoder.parameters,
+        total_bits=64 * nonzero,
         width=decoder.neurons,
         depth=2,
         blocks=1,
