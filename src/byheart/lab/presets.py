@@ -90,7 +90,7 @@ def _curves(name: str, scale: str, spec: ProblemSpec, sizes: tuple[int, ...], ep
 def _figure_3(scale: str) -> Experiment:
     """The least #blocks that memorizes MultiNLI, N = 600, 700, …, 1700."""
     counts = {
-        "small": tuple(range(100, 701, 100)),
+        "small": tuple(range(100, 401, 50)),
         "medium": tuple(range(100, 601, 50)),
         "paper": tuple(range(600, 1701, 100)),
     }[scale]
