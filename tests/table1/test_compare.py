@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from byheart.bounds import Problem
 from byheart.cli import commands
-from byheart.cli.compare_command import parse_grid
+from byheart.cli.compare_command import _print_table, parse_grid
 from byheart.compiler.compare import applicable, compare, compare_growth, measured_row, random_dataset, subsets
 from byheart.compiler.compare_predictions import FORMULAS, predicted_row, prediction
 from byheart.compiler.compare_rows import csv_table, growth_exponents
@@ -208,6 +209,20 @@ def test_the_table_in_the_terminal():
         and "grow like" in result.stdout
         and "no network below" in result.stdout
     )
+
+
+def test_numbers_are_never_cut(small):
+    narrow = Console(file=io.StringIO(), width=66, force_terminal=True, color_system=None)
+    _print_table(narrow, small[-1])
+    told = narrow.file.getvalue()
+    assert "…" not in told and "too narrow for: max bits" in told
+    assert f"{small[-1].row('nilsson65').parameters:,}" in told
+
+
+def test_a_pipe_gets_all_columns(small, capsys):
+    _print_table(Console(width=66), small[-1])
+    told = capsys.readouterr().out
+    assert "…" not in told and "max bits" in told and "too narrow" not in told
 
 
 @pytest.mark.parametrize("text", ["N=", "M=3", "N=a", "N=0,4"])

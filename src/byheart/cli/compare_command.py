@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
+from rich import box
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from byheart.cli import show
@@ -25,6 +29,7 @@ COLUMNS = (
     ("width", "width"),
     ("attention_layers", "attention"),
 )
+DISPENSABLE = ("max_bits", "width", "nonzero", "depth", "attention_layers", "total_bits")  # the first goes first
 
 
 @click.command("compare")
@@ -136,7 +141,7 @@ def _parts(dataset: Dataset, sizes: list[int] | None, plotted: bool, seed: int) 
 def _print(found: list[Comparison]) -> None:
     out = show.console()
     for comparison in found:
-        out.print(comparison_table(comparison))
+        _print_table(out, comparison)
         for row in comparison.rows:
             if row.verdict in ("assumption", "refuted", "undecided", "failed", "not built", "not found"):
                 out.print(f"{row.construction}: {row.reason}")
@@ -152,18 +157,38 @@ def _print(found: list[Comparison]) -> None:
             out.print(f"{name}: parameters grow like N^{slope:.2f}")
 
 
-def comparison_table(comparison: Comparison) -> Table:
-    """The rows of one data set."""
+def _print_table(out: Console, comparison: Comparison) -> None:
+    """All columns in a pipe or a wide terminal; in a narrow one those that fit, because cut numbers help nobody."""
+    left_out: list[str] = []
+    table = comparison_table(comparison)
+    while out.is_terminal and len(left_out) < len(DISPENSABLE) and _width(out, table) > out.width:
+        left_out.append(DISPENSABLE[len(left_out)])
+        table = comparison_table(comparison, left_out)
+    if not out.is_terminal:
+        out = Console(highlight=False, width=max(out.width, _width(out, table)))
+    out.print(table)
+    if left_out:
+        headings = ", ".join(dict(COLUMNS)[field] for field in left_out)
+        out.print(f"this terminal is too narrow for: {headings}; --csv FILE, --html FILE and --json have all columns")
+
+
+def _width(out: Console, table: Table) -> int:
+    return Measurement.get(out, out.options.update(max_width=1000), table).maximum
+
+
+def comparison_table(comparison: Comparison, left_out: Sequence[str] = ()) -> Table:
+    """The rows of one data set, without the columns that are left out."""
     c = comparison
     title = f"{c.task}: N = {c.N:,} rows of {c.n} tokens, d = {c.d}, C = {c.C}, {c.contexts:,} contexts"
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("construction", no_wrap=True)
-    for _, heading in COLUMNS:
-        table.add_column(heading, justify="right")
-    table.add_column("seconds", justify="right")
-    table.add_column("verdict")
+    shown = [(field, heading) for field, heading in COLUMNS if field not in left_out]
+    for _, heading in shown:
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("seconds", justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
     for row in c.rows:
-        table.add_row(row.construction, *(_cell(row, field) for field, _ in COLUMNS), _seconds(row), _verdict(row))
+        table.add_row(row.construction, *(_cell(row, field) for field, _ in shown), _seconds(row), _verdict(row))
     return table
 
 
