@@ -60,3 +60,8 @@ def test_letters_with_positions():
     rows, labels = letters(40)
     memory = memorize(rows, labels, construction="kim23", progress=False)
     assert memory.certificate.verdict == "proved" and memory.predict(rows) == labels
+
+
+def test_the_certificate_counts_attention_layers_of_a_kind():
+    memory = proved("kim23", 5, 3, 2, 2)
+    assert "(3 layers)" in memory.certificate.arithmetic and memory.certificate.arithmetic.count("uniform") == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import numpy.typing as npt
 
@@ -90,9 +92,10 @@ def _first_wrong(wrong: Places, found: Places, dataset: Dataset) -> tuple[str, W
 
 def arithmetic(network: Network, how: str = EXACT) -> str:
     """How the network was evaluated, in words; says which attention it has."""
-    kinds = []
+    kinds: Counter[str] = Counter()
     for layer in network.attention_layers:
         equal = not any(scores_matter(head) for head in layer.heads)
         scores = " with zero scores, which is the mean" if equal and layer.kind is not Kind.UNIFORM else ""
-        kinds.append(f"{layer.kind.value} attention over the {layer.pattern.value} pattern{scores}")
-    return how + (f"; {', '.join(kinds)}" if kinds else "; no attention")
+        kinds[f"{layer.kind.value} attention over the {layer.pattern.value} pattern{scores}"] += 1
+    told = [kind if count == 1 else f"{kind} ({count} layers)" for kind, count in kinds.items()]
+    return how + (f"; {', '.join(told)}" if told else "; no attention")
