@@ -116,3 +116,11 @@ def test_entropy_is_what_no_model_undercuts():
     outcome = train(problem, Decoder(16, d=8), Training(epochs=150, rate=0.03, shape="constant"), Goal(full=True))
     assert problem.entropy <= outcome.loss < 1.25 * problem.entropy
     assert len(problem.contexts) == 6
+
+
+def test_documents_are_memorized_when_the_loss_is_near_their_entropy():
+    problem, goal = stories(), Goal(loss=0.01, full=True)
+    plans = [Training(epochs=epochs, rate=0.03, shape="constant", seed=2) for epochs in (800, 20)]
+    near, far = (train(problem, Decoder(16, d=8), plan, goal) for plan in plans)
+    assert near.memorized and problem.entropy < near.loss < 1.01 * problem.entropy
+    assert not far.memorized and far.loss > 1.01 * problem.entropy

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -38,9 +38,10 @@ class Engine(Protocol):
 class Goal:
     """When a run is over.
 
-    Memorized: the loss falls below `loss`, or with `accuracy` every answer is right. Hopeless: within `patience` (a
-    share of all epochs) the best loss did not fall by a hundredth. `bars`: (epoch, loss) that a run must not exceed,
-    the medians of earlier trials (Optuna's median rule). With `full` only a diverged run ends early.
+    Memorized: the loss falls below `loss`, or with `accuracy` every answer is right; documents are memorized when the
+    loss exceeds their entropy by less than the fraction `loss` of it, as Madden et al. measure. Hopeless: within
+    `patience` (a share of all epochs) the best loss did not fall by a hundredth. `bars`: (epoch, loss) that a run must
+    not exceed, the medians of earlier trials (Optuna's median rule). With `full` only a diverged run ends early.
     """
 
     loss: float = 0.01
@@ -73,6 +74,8 @@ class Outcome:
 def train(problem: Problem, model: Model, training: Training, goal: Goal, engine: str = "auto") -> Outcome:
     """Trains until the goal is reached, the run is hopeless or the epochs are over. Deterministic for a seed."""
     started = time.perf_counter()
+    if isinstance(problem, Documents) and problem.entropy > 0:
+        goal = replace(goal, loss=(1 + goal.loss) * problem.entropy)
     runner = make_engine(engine, problem, model, training)
     curve = np.empty((0, 2))
     state = EXHAUSTED
