@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from rich import box
 from rich.live import Live
 from rich.table import Table
 
@@ -309,7 +310,8 @@ def _table(study: Study) -> Table:
     """The least sizes of a search, or the best trial of every cell."""
     experiment, finished = study.experiment, study.finished()
     preset = PRESETS.get(experiment.preset)
-    grid = Table(title=f"{preset.title if preset else experiment.preset} ({experiment.scale})", title_justify="left")
+    title = f"{preset.title if preset else experiment.preset} ({experiment.scale})"
+    grid = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     unit = "#blocks" if experiment.model == "uniform" else "neurons"
     if experiment.kind == "minimum":
         for heading in ("problem", f"least {unit}", "parameters", "largest that failed"):
@@ -317,7 +319,7 @@ def _table(study: Study) -> Table:
         for m in results.minima(experiment, finished):
             grid.add_row(m.problem, *(_cell(v) for v in (m.size, m.parameters, m.largest_failed)))
         return grid
-    for heading in ("problem", unit, "parameters", "trials", "loss", "accuracy", "memorized"):
+    for heading in ("problem", unit, "parameters", "runs", "loss", "accuracy", "memorized"):
         grid.add_column(heading, justify="left" if heading == "problem" else "right", no_wrap=heading == "problem")
     for row in results.table(experiment, finished):
         numbers = (_cell(v) for v in (row.size, row.parameters, row.trials))

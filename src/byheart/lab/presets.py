@@ -135,7 +135,7 @@ def _length(scale: str) -> Experiment:
 def _madden(scale: str) -> Experiment:
     """Gap to the entropy bound for 100 … 1000 documents of 10 words and m = 4 … 512 neurons."""
     documents, neurons, epochs, rate = {
-        "small": ((100, 200, 300), (4, 8, 16, 32, 64), 2000, 5e-3),
+        "small": ((100, 200, 300), (4, 8, 16, 32, 64), 6000, 3e-3),
         "medium": (tuple(range(100, 1001, 300)), (4, 8, 16, 32, 64, 128, 256), 5000, 2e-3),
         "paper": (tuple(range(100, 1001, 100)), (4, 8, 16, 32, 64, 128, 256, 512), 50000, 1e-4),
     }[scale]

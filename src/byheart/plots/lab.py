@@ -57,6 +57,7 @@ def minimum_figure(experiment: Experiment, minima: Sequence[Minimum], built: Seq
         axes.plot([m.x for m in known], [m.parameters for m in known], "o", color=colour(0), label="trained, least")
         _draw_built(axes, {m.problem: m.x for m in minima}, built)
         label_axes(axes, "Parameters: trained, constructed, necessary", _axis(experiment), "parameters")
+        _ticks_at(axes, sorted({m.x for m in minima}))
         _legend_below(axes)
     return figure
 
@@ -107,8 +108,10 @@ def grid_figure(
         needed.plot(list(least), list(least.values()), "o-", color=colour(0), label="trained: gap below 1 % of entropy")
         _draw_built(needed, {row.problem: row.x for row in rows}, built)
         label_axes(needed, "Parameters: trained and by theorem", "documents", "parameters")
+        _ticks_at(gaps, sorted({row.size for row in rows}))
+        _ticks_at(needed, sorted({row.x for row in rows}))
         gaps.legend()
-        _legend_below(needed)
+        _legend_below(needed, columns=1)
     return figure
 
 
@@ -144,9 +147,15 @@ def _draw_built(axes: Axes, places: Mapping[str, int], built: Sequence[Built]) -
         axes.plot(list(means), list(means.values()), look, color=colour(place), label=words)
 
 
-def _legend_below(axes: Axes) -> None:
+def _legend_below(axes: Axes, columns: int = 2) -> None:
     """Lines from the lower bound to the paper's constants leave no free corner."""
-    axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.14), ncols=2)
+    axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.14), ncols=columns)
+
+
+def _ticks_at(axes: Axes, places: Sequence[int]) -> None:
+    """Plain numbers where something was measured: the powers of a logarithmic axis run into each other."""
+    axes.set_xticks(list(places), [f"{place:,}" for place in places])
+    axes.xaxis.minorticks_off()
 
 
 def _axis(experiment: Experiment) -> str:
