@@ -212,3 +212,19 @@ def test_reading_tells_how_far_it_is(tmp_path):
 def test_semicolons_on_standard_input(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"land;town\nPeru;Lima\n")))
     assert read("-").labels == ["Lima"]
+
+
+@pytest.mark.parametrize("kind", ["file", "stream"])
+def test_a_packed_arrow_part_is_not_unpacked_beyond_the_limit(tmp_path, kind):
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"text": ["a" * 3_000_000, "b"], "label": ["x", "y"]})
+    path = tmp_path / "bomb.arrow"
+    make = pa.ipc.new_file if kind == "file" else pa.ipc.new_stream
+    with make(str(path), table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+    assert path.stat().st_size < 10_000
+    before = pa.total_allocated_bytes()
+    with pytest.raises(DataError, match=r"unpacks to 3,000,001 bytes; the limit is 1,000,000: raise --max-bytes"):
+        read(str(path), max_bytes=1_000_000)
+    assert pa.total_allocated_bytes() <= before
+    assert len(read(str(path), tokens="characters").labels) == 2

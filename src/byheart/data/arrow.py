@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO
@@ -13,6 +14,7 @@ from byheart.data.wording import one_line
 from byheart.errors import DataError, MissingExtraError
 
 ENDINGS = (".parquet", ".arrow", ".feather")
+ZSTD = b"\x28\xb5\x2f\xfd"  # the first bytes of every frame
 _BATCH = 2048  # rows that are unpacked at a time: a small file may hold long cells many times
 
 
@@ -23,7 +25,7 @@ def arrow(path: str, ending: str, limits: Limits) -> Records:
     def select(names: tuple[str, ...]) -> Cells:
         number = unpacked = 0
         with _explained(path, ending), open_seekable(path, limits) as file:
-            for batch in _batches(file, ending, names, columns):
+            for batch in _batches(file, ending, names, columns, limits):
                 batch.validate(full=True)  # a damaged file may name places that are not there
                 unpacked += max(batch.nbytes, batch.num_rows)
                 if unpacked > limits.max_bytes:
@@ -61,18 +63,45 @@ def _schema(file: BinaryIO, ending: str) -> Any:
     return _ipc(file).schema
 
 
-def _batches(file: BinaryIO, ending: str, names: tuple[str, ...], columns: list[str]) -> Iterator[Any]:
+def _batches(
+    file: BinaryIO, ending: str, names: tuple[str, ...], columns: list[str], limits: Limits
+) -> Iterator[Any]:
     if ending == ".parquet":
         from pyarrow import parquet
 
         yield from parquet.ParquetFile(file).iter_batches(_BATCH, columns=list(dict.fromkeys(names)))
         return
+    _refuse_bombs(file, limits)
     reader = _ipc(file, sorted({columns.index(name) for name in names}))
     if hasattr(reader, "num_record_batches"):  # a file with an index
         for place in range(reader.num_record_batches):
             yield reader.get_batch(place)
     else:  # a stream, as Hugging Face keeps its data sets
         yield from reader
+
+
+def _refuse_bombs(file: BinaryIO, limits: Limits) -> None:
+    """Refuses a file with a packed part that claims more than the limit, before the library makes room for it.
+
+    A part that is packed with zstd is its unpacked length, 8 bytes, and a frame that starts with the mark. LZ4, the
+    other way to pack, makes at most 255 bytes of one.
+    """
+    name = getattr(file, "name", None)
+    opened = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if isinstance(name, str) else file.read()
+    try:
+        place = opened.find(ZSTD)
+        while place >= 0:
+            claimed = int.from_bytes(opened[max(0, place - 8) : place], "little", signed=True)
+            if place % 8 == 0 and claimed > limits.max_bytes:  # parts are aligned; other bytes may look like a frame
+                raise DataError(
+                    f"{name or 'the Arrow file'} has a part that unpacks to {claimed:,} bytes; the limit is "
+                    f"{limits.max_bytes:,}: raise --max-bytes if that is right"
+                )
+            place = opened.find(ZSTD, place + 1)
+    finally:
+        file.seek(0)
+        if isinstance(opened, mmap.mmap):
+            opened.close()
 
 
 def _ipc(file: BinaryIO, fields: list[int] | None = None) -> Any:
