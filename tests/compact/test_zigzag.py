@@ -14,6 +14,7 @@ from byheart.compiler import memorize
 from byheart.compiler.compare import random_dataset
 from byheart.compiler.memorize import memorize_dataset
 from byheart.data.dataset import load
+from byheart.errors import OptionError
 from byheart.exact import dyadic
 from byheart.gadgets.fold.zigzag import few_runs, zigzag
 
@@ -81,3 +82,19 @@ def test_symbols_keep_their_hash_and_a_given_head_is_kept():
     plain = memorize(rows, labels, construction="compact", progress=False, head="value")
     assert small.predict(rows) == plain.predict(rows) == labels
     assert small.size.parameters < plain.size.parameters and plain.options["head"] == "value"
+
+
+def test_the_recorded_options_build_the_same_network_again():
+    dataset = random_dataset(60, 3, 3, 2)
+    memory = memorize_dataset(dataset, construction="compact", progress=False)
+    again = memorize_dataset(dataset, construction="compact", progress=False, **memory.options)
+    assert memory.options["head"] == "sign" and again.network == memory.network
+
+
+def test_a_sign_needs_two_labels_and_few_parameters_as_the_aim():
+    with pytest.raises(OptionError, match="exactly two labels"):
+        memorize_dataset(random_dataset(9, 2, 2, 3), construction="compact", progress=False, head="sign")
+    with pytest.raises(OptionError, match="not depth"):
+        memorize(["ab", "ba"], [0, 1], construction="compact", progress=False, head="sign", objective="depth")
+    with pytest.raises(OptionError, match="sign always names a class"):
+        memorize(["ab", "ba"], [0, 1], construction="compact", progress=False, head="sign", abstain_bits=4)

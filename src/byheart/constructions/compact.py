@@ -28,7 +28,7 @@ from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 
 THEOREM = Ref("byheart", "compact memory")
-HEADS = ("value", "logits")
+HEADS = ("value", "logits", "sign")
 
 
 class AnyExecutor:
@@ -44,7 +44,7 @@ OPTIONS = (
     Option("objective", str, "parameters", "what to make small", tuple(o.value for o in Objective)),
     Option("effort", str, "normal", "how long to search: seconds, high: minutes", tuple(e.value for e in Effort)),
     Option("abstain_bits", int, 0, "f: inputs off the data are refused except with probability 2^-f"),
-    Option("head", str, None, "value: one number; logits: a language model's (default for text)", HEADS, True),
+    Option("head", str, None, "value: one number; logits: a language model's; sign: two labels", HEADS, True),
     Option("attention", str, "uniform", "uniform, or softmax with zero scores: the same", ("uniform", "softmax")),
     Option("executor", AnyExecutor, None, "a concurrent.futures.Executor for the group solver", optional=True),
 )
@@ -76,25 +76,29 @@ def build_compact(
     executor: Executor | None = None,
 ) -> Construction:
     """Tokens to ids, ids to labels. `abstain_bits` asks for labels with that many more leading zeros."""
-    asked = head
+    free = head is None and not abstain_bits
     head = head or ("logits" if is_language_model(dataset) and not abstain_bits else "value")
     _check(abstain_bits, head, objective)
     token, ids = hash_tokens(
         dataset, shallow=objective == "depth", thorough=abstain_bits > 0, seed=seed, progress=progress
     )
-    labels = dataset.contexts.label.tolist()
-    classes = max(2, 1 << (dataset.C - 1).bit_length()) << abstain_bits if abstain_bits else dataset.C
-    memory = build_label_memory(
-        ids, labels, classes, objective=objective, effort=effort, seed=seed, executor=executor, progress=progress,
-        sections=(classes - 1).bit_length() if abstain_bits else None,
-    )
-    back = _label_back(memory, dataset.C, head)
-    if not abstain_bits and asked is None and head == "value" and objective == Objective.PARAMETERS:
+    back, small = None, None
+    if head != "sign":
+        labels = dataset.contexts.label.tolist()
+        classes = max(2, 1 << (dataset.C - 1).bit_length()) << abstain_bits if abstain_bits else dataset.C
+        memory = build_label_memory(
+            ids, labels, classes, objective=objective, effort=effort, seed=seed, executor=executor, progress=progress,
+            sections=(classes - 1).bit_length() if abstain_bits else None,
+        )
+        back = _label_back(memory, dataset.C, head)
+    if back is None or (free and head == "value" and objective == Objective.PARAMETERS):
+        budget = None if back is None else _counted(token.blocks) + back.parameters
         with progress.stage("looking for runs of labels"):
-            budget = _counted(token.blocks) + back.parameters
             small = zigzag_memory(dataset, token, Effort(effort), budget, seed)
-        if small is not None:
-            token, back, head = small.token, _zigzag_back(small.zigzag), "logits"
+    if small is not None:
+        token, back, head = small.token, _zigzag_back(small.zigzag), "sign"
+    if back is None:
+        raise OptionError("head=sign reads one sign: it needs exactly two labels, and ids that tell them apart")
     network = _network(dataset, token, back, attention)
     options = {
         "objective": objective, "effort": effort, "abstain_bits": abstain_bits, "head": head, "attention": attention,
@@ -147,8 +151,10 @@ def is_language_model(dataset: Dataset) -> bool:
 def _check(abstain_bits: int, head: str, objective: str) -> None:
     if not 0 <= abstain_bits <= 40:
         raise OptionError(f"abstain_bits={abstain_bits} must lie in 0..40; 20 refuses all but one in a million")
-    if abstain_bits and head == "logits":
-        raise OptionError("logits always name a class: abstain_bits needs head=value")
+    if abstain_bits and head != "value":
+        raise OptionError(f"{head} always names a class: abstain_bits needs head=value")
+    if head == "sign" and objective != Objective.PARAMETERS:
+        raise OptionError(f"head=sign makes parameters few, not {objective}: leave one of the two options away")
     if abstain_bits and objective == "depth":
         raise OptionError("one block cannot refuse: abstain_bits needs objective=parameters or bits")
 
@@ -206,7 +212,7 @@ def _claim(dataset: Dataset, token: TokenHash, back: _Back, attention: str) -> C
             "depth": "folds of the token hash, attention, blocks of the label memory",
             "width": "one unit per group",
         },
-        assumptions=("exact integers of any length", "contexts have different ids, which is checked on the data"),
+        assumptions=("exact integers of any length", "ids tell contexts apart, which is checked on the data"),
     )
 
 

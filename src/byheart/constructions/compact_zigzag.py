@@ -51,8 +51,10 @@ class ZigzagMemory:
     statement="two labels in R runs along the ids are memorized by R - 2 units, and ids can be chosen to have few runs",
     test="tests/compact/test_zigzag.py",
 )
-def zigzag_memory(dataset: Dataset, token: TokenHash, effort: Effort, budget: int, seed: int) -> ZigzagMemory | None:
-    """A memory of fewer than `budget` parameters (hash, zigzag, output), or None.
+def zigzag_memory(
+    dataset: Dataset, token: TokenHash, effort: Effort, budget: int | None, seed: int
+) -> ZigzagMemory | None:
+    """A memory of fewer than `budget` parameters (hash, zigzag, output; None: however many), or None.
 
     Vectors may be weighted anew; symbols keep the numbers that `token` gives them, and only b is chosen.
     """
@@ -62,14 +64,14 @@ def zigzag_memory(dataset: Dataset, token: TokenHash, effort: Effort, budget: in
     own, total = features(dataset, token)
     order = few_runs(own, total, labels, steps=0, restarts=1, seed=seed)
     small = len(labels) <= SMALL
-    if not small and (order is None or 3 * order.runs > HOPE * budget):
+    if not small and budget is not None and (order is None or 3 * order.runs > HOPE * budget):
         return None
     steps = min(STEPS, WORK // len(labels))
     order = few_runs(own, total, labels, steps=steps, restarts=RESTARTS[effort], seed=seed) or order
     if order is None:
         return None
     found = ZigzagMemory(_front(dataset, token, order), zigzag(order.ids, labels.tolist(), order.bits))
-    return found if found.parameters < budget else None
+    return found if budget is None or found.parameters < budget else None
 
 
 def features(dataset: Dataset, token: TokenHash) -> tuple[Any, Any]:
