@@ -144,11 +144,12 @@ def measured_row(dataset: Dataset, name: str, seed: int) -> CompareRow:
     theorem, summary = _told(name)
     notes: tuple[str, ...] = ()
     try:
-        if name in DECODERS:
-            return decoder_row(dataset, name, seed)
-        if dataset.encoder.symbols is None and SYMBOLS in recipes()[name].assumptions:
+        if dataset.encoder.symbols is None and (name in DECODERS or SYMBOLS in recipes()[name].assumptions):
             dataset = numbered(dataset)
             notes = (f"every vector is a symbol of its own: {len(dataset.encoder.symbols or ()):,} ids in the table",)
+        if name in DECODERS:
+            row = decoder_row(dataset, name, seed)
+            return replace(row, notes=(*notes, *row.notes))
         memory = memorize_dataset(dataset, construction=name, seed=seed, progress=False)
     except AssumptionError as error:
         return CompareRow(

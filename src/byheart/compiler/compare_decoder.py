@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 import numpy as np
-import numpy.typing as npt
 
 from byheart.compiler.compare_rows import CompareRow
 from byheart.data.dataset import Dataset
@@ -25,7 +24,7 @@ def applies(dataset: Dataset) -> bool:
 
 
 def decoder_row(dataset: Dataset, name: str, seed: int) -> CompareRow:
-    """Built in closed form; proved where balls show that every context's label has the highest logit."""
+    """Built in closed form from symbols; proved where balls show that every label has the highest logit."""
     from byheart.certify.next_token import certify_decoder
     from byheart.constructions.decoder_fit import MixerKind, Shape
     from byheart.constructions.madden24 import closed_form
@@ -61,14 +60,12 @@ def decoder_row(dataset: Dataset, name: str, seed: int) -> CompareRow:
         build_seconds=round(built - started, 3),
         certify_seconds=round(time.perf_counter() - built, 3),
         arithmetic=f"rigorous enclosures ({certificate.arithmetic})",
-        notes=_notes(dataset, size, answers if factored else None),
+        notes=_notes(size, answers if factored else None),
     )
 
 
-def _notes(dataset: Dataset, size: int, answers: int | None) -> tuple[str, ...]:
+def _notes(size: int, answers: int | None) -> tuple[str, ...]:
     notes = [f"a vocabulary of {size} tokens, float64 weights; stores whole distributions, here one token each"]
-    if dataset.encoder.symbols is None:
-        notes.append("every vector of the data is a token of the vocabulary, with a number of its own as embedding")
     if answers is not None:
         notes.append(f"V is stored as two factors: neurons to the {answers} tokens that follow, these to all tokens")
     return tuple(notes)
@@ -76,7 +73,7 @@ def _notes(dataset: Dataset, size: int, answers: int | None) -> tuple[str, ...]:
 
 def _contexts(dataset: Dataset) -> tuple[list[list[int]], list[int], int]:
     """Distinct rows or prefixes as token numbers, their classes, and the size of a vocabulary for both."""
-    codes = _codes(dataset)
+    codes = np.unique(dataset.inputs.points.numerators[:, 0].astype(np.int64), return_inverse=True)[1]
     table: dict[tuple[int, ...], int] = {}
     for row, own in zip(dataset.inputs.index.tolist(), dataset.labels.tolist(), strict=True):
         tokens = [int(codes[point]) for point in row if point >= 0]
@@ -85,15 +82,6 @@ def _contexts(dataset: Dataset) -> tuple[list[list[int]], list[int], int]:
                 table.setdefault(tuple(tokens[:stop]), label)
         else:
             table.setdefault(tuple(tokens), own)
-    size = max(int(codes.max()) + 1, len(dataset.encoder.symbols or ()) + 1, dataset.C, 2)
+    size = max(int(codes.max()) + 1, dataset.C, 2)
     return [list(context) for context in table], list(table.values()), size
 
-
-def _codes(dataset: Dataset) -> npt.NDArray[np.int64]:
-    """The token of every point: its symbol, or the number of its vector; its position plays no part."""
-    numbers, encoder = dataset.inputs.points.numerators, dataset.encoder
-    if encoder.symbols is not None:
-        return numbers[:, 0].astype(np.int64)
-    found: dict[tuple[int, ...], int] = {}
-    vectors = map(tuple, numbers[:, : encoder.dimension].tolist())
-    return np.array([found.setdefault(vector, len(found)) for vector in vectors], dtype=np.int64)

@@ -47,6 +47,13 @@ class CompareRow:
     def built(self) -> bool:
         return self.verdict in ("proved", "refuted", "undecided")
 
+    @property
+    def waived(self) -> tuple[str, ...]:
+        """Notes about assumptions of the theorem that fail on the data and were not needed."""
+        from byheart.constructions import NOT_ASSUMED
+
+        return tuple(note for note in self.notes if note.startswith(NOT_ASSUMED))
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}

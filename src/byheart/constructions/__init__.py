@@ -6,6 +6,7 @@ import sys
 import types
 
 from byheart.constructions._base import (
+    NOT_ASSUMED,
     SYMBOLS,
     Construction,
     Listing,
@@ -23,6 +24,7 @@ for _module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{_module.name}")
 
 __all__ = [
+    "NOT_ASSUMED",
     "SYMBOLS",
     "Construction",
     "Listing",

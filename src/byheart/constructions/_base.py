@@ -15,6 +15,7 @@ from byheart.paper import Ref
 from byheart.progress import Progress
 
 SYMBOLS = "tokens are symbols"  # assumed by constructions that look token ids up in a table
+NOT_ASSUMED = "not true of this data, and not assumed:"  # how a note begins that waives a theorem's assumption
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from byheart.constructions._base import Construction, Option, register
+from byheart.constructions._base import NOT_ASSUMED, Construction, Option, register
 from byheart.constructions.flattened import FLAT, FlatRows, feed_forward_network, flat_rows
 from byheart.constructions.generic_embedding import embedding_note, generic_embedding
 from byheart.data.dataset import Dataset
@@ -18,7 +18,6 @@ from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 
 THEOREM = Ref("B88", "Theorem 1")
-ASSUMED_NOT = "not true of this data, and not assumed:"
 
 
 @register(
@@ -79,7 +78,7 @@ def build_baum88(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT
     if len(found) > promised:
         some = ", ".join(map(str, sorted(met)[:4]))
         notes.append(
-            f"{ASSUMED_NOT} {GENERAL} (rows {some} lie on hyperplanes through others): "
+            f"{NOT_ASSUMED} {GENERAL} (rows {some} lie on hyperplanes through others): "
             f"{len(found)} hyperplanes where the theorem has {promised}"
         )
     claim = _claim(rows, max(promised, len(found)), len(found) <= promised, table)

@@ -81,8 +81,8 @@ def bands(cloud: Cloud, wanted: Sequence[int], seed: int = 0) -> tuple[list[Band
         elif size == 1:
             raise AssumptionError(
                 GENERAL,
-                f"no hyperplane of {DRAWS} tells row {pool[0]} from all others: they are closer together than the "
-                "search can see; scale the vectors, or give symbols a higher embedding dimension",
+                "no hyperplane was found that tells these rows apart: they are closer than the search can see; "
+                "scale the vectors, or give symbols a higher embedding dimension",
                 (pool[0], *intruders[:3]),
             )
         else:
