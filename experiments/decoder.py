@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from doc_tables import insert, markdown
 
 from byheart.certify.next_token import certify_decoder
 from byheart.compiler.distribution_table import table_of_factors
@@ -264,17 +265,7 @@ def draw_parameters(path: Path, found: list[tuple[int, ...]]) -> None:
 
 
 def write(docs: Path, name: str, table: Sequence[Sequence[str]], sentence: str = "") -> None:
-    """Puts the table between `<!-- numbers: name -->` and `<!-- end -->` of decoder.md."""
-    lines = ["| " + " | ".join(row) + " |" for row in table]
-    lines.insert(1, "|" + "---|" * len(table[0]))
-    text = "\n".join([*lines, *(["", sentence] if sentence else [])])
-    page = docs / "decoder.md"
-    before, _, rest = page.read_text(encoding="utf-8").partition(f"<!-- numbers: {name} -->\n")
-    _, end, after = rest.partition("<!-- end -->")
-    if not end:
-        raise SystemExit(f"{page} has no place for {name}")
-    page.write_text(f"{before}<!-- numbers: {name} -->\n{text}\n{end}{after}", encoding="utf-8")
-    print(text)
+    insert(docs / "decoder.md", name, markdown(table, sentence))
 
 
 PARTS: dict[str, Any] = {"corpus": counting, "conditions": conditions, "gap": gap, "parameters": parameters}

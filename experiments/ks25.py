@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from doc_tables import insert, markdown
 
 import byheart
 from byheart.bounds import lower_bound
@@ -215,17 +216,7 @@ def total(docs: Path) -> None:
 
 
 def write(docs: Path, name: str, table: Sequence[Sequence[str]], sentence: str = "") -> None:
-    """Puts the table between `<!-- numbers: name -->` and `<!-- end -->` of ks25.md."""
-    lines = ["| " + " | ".join(row) + " |" for row in table]
-    lines.insert(1, "|" + "---|" * len(table[0]))
-    text = "\n".join([*lines, *(["", sentence] if sentence else [])])
-    page = docs / "ks25.md"
-    before, _, rest = page.read_text(encoding="utf-8").partition(f"<!-- numbers: {name} -->\n")
-    _, end, after = rest.partition("<!-- end -->")
-    if not end:
-        raise SystemExit(f"{page} has no place for {name}")
-    page.write_text(f"{before}<!-- numbers: {name} -->\n{text}\n{end}{after}", encoding="utf-8")
-    print(text)
+    insert(docs / "ks25.md", name, markdown(table, sentence))
 
 
 PARTS: dict[str, Callable[[Path], None]] = {

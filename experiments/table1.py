@@ -10,10 +10,11 @@ one label per token.
 from __future__ import annotations
 
 import argparse
-import re
 import unicodedata
 from html.entities import name2codepoint
 from pathlib import Path
+
+from doc_tables import insert
 
 from byheart.compiler.compare import compare, compare_growth, random_dataset
 from byheart.compiler.compare_rows import Comparison, growth_exponents
@@ -50,7 +51,7 @@ def markdown(comparison: Comparison) -> str:
             verdict += f": {row.assumption}" + (f" (rows {', '.join(map(str, row.rows))})" if row.rows else "")
         lines.append(f"| `{row.construction}` | {' | '.join(cells)} | {seconds} | {verdict} |")
     lines.append("")
-    lines += [f"- {row.construction}: {note}" for row in c.rows for note in row.notes if "not assumed" in note]
+    lines += [f"- {row.construction}: {note}" for row in c.rows for note in row.waived]
     for floor in c.floors:
         what = floor.quantity.replace("_", " ")
         lines.append(f"- no network below {floor.value:,} {what} ({floor.name}, {floor.theorem})")
@@ -74,17 +75,6 @@ def growth_markdown(parts: list[Comparison]) -> str:
             found = [f"N^{table[name]:.2f}" if name in table else "" for table in (slopes, bits)]
             lines.append(f"| `{name}` | {' | '.join(cells)} | {' | '.join(found)} |")
     return "\n".join(lines)
-
-
-def insert(page: Path, name: str, text: str) -> None:
-    """Replaces what stands between the page's marks `<!-- name: begin -->` and `<!-- name: end -->`."""
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    old = page.read_text(encoding="utf-8")
-    new, count = re.subn(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: f"{begin}\n{text}\n{end}", old, flags=re.S)
-    if count != 1:
-        raise SystemExit(f"{page} must have the marks {begin} … {end} once")
-    page.write_text(new, encoding="utf-8")
-    print(f"wrote {name} into {page.name}", flush=True)
 
 
 def main() -> None:

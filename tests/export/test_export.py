@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -185,6 +186,12 @@ FRESH = """
 """
 
 
+def alone(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs a script in a process that does not find byheart's sources."""
+    words = [sys.executable, "-c", script]
+    return subprocess.run(words, capture_output=True, text=True, cwd=folder, check=False, env={"PATH": "/usr/bin"})
+
+
 def test_the_onnx_file_works_in_a_process_without_byheart(tmp_path):
     words = ["cat", "act", "dog", "god", "a", "to", "tot"]
     labels = ["noun", "verb", "noun", "noun", "article", "preposition", "noun"]
@@ -192,14 +199,7 @@ def test_the_onnx_file_works_in_a_process_without_byheart(tmp_path):
     memory.to_onnx(tmp_path / "m.onnx")
     (tmp_path / "d.json").write_text(json.dumps([[list(word) for word in words], labels]))
     script = textwrap.dedent(FRESH.format(model=str(tmp_path / "m.onnx"), data=str(tmp_path / "d.json")))
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-        env={"PATH": "/usr/bin"},
-    )
+    done = alone(script, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "right" in done.stdout
 
@@ -214,14 +214,7 @@ def test_the_torch_file_works_with_its_own_source(tmp_path):
     script = (
         "import m; x = m.load('m.pt'); c = x.encode([[3, 1, 2]]); print(x.labels[x.predict(c)[0]], x.fast().predict(c))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-        env={"PATH": "/usr/bin"},
-    )
+    done = alone(script, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(str(case.labels[0]))
     with pytest.raises(ExportError, match="hide"):
