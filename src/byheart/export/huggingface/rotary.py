@@ -91,7 +91,7 @@ def _waves(distances: Floats, chosen: Floats) -> Floats:
 def best_mixture(payoff: Floats) -> Floats:
     """Weights over the columns, of sum 1, that make the smallest entry of `payoff @ weights` as large as possible.
 
-    >>> best_mixture(np.array([[1.0, 0.0], [0.0, 3.0]])).tolist()
+    >>> best_mixture(np.array([[1.0, 0.0], [0.0, 3.0]])).round(9).tolist()
     [0.75, 0.25]
     """
     positive = payoff - payoff.min() + 1.0
