@@ -160,6 +160,8 @@ class PlainLookingBack:
             self.weight["value"][start + count + 2, verdict] = layout.signs[verdict] / len(verdict)
             self.output[verdict, start + count] = -size * layout.signs[verdict]
             self.output[verdict, start + count + 2] = -size * layout.signs[verdict]
+            self.output[layout.mark, start + count] = size * layout.signs[layout.mark]
+            self.output[layout.mark, start + count + 2] = size * layout.signs[layout.mark]
 
     def _wave(self, offset: int) -> Wave:
         return look_back(self.demands.rotary, self.design.theta, offset, self.design.reach)
@@ -328,9 +330,7 @@ def _fit(
     if design.hidden is not None and design.hidden != heads * design.head_dim:
         raise OptionError(f"--hidden-size {design.hidden} is not heads * head_dim = {heads} * {design.head_dim}")
     if design.kv_heads not in (None, heads):
-        raise OptionError(
-            f"--kv-heads {design.kv_heads}: here each of {heads} heads has its own keys and values"
-        )
+        raise OptionError(f"--kv-heads {design.kv_heads}: here each of {heads} heads has its own keys and values")
     return lay(heads * design.head_dim), heads
 
 
@@ -381,8 +381,9 @@ def _last(
     bias = np.zeros(layout.hidden)
     if design.tied:
         weight = tied_norm(layout, design, embed)
-        bias[layout.constant[0]] = weight[layout.constant[0]] / 2 * layout.signs[layout.constant[0]]
-        weight[layout.constant[0]] /= 2
+        verdict = layout.constant[-1]
+        weight[verdict] /= 2
+        bias[verdict] = weight[verdict] * layout.signs[verdict]
         return Linear(weight, bias), embed
     weight, lm_head = head(recital, books, layout, tokens, design)
     width = layout.width
