@@ -18,7 +18,6 @@ from byheart.ir.layers import Attention, Head, Kind, Layer, Pattern
 from byheart.ir.matrix import Matrix
 
 ACTIVE, TOP, HIT, COUNT, ONE, NUMBER = U1, U2, W1, W2, KEY, LABEL
-ROUND_UNITS = (2, 4)  # hidden units of the two blocks of a round
 
 
 SEPARATION = Fraction(1)  # values are 0 or at least 2 apart, counts at least 1: contexts differ by this (squared)

@@ -7,16 +7,16 @@ from fractions import Fraction
 from byheart.build._base import Construction, register
 from byheart.build.shared.interpolation import Interpolant, interpolate
 from byheart.build.table1.generic_embedding import embedding_note, generic_embedding
-from byheart.build.table1.ks24_line import NONZERO, SEPARATED, Numbered, TokenLine, number_contexts, token_line
+from byheart.build.table1.ks24_line import Numbered, TokenLine, number_contexts, token_line
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.exact import Number, as_fraction, from_fraction
-from byheart.ir.claim import Claim
 from byheart.ir.layers import Affine, Attention, Head, Kind, Layer, Pattern
 from byheart.ir.matrix import Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
+from byheart.theory.promises.table1 import NONZERO, SEPARATED
 
 THEOREM = Ref("KS24", "Theorem 1")
 
@@ -60,8 +60,7 @@ def build_ks24(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT) 
     notes = [f"{len(numbered.points)} contexts, {numbered.gap_bits} bits apart; {len(found.units)} hidden units"]
     if table is not None:
         notes.append(embedding_note(table))
-    claim = _claim(dataset, len(line.weight), 0 if table is None else table.parameters)
-    return Construction(network, claim, {}, tuple(notes))
+    return Construction(network, {}, tuple(notes))
 
 
 def boltzmann_head(line: TokenLine) -> Attention:
@@ -88,22 +87,3 @@ def _feed_forward(line: TokenLine, numbered: Numbered, found: Interpolant, class
 def nearest_class(classes: int) -> Affine:
     """y -> logits 2c·y - c², of which the largest is that of the class nearest to y."""
     return Affine(Matrix.of([{0: 2 * c} for c in range(classes)], 1), tuple(-c * c for c in range(classes)))
-
-
-def _claim(dataset: Dataset, d: int, embedded: int) -> Claim:
-    hidden = max(1, len(dataset.contexts) - 1)
-    return Claim(
-        THEOREM,
-        {
-            "width": max(hidden, d),
-            "depth": 3,
-            "attention_layers": 1,
-            "parameters": 4 * d * d + (d + 2) * hidden + 1 + 2 * dataset.C + embedded,
-        },
-        {
-            "width": "contexts - 1 hidden units, at most nN - 1",
-            "depth": "one attention layer, one hidden layer, one output layer",
-            "parameters": "4d² + (d + 2)(contexts - 1) + 1, logits 2C, and the embedding of symbols",
-        },
-        assumptions=(NONZERO, SEPARATED, "parameters of any length"),
-    )

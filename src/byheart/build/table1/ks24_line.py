@@ -19,9 +19,8 @@ from byheart.ir.enclose import enclosed_outputs
 from byheart.ir.layers import Affine, Layer
 from byheart.ir.matrix import Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
+from byheart.theory.promises.table1 import NONZERO, SEPARATED
 
-NONZERO = "no token is the zero vector"
-SEPARATED = "the head's numbers tell all contexts apart"
 FINER = 24  # bits below the smallest gap to which the contexts' numbers are known
 MOST_BITS = 4096
 SEEDS = 8

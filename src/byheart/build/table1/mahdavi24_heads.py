@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from byheart.errors import AssumptionError
 from byheart.exact import Number, dyadic
+from byheart.theory.promises.table1 import INDEPENDENT, head_count
 
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
 
-INDEPENDENT = "the heads' features of the rows are linearly independent"
 GRID = 6  # fraction bits of keys, queries and values, relative to their size
 LOGITS = 3.0  # spread of the scores: large enough that heads differ, small enough that they see several tokens
 TOLERANCE = 0.2  # an answer may be this far from its label; 1/2 would name another class
@@ -29,18 +29,6 @@ class Heads:
     keys: list[list[list[Number]]]
     queries: list[list[list[Number]]]
     values: list[list[list[Number]]]
-
-
-def head_count(contexts: int, n: int, dimension: int) -> int:
-    """H = ⌈(N - 1) / (r - 1)⌉ with r = min(n, d); one head where a row is one token, or r is 1.
-
-    >>> head_count(100, 8, 8), head_count(1, 8, 8), head_count(100, 1, 8)
-    (15, 1, 1)
-    """
-    rank = min(n, dimension)
-    if n == 1 or contexts == 1:
-        return 1
-    return max(1, -(-(contexts - 1) // max(1, rank - 1)))
 
 
 def draw_heads(vectors: Floats, index: Index, n: int, contexts: int, seed: int) -> Heads:

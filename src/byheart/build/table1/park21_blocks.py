@@ -18,7 +18,6 @@ from byheart.build.table1.shifted_table import ShiftedTable
 from byheart.exact import Number, dyadic
 
 STREAM = ("x", "z", "u1", "u2", "miss", "y")
-LOOK_UNITS, SCAN_UNITS = 2, 10
 
 
 def step(at: Form, one: int, adds: Mapping[str, Number]) -> tuple[Effect, Effect]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from byheart.errors import BuildError
 from byheart.paper import Ref, implements
+from byheart.theory.promises.table1 import longest_table, table_length
 
 
 @dataclass(frozen=True)
@@ -83,16 +84,11 @@ def shift_groups(keys: Sequence[int], labels: Sequence[int], group: int, places:
     return ShiftedTable(modulus, tuple(keys[s] for s in starts), tuple(shifts), places, label_bits, tuple(words))
 
 
-def least_modulus(count: int, group: int) -> int:
-    """M = K·N + 1: one place more than there are bad shifts."""
-    return group * count + 1
-
-
 def _modulus(keys: Sequence[int], group: int) -> int:
-    """The smallest M > K·N that keeps the keys of every group apart."""
-    modulus = least_modulus(len(keys), group)
-    while True:
+    """The smallest M > K·N that keeps the keys of every group apart; the promise allows a few more places."""
+    least = table_length(len(keys), group)
+    for modulus in range(least, longest_table(len(keys), group) + 1):
         parts = ([key % modulus for key in keys[s : s + group]] for s in range(0, len(keys), group))
         if all(len(set(part)) == len(part) for part in parts):
             return modulus
-        modulus += 1
+    raise BuildError(f"no table of {least:,} places or a few more keeps the keys of a group apart; try another seed")
