@@ -1,7 +1,7 @@
 """The command line: `byheart --help`.
 
 Exit status: 0 when what was asked holds (for `memorize` and `verify`: proved), 1 when it was not proved, 2 for bad
-input, 70 for a defect of byheart itself, 130 when interrupted. docs/command-line.md has the list. Defects are told in one
+input, 70 for a defect of byheart itself, 130 when interrupted; docs/command-line.md has the list. A defect is told in one
 line; with BYHEART_DEBUG set, with their traceback.
 """
 
