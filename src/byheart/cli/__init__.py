@@ -1,8 +1,8 @@
 """The command line: `byheart --help`.
 
 Exit status: 0 when what was asked holds (for `memorize` and `verify`: proved), 1 when it was not proved, 2 for bad
-input, 70 for a defect of byheart itself, 130 when interrupted; docs/command-line.md has the list. A defect is told in one
-line; with BYHEART_DEBUG set, with their traceback.
+input, 70 for a defect of byheart itself, 130 when interrupted; docs/command-line.md has the list. Defects are told in
+one line; with BYHEART_DEBUG set, with their traceback.
 """
 
 from __future__ import annotations
