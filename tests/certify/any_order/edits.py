@@ -201,7 +201,7 @@ def move_the_offset(network: Network, rng: random.Random) -> Network | None:
 
 
 def permute_units(network: Network, rng: random.Random) -> Network:
-    from tests.native.permuted import permuted
+    from tests.certify.any_order.permuted import permuted
 
     return permuted(network, rng.randrange(1 << 30))
 
@@ -260,7 +260,9 @@ def random_case(rng: random.Random) -> tuple[Network, InputFacts, str]:
             weight = rng.choice((1, n, n, 2 * n, dyadic(1, -1), n << 10))
             attention = mean_attention(width, pattern, reads, reads[::-1], weight)
             if rng.random() < 0.15:
-                attention = Attention(Kind.UNIFORM, pattern, (Head(attention.heads[0].value, attention.heads[0].output),))
+                attention = Attention(
+                    Kind.UNIFORM, pattern, (Head(attention.heads[0].value, attention.heads[0].output),)
+                )
             layers.append(attention)
             layers += _random_layers(rng, width, rng.choice((0, 0, 0, 1)), kind.mantissa)
             layers += snap_blocks(width, kind, range(width), rng.choice((0, 0, 0, 1, -1, 3)))

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from byheart.certify.input_facts import InputFacts
+from byheart.certify.any_order.input_facts import InputFacts
 from byheart.exact.values import Values
 from byheart.export.arrays import dense, vector
 from byheart.ir.evaluate import outputs
