@@ -119,6 +119,18 @@ def insert_a_scale_pair(network: Network, rng: random.Random) -> Network | None:
     )
 
 
+def scale_before_the_snap(network: Network, rng: random.Random) -> Network | None:
+    """×2^k and ×2^-k, as two maps or as two blocks, where the error of a mean is still carried."""
+    snaps = [k for k, layer in enumerate(network.layers) if isinstance(layer, Residual) and not layer.hidden]
+    if not snaps:
+        return None
+    place, layers = snaps[0], list(network.layers)
+    width = layers[place].width_in
+    power = rng.choice((-1, 1)) * rng.choice((*EXTREMES, 950, 960, 970, 1010))
+    pair = [diagonal(width, power), diagonal(width, -power)]
+    return with_layers(network, [*layers[:place], *pair, *layers[place:]])
+
+
 def swap_two_layers(network: Network, rng: random.Random) -> Network | None:
     layers = list(network.layers)
     pairs = [k for k in range(1, len(layers) - 2) if layers[k].width_in == layers[k + 1].width_out]
@@ -211,7 +223,7 @@ EDITS: tuple[Edit, ...] = (
     change_a_layer,
     change_a_layer,
     insert_a_scale_pair,
-    insert_a_scale_pair,
+    scale_before_the_snap,
     swap_two_layers,
     drop_or_repeat_a_layer,
     move_the_snap,

@@ -1,11 +1,12 @@
 """Float evaluation of a network in every order that an engine might choose, written apart from the exporters.
 
-Every dot product is a list of terms (zeros included, as a dense engine has them) that are added in a random order, in one
-of several ways. `Engine.outputs` is what a real engine could answer; a proved network must give the exact value.
+Every dot product is a list of terms (zeros included, as a dense engine has them) that are added in a random order, in
+one of several ways. `Engine.outputs` is what a real engine could answer; a proved network must give the exact value.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -17,7 +18,7 @@ from byheart.export.arrays import dense, vector
 from byheart.ir.evaluate import outputs
 from byheart.ir.inputs import Inputs
 from byheart.ir.layers import Affine, Attention, Embedding, Pattern, Pool, Residual
-from byheart.ir.network import Network, Read
+from byheart.ir.network import Decode, Network, Read, Readout
 
 WAYS = ("forward", "pairwise", "blocks", "matmul", "fused", "flush")
 
@@ -52,7 +53,7 @@ def draw_rows(facts: InputFacts, rng: np.random.Generator, count: int = 24) -> R
     """Random rows of the declared domain, its corners first: every coordinate at an end of its range."""
     n, width = facts.length, len(facts.coordinates)
     own = width - facts.positions
-    denominator = int(np.lcm.reduce([c.unit.denominator for c in facts.coordinates] or [1]))
+    denominator = math.lcm(*(c.unit.denominator for c in facts.coordinates))
     numbers = np.zeros((count, n, width), dtype=object)
     for i, c in enumerate(facts.coordinates[:own]):
         steps = int((c.high - c.low) / c.unit) if c.unit else 0
@@ -64,7 +65,8 @@ def draw_rows(facts: InputFacts, rng: np.random.Generator, count: int = 24) -> R
                 numbers[row, k, i] = first + grain * pick
         numbers[0, :, i], numbers[1, :, i] = first, first + grain * steps
     if facts.positions:
-        numbers[:, :, own] = np.arange(n) * denominator
+        for k in range(n):
+            numbers[:, k, own] = k * denominator
     lengths = rng.integers(1, n + 1, count) if facts.ragged else np.full(count, n)
     lengths[:2] = n
     present = np.arange(n)[None, :] < lengths[:, None]
@@ -160,7 +162,7 @@ class Engine:
         extra = [e for e in (own, None if bias is None else np.broadcast_to(bias, (*x.shape[:-1], len(weight)))) if
                  e is not None]  # fmt: skip
         if self.way == "matmul":
-            out = (x.reshape(-1, x.shape[-1]) @ weight.T).reshape(*x.shape[:-1], len(weight))
+            out = x @ weight.T
             for k in self.rng.permutation(len(extra)):
                 out = out + extra[k]
             return out
@@ -170,7 +172,7 @@ class Engine:
         return self.add(np.concatenate([products, *(e[..., None] for e in extra)], axis=-1))
 
     def fused(self, weight: np.ndarray, x: np.ndarray, extra: list[np.ndarray]) -> np.ndarray:
-        """Products that are not rounded before they are added, in an accumulator of more bits that is cut every time."""
+        """Products that are not rounded before they are added, in a wider accumulator that is cut every time."""
         wide = np.float64 if self.dtype == np.float32 else np.longdouble
         out = extra[0] if extra else np.zeros((*x.shape[:-1], len(weight)), self.dtype)
         for j in self.rng.permutation(x.shape[-1]):
@@ -204,6 +206,18 @@ class Engine:
         return np.where(np.abs(x) < self.least, np.zeros((), self.dtype), x)
 
 
+def read_class(readout: Readout, value: float, kind: np.dtype) -> int:
+    """The class that an engine names, -1 for none: subtraction and comparisons in floats."""
+    y = kind.type(value) - kind.type(readout.offset)
+    inside = y >= 0 and y < kind.type(readout.classes) and y == np.floor(y)
+    return int(y) if inside else -1
+
+
+def exact_class(readout: Readout, value: Fraction) -> int:
+    y = value - readout.offset
+    return int(y) if y.denominator == 1 and 0 <= y < readout.classes else -1
+
+
 def differences(network: Network, facts: InputFacts, dtype: str, seed: int, count: int = 24) -> str:
     """The first answer of any engine that is not the exact one, in words; empty if there is none."""
     rng = np.random.default_rng(seed)
@@ -214,6 +228,11 @@ def differences(network: Network, facts: InputFacts, dtype: str, seed: int, coun
         if found.keys() != exact.keys():
             return f"{way}: answers at {len(found)} places, not {len(exact)}"
         for place, numbers in found.items():
-            if not all(np.isfinite(x) and Fraction(x) == y for x, y in zip(numbers, exact[place], strict=True)):
-                return f"{way}: {numbers} instead of {[str(x) for x in exact[place]]} at {place}"
+            wanted = exact[place]
+            if not all(np.isfinite(x) and Fraction(x) == y for x, y in zip(numbers, wanted, strict=True)):
+                return f"{way}: {numbers} instead of {[str(x) for x in wanted]} at {place}"
+            if network.readout.decode is Decode.VALUE:
+                named = read_class(network.readout, numbers[0], np.dtype(dtype))
+                if named != exact_class(network.readout, wanted[0]):
+                    return f"{way}: class {named} for {wanted[0]} at {place}"
     return ""

@@ -2,7 +2,7 @@
 
 The invariant. Behind every layer, each channel of a token's stream has a `Channel`: the exact value lies in [low, high]
 and on a lattice, the float is finite and at most `error` away from it, for every input that the facts allow. error = 0
-means that the float *is* the exact value. The proof succeeds if every output has error 0 and the readout of it is exact.
+means that the float *is* the exact value. The proof succeeds if every output has error 0 and is read exactly.
 
 What each layer must show to keep the invariant (`lattice.py` has the two lemmas about float sums):
 
@@ -19,7 +19,7 @@ What each layer must show to keep the invariant (`lattice.py` has the two lemmas
 * Embedding: every id that the facts allow has a row; the channel holds any of these rows' entries;
 * readout: subtracting the offset must be exact, and the number of classes a float, because engines compare with it.
 
-Nothing else has a rule: hardmax, scores that differ, star patterns, global tokens, thresholds and Flatten are not shown.
+Nothing else has a rule: hardmax, scores that differ, star patterns, global tokens, thresholds, Flatten end the proof.
 
 Assumed of the engine: IEEE 754 sums, products and fused products of the float type (or a wider accumulator), rounded to
 nearest, in any order; subnormals kept or flushed; softmax of n equal scores within three roundings of 1/n (exactly 1/n
