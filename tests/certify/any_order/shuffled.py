@@ -110,7 +110,8 @@ class Engine:
         name = str(self.dtype)
         match layer:
             case Embedding():
-                ids = (h * np.array(layer.strides, dtype=np.float64)).sum(axis=-1).astype(np.int64)
+                numbers = np.maximum(h, 0)  # absent tokens have the code -1
+                ids = (numbers * np.array(layer.strides, dtype=np.float64)).sum(axis=-1).astype(np.int64)
                 return dense(layer.table, name)[ids]
             case Affine():
                 out = self.dot(dense(layer.weight, name), h, vector(layer.bias or [0] * layer.width_out, name))

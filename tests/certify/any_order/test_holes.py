@@ -102,11 +102,11 @@ def test_a_weight_that_reads_only_zeros_must_be_a_float(weight):
 
 def test_heads_that_cancel_are_added_to_the_stream_one_by_one():
     """own + (a − a) is exact, (own + a) − a is not."""
-    facts = InputFacts(2, False, box((0, 7)))
-    layer = mean_attention(1, Pattern.FULL, [0], [0], 1 << 54)
+    start = Affine(Matrix.of([{0: 1}, {}], 1), (0, 1))
+    layer = mean_attention(2, Pattern.FULL, [1], [0], 1 << 54)
     (head,) = layer.heads
-    other = replace(head, value=Matrix.of([{0: -(1 << 54)}], 1))
-    refused(answered(entry(1), replace(layer, heads=(head, other))), facts, "float64", "round")
+    other = replace(head, value=Matrix.of([{1: -(1 << 54)}], 2))
+    refused(answered(start, replace(layer, heads=(head, other))), InputFacts(2, False, box((0, 7))), "float64", "round")
 
 
 @pytest.mark.parametrize(("dtype", "power"), [("float64", 1022), ("float32", 126)])

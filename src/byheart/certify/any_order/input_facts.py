@@ -24,8 +24,7 @@ class InputFacts:
     """Rows of `length` tokens (of 1 … length if `ragged`); coordinate i of a token lies in `coordinates[i]`.
 
     `positions`: the last coordinate is the token's place, 0 … length − 1. `absent`: what exported models are given at
-    places behind the end of a row, if that is not already a token like any other: attention multiplies it by 0, so
-    it must stay finite.
+    places behind the end of a row. Attention multiplies it by 0, so it must stay finite.
     """
 
     length: int
@@ -62,9 +61,11 @@ def facts_of(encoder: Encoder, inputs: Inputs | None) -> InputFacts:
         coordinates.append(channel(Fraction(0), Fraction(encoder.length - 1), Fraction(1)))
     ragged = encoder.task in (Task.SET, Task.CAUSAL)
     absent = None
-    if ragged and encoder.symbols is None:  # absent symbols are given the padding's code, which is one of the codes
-        places = tuple(coordinates[encoder.dimension :])
-        absent = (*([channel(Fraction(0), Fraction(0), Fraction(0))] * encoder.dimension), *places)
+    if ragged:
+        code = Fraction(0 if encoder.symbols is None else -1)  # a vector of zeros, or the code -1
+        nothing = channel(code, code, abs(code))
+        absent = (*(nothing for _ in coordinates[: len(coordinates) - encoder.positions]),)
+        absent += tuple(coordinates[len(absent) :])
     return InputFacts(encoder.length, ragged, tuple(coordinates), encoder.positions, absent)
 
 

@@ -161,8 +161,8 @@ def _weights_fit(network: Network, form: FloatFormat) -> None:
 def _absent_stays_finite(network: Network, facts: InputFacts, form: FloatFormat) -> None:
     """Absent tokens reach the last attention layer, times 0; what happens to them there and before must be finite."""
     mixers = [i for i, layer in enumerate(network.layers) if isinstance(layer, Attention)]
-    if facts.absent is None or not mixers:
-        return
+    if facts.absent is None or not mixers or isinstance(network.layers[0], Embedding):
+        return  # engines look up row 0 for an absent token, which is a token like any other
     walk = _Walk(network, facts.with_absent(), Tally(form))
     for place, layer in enumerate(network.layers[: mixers[-1] + 1]):
         walk.layer(f"{_name(network, place)}, with absent tokens", layer)
