@@ -108,6 +108,7 @@ def test_a_memory_that_is_proved_in_both_types_may_change_between_them(n):
     proved = json.loads(small.metadata["byheart.proved"])
     assert proved.keys() == {"float32", "float64", "assumed of the engine"} and "2^53" in proved["float64"]
     assert right(small.double(), data) and small.dtype is torch.float64
+    assert right(Memory(small.config, small.state_dict(), small.metadata), data)
     assert right(small.float(), data) and right(small.fast().double(), data)
     with pytest.raises(TypeError, match="float32 and float64 only"):
         small.half()

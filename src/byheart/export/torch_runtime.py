@@ -152,8 +152,10 @@ class Memory(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> Memory:
         """Casts and moves of all kinds come through here."""
-        self._allow(fn(torch.zeros(1, dtype=self.dtype)).dtype)
+        dtype = fn(torch.zeros(1, dtype=self.dtype)).dtype
+        self._allow(dtype)
         super()._apply(fn, recurse)
+        self.config = {**self.config, "dtype": str(dtype).removeprefix("torch.")}
         return self
 
     def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:

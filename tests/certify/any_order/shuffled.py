@@ -18,6 +18,7 @@ from byheart.export.arrays import dense, vector
 from byheart.ir.evaluate import outputs
 from byheart.ir.inputs import Inputs
 from byheart.ir.layers import Affine, Attention, Embedding, Pattern, Pool, Residual
+from byheart.ir.matrix import Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
 
 WAYS = ("forward", "pairwise", "blocks", "matmul", "fused", "flush")
@@ -87,8 +88,9 @@ def exact_outputs(network: Network, rows: Rows) -> dict[tuple[int, int], list[Fr
 class Engine:
     """One way to evaluate a network in floats."""
 
-    def __init__(self, dtype: str, rng: np.random.Generator, way: str) -> None:
+    def __init__(self, dtype: str, rng: np.random.Generator, way: str, arrays: dict[int, np.ndarray]) -> None:
         self.dtype, self.rng, self.way = np.dtype(dtype), rng, way
+        self.arrays = arrays  # the network's matrices and vectors as floats, by their identity
         self.least = np.finfo(self.dtype).tiny
 
     def outputs(self, network: Network, rows: Rows) -> dict[tuple[int, int], list[float]]:
@@ -107,18 +109,17 @@ class Engine:
         return found
 
     def layer(self, layer, h: np.ndarray, present: np.ndarray) -> np.ndarray:
-        name = str(self.dtype)
         match layer:
             case Embedding():
                 numbers = np.maximum(h, 0)  # absent tokens have the code -1
                 ids = (numbers * np.array(layer.strides, dtype=np.float64)).sum(axis=-1).astype(np.int64)
-                return dense(layer.table, name)[ids]
+                return self.floats(layer.table)[ids]
             case Affine():
-                out = self.dot(dense(layer.weight, name), h, vector(layer.bias or [0] * layer.width_out, name))
+                out = self.dot(self.floats(layer.weight), h, None if layer.bias is None else self.floats(layer.bias))
                 return np.maximum(out, 0) if layer.relu else out
             case Residual():
-                r = np.maximum(self.dot(dense(layer.weight1, name), h, vector(layer.bias1, name)), 0)
-                return self.dot(dense(layer.weight2, name), r, vector(layer.bias2, name), h)
+                r = np.maximum(self.dot(self.floats(layer.weight1), h, self.floats(layer.bias1)), 0)
+                return self.dot(self.floats(layer.weight2), r, self.floats(layer.bias2), h)
             case Pool():
                 masked = np.where(present[..., None], h, np.zeros((), self.dtype))
                 return self.add(np.moveaxis(masked, 1, -1))[:, None, :]
@@ -126,17 +127,23 @@ class Engine:
                 return self.attention(layer, h, present)
         raise AssertionError(f"no float form of {layer}")
 
+    def floats(self, weights: Matrix | tuple) -> np.ndarray:
+        if id(weights) not in self.arrays:
+            name = str(self.dtype)
+            self.arrays[id(weights)] = dense(weights, name) if isinstance(weights, Matrix) else vector(weights, name)
+        return self.arrays[id(weights)]
+
     def attention(self, layer: Attention, h: np.ndarray, present: np.ndarray) -> np.ndarray:
-        name, n = str(self.dtype), h.shape[1]
+        n = h.shape[1]
         allowed = np.broadcast_to(present[:, None, :], (len(h), n, n))
         if layer.pattern is Pattern.CAUSAL:
             allowed = np.broadcast_to(np.tril(np.ones((n, n), bool)), allowed.shape)
         outs = []
         for head in layer.heads:
-            values = self.dot(dense(head.value, name), h)  # (B, n, s)
+            values = self.dot(self.floats(head.value), h)  # (B, n, s)
             scores = np.zeros((len(h), n, n), self.dtype)
             if head.key is not None and head.query is not None:
-                keys, queries = self.dot(dense(head.key, name), h), self.dot(dense(head.query, name), h)
+                keys, queries = self.dot(self.floats(head.key), h), self.dot(self.floats(head.query), h)
                 scores = self.add(queries[:, :, None, :] * keys[:, None, :, :])
             top = np.where(allowed, scores, -np.inf).max(axis=-1, keepdims=True)
             shares = np.where(allowed, np.exp(scores - top), 0).astype(self.dtype)
@@ -149,7 +156,7 @@ class Engine:
                 means = self.add(shares[:, :, None, :] * parts) / counts[..., None]
             else:
                 means = self.add(shares[:, :, None, :] * parts) * (self.dtype.type(1) / counts)[..., None]
-            outs.append((dense(head.output, name), means.astype(self.dtype)))
+            outs.append((self.floats(head.output), means.astype(self.dtype)))
         if self.rng.random() < 0.5:  # one sum over all heads
             weight, means = np.concatenate([w for w, _ in outs], axis=1), np.concatenate([m for _, m in outs], axis=-1)
             return self.dot(weight, means, None, h)
@@ -224,8 +231,9 @@ def differences(network: Network, facts: InputFacts, dtype: str, seed: int, coun
     rng = np.random.default_rng(seed)
     rows = draw_rows(facts, rng, count)
     exact = exact_outputs(network, rows)
+    arrays: dict[int, np.ndarray] = {}
     for way in WAYS:
-        found = Engine(dtype, rng, way).outputs(network, rows)
+        found = Engine(dtype, rng, way, arrays).outputs(network, rows)
         if found.keys() != exact.keys():
             return f"{way}: answers at {len(found)} places, not {len(exact)}"
         for place, numbers in found.items():

@@ -113,6 +113,8 @@ def prove_any_order(
         raise OptionError(f"dtype {dtype!r} is not one of {', '.join(FORMATS)}")
     tally = Tally(FORMATS[dtype])
     try:
+        if network.width_in != len(facts.coordinates):
+            raise NotShown(f"the network takes {network.width_in} numbers, a token has {len(facts.coordinates)}")
         _weights_fit(network, tally.format)
         _absent_stays_finite(network, facts, tally.format)
         with progress.stage("proving exactness", total=len(network.layers)) as stage:
@@ -292,12 +294,12 @@ def _looked_up(layer: Embedding, stream: Stream) -> Stream:
     """The rows of the table that a token with these coordinates can reach."""
     if any(c.low.denominator != 1 or c.unit.denominator != 1 for c in stream):
         raise NotShown("the embedding takes whole numbers, a token may have others")
-    ranges = [range(int(c.low), int(c.high) + 1) for c in stream]
-    if len(ranges) != len(layer.strides):
-        raise NotShown(f"the embedding takes {len(layer.strides)} numbers, a token has {len(ranges)}")
-    ids = {sum(s * x for s, x in zip(layer.strides, numbers, strict=True)) for numbers in product(*ranges)}
-    if min(ids) < 0 or max(ids) >= layer.vocabulary:
-        raise NotShown(f"token ids go from {min(ids)} to {max(ids)}, the table has {layer.vocabulary} rows")
+    first = sum(s * int(c.low) for s, c in zip(layer.strides, stream, strict=True))
+    last = sum(s * int(c.high) for s, c in zip(layer.strides, stream, strict=True))
+    if first < 0 or last >= layer.vocabulary:
+        raise NotShown(f"token ids go from {first} to {last}, the table has {layer.vocabulary} rows")
+    ranges = [range(s * int(c.low), s * int(c.high) + 1, s) for s, c in zip(layer.strides, stream, strict=True) if s]
+    ids = {sum(numbers) for numbers in product(*ranges)}
     columns: list[list[Number]] = [[] for _ in range(layer.width_out)]
     for i in ids:
         for column, weight in layer.table.rows[i]:
