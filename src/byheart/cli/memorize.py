@@ -22,6 +22,7 @@ from byheart.cli.data_options import (
 from byheart.compile import Memory
 from byheart.compile.memorize import memorize_dataset, with_origin
 from byheart.compile.memory_file import check_target
+from byheart.compile.size_rows import lower_sentences
 from byheart.compile.text import memorize_text
 from byheart.data.read.sources import suffixes
 from byheart.data.task import Task
@@ -122,6 +123,8 @@ def _print(memory: Memory, note: str, path: Path, quiet: bool) -> None:
         counts = f"{told['N']:,} rows of at most {told['n']} tokens, {told['C']:,} classes"
         show.line(out, f"read {counts} ({note})")
         out.print(show.size_table(memory))
+        for sentence in lower_sentences(memory):
+            show.line(out, sentence)
         for remark in memory.notes:
             show.line(out, f"note: {remark}")
     show.line(out, show.verdict_line(memory))

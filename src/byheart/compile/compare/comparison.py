@@ -18,10 +18,11 @@ from byheart.compile.compare.decoder import DECODERS, THEOREMS, applies, decoder
 from byheart.compile.compare.predictions import floors, predicted_row, prediction, problem_of
 from byheart.compile.compare.rows import CompareRow, Comparison
 from byheart.compile.compare.worker import Worker
+from byheart.compile.size_rows import given_sentences, hardest, hardest_sentence
 from byheart.data.dataset.dataset import Dataset, load, numbered
 from byheart.errors import AssumptionError, BuildError, ByheartError, OptionError
 from byheart.progress import SILENT, Progress
-from byheart.theory import Problem
+from byheart.theory import Problem, lower_bounds
 
 LARGEST = 30_000_000  # parameters by formula from which nothing is built
 PATIENCE = 2  # time-outs in a row after which larger data sets are predicted
@@ -64,7 +65,14 @@ def compare(
         contexts=len(dataset.contexts),
         rows=(*rows, *baselines(dataset)),
         floors=floors(problem),
+        lower=_lower(dataset, problem),
     )
+
+
+def _lower(dataset: Dataset, problem: Problem) -> tuple[str, ...]:
+    """The sentences that `memorize` shows for the same data."""
+    found = hardest(lower_bounds(problem))
+    return (hardest_sentence(found["parameters"], dataset.N), *given_sentences(dataset))
 
 
 def compare_growth(

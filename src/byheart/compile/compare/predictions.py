@@ -98,4 +98,4 @@ def floors(problem: Problem) -> tuple[Floor, ...]:
     found = [b for b in lower_bounds(problem) if b.kind == "lower" and b.ref.paper != "M24"]
     found = [b for b in found if b.quantity in ("parameters", "total_bits")]
     found.sort(key=lambda b: (b.quantity, -b.value))
-    return tuple(Floor(b.name, b.quantity, b.value, str(b.ref)) for b in found)
+    return tuple(Floor(b.name, b.quantity, b.value, str(b.ref), b.assumptions) for b in found)
