@@ -6,11 +6,9 @@ from byheart.build._base import Construction, register
 from byheart.build.ks25.claims import MEASURED_FORMULAS, PAPER_FORMULAS, memory_promise
 from byheart.build.ks25.fields import measured_fields, paper_fields
 from byheart.build.ks25.layers import input_map as input_layer
-from byheart.build.ks25.memorizer import residual_scan
 from byheart.build.ks25.memorizer.key_groups import Fields
 from byheart.build.ks25.memorizer.memorizer import memorizer_plan
-from byheart.build.ks25.memorizer.residual_memorizer import memorizer_blocks
-from byheart.build.ks25.memorizer.residual_stream import STREAM, X, Y, blocks
+from byheart.build.ks25.memorizer.residual_memorizer import STREAM, X, Y, blocks, memorizer_blocks
 from byheart.build.ks25.options import CONSTANTS, FORM, Style
 from byheart.build.ks25.parts import Lookup
 from byheart.build.shared.projection import Line
@@ -65,7 +63,7 @@ def build_vardi22(
     def divide(keys: object, found: object) -> Fields:
         if style.as_in_the_paper:
             return paper_fields(line.floors, rows.count, cloud.key_bits, label_bits(dataset.C))
-        return measured_fields(style, line.floors, labels, residual_scan.DENSE)
+        return measured_fields(style, line.floors, labels, DENSE)
 
     memory = Lookup.of(line.floors, labels, divide)
     body = memory_layers(style, line, memory)
