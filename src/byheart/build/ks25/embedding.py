@@ -75,6 +75,9 @@ def embedding_promise(setting: Setting, style: Style, omega: int, label: Lookup)
 @register(
     "ks25-embedding",
     summary="token ids through an embedding table, then one averaging layer and one memory",
+    formula="ks25-embedding, residual",
+    words="ks25 on token ids: an embedding table takes the place of the token memory. Take it when tokens are "
+    "symbols and the vocabulary is small.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN, Task.SEQ_TO_SEQ),
     options=(*SHARED, ATTENTION),

@@ -108,6 +108,8 @@ def limited_promise(contents: Contents, B: int, token: Lookup, label: Lookup) ->
 @register(
     "ks25-limited",
     summary="ks25 with short weights: pieces of B^2 keys, O(N/B) parameters of O(B) bits, width 15",
+    formula="ks25, residual",
+    words="ks25 with a limit on the bits of every weight: shorter words, more layers.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN,),
     options=(*SHARED, ATTENTION, BITS, MOST),

@@ -52,6 +52,8 @@ def set_promise(setting: Setting, style: Style, token: Lookup, label: Lookup, po
 @register(
     "ks25-sets",
     summary="deep sets: every element gets a number, the sum of a multiset is looked up; width 12",
+    formula="ks25-sets, residual",
+    words="ks25 for sets: a sum takes the place of attention.",
     ref=THEOREM,
     tasks=(Task.SET,),
     options=SHARED,

@@ -162,6 +162,12 @@ THEOREM = Ref("B88", "Theorem 1")
 @register(
     "baum88",
     summary="feed-forward on the flattened row: one layer of threshold units, two for every n·d rows",
+    order=20,
+    formula="Baum 1988",
+    words="Threshold units in pairs: each pair fires on the rows between two parallel hyperplanes, which are laid "
+    "through as many rows of one class as the flattened row has numbers. Few units, and surprisingly small as"
+    " long as rows are long and in general position; it grows with N all the same. Thresholds have no "
+    "gradient.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN,),
     options=(Option("embedding", int, 8, "dimension of the generic embedding that symbols get"),),

@@ -119,6 +119,10 @@ MOST = 16  # dimensions of the embedding; more would make the table long and the
 @register(
     "mahdavi24",
     summary="softmax attention alone: (N - 1)/(min(n, d) - 1) heads, their outputs solved for; no feed-forward layer",
+    order=50,
+    formula="Mahdavi 2024",
+    words="Attention alone: random heads look at the row, and their outputs are solved for. No feed-forward layer; "
+    "one layer deep; short weights. Grows like N/n. Take it to see what attention can store by itself.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN,),
     assumptions=(INDEPENDENT,),

@@ -29,6 +29,11 @@ THEOREM = Ref("V22", "Theorem 3.1")
 @register(
     "vardi22",
     summary="feed-forward on the flattened row: groups of sqrt(N) entries read bit by bit, O(sqrt(N log N)) parameters",
+    order=40,
+    formula="Vardi 2022",
+    words="The optimal feed-forward network: rows are put on a line and cut into groups; the keys and labels of a "
+    "group are two long words that are read bit by bit. Grows like the square root of N, but must see the "
+    "whole row at once, which costs a column per number of the row.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN,),
     options=(FORM, CONSTANTS),
