@@ -93,10 +93,7 @@ def _listed() -> list[tuple[str, Listing]]:
 def written() -> dict[Path, str]:
     """Every page, as it should be, that is made from the registries."""
     pages = {PAPER_MAP: render(collect())}
-    for page, name, text in (
-        (README, "constructions", construction_table()),
-        (CHOOSE, "constructions", construction_words()),
-    ):
+    for page, text in ((README, construction_table()), (CHOOSE, construction_words())):
         pages[page] = between(page.read_text(encoding="utf-8"), "constructions", text)
     return pages
 
