@@ -96,7 +96,7 @@ def command(
     options = parse_options(pairs)
     recipe(construction).resolve(options)  # before anything long begins
     progress = progress_for(as_json, quiet)
-    building = {"construction": construction, "seed": seed, "progress": progress, **options}
+    building: dict[str, Any] = {"construction": construction, "seed": seed, "progress": progress, **options}
     told: dict[str, Any] = {}
     if Task(task) is Task.CAUSAL and suffixes(data)[0] == ".txt" and flags.tokens in BOOK_TOKENS:
         text = flags.read_text(data)

@@ -15,5 +15,5 @@ OTHERS = {
 
 
 def words(name: str, summary: str) -> str:
-    entry = {**recipes(), **neighbours()}.get(name)
+    entry = recipes().get(name) or neighbours().get(name)
     return OTHERS.get(name, summary) if entry is None else entry.words
