@@ -47,7 +47,7 @@ def command(
     rows: list[Any] = [tokenize(text, memory.tokens, number) for number, text in enumerate(sequences, start=1)]
     progress = progress_for(as_json, quiet)
     if source is not None:
-        how = {"tokens": memory.tokens, "like": memory.selection, "progress": progress}
+        how: dict[str, Any] = {"tokens": memory.tokens, "like": memory.selection, "progress": progress}
         rows += read_sequences(source, sequence_column=columns, **how)
     found = memory.predict(rows, progress)
     if as_json:
