@@ -107,6 +107,7 @@ def command(
         settled = flags.settle(table, Task(task), positions, progress=progress)
         memory = with_origin(memorize_dataset(settled.dataset, **building), settled, table)
         told = {"columns": table.columns, "conflicts": settled.as_dict(), "shortened": table.shortened}
+        told["missing"] = table.missing.as_dict()
         note = table.note
     memory.save(path)
     if as_json:

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 
 from byheart.cli.decoder import command
 from byheart.compile.documents import memorize_documents
-from byheart.data.dataset.documents import Corpus, Tokenizer
-from byheart.data.read.document_files import read_documents, read_source
-from byheart.data.read.given import GivenDistributions
+from byheart.data.dataset.documents import WORDS, Corpus
+from byheart.data.read.documents import GivenDistributions, read_documents, read_source
+from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.errors import DataError, OptionError
 
 ROWS = [{"id": 1, "text": "a cat sat, then ran", "kind": "x"}, {"id": 2, "text": "a dog ran", "kind": "y"}]
@@ -55,7 +55,7 @@ def test_plain_text(tmp_path, name: str) -> None:
     path = write(tmp_path / name, "one two\r\n\n  \nthree\u2028four {\n{not json\n".encode())
     assert read_documents(path) == ["one two", "three\u2028four {", "{not json"]
     with pytest.raises(DataError, match="no columns"):
-        read_documents(path, column="text")
+        read_documents(path, column="story")
 
 
 def test_a_line_separator_inside_json(tmp_path) -> None:
@@ -72,11 +72,11 @@ def test_parquet(tmp_path) -> None:
 def test_tokens_instead_of_texts(tmp_path) -> None:
     path = write(tmp_path / "d.jsonl", b'{"tokens": ["New York", "is", 7]}\n["big", "is", "New York"]\n')
     documents = read_documents(write(tmp_path / "e.jsonl", b'{"tokens": ["New York", "is", 7]}\n'))
-    assert documents == [("New York", "is", "7")]
+    assert documents == [("New York", "is", 7)]
     with pytest.raises(DataError, match="line 2"):
         read_documents(path)  # the first row has columns, the second none
     corpus = Corpus.of_texts([*documents, "New York"])
-    assert set(corpus.vocabulary) == {"New York", "is", "7", "New", "York"}
+    assert set(corpus.vocabulary) == {"New York", "is", 7, "New", "York"}
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_tokens_instead_of_texts(tmp_path) -> None:
     [
         (b'{"text": 7}\n', "which column"),
         (b'{"text": null, "other": null}\n', "which column"),
-        (b'{"text": "a b"}\n{"text": null}\n', "line 2 has no text in 'text'"),
-        (b'{"text": "a b"}\nnope\n', "line 2: this is no JSON"),
-        (b"", "no documents"),
+        (b'{"text": "a b"}\n{"text": null}\n', "missing in line 2"),
+        (b'{"text": "a b"}\nnope\n', "line 2: this is not JSON"),
+        (b"", "is empty"),
         (b"\xff\xfe\n", "not UTF-8"),
     ],
     ids=range(6),
@@ -155,6 +155,6 @@ def test_bad_distributions(tmp_path, data: bytes, words: str) -> None:
 
 
 def test_tokenizer_names() -> None:
-    assert Tokenizer.named("wordpunct") is Tokenizer.WORDS
-    with pytest.raises(OptionError, match="unknown tokenizer"):
-        Tokenizer.named("bpe")
+    assert Tokenizer("wordpunct") == WORDS
+    with pytest.raises(OptionError, match="unknown tokens"):
+        Tokenizer("syllables")

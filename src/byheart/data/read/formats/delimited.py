@@ -11,7 +11,7 @@ import re
 from itertools import chain
 from typing import Any
 
-from byheart.data.read.records import Cells, Numbered, Records
+from byheart.data.read.records import Cells, Records, Source, reader
 from byheart.data.read.sources import LONGEST_LINE
 from byheart.errors import DataError
 
@@ -21,8 +21,15 @@ _MADE_UP = re.compile(r"column [1-9][0-9]*")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
-def cells(path: str, numbered: Numbered, delimiter: str | None, header: bool) -> Records:
-    """The rows of a CSV file; its separator is guessed from the first line unless it is given."""
+@reader(".csv", ".tsv")
+def delimited(source: Source) -> Records:
+    """The rows of a CSV file; its separator is guessed from the first line unless its name says it.
+
+    Cells are texts, whatever they look like; an empty one is missing.
+    """
+    delimiter = "\t" if source.ending == ".tsv" else None
+    path, header = source.name, source.header
+    numbered, _ = source.lines()
     first, line = next(numbered)
     if (declared := _DECLARED.fullmatch(line)) is not None:
         delimiter = declared[1]
@@ -44,7 +51,7 @@ def cells(path: str, numbered: Numbered, delimiter: str | None, header: bool) ->
                 counts = f"{len(row)} cells, the {'header' if header else 'first line'} has {len(columns)}"
                 raise DataError(f"{path}, line {number} has {counts}; {_uneven(chosen)}")
             if row:
-                yield number, tuple(row[place] for place in places)
+                yield number, tuple(row[place] or None for place in places)
             row = _next_row(path, reader, first)
 
     return Records(columns, select, path, "line", _remark(columns, chosen, delimiter, header))
@@ -91,6 +98,6 @@ def _next_row(path: str, reader: Any, first: int) -> list[str] | None:
         return next(reader, None)
     except csv.Error as error:
         where = f"{path}, line {reader.line_num + first - 1}"
-        raise DataError(f"{where}: this is no CSV: {error}; check the quotes") from None
+        raise DataError(f"{where}: this is not CSV: {error}; check the quotes") from None
     finally:
         csv.field_size_limit(old_limit)

@@ -8,7 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from byheart.data.read.records import Cells, Records, objects
+from byheart.data.read.formats.json_lines import from_values
+from byheart.data.read.records import Cells, Records, Source, reader
+from byheart.data.read.sources import STDIN
 from byheart.data.wording import one_line
 from byheart.errors import DataError, MissingExtraError
 
@@ -18,8 +20,17 @@ _FILES = (".csv", ".json", ".jsonl", ".parquet", ".arrow", ".txt")
 _BATCH = 10_000  # rows that are unpacked at a time
 
 
-def hugging_face(path: str) -> Records:
+def _claims(path: str) -> bool:
+    try:
+        return path.startswith(MARK) or (path != STDIN and Path(path).is_dir())
+    except (OSError, ValueError):  # names that no file can have; opening them says why
+        return False
+
+
+@reader(claims=_claims)
+def hugging_face(source: Source) -> Records:
     """The records of a data set on disk or by its name."""
+    path = source.path
     name, _, split = path.removeprefix(MARK).partition(":") if path.startswith(MARK) else (path, "", "")
     folder = Path(name)
     saved = any((folder / file).is_file() for file in _SAVED)
@@ -71,7 +82,7 @@ def _one_split(found: Any, origin: str, split: str) -> Records:
 
 def _rows(found: Any, origin: str, remark: str) -> Records:
     if not hasattr(found, "num_rows"):  # streamed: rows come one by one, the first ones name the columns
-        return objects(origin, "row", enumerate(found), remark)
+        return from_values(origin, "row", enumerate(found), remark)
 
     def select(names: tuple[str, ...]) -> Cells:
         for start in range(0, found.num_rows, _BATCH):

@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
-from byheart.data.read.columnar import distinct_names
-from byheart.data.read.records import Cells, Records
+from byheart.data.read.records import Cells, Records, Source, distinct_names, reader
 from byheart.data.read.sources import Limits, open_seekable
 from byheart.data.wording import one_line
 from byheart.errors import DataError, MissingExtraError
 
-ENDINGS = (".parquet", ".arrow", ".feather")
 ZSTD = b"\x28\xb5\x2f\xfd"  # the first bytes of every frame
 _BATCH = 2048  # rows that are unpacked at a time: a small file may hold long cells many times
 
 
-def arrow(path: str, ending: str, limits: Limits) -> Records:
+@reader(".parquet", ".arrow", ".feather")
+def arrow(source: Source) -> Records:
+    path, ending, limits = source.path, source.ending, source.limits
     with _explained(path, ending), open_seekable(path, limits) as file:
         columns = distinct_names(list(map(str, _schema(file, ending).names)), path)
 
@@ -50,7 +50,7 @@ def _explained(path: str, ending: str) -> Iterator[None]:
     except DataError:
         raise
     except (pa.ArrowException, ValueError, OSError, OverflowError, KeyError) as error:
-        raise DataError(f"{path} is no {ending} file: {one_line(error)}") from None
+        raise DataError(f"{path} is not a {ending} file: {one_line(error)}") from None
     except MemoryError:
         raise DataError(f"{path} is damaged, or its rows are larger than the memory; try --max-rows") from None
 
