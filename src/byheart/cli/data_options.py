@@ -175,7 +175,7 @@ def data_options(command: F) -> F:
     wrapped: Any = packed
     for option in reversed(_OPTIONS):
         wrapped = option(wrapped)
-    return wrapped
+    return wrapped  # type: ignore[no-any-return]
 
 
 def output_options(command: F) -> F:

@@ -1,11 +1,11 @@
-"""docs/paper-map.md says what the code says, and the tests it names exist."""
+"""The pages that are made from registries say what the code says, and the tests they name exist."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from byheart import paper_map
+from byheart import pages
 from byheart.paper import Entry, Ref
 
 PROJECT = Path(__file__).parent.parent
@@ -13,12 +13,13 @@ PROJECT = Path(__file__).parent.parent
 
 @pytest.fixture(scope="module")
 def found() -> list[Entry]:
-    return paper_map.collect()
+    return pages.collect()
 
 
-def test_page_is_current(found):
-    page = (PROJECT / paper_map.PAGE).read_text(encoding="utf-8")
-    assert page == paper_map.render(found), "run `make paper-map` and commit docs/paper-map.md"
+def test_pages_are_current(monkeypatch):
+    monkeypatch.chdir(PROJECT)
+    stale = [str(page) for page, text in pages.written().items() if page.read_text(encoding="utf-8") != text]
+    assert stale == [], "run `make pages` and commit them"
 
 
 def test_named_tests_exist(found):
@@ -33,21 +34,23 @@ def test_statements_say_something(found):
 def test_check_notices_a_stale_page(tmp_path, monkeypatch, capsys):
     (tmp_path / "docs").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert paper_map.main(["--check"]) == 1
-    assert "make paper-map" in capsys.readouterr().err
-    assert paper_map.main([]) == 0
-    assert paper_map.main(["--check"]) == 0
-    (tmp_path / paper_map.PAGE).write_text("# Paper map\n", encoding="utf-8")
-    assert paper_map.main(["--check"]) == 1
+    for page in (pages.README, pages.CHOOSE):
+        page.write_text("<!-- made: constructions -->\n<!-- end -->\n", encoding="utf-8")
+    assert pages.main(["--check"]) == 1
+    assert "make pages" in capsys.readouterr().err
+    assert pages.main([]) == 0
+    assert pages.main(["--check"]) == 0
+    (tmp_path / pages.PAPER_MAP).write_text("# Paper map\n", encoding="utf-8")
+    assert pages.main(["--check"]) == 1
 
 
 def test_table_survives_odd_statements():
     entry = Entry(Ref("KS25", "Lemma G.2"), "|x| stays\n inside", "byheart.gadgets.interval", "build", "tests/x.py")
-    row = paper_map.render([entry]).splitlines()[-1]
+    row = pages.render([entry]).splitlines()[-1]
     assert row == "| Lemma G.2 | \\|x\\| stays inside | `byheart.gadgets.interval.build` | `tests/x.py` |"
 
 
 def test_labels_are_in_the_order_of_the_paper():
     labels = ["Theorem 10", "Theorem 2", "Lemma G.4", "Lemma C.1"]
-    page = paper_map.render([Entry(Ref("KS25", label), "says something", "m", "f", "t") for label in labels])
+    page = pages.render([Entry(Ref("KS25", label), "says something", "m", "f", "t") for label in labels])
     assert re.findall(r"^\| (\w+ \S+) \|", page, re.MULTILINE) == ["Lemma C.1", "Lemma G.4", "Theorem 2", "Theorem 10"]
