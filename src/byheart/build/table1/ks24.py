@@ -77,10 +77,10 @@ def token_line(dataset: Dataset, points: Values | None, seed: int) -> TokenLine:
     else:
         raise AssumptionError(SEPARATED, f"{SEEDS} directions all put a token at 0; try another seed")
     largest = max(abs(place) for place in places) / vectors.denominator
-    bits = max(0, math.ceil(math.log2(largest * largest)))
+    bits = max(0, math.ceil(_log2(largest * largest)))
     channel = max(range(len(weight)), key=lambda j: abs(as_fraction(weight[j])))
     reach = abs(as_fraction(weight[channel])) * largest
-    return TokenLine(weight, dyadic(2, -bits), dyadic(1, -max(0, math.ceil(math.log2(2 * reach)))), channel)
+    return TokenLine(weight, dyadic(2, -bits), dyadic(1, -max(0, math.ceil(_log2(2 * reach)))), channel)
 
 
 def number_contexts(dataset: Dataset, layers: tuple[Layer, ...], line: TokenLine) -> Numbered:

@@ -50,7 +50,8 @@ def draw_heads(vectors: Floats, index: Index, n: int, contexts: int, seed: int) 
     dimension = vectors.shape[1]
     size = dimension if n == 1 else max(1, min(n, dimension))
     count = head_count(contexts, n, dimension)
-    spread = np.maximum(vectors.std(axis=0), 1e-9 * (1 + np.abs(vectors).max()))
+    largest = max(1.0, float(np.abs(vectors).max()))  # divided out, so that no square overflows
+    spread = np.maximum((vectors / largest).std(axis=0) * largest, 1e-9 * (1 + largest))
     drawn = rng.normal(size=(3, count, size, dimension)) / spread  # every coordinate matters alike
     seen = vectors[index[: min(len(index), 256), -1]]
     for head in range(count):
