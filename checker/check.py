@@ -22,15 +22,14 @@ import re
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-FORMAT = 1
+FORMAT, PROVED = 1, "answers proved"
 SAFE = 1 << 53  # integers below are plain JSON numbers
-MOST_BITS = 1 << 22  # of one weight
-LONGEST = 1 << 24  # tokens of a row
+MOST_BITS, LONGEST = 1 << 22, 1 << 24  # of a weight; tokens of a row
 SPARE_BITS, DOUBLINGS = 96, 4  # of interval arithmetic
 PROBE = 16  # rows after which the work of all rows is estimated
 
@@ -71,34 +70,20 @@ class Budget:
 
 
 # ------------------------------------------------------------------------------------------------ the format
-# A form is a type, a set of values, [form of the items], {field: form}, (form of the first, form of the second) of a
-# pair, or a function that refuses what it does not take. `Maybe(form)` also takes null, `Named(form)` any field names.
-
-
-class Maybe(NamedTuple):
-    form: Any
-
-
-class Named(NamedTuple):
-    form: Any
+# A form is a type, a set of texts, a range, [form of the items], (form, form) of a pair, {field: form}, or a function
+# that refuses what it does not take.
 
 
 def check_form(value: Any, form: Any, where: str) -> None:
-    if isinstance(form, Maybe):
-        if value is not None:
-            check_form(value, form.form, where)
-    elif isinstance(form, Named):
-        need(isinstance(value, dict), f"{where} must be an object")
-        check_form(value, dict.fromkeys(value, form.form), where)
-    elif isinstance(form, dict):
+    if isinstance(form, dict):
         exactly = isinstance(value, dict) and set(value) == set(form)
         need(exactly, f"{where} must be an object with the fields {', '.join(form)}, and no others")
         for name, part in form.items():
             check_form(value[name], part, f"{where}.{name}")
     elif isinstance(form, list | tuple):
-        fits = isinstance(value, list) and (isinstance(form, list) or len(value) == len(form))
-        need(fits, f"{where} must be a list" + (f" of {len(form)}" if isinstance(form, tuple) else ""))
-        for item, part in zip(value, form * len(value) if isinstance(form, list) else form, strict=True):
+        forms = form * (len(value) if isinstance(form, list) and isinstance(value, list) else 1)
+        need(isinstance(value, list) and len(value) == len(forms), f"{where} must be a list of the right length")
+        for item, part in zip(value, forms, strict=True):
             check_form(item, part, where)
     elif isinstance(form, set):
         need(isinstance(value, str) and value in form, f"{where}: {str(value)[:40]!r} is unknown")
@@ -108,6 +93,14 @@ def check_form(value: Any, form: Any, where: str) -> None:
         need(type(value) is form, f"{where} must be of the type {form.__name__}")
     else:
         form(value, where)
+
+
+def maybe(form: Any) -> Callable[[Any, str], None]:
+    return lambda value, where: None if value is None else check_form(value, form, where)
+
+
+def named(form: Any) -> Callable[[Any, str], None]:
+    return lambda value, where: check_form(value, dict.fromkeys(value, form) if type(value) is dict else dict, where)
 
 
 COUNT, SMALL, POSITIVE = range(SAFE), range(1 - SAFE, SAFE), range(1, LONGEST + 1)
@@ -130,21 +123,19 @@ def number(value: Any, where: str = "a number") -> Number:
     return mantissa, exponent
 
 
+def whole(value: Any, where: str) -> int:
+    """An integer; beyond 2^53 it is hexadecimal text."""
+    if isinstance(value, str) and re.fullmatch(r"-?0x[1-9a-f][0-9a-f]*", value) and abs(int(value, 16)) >= SAFE:
+        return int(value, 16)
+    check_form(value, SMALL, where)
+    return value
+
+
 def symbol(value: Any, where: str = "a symbol") -> int | str:
-    """A text, or an integer; one beyond 2^53 is {"integer": hexadecimal text}."""
     if isinstance(value, dict):
         check_form(value, {"integer": str}, where)
         return whole(value["integer"], where)
     check_form(value, str if isinstance(value, str) else SMALL, where)
-    return value
-
-
-def whole(value: Any, where: str) -> int:
-    if isinstance(value, str):
-        need(re.fullmatch(r"-?0x[1-9a-f][0-9a-f]*", value), f"{where}: {value[:40]!r} is not hexadecimal")
-        need(abs(int(value, 16)) >= SAFE, f"{where}: {value[:40]} is not in its one written form")
-        return int(value, 16)
-    check_form(value, SMALL, where)
     return value
 
 
@@ -159,42 +150,46 @@ def label(value: Any, where: str = "classes") -> Any:
     """A class: texts and small integers as they are, anything else tagged with its type."""
     if not isinstance(value, dict):
         return symbol(value, where)
-    ((kind, content),) = value.items() if len(value) == 1 else [("", None)]
+    ((tag, content),) = value.items() if len(value) == 1 else [("", None)]
     tags: dict[str, tuple[Any, Any]] = {
-        "int": (lambda t: int(t, 16), hex),
+        "int": (lambda text: int(text, 16), hex),
         "float": (float.fromhex, float.hex),
         "bytes": (bytes.fromhex, bytes.hex),
         "bool": (bool, bool),
-        "none": (lambda t: None, lambda found: True),
+        "none": (lambda text: None, lambda found: True),
         "tuple": (lambda parts: tuple(map(label, parts)), lambda found: content),
     }
     try:
-        read, write = tags[kind]
+        read, write = tags[tag]
         found = read(content)
-        same = type(write(found)) is type(content) and write(found) == content
+        same = same_key(write(found)) == same_key(content)
     except (KeyError, ValueError, TypeError, OverflowError, RecursionError):
         same = False
     need(same, f"{where}: {str(value)[:40]} is not a label of this format")
     return found
 
 
+def same_key(value: Any) -> Any:
+    """Equal for values of one type and value alone: 1, 1.0, True and "1" differ, and so do 0.0 and -0.0."""
+    return (tuple, tuple(map(same_key, value))) if isinstance(value, tuple) else (type(value), repr(value))
+
+
 def matrix(value: Any, where: str) -> None:
     check_form(value, {"columns": range(LONGEST + 1), "rows": [[(COUNT, number)]]}, where)
     for row in value["rows"]:
-        places = [-1, *(j for j, _ in row), value["columns"]]
-        need(all(a < b for a, b in pairwise(places)), f"{where}: columns must ascend, inside the matrix")
-        need(all(w != 0 for _, w in row), f"{where}: zeros are not stored")
+        ascending = all(a < b for a, b in pairwise([-1, *(j for j, _ in row), value["columns"]]))
+        need(ascending and all(w != 0 for _, w in row), f"{where}: columns ascend inside it, zeros are not stored")
 
 
 LAYERS: dict[str, dict[str, Any]] = {
-    "affine": {"weight": matrix, "bias": Maybe([number]), "relu": bool},
+    "affine": {"weight": matrix, "bias": maybe([number]), "relu": bool},
     "threshold": {"weight": matrix, "bias": [number]},
     "residual": {"weight1": matrix, "bias1": [number], "weight2": matrix, "bias2": [number]},
     "embedding": {"table": matrix, "strides": [COUNT]},
     "attention": {
         "kind": {"uniform", "hardmax", "softmax"},
         "pattern": {"full", "causal", "star-in", "star-out"},
-        "heads": [{"value": matrix, "output": matrix, "key": Maybe(matrix), "query": Maybe(matrix)}],
+        "heads": [{"value": matrix, "output": matrix, "key": maybe(matrix), "query": maybe(matrix)}],
     },
     "pool": {"width": POSITIVE},
     "flatten": {"tokens": POSITIVE, "width": POSITIVE},
@@ -209,12 +204,12 @@ def layer(value: Any, where: str) -> None:
 
 
 PIECES = {"bpe", "wordpiece", "unigram", "file"}
-KINDS = {"auto", "json", "characters", "bytes", "words", "wordpunct", "integers"} | PIECES
-TOKENS = {"kind": KINDS, "model": Maybe(str), "max_length": Maybe(POSITIVE), "pad": Maybe(symbol)}
-SIZES = "parameters nonzero max_bits total_bits width depth blocks attention_layers embedding_parameters".split()
+KINDS = {"auto", "json", "characters", "bytes", "words", "wordpunct", "integers"}
+TOKENS = {"kind": KINDS | PIECES, "model": maybe(str), "max_length": maybe(POSITIVE), "pad": maybe(symbol)}
+SIZES = ("parameters", "nonzero", "max_bits", "total_bits", "width", "depth", "blocks", "attention_layers")
 MEMORY = {
     "construction": str,
-    "options": Named(lambda value, where: None),
+    "options": dict,
     "seed": int,
     "network": {
         "layers": [layer],
@@ -226,37 +221,28 @@ MEMORY = {
         "task": {"next-token", "seq-to-seq", "set", "causal"},
         "positions": bool,
         "length": POSITIVE,
-        "symbols": Maybe([symbol]),
+        "symbols": maybe([symbol]),
         "dimension": POSITIVE,
         "padded": bool,
-        "pad_vector": Maybe([coordinate]),
+        "pad_vector": maybe([coordinate]),
     },
-    "tokens": lambda value, where: check_form(value, KINDS - PIECES if isinstance(value, str) else TOKENS, where),
+    "tokens": lambda value, where: check_form(value, KINDS if isinstance(value, str) else TOKENS, where),
     "selection": {
         "sequence_columns": [str],
-        "label_column": Maybe(str),
-        "max_rows": Maybe(COUNT),
+        "label_column": maybe(str),
+        "max_rows": maybe(COUNT),
         "conflicts": {"error", "first", "majority", "drop"},
     },
     "classes": [label],
     "claim": {
-        "paper": str,
-        "label": str,
-        "bounds": Named(int),
-        "formulas": Named(str),
-        "assumptions": [str],
-        "properties": [str],
+        **{"paper": str, "label": str, "bounds": named(int), "formulas": named(str)},
+        **{"assumptions": [str], "properties": [str]},
     },
     "certificate": {
-        "verdict": {"proved", "refuted", "undecided"},
-        "reason": str,
-        **dict.fromkeys(("rows", "labels", "contexts"), COUNT),
-        "fingerprint": str,
-        "size": dict.fromkeys(SIZES, int),
-        "promised": Named(int),
-        "arithmetic": str,
-        "witness": Maybe({"row": COUNT, "position": Maybe(COUNT), "expected": SMALL, "found": SMALL}),
-        "proofs": Named(str),
+        **{"verdict": {"proved", "refuted", "undecided"}, "reason": str, "fingerprint": str, "arithmetic": str},
+        **{"rows": COUNT, "labels": COUNT, "contexts": COUNT, "promised": named(int), "proofs": named(str)},
+        "size": dict.fromkeys((*SIZES, "embedding_parameters"), int),
+        "witness": maybe({"row": COUNT, "position": maybe(COUNT), "expected": SMALL, "found": SMALL}),
     },
     "notes": [str],
 }
@@ -295,72 +281,42 @@ def read_memory(path: str) -> dict[str, Any]:
     data = read_bytes(path)
     need(data.isascii() and data.startswith(b'{"byheart":'), f"{path} is not a memory of byheart")
     document = parse_json(data.decode("ascii"), path)
-    version = document.get("byheart")
+    version, memory = document.get("byheart"), document.get("memory")
     need(type(version) is int and version == FORMAT, f"{path}: format version {version}; this checker reads {FORMAT}")
     check_form(document, {"byheart": int, "memory": dict, "sha256": str}, path)
-    memory = document["memory"]
     need(document["sha256"] == hashlib.sha256(canonical(memory)).hexdigest(), f"{path}: the checksum does not match")
     need(canonical(document) == data, f"{path} is not in canonical form: it was edited or damaged")
     check_form(memory, MEMORY, "memory")
     return memory
 
 
-# ------------------------------------------------------------------------------------------------ exact arithmetic
+# ------------------------------------------------------------------------------------------------ the network
+# A token's numbers are integers over a denominator that the whole row shares: one list of them, or two where softmax
+# made them irrational, the lower and the upper ends of intervals. What is done to one list is done to both.
+
+Token = list[list[int]]
 
 
-class Stream(NamedTuple):
-    """A token's numbers: number i lies between low[i]/den and high[i]/den. It is exact where `high is low`."""
-
-    low: list[int]
-    high: list[int]
+class Row(NamedTuple):
+    tokens: list[Token]
     den: int
 
-    def words(self) -> int:
-        return 1 + max(x.bit_length() for part in (self.low, self.high, [self.den]) for x in part) // 64
+
+def row_of(tokens: list[list[Number]]) -> Row:
+    shift = max([0, *(-e for token in tokens for _, e in token)])
+    return Row([[[m << e + shift for m, e in token]] for token in tokens], 1 << shift)
 
 
-def exact(numerators: list[int], den: int = 1) -> Stream:
-    return Stream(numerators, numerators, den)
-
-
-def stream_of(numbers: list[Number]) -> Stream:
-    shift = max([0, *(-e for _, e in numbers)])
-    return exact([m << e + shift for m, e in numbers], 1 << shift)
-
-
-def tidy(s: Stream, bits: int) -> Stream:
-    """Lowest terms where the stream is exact; otherwise rounded outwards to multiples of 2^-bits."""
-    if s.high is not s.low:
-        return Stream([(x << bits) // s.den for x in s.low], [-((-x << bits) // s.den) for x in s.high], 1 << bits)
-    common = math.gcd(s.den, *s.low) if s.den > 1 else 1
-    return s if common == 1 else exact([x // common for x in s.low], s.den // common)
-
-
-def each_end(change: Callable[[list[int]], list[int]], s: Stream, den: int) -> Stream:
-    low = change(s.low)
-    return Stream(low, low if s.high is s.low else change(s.high), den)
-
-
-def over(s: Stream, den: int) -> Stream:
-    """The same stream over a multiple of its denominator."""
-    factor = den // s.den
-    return s if factor == 1 else each_end(lambda end: [x * factor for x in end], s, den)
-
-
-def aligned(streams: list[Stream]) -> list[Stream]:
-    den = math.lcm(*(s.den for s in streams))
-    return [over(s, den) for s in streams]
-
-
-def plus(a: Stream, b: Stream) -> Stream:
-    a, b = aligned([a, b])
-    low = [x + y for x, y in zip(a.low, b.low, strict=True)]
-    both = a.high is a.low and b.high is b.low
-    return Stream(low, low if both else [x + y for x, y in zip(a.high, b.high, strict=True)], a.den)
-
-
-def relu(s: Stream) -> Stream:
-    return each_end(lambda end: [max(x, 0) for x in end], s, s.den)
+def tidy(row: Row, bits: int) -> Row:
+    """Lowest terms where the row is exact; intervals are rounded outwards to multiples of 2^-bits."""
+    tokens, den = row
+    if len(tokens[0]) == 2:
+        rounded = [[[(x << bits) // den for x in a], [-((-x << bits) // den) for x in b]] for a, b in tokens]
+        return Row(rounded, 1 << bits)
+    common = den
+    for (token,) in tokens:
+        common = math.gcd(common, *token) if common > 1 else 1
+    return row if common == 1 else Row([[[x // common for x in token]] for (token,) in tokens], den // common)
 
 
 def bits_of(value: Number) -> int:
@@ -383,50 +339,22 @@ class Linear:
         sizes = [bits_of(w) + shift for w in self.numbers]
         budget.hold(1, sum(sizes), "a matrix")
         self.longest, self.words, self.budget = max(sizes, default=0), sum(1 + k // 64 for k in sizes), budget
-        self.rows = [[(j, m << e + shift) for j, (m, e) in row] for row in rows]
-        self.bias = [m << e + shift for m, e in added] or [0] * self.height
+        biases = [m << e + shift for m, e in added] or [0] * len(rows)
+        self.rows = [([(j, m << e + shift) for j, (m, e) in row], b) for row, b in zip(rows, biases, strict=True)]
 
-    def __call__(self, s: Stream) -> Stream:
-        words = s.words()
+    def __call__(self, token: Token, den: int) -> Token:
+        """W z + b over den·2^shift; the lower end takes lower ends where weights are positive, else upper ones."""
+        words = 1 + max(x.bit_length() for end in (*token, [den]) for x in end) // 64
         self.budget.charge(len(self.numbers) + self.height, self.words * words)
         self.budget.hold(self.height, 64 * words + self.longest, "the output of a layer")
-        found = [
-            [sum([w * (a if w > 0 else b)[j] for j, w in row], c * s.den) for row, c in zip(self.rows, self.bias)]
-            for a, b in ([(s.low, s.high)] if s.high is s.low else [(s.low, s.high), (s.high, s.low)])
+        return [
+            [sum([w * (a if w > 0 else b)[j] for j, w in row], bias * den) for row, bias in self.rows]
+            for a, b in zip(token, token[::-1], strict=True)
         ]
-        return Stream(found[0], found[-1], s.den << self.shift)
-
-
-@lru_cache(maxsize=1 << 14)
-def exponential(numerator: int, den: int, bits: int) -> tuple[int, int]:
-    """Integers below and above 2^bits·e^-x, for x = numerator/den >= 0.
-
-    e^y for y = x/2^halvings <= 1/2 is a sum of positive terms: cut down they stay below, rounded up they stay above,
-    and what follows a term is less than the term. Squaring that as often gives e^x, dividing gives e^-x.
-    """
-    if numerator > bits * den:  # e^-x < 2^-bits
-        return 0, 1
-    halvings = (numerator // den).bit_length() + 1
-    one = bits + 3 * halvings + 32
-    y = (numerator << one - halvings) // den
-    low = high = low_term = high_term = 1 << one
-    count = 0
-    while high_term > 1:
-        count += 1
-        low_term = low_term * y // (count << one)
-        high_term = -(-high_term * (y + 1) // (count << one))
-        low, high = low + low_term, high + high_term
-    high += 1
-    for _ in range(halvings):
-        low, high = low * low >> one, -(-high * high >> one)
-    return (1 << one + bits) // high, -(-(1 << one + bits) // low)
-
-
-# ------------------------------------------------------------------------------------------------ the network
 
 
 class Layer:
-    """One layer: the linear maps in it, and the numbers of a token in front of it and behind it."""
+    """One layer: the linear maps in it, and what it does."""
 
     def __init__(self, stored: dict[str, Any], budget: Budget) -> None:
         self.kind, self.stored, self.budget = stored["layer"], stored, budget
@@ -466,67 +394,85 @@ class Layer:
         width = self.stored.get("width", len(self.hub))
         return (width, *[width * self.stored.get("tokens", 1)] * 2)
 
-    def on_token(self, s: Stream, bits: int) -> Stream:
-        """Affine, threshold, residual, embedding."""
+    def on_token(self, token: Token, den: int) -> Token:
+        """Affine, threshold, residual, embedding; the result is over `self.den(den)`."""
+        one, two = self.maps[0], self.maps[-1]
         if self.kind == "embedding":
-            table = self.maps[0]
-            row, rest = divmod(sum(a * b for a, b in zip(self.stored["strides"], s.low, strict=True)), s.den)
-            if rest or not 0 <= row < table.height:
+            row, rest = divmod(sum(a * b for a, b in zip(self.stored["strides"], token[0], strict=True)), den)
+            if rest or not 0 <= row < one.height:
                 raise NoAnswer("a token is outside the embedding table")
-            found = dict(table.rows[row])
-            return tidy(exact([found.get(j, 0) for j in range(table.columns)], 1 << table.shift), bits)
-        inner = self.maps[0](s)
-        if self.kind == "residual":
-            return tidy(plus(s, self.maps[1](tidy(relu(inner), bits))), bits)
+            found = dict(one.rows[row][0])
+            return [[found.get(j, 0) for j in range(one.columns)]]
+        inner = one(token, den)
         if self.kind == "threshold":
-            if any(a < 0 <= b for a, b in zip(inner.low, inner.high, strict=True)):
+            fired = [[int(x >= 0) for x in end] for end in inner]
+            if fired[0] != fired[-1]:
                 raise Undecided("intervals do not decide a threshold")
-            return exact([int(x >= 0) for x in inner.low])
-        return tidy(relu(inner) if self.stored["relu"] else inner, bits)
+            return fired
+        if self.kind == "affine" and not self.stored["relu"]:
+            return inner
+        hidden = [[max(x, 0) for x in end] for end in inner]
+        if self.kind == "affine":
+            return hidden
+        added, shift = two(hidden, den << one.shift), one.shift + two.shift
+        return [[(x << shift) + y for x, y in zip(*ends, strict=True)] for ends in zip(token, added, strict=True)]
 
-    def on_row(self, Z: list[Stream], bits: int) -> list[Stream]:
+    def den(self, den: int) -> int:
+        if self.kind == "threshold":
+            return 1
+        return (1 if self.kind == "embedding" else den) << sum(part.shift for part in self.maps)
+
+    def on_row(self, row: Row) -> Row:
         """Global token, pool, flatten."""
+        tokens, den = row
         if self.kind == "global-token":
-            hub = [stream_of(self.hub)]
-            return hub + Z if self.stored["place"] == "start" else Z + hub
+            hub = row_of([self.hub])
+            whole = math.lcm(den, hub.den)
+            token = [[x * (whole // hub.den) for x in hub.tokens[0][0]]] * len(tokens[0])
+            tokens = [[[x * (whole // den) for x in end] for end in z] for z in tokens]
+            return Row([token, *tokens] if self.stored["place"] == "start" else [*tokens, token], whole)
         if self.kind == "pool":
-            total = Z[0]
-            for z in Z[1:]:
-                total = plus(total, z)
-            return [tidy(total, bits)]
-        if len(Z) != self.stored["tokens"]:
+            return Row([[list(map(sum, zip(*ends, strict=True))) for ends in zip(*tokens, strict=True)]], den)
+        if len(tokens) != self.stored["tokens"]:
             raise NoAnswer(f"the network reads exactly {self.stored['tokens']} tokens")
-        Z = aligned(Z)
-        low, high = [x for z in Z for x in z.low], [x for z in Z for x in z.high]
-        return [Stream(low, low if low == high else high, Z[0].den)]
+        return Row([[[x for end in ends for x in end] for ends in zip(*tokens, strict=True)]], den)
 
-    def attend(self, Z: list[Stream], wanted: range, bits: int) -> list[Stream]:
-        """Attention: the wanted tokens receive a mean from each head."""
-        new = list(Z)
+    def attend(self, row: Row, wanted: range, bits: int) -> Row:
+        """Attention: z and, from each head, a mean. Parts are kept with their denominators and added at the end."""
+        parts = [[(row.tokens[k], row.den)] for k in wanted]
         for value, output, key, query in self.heads:
-            V = aligned([tidy(output(tidy(value(z), bits)), bits) for z in Z])
-            scored = key is not None and key.numbers and query.numbers  # otherwise all scores are 0
-            K = aligned([key(z) for z in Z]) if scored else []
-            before, total = [], exact([0] * self.outward, V[0].den)
-            for k in wanted:
-                keys = allowed(self.stored["pattern"], k, len(Z))
-                self.budget.charge(len(keys) * (self.outward + 4 * len(K[0].low if K else [])), len(keys) * V[0].words())
-                if scored:
-                    question = query(Z[k])
-                    scores = [inner_product(K[j], question) for j in keys]
+            V = [output(value(z, row.den), row.den << value.shift) for z in row.tokens]
+            den = row.den << value.shift + output.shift
+            K = [key(z, row.den) for z in row.tokens] if key and key.numbers and query.numbers else None  # scores: 0
+            before, total = [], [[0] * self.outward] * len(V[0])
+            for part, k in zip(parts, wanted, strict=True):
+                keys = allowed(self.stored["pattern"], k, len(V))
+                self.budget.charge(len(keys) * self.outward)
+                if K is not None:
+                    self.budget.charge(4 * len(keys) * key.height)
+                    asked = query(row.tokens[k], row.den)
+                    scores = [inner_product(K[j], asked) for j in keys]
                     if self.stored["kind"] == "softmax" and any(score != (scores[0][0],) * 2 for score in scores):
                         self.budget.charge(len(keys) * bits, len(keys) * bits * bits // 64)
-                        shares = softmax(scores, K[0].den * question.den, bits)
-                        new[k] = tidy(plus(new[k], weighted([V[j] for j in keys], shares, bits)), bits)
+                        shares = softmax(scores, row.den**2 << key.shift + query.shift, bits)
+                        part.append((weighted([V[j] for j in keys], shares, den, bits), 1 << bits))
                         continue
                     keys = largest(keys, scores)
                 if keys[: len(before)] != before:
-                    before, total = [], exact([0] * self.outward, V[0].den)
+                    before, total = [], [[0] * self.outward] * len(V[0])
                 for j in keys[len(before) :]:
-                    total = plus(total, V[j])
+                    total = [[x + y for x, y in zip(*ends, strict=True)] for ends in zip(total, V[j], strict=True)]
                 before = keys
-                new[k] = tidy(plus(new[k], total._replace(den=total.den * len(keys))), bits)
-        return new
+                part.append((total, den * len(keys)))
+        whole = math.lcm(*(d for part in parts for _, d in part))
+        count = max(len(token) for part in parts for token, _ in part)
+        return Row([summed(part, whole, count) for part in parts], whole)
+
+
+def summed(parts: list[tuple[Token, int]], den: int, count: int) -> Token:
+    """The sum of tokens over different denominators, with `count` ends."""
+    ends = [[[x * (den // d) for x in token[end % len(token)]] for token, d in parts] for end in range(count)]
+    return [list(map(sum, zip(*end, strict=True))) for end in ends]
 
 
 def allowed(pattern: str, k: int, n: int) -> list[int]:
@@ -538,11 +484,11 @@ def allowed(pattern: str, k: int, n: int) -> list[int]:
     return [k, n - 1] if pattern == "star-out" and k < n - 1 else [k]
 
 
-Ends = tuple[int, int]  # of an interval: integers over a denominator that is known beside it
+Ends = tuple[int, int]  # of an interval
 
 
-def inner_product(a: Stream, b: Stream) -> Ends:
-    four = [(w * y, w * z, x * y, x * z) for w, x, y, z in zip(a.low, a.high, b.low, b.high, strict=True)]
+def inner_product(a: Token, b: Token) -> Ends:
+    four = [(w * y, w * z, x * y, x * z) for w, x, y, z in zip(a[0], a[-1], b[0], b[-1], strict=True)]
     return sum(map(min, four)), sum(map(max, four))
 
 
@@ -560,18 +506,43 @@ def softmax(scores: list[Ends], den: int, bits: int) -> list[Ends]:
     return [(exponential(top - low, den, bits)[0], exponential(top - high, den, bits)[1]) for low, high in scores]
 
 
-def weighted(V: list[Stream], shares: list[Ends], bits: int) -> Stream:
-    """The mean of streams (over one denominator) by shares."""
+@lru_cache(maxsize=1 << 14)
+def exponential(numerator: int, den: int, bits: int) -> Ends:
+    """Integers below and above 2^bits·e^-x, for x = numerator/den >= 0.
+
+    e^y for y = x/2^halvings <= 1/2 is a sum of positive terms: cut down they stay below, rounded up they stay above,
+    and what follows a term is less than the term. Squaring that as often gives e^x, dividing gives e^-x.
+    """
+    if numerator > bits * den:  # e^-x < 2^-bits
+        return 0, 1
+    halvings = (numerator // den).bit_length() + 1
+    one = bits + 3 * halvings + 32
+    y = (numerator << one - halvings) // den
+    low = high = low_term = high_term = 1 << one
+    count = 0
+    while high_term > 1:
+        count += 1
+        low_term = low_term * y // (count << one)
+        high_term = -(-high_term * (y + 1) // (count << one))
+        low, high = low + low_term, high + high_term
+    high += 1
+    for _ in range(halvings):
+        low, high = low * low >> one, -(-high * high >> one)
+    return (1 << one + bits) // high, -(-(1 << one + bits) // low)
+
+
+def weighted(V: list[Token], shares: list[Ends], den: int, bits: int) -> Token:
+    """The mean of tokens (over den) by shares, over 2^bits."""
     least, most = sum(low for low, _ in shares), sum(high for _, high in shares)
     if least == 0:
         raise Undecided("the intervals of softmax stay too wide")
     low, high = [], []
-    for c in range(len(V[0].low)):
-        a = sum(v.low[c] * share[v.low[c] < 0] for v, share in zip(V, shares, strict=True))
-        b = sum(v.high[c] * share[v.high[c] >= 0] for v, share in zip(V, shares, strict=True))
-        low.append((a << bits) // (V[0].den * (most if a >= 0 else least)))
-        high.append(-((-b << bits) // (V[0].den * (least if b >= 0 else most))))
-    return Stream(low, high, 1 << bits)
+    for c in range(len(V[0][0])):
+        a = sum(v[0][c] * share[v[0][c] < 0] for v, share in zip(V, shares, strict=True))
+        b = sum(v[-1][c] * share[v[-1][c] >= 0] for v, share in zip(V, shares, strict=True))
+        low.append((a << bits) // (den * (most if a >= 0 else least)))
+        high.append(-((-b << bits) // (den * (least if b >= 0 else most))))
+    return [low, high]
 
 
 class Network:
@@ -593,89 +564,84 @@ class Network:
         outputs = 1 if self.readout["decode"] == "value" else self.readout["classes"]
         need(layers[-1].outward == outputs, "the outputs do not fit the readout")
         need(sum(n for _, n in stored["stages"]) in (len(layers), 0), "the stages must cover every layer once")
-        self.last = max([0, *(k for k, kind in enumerate(kinds) if kind == "attention"), *pools, *hubs])
+        self.last = max([-1, *(k for k, kind in enumerate(kinds) if kind == "attention"), *pools, *hubs])
         self.longest = max((bits_of(w) for part in layers for w in part.numbers), default=0)
-        self.known: dict[Any, Stream] = {}  # what equal tokens become
+        self.known: dict[Any, Token] = {}  # what equal tokens become
         self.held = 0  # words of it
 
-    def classes(self, row: list[list[Number]]) -> list[int | None]:
+    def classes(self, tokens: list[list[Number]]) -> list[int | None]:
         """Class indices of the tokens that are read, None for none; intervals get more bits until they decide."""
-        self.budget.hold(len(row) * max(part.inward for part in self.layers), 0, "a row")
+        self.budget.hold(len(tokens) * max(part.inward for part in self.layers), 0, "a row")
         for doubling in range(DOUBLINGS + 1):
             try:
-                bits = (self.longest + SPARE_BITS) << doubling
-                return [self._class(s) for s in self._outputs([stream_of(token) for token in row], bits)]
+                row = self._outputs(row_of(tokens), (self.longest + SPARE_BITS) << doubling)
+                return [self._class(token[0], token[-1], row.den) for token in row.tokens]
             except Undecided:
                 if doubling == DOUBLINGS:
                     raise
         raise AssertionError
 
-    def _outputs(self, Z: list[Stream], bits: int) -> list[Stream]:
-        start, stop = 0, len(Z)  # the row's own tokens, without a global one
-        for place, part in enumerate(self.layers):
-            if part.kind in ("global-token", "pool", "flatten"):
-                Z = part.on_row(Z, bits)
-                start = int(part.stored.get("place") == "start")
-                stop = len(Z) - (part.stored.get("place") == "end")
+    def _outputs(self, row: Row, bits: int) -> Row:
+        """The row behind all layers; behind the last layer that mixes tokens only those that are read are left."""
+        start, stop = 0, len(row.tokens)  # the row's own tokens, without a global one
+        for place, part in enumerate([*self.layers, None]):
             asked = range(start, stop) if self.read == "each" else range(stop - 1, stop)
-            wanted = asked if place >= self.last else range(len(Z))  # at the end nobody looks at the others
+            if place == self.last + 1 and (place == 0 or self.layers[place - 1].kind != "attention"):
+                row = Row([row.tokens[k] for k in asked], row.den)
+            if part is None:
+                break
             if part.kind == "attention":
-                Z = part.attend(Z, wanted, bits)
+                row = part.attend(row, asked if place == self.last else range(len(row.tokens)), bits)
             elif part.maps:
-                Z = [self._token(part, z, bits) if k in wanted else z for k, z in enumerate(Z)]
-        return [Z[k] for k in asked]
+                row = Row([self._token(part, token, row.den) for token in row.tokens], part.den(row.den))
+            else:
+                row = part.on_row(row)
+                start = int(part.stored.get("place") == "start")
+                stop = len(row.tokens) - (part.stored.get("place") == "end")
+            row = tidy(row, bits)
+        return row
 
-    def _token(self, part: Layer, s: Stream, bits: int) -> Stream:
-        key = id(part), s.den, *s.low
-        if s.high is not s.low or key not in self.known:
-            found = part.on_token(s, bits)
-            if s.high is not s.low:
-                return found
-            self.held += len(key) * s.words() + len(found.low) * found.words()
+    def _token(self, part: Layer, token: Token, den: int) -> Token:
+        key = id(part), den, *token[0], *token[-1]
+        if key not in self.known:
+            self.known[key] = part.on_token(token, den)
+            self.held += sum(2 + x.bit_length() // 64 for x in key) + part.outward * 8
             if self.held > self.budget.memory // 64:
-                self.known, self.held = {}, 0
-            self.known[key] = found
+                self.known, self.held = {key: self.known[key]}, 0
         return self.known[key]
 
-    def _class(self, s: Stream) -> int | None:
+    def _class(self, low: list[int], high: list[int], den: int) -> int | None:
         """The class index of an output; None where it is no class."""
         if self.readout["decode"] == "value":
-            first = -(-s.low[0] // s.den) - self.readout["offset"]  # whole numbers inside the interval: first to last
-            last = s.high[0] // s.den - self.readout["offset"]
+            first, last = (x - self.readout["offset"] for x in (-(-low[0] // den), high[0] // den))  # whole numbers
             if first > last or last < 0 or first >= self.readout["classes"]:
                 return None
-            if s.low[0] != s.high[0]:
+            if low[0] != high[0]:
                 raise Undecided("an interval cannot show that a number is whole")
             return first
-        best = max(range(len(s.low)), key=s.low.__getitem__)
-        rivals = [k for k in range(len(s.low)) if k != best and s.high[k] >= s.low[best]]
-        if rivals and any(s.low[k] != s.high[k] for k in (best, *rivals)):
+        best = max(range(len(low)), key=low.__getitem__)
+        rivals = [k for k in range(len(low)) if k != best and high[k] >= low[best]]
+        if rivals and any(low[k] != high[k] for k in (best, *rivals)):
             raise Undecided("intervals do not decide which output is the largest")
         return None if rivals else best
 
-
-def measure(layers: list[Layer]) -> dict[str, int]:
-    """The sizes of a network, counted as the page says."""
-    start, stop = int(layers[0].kind == "flatten"), len(layers)
-    if start < stop and (layers[start].kind == "embedding" or layers[start].stored.get("relu") is False):
-        start += 1
-        start += layers[start - 1].kind == "embedding" and start < stop and layers[start].kind == "flatten"
-    stop -= stop > 1 and layers[-1].stored.get("relu") is False
-    inner = layers[start:stop]
-    forward = [part.kind in ("affine", "threshold", "residual") for part in inner]
-    attention = [part.kind == "attention" for part in inner]
-    bits = [bits_of(w) for part in layers for w in part.numbers]
-    return {
-        "parameters": sum(part.entries for part in layers),
-        "nonzero": len(bits),
-        "max_bits": max(bits, default=0),
-        "total_bits": sum(bits),
-        "width": max((part.width for part in inner), default=1),
-        "depth": sum(forward) + sum(attention),
-        "blocks": sum(forward) + sum(a and not f for a, f in zip(attention, [*forward[1:], False], strict=False)),
-        "attention_layers": sum(attention),
-        "embedding_parameters": sum(part.entries for part in layers if part.kind == "embedding"),
-    }
+    def size(self) -> dict[str, int]:
+        """The sizes of the network, counted as the page says."""
+        layers = self.layers
+        start, stop = int(layers[0].kind == "flatten"), len(layers)
+        if start < stop and (layers[start].kind == "embedding" or layers[start].stored.get("relu") is False):
+            start += 1
+            start += layers[start - 1].kind == "embedding" and start < stop and layers[start].kind == "flatten"
+        inner = layers[start : stop - (stop > 1 and layers[-1].stored.get("relu") is False)]
+        forward = [part.kind in ("affine", "threshold", "residual") for part in inner]
+        attention = [part.kind == "attention" for part in inner]
+        alone = sum(a and not f for a, f in zip(attention, [*forward[1:], False], strict=False))
+        bits = [bits_of(w) for part in layers for w in part.numbers]
+        width = max((part.width for part in inner), default=1)
+        counted = (sum(part.entries for part in layers), len(bits), max(bits, default=0), sum(bits), width)
+        depth, blocks = sum(forward) + sum(attention), sum(forward) + alone
+        found = dict(zip(SIZES, (*counted, depth, blocks, sum(attention)), strict=True))
+        return found | {"embedding_parameters": sum(part.entries for part in layers if part.kind == "embedding")}
 
 
 # ------------------------------------------------------------------------------------------------ asking
@@ -686,85 +652,83 @@ class Memory:
 
     def __init__(self, stored: dict[str, Any], budget: Budget) -> None:
         encoder, tokens = stored["encoder"], stored["tokens"]
-        self.task, self.length = encoder["task"], encoder["length"]
-        self.network = Network(stored["network"], budget)
-        self.classes = [label(value) for value in stored["classes"]]
-        self.positions, self.padded, self.dimension = encoder["positions"], encoder["padded"], encoder["dimension"]
+        self.stored, self.network = stored, Network(stored["network"], budget)
+        self.task, self.positions, self.length = encoder["task"], encoder["positions"], encoder["length"]
+        self.dimension, self.padded = encoder["dimension"], encoder["padded"]
         self.pads, self.per_token = self.task in ("next-token", "seq-to-seq"), self.task in ("seq-to-seq", "causal")
+        self.classes = [label(value) for value in stored["classes"]]
         self.symbols = None if encoder["symbols"] is None else [symbol(value) for value in encoder["symbols"]]
         self.codes = {same_key(found): k for k, found in enumerate(self.symbols or (), start=1)}
-        pad = encoder["pad_vector"]
-        self.pad = [(0, 0)] if self.symbols is not None else pad and [coordinate(value) for value in pad]
-        named = {"kind": tokens, "max_length": None, "pad": None} if isinstance(tokens, str) else tokens
-        self.kind, self.max_length = named["kind"], named["max_length"]
-        self.filler = None if named["pad"] is None else symbol(named["pad"])
-        self._check(named)
+        self.pad = encoder["pad_vector"] and [coordinate(value) for value in encoder["pad_vector"]]
+        self.cutting = {"kind": tokens, "model": None, "max_length": None, "pad": None} if tokens in KINDS else tokens
+        self._check(budget)
 
-    def _check(self, tokens: dict[str, Any]) -> None:
+    def _check(self, budget: Budget) -> None:
         """Whether the parts of the file fit together."""
-        network, readout = self.network, self.network.readout
-        if self.symbols is not None:
-            keys = [(isinstance(found, str), found) for found in self.symbols]
-            need(keys and all(a < b for a, b in pairwise(keys)), "encoder.symbols must be sorted and distinct")
-            need(self.dimension == 1, "the dimension of symbols is 1")
+        network, cutting, vectors = self.network, self.cutting, self.symbols is None
+        keys = [(isinstance(found, str), found) for found in self.symbols or ()]
+        need(vectors or (keys and all(a < b for a, b in pairwise(keys))), "encoder.symbols must be sorted and distinct")
+        need(vectors or self.dimension == 1, "the dimension of symbols is 1")
         need(self.pads or not self.padded, f"the task {self.task} never pads")
         need(not (self.positions and self.task == "set"), "a set has no positions")
-        vectors = self.padded and self.symbols is None
-        need((self.pad is not None) == (vectors or self.symbols is not None), "pad_vector is for padded vectors alone")
-        need(self.pad is None or len(self.pad) == self.dimension, "pad_vector has another dimension")
+        need((self.pad is not None) == (self.padded and vectors), "encoder.pad_vector is for padded vectors alone")
+        need(self.pad is None or len(self.pad) == self.dimension, "encoder.pad_vector has another dimension")
         need(network.layers[0].inward == self.dimension + self.positions, "the tokens do not fit the first layer")
-        need((tokens.get("model") is not None) == (self.kind in PIECES), "tokens.model is for trained tokenizers alone")
-        need(self.filler is None or self.max_length is not None, "tokens.pad needs tokens.max_length")
+        need((cutting["model"] is None) == (cutting["kind"] in KINDS), "tokens.model is for trained tokenizers alone")
+        need(cutting["pad"] is None or cutting["max_length"] is not None, "tokens.pad needs tokens.max_length")
+        need(self.stored["tokens"] == cutting["kind"] or cutting["model"] or cutting["max_length"], "tokens is a name")
         distinct = len(set(map(same_key, self.classes)))
-        need(distinct == len(self.classes) == readout["classes"], "the classes do not fit the network")
+        need(distinct == len(self.classes) == network.readout["classes"], "the classes do not fit the network")
         need(self.per_token == (network.read == "each"), f"the task {self.task} is not read at {network.read}")
+        budget.hold(self.length * (self.dimension + 1) if self.padded else 0, 0, "a padded row")
 
     def tokens(self, cell: Any) -> list[Any]:
         """The tokens of a cell: those of a list (also one written as JSON text), or of a text, cut as the file says."""
         if isinstance(cell, str):
-            cell = self._listed(cell) or self._cut(cell)
-        row = cell if isinstance(cell, list) else [cell]
-        if self.max_length is not None:
-            fill = [self.filler] * (self.max_length - len(row)) if self.filler is not None else []
-            row = [*row[: self.max_length], *fill]
-        return row
+            cell = self._cut(cell)
+        row, longest = cell if isinstance(cell, list) else [cell], self.cutting["max_length"]
+        if longest is None:
+            return row
+        filler = [] if self.cutting["pad"] is None else [symbol(self.cutting["pad"])]
+        return [*row[:longest], *filler * (longest - len(row))]
 
-    def _listed(self, cell: str) -> list[Any] | None:
+    def _cut(self, cell: str) -> list[Any]:
+        kind = self.cutting["kind"]
         if cell.lstrip().startswith("[") and cell.rstrip().endswith("]"):
             try:
                 return parse_json(cell, "a cell", finite)
             except Refused as error:
-                if self.kind == "json":
+                if kind == "json":
                     raise NoAnswer(str(error)) from None
-        return None
-
-    def _cut(self, cell: str) -> list[Any]:
-        if self.kind in PIECES:
-            raise Undecided(f"cutting texts into {self.kind} pieces needs the library tokenizers; give lists of tokens")
-        if self.kind == "json":
+        if kind in PIECES:
+            raise Undecided(f"cutting texts into {kind} pieces needs the library tokenizers; give lists of tokens")
+        if kind == "json":
             raise NoAnswer("the cell is not a JSON list of tokens")
-        if self.kind == "bytes":
-            return list(cell.encode("utf-8", "surrogatepass"))
-        if self.kind == "words":
-            return cell.split()
-        if self.kind == "wordpunct":
-            return re.findall(r"\w+|[^\w\s]+", cell)
-        if self.kind == "integers":
+        if kind == "integers":
             words = cell.replace(",", " ").split()
             if not all(re.fullmatch(r"[+-]?[0-9]{1,4000}", word) for word in words):
                 raise NoAnswer("a token is not an integer")
             return [int(word) for word in words]
-        return list(cell)
+        cutters: dict[str, Callable[[str], list[Any]]] = {
+            "bytes": lambda text: list(text.encode("utf-8", "surrogatepass")),
+            "words": str.split,
+            "wordpunct": re.compile(r"\w+|[^\w\s]+").findall,
+        }
+        return cutters.get(kind, list)(cell)
 
-    def encode(self, row: list[Any]) -> list[list[Number]]:
-        """The input vectors of a row of tokens."""
+    def ask(self, row: list[Any]) -> list[Any]:
+        """The answers to a row of tokens: one, or one per token; NoAnswer where the output is no class."""
         exactly = self.pads and not self.padded
         if not (len(row) == self.length if exactly else 1 <= len(row) <= self.length):
             raise NoAnswer(f"a row of {len(row)} tokens does not fit the file's {self.length}")
         points = [self._point(token) for token in row]
         if self.pads:
-            points = [self.pad] * (self.length - len(row)) + points
-        return [[*point, (place, 0)] for place, point in enumerate(points)] if self.positions else points
+            points = [self.pad or [(0, 0)]] * (self.length - len(row)) + points
+        if self.positions:
+            points = [[*point, (place, 0)] for place, point in enumerate(points)]
+        found = self.network.classes(points)
+        found = found[len(found) - len(row) :] if self.per_token else found  # padding comes first and is not asked
+        return [NoAnswer if k is None else self.classes[k] for k in found]
 
     def _point(self, token: Any) -> list[Number]:
         if self.symbols is not None:
@@ -780,17 +744,6 @@ class Memory:
             raise NoAnswer("the vector is the one that pads short rows")
         return point
 
-    def ask(self, row: list[Any]) -> list[Any]:
-        """The answers to a row of tokens: one, or one per token; NoAnswer where the output is no class."""
-        found = self.network.classes(self.encode(row))
-        found = found[len(found) - len(row) :] if self.per_token else found  # padding comes first and is not asked
-        return [NoAnswer if k is None else self.classes[k] for k in found]
-
-
-def same_key(value: Any) -> Any:
-    """Equal for values of one type and value alone: 1, 1.0, True and "1" differ, and so do 0.0 and -0.0."""
-    return (tuple, tuple(map(same_key, value))) if isinstance(value, tuple) else (type(value), repr(value))
-
 
 def finite(written: str) -> float:
     need(math.isfinite(float(written)), f"{written[:40]} is too large a number")
@@ -799,20 +752,21 @@ def finite(written: str) -> float:
 
 # ------------------------------------------------------------------------------------------------ the data
 
+Case = tuple[str, Any, Any]  # where it stands, the sequence's cell, the label's cell
 
-def read_table(path: str, header: bool) -> tuple[list[str], list[tuple[str, dict[str, Any]]]]:
+
+def read_table(path: str, flags: argparse.Namespace) -> tuple[list[str], list[tuple[str, dict[str, Any]]]]:
     """Column names, and for every row its place in the file and its cells: CSV, TSV or JSON Lines, in UTF-8."""
     try:
         source = read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Refused(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from None
-    if path.endswith((".jsonl", ".ndjson")) or (not path.endswith((".csv", ".tsv")) and source.lstrip()[:1] == "{"):
+    if path.endswith((".jsonl", ".ndjson")):
         lines = [(f"line {k}", line) for k, line in enumerate(source.split("\n"), start=1) if line.strip()]
         rows = [(place, parse_json(line, f"{path}, {place}", finite)) for place, line in lines]
         need(all(isinstance(row, dict) for _, row in rows), f"{path}: every line must be a JSON object")
         return list(dict.fromkeys(name for _, row in rows for name in row)), rows
-    first = source.lstrip("\r\n").split("\n", 1)[0]
-    bare = re.sub(r'"[^"]*"', "", first)
+    bare = re.sub(r'"[^"]*"', "", source.lstrip("\r\n").split("\n", 1)[0])
     separator = "\t" if path.endswith(".tsv") else max(",;\t|", key=bare.count)
     csv.field_size_limit(1 << 26)
     reader = csv.reader(io.StringIO(source, newline=""), delimiter=separator, strict=True)
@@ -822,101 +776,104 @@ def read_table(path: str, header: bool) -> tuple[list[str], list[tuple[str, dict
         raise Refused(f"{path}, line {reader.line_num}: this is not CSV: {error}") from None
     need(table, f"{path} is empty")
     width = len(table[0][1])
-    names = [name.strip() for name in table[0][1]] if header else [f"column {k}" for k in range(1, width + 1)]
+    names = [name.strip() for name in table[0][1]] if flags.header else [f"column {k + 1}" for k in range(width)]
     need(len(set(names)) == width, f"{path} has two columns of one name")
-    for place, cells in table:
-        need(len(cells) == width, f"{path}, {place} has {len(cells)} cells, the first line has {width}")
-    return names, [(place, dict(zip(names, cells))) for place, cells in table[int(header) :]]
+    uneven = [place for place, cells in table if len(cells) != width]
+    need(not uneven, f"{path}, {(uneven or [0])[0]} has another number of cells than the first line")
+    return names, [(place, dict(zip(names, cells, strict=True))) for place, cells in table[int(flags.header) :]]
 
 
-def pages(path: str, memory: Memory) -> list[tuple[str, list[Any], list[Any]]]:
+def pages(path: str, memory: Memory) -> list[Case]:
     """A text as rows: a page's number and its characters, and as labels the character that follows each of them."""
     data = read_bytes(path)
     try:
-        source = data.decode("latin-1" if memory.kind == "bytes" else "utf-8")
+        source = data.decode("latin-1" if memory.cutting["kind"] == "bytes" else "utf-8")
     except UnicodeDecodeError:
         source = data.decode("latin-1")
-    rows = []
-    for number, start in enumerate(range(0, len(source), memory.length)):
-        page = source[start : start + memory.length]
-        short = [""] if len(page) < memory.length else []  # the end of the text is a class of its own
-        rows.append((f"page {number}", [number, *page][: memory.length], [*page, *short]))
-    return rows
+    found: list[Case] = []
+    for page, start in enumerate(range(0, len(source), memory.length)):
+        letters = list(source[start : start + memory.length])
+        end = [""] if len(letters) < memory.length else []  # the end of the text is a class of its own
+        found.append((f"page {page}", [page, *letters][: memory.length], letters + end))
+    return found
 
 
-def cases(path: str, stored: dict[str, Any], memory: Memory, flags: Any) -> Iterator[tuple[str, Any, Any]]:
-    """(place, tokens or an error, labels) of every row of DATA."""
-    if path.endswith(".txt"):
-        yield from pages(path, memory)
-        return
-    names, rows = read_table(path, flags.header)
-    chosen = flags.sequence_column or stored["selection"]["sequence_columns"]
-    target = flags.label_column or stored["selection"]["label_column"]
-    need(chosen, "the file does not say which column holds the sequences: name it with --sequence-column")
-    need(target or memory.task == "causal", "the file does not say which column holds the labels: see --label-column")
+def read_cases(memory: Memory, flags: argparse.Namespace) -> list[Case]:
+    if flags.data.endswith(".txt"):
+        return pages(flags.data, memory)
+    names, rows = read_table(flags.data, flags)
+    selection = memory.stored["selection"]
+    target = flags.label_column or selection["label_column"]
+    chosen = flags.sequence_column or selection["sequence_columns"]
     chosen = [name for name in names if name != target] if chosen == ["*"] else chosen
-    for name in (*chosen, *([target] if target else [])):
-        need(name in names, f"{path} has no column {name!r}; it has {', '.join(names)[:200]}")
-    for place, row in rows:
-        for name in (*chosen, *([target] if target else [])):
-            need(name in row, f"{path}, {place} lacks {name!r}")
-        yield place, row[chosen[0]] if len(chosen) == 1 else [row[name] for name in chosen], row[target] if target else None
+    need(chosen and (target or memory.task == "causal"), "name the columns: --sequence-column and --label-column")
+    for name in [*chosen, *([target] if target else [])]:
+        lacking = [place for place, row in rows if name not in row]
+        need(name in names and not lacking, f"{flags.data}, {(lacking or [''])[0]} has no column {name!r}")
+    one = len(chosen) == 1
+    return [
+        (place, row[chosen[0]] if one else [row[name] for name in chosen], row[target] if target else None)
+        for place, row in rows
+    ]
 
 
-def wanted_labels(memory: Memory, row: list[Any], given: Any) -> tuple[list[Any], list[Any]]:
+def question(memory: Memory, cell: Any, given: Any) -> tuple[list[Any], list[Any]]:
     """The tokens to ask and the labels to expect: one label, one per token, or every next token."""
+    row = memory.tokens(cell)
     if not memory.per_token:
         return row, [given]
     if given is None:  # causal without a label column
         return row[:-1], row[1:]
     found = parse_json(given, "a label cell", finite) if isinstance(given, str) else given
-    need(isinstance(found, list), f"the task {memory.task} takes a list with one label per token, not {str(given)[:40]!r}")
+    need(isinstance(found, list), f"{memory.task} takes a list with one label per token, not {str(given)[:40]!r}")
     return row, found
 
 
-def check(file: str, data: str, flags: Any) -> dict[str, Any]:
+# ------------------------------------------------------------------------------------------------ the verdict
+
+
+def check(flags: argparse.Namespace) -> dict[str, Any]:
     """The verdict about every row of DATA, with counts."""
     budget = Budget(flags.max_work, flags.max_memory)
-    stored = read_memory(file)
-    memory = Memory(stored, budget)
-    rows = list(cases(data, stored, memory, flags))
-    counts, left_out, first, unsure = Counter[str](), Counter[str](), "", ""
-    for number, (place, cell, given) in enumerate(rows):
-        if number == PROBE:
-            budget.expect(budget.done * len(rows) // PROBE)
+    memory = Memory(read_memory(flags.file), budget)
+    cases = read_cases(memory, flags)
+    counts, reasons = Counter[str](), dict[str, str]()
+    for place, (where, cell, given) in enumerate(cases):
+        if place == PROBE:
+            budget.expect(budget.done * len(cases) // PROBE)
         try:
-            row, expected = wanted_labels(memory, memory.tokens(cell), given)
+            row, expected = question(memory, cell, given)
             found = memory.ask(row)
+            same = list(map(same_key, found)) == list(map(same_key, expected))
+            outcome, why = "agree" if same else "differ", f"the label is {expected}, the file says {found}"
         except NoAnswer as error:
             outcome, why = "differ", str(error)
         except Undecided as error:
             outcome, why = "undecided", str(error)
-        else:
-            same = list(map(same_key, found)) == list(map(same_key, expected))
-            outcome, why = ("agree", "") if same else ("differ", f"the label is {expected}, the file says {found}")
         counts[outcome] += 1
-        first = first or (f"{place}: {why}" if outcome == "differ" else "")
-        unsure = unsure or (f"{place}: {why}" if outcome == "undecided" else "")
-    sizes, recorded = measure(memory.network.layers), stored["certificate"]["size"]
-    broken = [f"{name} is {sizes[name]}, recorded is {recorded[name]}" for name in SIZES if sizes[name] != recorded[name]]
-    for name, bound in stored["claim"]["bounds"].items():
-        need(name in sizes, f"memory.claim.bounds: {name[:40]!r} is not a size")
-        broken += [f"{name} is {sizes[name]}, promised is {bound} at most"] if sizes[name] > bound else []
-    asked = counts["agree"] + counts["differ"]
-    verdict = "refuted" if first or broken else "undecided" if unsure or not rows else "answers proved"
+        reasons.setdefault(outcome, f"{where}: {why}")
+    size, stored = memory.network.size(), memory.stored
+    recorded, bounds = stored["certificate"]["size"], stored["claim"]["bounds"]
+    need(set(bounds) <= set(size), "memory.claim.bounds names something that is not a size")
+    broken = [f"{name} is {n}, recorded is {recorded[name]}" for name, n in size.items() if n != recorded[name]]
+    broken += [
+        f"{name} is {size[name]}, promised is at most {most}" for name, most in bounds.items() if size[name] > most
+    ]
+    verdict = "refuted" if broken or counts["differ"] else "undecided" if counts["undecided"] or not cases else PROVED
+    said = reasons.get("differ") or "; ".join(broken) or reasons.get("undecided") or f"all {len(cases)} rows agree"
     return {
         "verdict": verdict,
-        "reason": first or "; ".join(broken) or unsure or f"every row of {data} gets its label",
-        "rows": len(rows),
-        "asked": asked,
-        "agree": counts["agree"],
-        "differ": counts["differ"],
-        "left_out": dict(left_out),
-        "size": sizes,
+        "reason": said,
+        "rows": len(cases),
+        "asked": counts["agree"] + counts["differ"],
+        **{name: counts[name] for name in ("agree", "differ", "undecided")},
+        "left_out": {},
+        "size": size,
+        "promise": f"{stored['claim']['paper']}, {stored['claim']['label']}: recorded, kept, not derived again",
     }
 
 
-def main(arguments: list[str] | None = None) -> int:
+def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", metavar="FILE")
     parser.add_argument("data", metavar="DATA")
@@ -926,9 +883,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--max-work", type=int, default=40_000_000_000, metavar="UNITS")
     parser.add_argument("--max-memory", type=int, default=1 << 30, metavar="BYTES")
     parser.add_argument("--json", action="store_true")
-    flags = parser.parse_args(arguments)
+    return parser
+
+
+def main() -> int:
+    flags = arguments().parse_args()
     try:
-        found = check(flags.file, flags.data, flags)
+        found = check(flags)
     except Refused as error:
         print(f"check.py: {error}", file=sys.stderr)
         return 2
@@ -936,7 +897,7 @@ def main(arguments: list[str] | None = None) -> int:
         traceback.print_exc()
         return 3
     print(json.dumps(found) if flags.json else f"{found['verdict']}: {found['reason']}")
-    return 0 if found["verdict"] == "answers proved" else 1
+    return 0 if found["verdict"] == PROVED else 1
 
 
 if __name__ == "__main__":
