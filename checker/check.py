@@ -27,7 +27,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-FORMAT, PROVED = 1, "answers proved"
+FORMAT, PROVED = 2, "answers proved"
 SAFE = 1 << 53  # integers below are plain JSON numbers
 MOST_BITS, LONGEST = 1 << 22, 1 << 24  # of a weight; tokens of a row
 SPARE_BITS, DOUBLINGS = 96, 4  # of interval arithmetic
@@ -123,55 +123,57 @@ def number(value: Any, where: str = "a number") -> Number:
     return mantissa, exponent
 
 
-def whole(value: Any, where: str) -> int:
-    """An integer; beyond 2^53 it is hexadecimal text."""
-    if isinstance(value, str) and re.fullmatch(r"-?0x[1-9a-f][0-9a-f]*", value) and abs(int(value, 16)) >= SAFE:
-        return int(value, 16)
-    check_form(value, SMALL, where)
-    return value
+def hexadecimal(text: str) -> int:
+    need(abs(int(text, 16)) >= SAFE, "a small integer is a plain number")
+    return int(text, 16)
 
 
-def symbol(value: Any, where: str = "a symbol") -> int | str:
-    if isinstance(value, dict):
-        check_form(value, {"integer": str}, where)
-        return whole(value["integer"], where)
-    check_form(value, str if isinstance(value, str) else SMALL, where)
-    return value
+TAGS: dict[str, tuple[Any, Any]] = {  # how the content is read and written
+    "integer": (hexadecimal, hex),
+    "float": (float.fromhex, float.hex),
+    "bytes": (bytes.fromhex, bytes.hex),
+    "tuple": (lambda parts: tuple(stored_value(part) for part in parts), lambda found: None),
+}
 
 
-def coordinate(value: Any, where: str = "a coordinate") -> Number:
-    """A pair [mantissa, exponent] in lowest terms."""
-    check_form(value, (whole, range(-(1 << 16), 1)), where)
-    need(value[1] == 0 or whole(value[0], where) & 1, f"{where} is not in lowest terms")
-    return whole(value[0], where), value[1]
-
-
-def label(value: Any, where: str = "classes") -> Any:
-    """A class: texts and small integers as they are, anything else tagged with its type."""
-    if not isinstance(value, dict):
-        return symbol(value, where)
-    ((tag, content),) = value.items() if len(value) == 1 else [("", None)]
-    tags: dict[str, tuple[Any, Any]] = {
-        "int": (lambda text: int(text, 16), hex),
-        "float": (float.fromhex, float.hex),
-        "bytes": (bytes.fromhex, bytes.hex),
-        "bool": (bool, bool),
-        "none": (lambda text: None, lambda found: True),
-        "tuple": (lambda parts: tuple(map(label, parts)), lambda found: content),
-    }
+def stored_value(value: Any, where: str = "a value") -> Any:
+    """A label or token: texts, small integers, true, false and null as they are, anything else tagged."""
+    if value is None or isinstance(value, str | bool) or (type(value) is int and abs(value) < SAFE):
+        return value
     try:
-        read, write = tags[tag]
+        ((tag, content),) = value.items()
+        read, write = TAGS[tag]
+        need(type(content) is (list if tag == "tuple" else str), "")
         found = read(content)
-        same = same_key(write(found)) == same_key(content)
-    except (KeyError, ValueError, TypeError, OverflowError, RecursionError):
-        same = False
-    need(same, f"{where}: {str(value)[:40]} is not a label of this format")
+        need(tag == "tuple" or (write(found) == content and found == found), "")
+        return found
+    except (Refused, AttributeError, KeyError, ValueError, TypeError, OverflowError, RecursionError):
+        raise Refused(f"{where}: {str(value)[:40]} is not a value of this format") from None
+
+
+def symbol(value: Any, where: str = "a symbol") -> Any:
+    found = stored_value(value, where)
+    need(not isinstance(found, tuple | bytes) and found not in (math.inf, -math.inf), f"{where} is not a token")
     return found
+
+
+def rank(token: Any) -> tuple[Any, ...]:
+    """Symbols are sorted by type and then by value; -0.0 comes before 0.0."""
+    place = [type(None), bool, int, float, str].index(type(token))
+    return place, 0 if token is None else token, math.copysign(1, token) if place == 3 else 0
 
 
 def same_key(value: Any) -> Any:
     """Equal for values of one type and value alone: 1, 1.0, True and "1" differ, and so do 0.0 and -0.0."""
     return (tuple, tuple(map(same_key, value))) if isinstance(value, tuple) else (type(value), repr(value))
+
+
+def coordinate(value: Any, where: str = "a coordinate") -> Number:
+    """A pair [mantissa, exponent] in lowest terms."""
+    check_form(value, (lambda part, where: None, range(-(1 << 16), 1)), where)
+    mantissa = stored_value({"integer": value[0]} if isinstance(value[0], str) else value[0], where)
+    need(type(mantissa) is int and (value[1] == 0 or mantissa & 1), f"{where} is not in lowest terms")
+    return mantissa, value[1]
 
 
 def matrix(value: Any, where: str) -> None:
@@ -204,13 +206,16 @@ def layer(value: Any, where: str) -> None:
 
 
 PIECES = {"bpe", "wordpiece", "unigram", "file"}
-KINDS = {"auto", "json", "characters", "bytes", "words", "wordpunct", "integers"}
-TOKENS = {"kind": KINDS | PIECES, "model": maybe(str), "max_length": maybe(POSITIVE), "pad": maybe(symbol)}
+KINDS = {"auto", "json", "characters", "bytes", "words", "wordpunct", "uncased", "integers"}
+TYPES = {"auto", "str", "int", "float", "bool"}
+PLAIN = {"model": None, "max_length": None, "pad": None, "type": "auto"}  # of tokens that are a name alone
+TOKENS = {"kind": KINDS | PIECES, "model": maybe(str), "max_length": maybe(POSITIVE), "pad": symbol, "type": TYPES}
 SIZES = ("parameters", "nonzero", "max_bits", "total_bits", "width", "depth", "blocks", "attention_layers")
 MEMORY = {
     "construction": str,
     "options": dict,
     "seed": int,
+    "version": str,
     "network": {
         "layers": [layer],
         "read": {"last", "each", "pooled"},
@@ -228,21 +233,20 @@ MEMORY = {
     },
     "tokens": lambda value, where: check_form(value, KINDS if isinstance(value, str) else TOKENS, where),
     "selection": {
-        "sequence_columns": [str],
-        "label_column": maybe(str),
-        "max_rows": maybe(COUNT),
-        "conflicts": {"error", "first", "majority", "drop"},
+        **{"sequence_columns": [str], "label_column": maybe(str), "max_rows": maybe(COUNT), "label_type": TYPES},
+        **{"conflicts": {"error", "first", "majority", "drop"}, "missing": {"error", "drop", "label"}},
     },
-    "classes": [label],
+    "classes": [stored_value],
     "claim": {
         **{"paper": str, "label": str, "bounds": named(int), "formulas": named(str)},
         **{"assumptions": [str], "properties": [str]},
     },
     "certificate": {
         **{"verdict": {"proved", "refuted", "undecided"}, "reason": str, "fingerprint": str, "arithmetic": str},
-        **{"rows": COUNT, "labels": COUNT, "contexts": COUNT, "promised": named(int), "proofs": named(str)},
+        **dict.fromkeys(("rows", "asked", "agree", "differ", "labels", "contexts"), int),
+        **{"left_out": named(int), "promised": named(int), "promise": str, "proofs": named(str)},
         "size": dict.fromkeys((*SIZES, "embedding_parameters"), int),
-        "witness": maybe({"row": COUNT, "position": maybe(COUNT), "expected": SMALL, "found": SMALL}),
+        "witness": maybe({"row": int, "position": maybe(int), "expected": int, "found": int}),
     },
     "notes": [str],
 }
@@ -652,22 +656,23 @@ class Memory:
 
     def __init__(self, stored: dict[str, Any], budget: Budget) -> None:
         encoder, tokens = stored["encoder"], stored["tokens"]
-        self.stored, self.network = stored, Network(stored["network"], budget)
+        self.stored, self.budget, self.network = stored, budget, Network(stored["network"], budget)
         self.task, self.positions, self.length = encoder["task"], encoder["positions"], encoder["length"]
         self.dimension, self.padded = encoder["dimension"], encoder["padded"]
         self.pads, self.per_token = self.task in ("next-token", "seq-to-seq"), self.task in ("seq-to-seq", "causal")
-        self.classes = [label(value) for value in stored["classes"]]
+        self.classes = [stored_value(value) for value in stored["classes"]]
         self.symbols = None if encoder["symbols"] is None else [symbol(value) for value in encoder["symbols"]]
         self.codes = {same_key(found): k for k, found in enumerate(self.symbols or (), start=1)}
         self.pad = encoder["pad_vector"] and [coordinate(value) for value in encoder["pad_vector"]]
-        self.cutting = {"kind": tokens, "model": None, "max_length": None, "pad": None} if tokens in KINDS else tokens
-        self._check(budget)
+        self.cutting = {"kind": tokens} | PLAIN if isinstance(tokens, str) else tokens
+        self.filler, self.most = symbol(self.cutting["pad"]), self.cutting["max_length"]
+        self._check()
 
-    def _check(self, budget: Budget) -> None:
+    def _check(self) -> None:
         """Whether the parts of the file fit together."""
         network, cutting, vectors = self.network, self.cutting, self.symbols is None
-        keys = [(isinstance(found, str), found) for found in self.symbols or ()]
-        need(vectors or (keys and all(a < b for a, b in pairwise(keys))), "encoder.symbols must be sorted and distinct")
+        ordered = self.symbols and all(rank(a) < rank(b) for a, b in pairwise(self.symbols))
+        need(vectors or ordered, "encoder.symbols must be sorted and distinct")
         need(vectors or self.dimension == 1, "the dimension of symbols is 1")
         need(self.pads or not self.padded, f"the task {self.task} never pads")
         need(not (self.positions and self.task == "set"), "a set has no positions")
@@ -675,26 +680,22 @@ class Memory:
         need(self.pad is None or len(self.pad) == self.dimension, "encoder.pad_vector has another dimension")
         need(network.layers[0].inward == self.dimension + self.positions, "the tokens do not fit the first layer")
         need((cutting["model"] is None) == (cutting["kind"] in KINDS), "tokens.model is for trained tokenizers alone")
-        need(cutting["pad"] is None or cutting["max_length"] is not None, "tokens.pad needs tokens.max_length")
-        need(self.stored["tokens"] == cutting["kind"] or cutting["model"] or cutting["max_length"], "tokens is a name")
+        need(self.filler is None or self.most is not None, "tokens.pad needs tokens.max_length")
+        need(cutting != {"kind": cutting["kind"]} | PLAIN or self.stored["tokens"] in KINDS, "tokens must be a name")
         distinct = len(set(map(same_key, self.classes)))
         need(distinct == len(self.classes) == network.readout["classes"], "the classes do not fit the network")
         need(self.per_token == (network.read == "each"), f"the task {self.task} is not read at {network.read}")
-        budget.hold(self.length * (self.dimension + 1) if self.padded else 0, 0, "a padded row")
+        self.budget.hold(self.length * (self.dimension + 1) if self.padded else 0, 0, "a padded row")
 
     def tokens(self, cell: Any) -> list[Any]:
-        """The tokens of a cell: those of a list (also one written as JSON text), or of a text, cut as the file says."""
-        if isinstance(cell, str):
-            cell = self._cut(cell)
-        row, longest = cell if isinstance(cell, list) else [cell], self.cutting["max_length"]
-        if longest is None:
-            return row
-        filler = [] if self.cutting["pad"] is None else [symbol(self.cutting["pad"])]
-        return [*row[:longest], *filler * (longest - len(row))]
+        """The tokens of a cell, of any number: those of a list, or of a text, cut as the file says."""
+        found = self._cut(cell) if isinstance(cell, str) else cell if isinstance(cell, list) else [cell]
+        kind = self.cutting["type"]
+        return [token if isinstance(token, list) else convert(token, kind, NoAnswer) for token in found]
 
     def _cut(self, cell: str) -> list[Any]:
         kind = self.cutting["kind"]
-        if cell.lstrip().startswith("[") and cell.rstrip().endswith("]"):
+        if cell.lstrip().startswith("[") and cell.rstrip().endswith("]"):  # a JSON list is always the tokens
             try:
                 return parse_json(cell, "a cell", finite)
             except Refused as error:
@@ -704,31 +705,21 @@ class Memory:
             raise Undecided(f"cutting texts into {kind} pieces needs the library tokenizers; give lists of tokens")
         if kind == "json":
             raise NoAnswer("the cell is not a JSON list of tokens")
-        if kind == "integers":
-            words = cell.replace(",", " ").split()
-            if not all(re.fullmatch(r"[+-]?[0-9]{1,4000}", word) for word in words):
-                raise NoAnswer("a token is not an integer")
-            return [int(word) for word in words]
         cutters: dict[str, Callable[[str], list[Any]]] = {
             "bytes": lambda text: list(text.encode("utf-8", "surrogatepass")),
-            "words": str.split,
+            "words": re.compile(r"\S+").findall,
             "wordpunct": re.compile(r"\w+|[^\w\s]+").findall,
+            "uncased": lambda text: re.findall(r"\w+|[^\w\s]", text.lower()),
+            "integers": lambda text: [convert(word, "int", NoAnswer) for word in text.replace(",", " ").split()],
         }
         return cutters.get(kind, list)(cell)
 
-    def ask(self, row: list[Any]) -> list[Any]:
-        """The answers to a row of tokens: one, or one per token; NoAnswer where the output is no class."""
+    def points(self, row: list[Any]) -> list[list[Number]]:
+        """The tokens as vectors, before padding and positions."""
         exactly = self.pads and not self.padded
         if not (len(row) == self.length if exactly else 1 <= len(row) <= self.length):
             raise NoAnswer(f"a row of {len(row)} tokens does not fit the file's {self.length}")
-        points = [self._point(token) for token in row]
-        if self.pads:
-            points = [self.pad or [(0, 0)]] * (self.length - len(row)) + points
-        if self.positions:
-            points = [[*point, (place, 0)] for place, point in enumerate(points)]
-        found = self.network.classes(points)
-        found = found[len(found) - len(row) :] if self.per_token else found  # padding comes first and is not asked
-        return [NoAnswer if k is None else self.classes[k] for k in found]
+        return [self._point(token) for token in row]
 
     def _point(self, token: Any) -> list[Number]:
         if self.symbols is not None:
@@ -744,18 +735,48 @@ class Memory:
             raise NoAnswer("the vector is the one that pads short rows")
         return point
 
+    def ask(self, points: list[list[Number]]) -> list[Any]:
+        """The answers to a row: one, or one per token; NoAnswer where the output is no class."""
+        padding = [self.pad or [(0, 0)]] * (self.length - len(points) if self.pads else 0)
+        row = [[*point, (place, 0)] if self.positions else point for place, point in enumerate(padding + points)]
+        found = self.network.classes(row)
+        return [
+            NoAnswer if k is None else self.classes[k] for k in (found[len(padding) :] if self.per_token else found)
+        ]
+
 
 def finite(written: str) -> float:
     need(math.isfinite(float(written)), f"{written[:40]} is too large a number")
     return float(written)
 
 
+def convert(value: Any, kind: str, error: type[Exception] = Refused) -> Any:
+    """A value as the type that a user asked for; `auto` and null leave it as it is."""
+    if kind == "auto" or value is None or type(value).__name__ == kind:
+        return value
+    written = value if isinstance(value, str) else json.dumps(value) if isinstance(value, int | float) else "?"
+    if kind == "str" and written != "?":
+        return str(value)
+    if kind == "int" and (
+        re.fullmatch(r"[+-]?[0-9]{1,3999}", written) or (type(value) is float and value.is_integer())
+    ):
+        return int(value)
+    if kind == "float" and re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", written):
+        number = float(written)
+        if math.isfinite(number) and (isinstance(value, str) or int(number) == value):
+            return number
+    if kind == "bool" and type(value) is not float and written.lower() in ("true", "false", "1", "0"):
+        return written.lower() in ("true", "1")
+    raise error(f"{written[:40]!r} cannot be taken as {kind}")
+
+
 # ------------------------------------------------------------------------------------------------ the data
 
-Case = tuple[str, Any, Any]  # where it stands, the sequence's cell, the label's cell
+Case = tuple[str, Any, Any]  # where it stands, the cell of the sequence, the cell of the label; None: missing
+NEXT = object()  # in place of a label: every next token is one
 
 
-def read_table(path: str, flags: argparse.Namespace) -> tuple[list[str], list[tuple[str, dict[str, Any]]]]:
+def read_table(path: str, header: bool) -> tuple[list[str], list[tuple[str, dict[str, Any]]]]:
     """Column names, and for every row its place in the file and its cells: CSV, TSV or JSON Lines, in UTF-8."""
     try:
         source = read_bytes(path).decode("utf-8-sig")
@@ -776,14 +797,15 @@ def read_table(path: str, flags: argparse.Namespace) -> tuple[list[str], list[tu
         raise Refused(f"{path}, line {reader.line_num}: this is not CSV: {error}") from None
     need(table, f"{path} is empty")
     width = len(table[0][1])
-    names = [name.strip() for name in table[0][1]] if flags.header else [f"column {k + 1}" for k in range(width)]
+    names = [name.strip() for name in table[0][1]] if header else [f"column {k + 1}" for k in range(width)]
     need(len(set(names)) == width, f"{path} has two columns of one name")
     uneven = [place for place, cells in table if len(cells) != width]
     need(not uneven, f"{path}, {(uneven or [0])[0]} has another number of cells than the first line")
-    return names, [(place, dict(zip(names, cells, strict=True))) for place, cells in table[int(flags.header) :]]
+    rows = [(place, [cell or None for cell in cells]) for place, cells in table[int(header) :]]  # empty: missing
+    return names, [(place, dict(zip(names, cells, strict=True))) for place, cells in rows]
 
 
-def pages(path: str, memory: Memory) -> list[Case]:
+def read_pages(path: str, memory: Memory) -> list[Case]:
     """A text as rows: a page's number and its characters, and as labels the character that follows each of them."""
     data = read_bytes(path)
     try:
@@ -799,9 +821,10 @@ def pages(path: str, memory: Memory) -> list[Case]:
 
 
 def read_cases(memory: Memory, flags: argparse.Namespace) -> list[Case]:
+    """The rows of DATA. Columns are those of the flags, or those that the file names."""
     if flags.data.endswith(".txt"):
-        return pages(flags.data, memory)
-    names, rows = read_table(flags.data, flags)
+        return read_pages(flags.data, memory)
+    names, rows = read_table(flags.data, flags.header)
     selection = memory.stored["selection"]
     target = flags.label_column or selection["label_column"]
     chosen = flags.sequence_column or selection["sequence_columns"]
@@ -810,79 +833,128 @@ def read_cases(memory: Memory, flags: argparse.Namespace) -> list[Case]:
     for name in [*chosen, *([target] if target else [])]:
         lacking = [place for place, row in rows if name not in row]
         need(name in names and not lacking, f"{flags.data}, {(lacking or [''])[0]} has no column {name!r}")
-    one = len(chosen) == 1
-    return [
-        (place, row[chosen[0]] if one else [row[name] for name in chosen], row[target] if target else None)
-        for place, row in rows
-    ]
+    pick = (lambda row: row[chosen[0]]) if len(chosen) == 1 else (lambda row: [row[name] for name in chosen])
+    return [(place, pick(row), row[target] if target else NEXT) for place, row in rows]
 
 
-def question(memory: Memory, cell: Any, given: Any) -> tuple[list[Any], list[Any]]:
-    """The tokens to ask and the labels to expect: one label, one per token, or every next token."""
-    row = memory.tokens(cell)
-    if not memory.per_token:
-        return row, [given]
-    if given is None:  # causal without a label column
-        return row[:-1], row[1:]
-    found = parse_json(given, "a label cell", finite) if isinstance(given, str) else given
-    need(isinstance(found, list), f"{memory.task} takes a list with one label per token, not {str(given)[:40]!r}")
-    return row, found
+def question(memory: Memory, cell: Any, given: Any, flags: argparse.Namespace) -> tuple[list[Any], list[Any]] | None:
+    """The tokens to ask and the labels to expect: one, one per token, or the next tokens; None: dropped as missing."""
+    row = [] if cell is None else memory.tokens(cell)
+    if given is NEXT:
+        row, labels = row[:-1], row[1:]
+    elif memory.per_token and given is not None:
+        labels = parse_json(given, "a label", finite) if isinstance(given, str) else given
+        need(isinstance(labels, list), f"{memory.task} takes a list with one label per token, not {str(given)[:40]!r}")
+        labels = labels[: flags.max_length]
+    else:
+        labels = [given]
+    if not row or None in row or None in labels:
+        need(flags.missing != "error", "a token or label is missing: say --missing drop, or --missing label")
+        if flags.missing == "drop":
+            return None
+    row = (row or [None])[: memory.most]
+    row += [memory.filler] * (memory.most - len(row)) if memory.filler is not None else []
+    return row, labels if given is NEXT else [convert(value, flags.label_type) for value in labels]
 
 
 # ------------------------------------------------------------------------------------------------ the verdict
 
 
+def contexts(memory: Memory, points: list[Any]) -> list[Any]:
+    """What each label of a row belongs to: rows with equal contexts get equal answers from any network."""
+    keys = [tuple(point) for point in points]
+    if memory.task == "set":
+        return [tuple(sorted(keys))]
+    bag = (lambda part: part) if memory.positions else (lambda part: tuple(sorted(part)))
+    if memory.task == "causal":
+        return [(key, bag(tuple(keys[: k + 1]))) for k, key in enumerate(keys)]
+    places = enumerate(keys) if memory.task == "seq-to-seq" else [(0, keys[-1])]
+    return [(k if memory.positions else 0, key, bag(tuple(keys))) for k, key in places]
+
+
+def outcomes(memory: Memory, cases: list[Case], flags: argparse.Namespace) -> tuple[dict[str, list[str]], Counter[str]]:
+    """Rows that agree, differ or stay undecided, in words, and how many were left out by which flag."""
+    found: dict[str, list[str]] = {"agree": [], "differ": [], "undecided": []}
+    left_out: Counter[str] = Counter()
+    labels_of: dict[Any, set[Any]] = {}  # what DATA says about equal inputs
+    disputes = []
+    for place, (where, cell, given) in enumerate(cases[: flags.max_rows]):
+        if place == PROBE:
+            memory.budget.expect(memory.budget.done * len(cases) // PROBE)
+        try:
+            asked = question(memory, cell, given, flags)
+            if asked is None:
+                left_out["by --missing drop"] += 1
+                continue
+            points = memory.points(asked[0])
+            answers = memory.ask(points)
+            keys, expected, said = contexts(memory, points), [*map(same_key, asked[1])], [*map(same_key, answers)]
+            for key, value in zip(keys, expected, strict=False):
+                labels_of.setdefault(key, set()).add(value)
+            if expected == said:
+                found["agree"].append(where)
+            else:
+                words = f"{where}: the label is {asked[1]}, the file says {answers}".replace(repr(NoAnswer), "nothing")
+                disputes.append((words, len(expected) == len(said), [*zip(keys, expected, said, strict=False)]))
+        except NoAnswer as error:
+            found["differ"].append(f"{where}: {error}")
+        except Undecided as error:
+            found["undecided"].append(f"{where}: {error}")
+    for words, whole, places in disputes:  # another row with an equal input may have the label that the file gives
+        wrong = [(labels_of[key], answer) for key, label, answer in places if label != answer]
+        torn = all(len(labels) > 1 and (flags.conflicts == "drop" or answer in labels) for labels, answer in wrong)
+        if flags.conflicts != "error" and whole and torn:
+            left_out[f"by --conflicts {flags.conflicts}"] += 1
+        else:
+            found["differ"].append(words)
+    if flags.max_rows is not None and len(cases) > flags.max_rows:
+        left_out[f"beyond --max-rows {flags.max_rows}"] = len(cases) - flags.max_rows
+    return found, left_out
+
+
 def check(flags: argparse.Namespace) -> dict[str, Any]:
     """The verdict about every row of DATA, with counts."""
-    budget = Budget(flags.max_work, flags.max_memory)
-    memory = Memory(read_memory(flags.file), budget)
+    memory = Memory(read_memory(flags.file), Budget(flags.max_work, flags.max_memory))
     cases = read_cases(memory, flags)
-    counts, reasons = Counter[str](), dict[str, str]()
-    for place, (where, cell, given) in enumerate(cases):
-        if place == PROBE:
-            budget.expect(budget.done * len(cases) // PROBE)
-        try:
-            row, expected = question(memory, cell, given)
-            found = memory.ask(row)
-            same = list(map(same_key, found)) == list(map(same_key, expected))
-            outcome, why = "agree" if same else "differ", f"the label is {expected}, the file says {found}"
-        except NoAnswer as error:
-            outcome, why = "differ", str(error)
-        except Undecided as error:
-            outcome, why = "undecided", str(error)
-        counts[outcome] += 1
-        reasons.setdefault(outcome, f"{where}: {why}")
-    size, stored = memory.network.size(), memory.stored
-    recorded, bounds = stored["certificate"]["size"], stored["claim"]["bounds"]
-    need(set(bounds) <= set(size), "memory.claim.bounds names something that is not a size")
+    found, left_out = outcomes(memory, cases, flags)
+    counts = {name: len(rows) for name, rows in found.items()}
+    size, claim, recorded = memory.network.size(), memory.stored["claim"], memory.stored["certificate"]["size"]
+    need(set(claim["bounds"]) <= set(size), "memory.claim.bounds names something that is not a size")
     broken = [f"{name} is {n}, recorded is {recorded[name]}" for name, n in size.items() if n != recorded[name]]
-    broken += [
-        f"{name} is {size[name]}, promised is at most {most}" for name, most in bounds.items() if size[name] > most
-    ]
-    verdict = "refuted" if broken or counts["differ"] else "undecided" if counts["undecided"] or not cases else PROVED
-    said = reasons.get("differ") or "; ".join(broken) or reasons.get("undecided") or f"all {len(cases)} rows agree"
+    over = [(name, most) for name, most in claim["bounds"].items() if size[name] > most]
+    broken += [f"{name} is {size[name]}, promised is at most {most}" for name, most in over]
+    verdict = "refuted" if broken or counts["differ"] else PROVED if counts["agree"] else "undecided"
+    verdict = "undecided" if counts["undecided"] and verdict == PROVED else verdict
+    reasons = [*found["differ"][:1], *broken, *found["undecided"][:1], f"{counts['agree']} rows get their labels"]
     return {
         "verdict": verdict,
-        "reason": said,
+        "reason": reasons[0],
         "rows": len(cases),
-        "asked": counts["agree"] + counts["differ"],
-        **{name: counts[name] for name in ("agree", "differ", "undecided")},
-        "left_out": {},
+        "asked": sum(counts.values()),
+        **counts,
+        "left_out": dict(left_out),
         "size": size,
-        "promise": f"{stored['claim']['paper']}, {stored['claim']['label']}: recorded, kept, not derived again",
+        "promise": f"{claim['paper']}, {claim['label']}: recorded, {'broken' if over else 'kept'}, not derived again",
     }
 
 
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", metavar="FILE")
-    parser.add_argument("data", metavar="DATA")
-    parser.add_argument("--sequence-column", action="append", metavar="NAME")
-    parser.add_argument("--label-column", metavar="NAME")
-    parser.add_argument("--no-header", dest="header", action="store_false")
-    parser.add_argument("--max-work", type=int, default=40_000_000_000, metavar="UNITS")
-    parser.add_argument("--max-memory", type=int, default=1 << 30, metavar="BYTES")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("file", metavar="FILE", help="a memory that byheart wrote")
+    parser.add_argument("data", metavar="DATA", help=".csv, .tsv, .jsonl, or .txt for a memory of a text")
+    parser.add_argument(
+        "--sequence-column", action="append", metavar="NAME", help="repeated: their cells are the tokens"
+    )
+    parser.add_argument("--label-column", metavar="NAME", help="both: those that FILE names, unless given")
+    parser.add_argument("--no-header", dest="header", action="store_false", help="the first line is a row")
+    parser.add_argument("--label-type", choices=sorted(TYPES), default="auto", help="auto: as DATA has them")
+    parser.add_argument("--missing", choices=["error", "drop", "label"], default="error", help="empty cells and nulls")
+    parser.add_argument("--max-rows", type=int, metavar="N", help="ask the first N rows only")
+    parser.add_argument("--max-length", type=int, metavar="N", help="the first N labels of a row only")
+    parser.add_argument("--conflicts", choices=["error", "first", "majority", "drop"], default="error")
+    parser.add_argument("--max-work", type=int, default=40_000_000_000, metavar="UNITS", help="a minute or two")
+    parser.add_argument("--max-memory", type=int, default=1 << 30, metavar="BYTES", help="for numbers")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
 
@@ -896,7 +968,11 @@ def main() -> int:
     except Exception:
         traceback.print_exc()
         return 3
+    counts = ", ".join(f"{found[name]} {name}" for name in ("rows", "asked", "agree", "differ", "undecided"))
+    why = ", ".join(f"{count} {reason}" for reason, count in found["left_out"].items()) or "none"
     print(json.dumps(found) if flags.json else f"{found['verdict']}: {found['reason']}")
+    if not flags.json:
+        print(f"{counts}; left out: {why}\npromise: {found['promise']}")
     return 0 if found["verdict"] == PROVED else 1
 
 
