@@ -568,7 +568,8 @@ class Network:
         outputs = 1 if self.readout["decode"] == "value" else self.readout["classes"]
         need(layers[-1].outward == outputs, "the outputs do not fit the readout")
         need(sum(n for _, n in stored["stages"]) in (len(layers), 0), "the stages must cover every layer once")
-        self.last = max([-1, *(k for k, kind in enumerate(kinds) if kind == "attention"), *pools, *hubs])
+        mixing = [k for k, kind in enumerate(kinds) if kind == "attention"] + pools + hubs
+        self.last = max([0 if kinds[0] == "embedding" else -1, *mixing])  # the last layer that needs every token
         self.longest = max((bits_of(w) for part in layers for w in part.numbers), default=0)
         self.known: dict[Any, Token] = {}  # what equal tokens become
         self.held = 0  # words of it

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,7 @@ def write_rows(path: Path, sequences: list[Any], labels: list[Any]) -> Path:
     return path
 
 
-@lru_cache(maxsize=None)
+@cache
 def built(name: str, case: int, task: str, seed: int = 0) -> tuple[Case, byheart.Memory | None]:
     """A memory of case number `case` of a task; None where the construction's assumptions fail on it."""
     found = list(cases(Task(task)))[case]
@@ -116,7 +116,9 @@ def page_answers(memory: byheart.Memory, questions: list[str]) -> list[Any]:
     script = f"""{EVALUATOR.read_text()}
     const {{ memory, questions }} = JSON.parse(require("fs").readFileSync(0, "utf-8"));
     const {{ tokensOf, evaluate }} = exactly(memory);
-    const ask = (text) => {{ try {{ return evaluate(tokensOf(text)).answers; }} catch (e) {{ return {{ error: e.message }}; }} }};
+    const ask = (text) => {{
+      try {{ return evaluate(tokensOf(text)).answers; }} catch (error) {{ return {{ error: error.message }}; }}
+    }};
     console.log(JSON.stringify(questions.map(ask)));"""
     given = json.dumps({"memory": json.loads(live[1]), "questions": questions})
     done = subprocess.run([node, "-e", script], input=given, capture_output=True, text=True, check=True, timeout=120)

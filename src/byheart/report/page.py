@@ -114,7 +114,7 @@ def _live(memory: Memory, body: dict[str, Any]) -> dict[str, Any]:
     """What the page evaluates: the network, and how an input becomes token vectors."""
     stored = body["tokens"]
     plain = {"kind": stored, "max_length": None, "pad": None} if isinstance(stored, str) else stored
-    tokens = {name: plain[name] for name in ("kind", "max_length", "pad")}
+    tokens = {name: value for name, value in plain.items() if name != "model"}
     classes = [str(label) for label in memory.classes]
     return {
         "network": body["network"],

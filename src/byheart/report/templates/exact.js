@@ -37,16 +37,17 @@ const exactly = (({ network, encoder, classes, tokens: cutting }) => {
   const times = (rows, z) => rows.map((row) => row.reduce((sum, [j, w]) => add(sum, multiply(w, z[j])), ZERO));
   const withBias = (sums, bias, q) => (bias ? sums.map((x, i) => add(x, multiply(bias[i], [q, 0]))) : sums);
 
-  // Tokens are strings, integers (BigInt) or vectors: a number with a fraction or an exponent is the double nearest to
-  // it, exactly. So 1, 1.0 and "1" are three different tokens, as they are in JSON files of data.
+  // A token is a string, an integer (BigInt), a number with a fraction or an exponent (Number: the double nearest to it,
+  // exactly), true, false, null, or a list of numbers. So 1, 1.0 and "1" are three tokens, as in JSON files of data.
   function readList(text) {
-    const part = /\s*(?:([[\],])|("(?:[^"\\]|\\.)*")|(-?(?:0|[1-9]\d*))((?:\.\d+)?(?:[eE][+-]?\d+)?)|(true|false|null|\{))/y;
+    const part = /\s*(?:([[\],])|("(?:[^"\\]|\\.)*")|(-?(?:0|[1-9]\d*))((?:\.\d+)?(?:[eE][+-]?\d+)?)|(true|false|null))/y;
     const next = () => part.exec(text) || fail("this is not a JSON list of tokens");
     const value = (found) => {
       const [, mark, string, whole, fraction, word] = found;
       if (string) return JSON.parse(string);
       if (whole) return fraction ? finite(Number(whole + fraction)) : BigInt(whole);
-      if (word || mark !== "[") fail("a token is a text, a number or a list of numbers, not " + (word || mark));
+      if (word) return JSON.parse(word);
+      if (mark !== "[") fail("this is not a JSON list of tokens");
       const items = [];
       let item = next();
       while (item[1] !== "]") {
@@ -63,7 +64,10 @@ const exactly = (({ network, encoder, classes, tokens: cutting }) => {
   }
   const fail = (words) => { throw new Error(words); };
   const finite = (x) => (Number.isFinite(x) ? x : fail("a number is too large"));
-  const show = (token) => (typeof token === "bigint" ? String(token) : Array.isArray(token) ? "[" + token.map(show).join(", ") + "]" : JSON.stringify(token));
+  const show = (token) => {
+    if (Array.isArray(token)) return "[" + token.map(show).join(", ") + "]";
+    return typeof token === "bigint" ? String(token) : JSON.stringify(token) + (Number.isInteger(token) ? ".0" : "");
+  };
 
   // Texts to tokens, as the memory's data was cut: white space and words are Python's.
   const SPACE = "\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000", WORD = "\\p{L}\\p{N}_";
@@ -73,12 +77,13 @@ const exactly = (({ network, encoder, classes, tokens: cutting }) => {
     bytes: (text) => [...new TextEncoder().encode(text)].map(BigInt),
     integers: (text) => pieces(text, "[^," + SPACE + "]+").map((word) => (/^[+-]?[0-9]+$/.test(word) ? BigInt(word.replace("+", "")) : fail(show(word) + " is not a whole number"))),
     wordpunct: (text) => pieces(text, "[" + WORD + "]+|[^" + WORD + SPACE + "]+"),
+    uncased: (text) => pieces(text.toLowerCase(), "[" + WORD + "]+|[^" + WORD + SPACE + "]"),
     characters: (text) => [...text],
     auto: (text) => [...text],
   };
   const looksListed = (text) => /^\s*\[/.test(text) && /\]\s*$/.test(text);
   function tokensOf(text) {
-    const row = looksListed(text) ? listOr(text) : cut(text), fill = cutting.pad === null ? null : symbolOf(cutting.pad);
+    const row = (looksListed(text) ? listOr(text) : cut(text)).map(typed), fill = cutting.pad === null ? null : valueOf(cutting.pad);
     if (!cutting.max_length) return row;
     return [...row.slice(0, cutting.max_length), ...Array(fill === null ? 0 : Math.max(0, cutting.max_length - row.length)).fill(fill)];
   }
@@ -90,10 +95,30 @@ const exactly = (({ network, encoder, classes, tokens: cutting }) => {
     return (cutters[cutting.kind] || (() => fail("this memory's own tokenizer is not on this page: give the tokens as a JSON list")))(text);
   };
 
-  // Integers beyond 2^53 are stored as hexadecimal text.
+  // Tokens become the type that the memory's data was given: texts are converted, what is of the type stays.
+  const converters = {
+    auto: [() => true],
+    str: [(token) => typeof token === "string"],
+    int: [(token) => typeof token === "bigint", /^[+-]?[0-9]+$/, (text) => BigInt(text.replace("+", ""))],
+    float: [(token) => typeof token === "number", /^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$/, (text) => finite(Number(text))],
+    bool: [(token) => typeof token === "boolean", /^(true|false|1|0)$/i, (text) => /^(true|1)$/i.test(text)],
+  };
+  const typed = (token) => {
+    const [fits, pattern, convert] = converters[cutting.type || "auto"];
+    if (fits(token) || token === null || Array.isArray(token)) return token;
+    return typeof token === "string" && pattern && pattern.test(token) ? convert(token) : fail(show(token) + " is not of the type " + cutting.type);
+  };
+
+  // Stored values: integers beyond 2^53 and floats are hexadecimal text in an object.
   const wholeOf = (x) => (typeof x === "string" ? parse(x)[0] : BigInt(x));
-  const symbolOf = (s) => (typeof s === "string" ? s : wholeOf(typeof s === "object" ? s.integer : s));
-  const codes = encoder.symbols && new Map(encoder.symbols.map((s, k) => [symbolOf(s), BigInt(k + 1)]));
+  const floatOf = (text) => {
+    const [, sign, whole, fraction, power] = /^(-?)0x([01])\.([0-9a-f]+)p([+-]\d+)$/.exec(text);
+    const size = Number(BigInt("0x" + whole + fraction)) * 2 ** (Number(power) - 4 * fraction.length);
+    return sign ? -size : size;
+  };
+  const valueOf = (x) => (typeof x === "number" ? BigInt(x) : typeof x !== "object" || x === null ? x : x.integer ? wholeOf(x.integer) : floatOf(x.float));
+  const keyOf = (token) => typeof token + ":" + (Object.is(token, -0) ? "-0" : String(token));
+  const codes = encoder.symbols && new Map(encoder.symbols.map((s, k) => [keyOf(valueOf(s)), BigInt(k + 1)]));
   const padding = codes ? [ZERO] : encoder.pad_vector && encoder.pad_vector.map(([m, e]) => [wholeOf(m), e]);
   const dyadic = (x) => {
     if (typeof x === "bigint") return [x, 0];
@@ -104,7 +129,7 @@ const exactly = (({ network, encoder, classes, tokens: cutting }) => {
   };
   const pointOf = (token) => {
     if (codes) {
-      const code = codes.get(token);
+      const code = Array.isArray(token) ? undefined : codes.get(keyOf(token));
       return code === undefined ? fail("the memory has never seen the token " + show(token)) : [[code, 0]];
     }
     const point = (Array.isArray(token) ? token : [token]).map(dyadic);
