@@ -402,6 +402,7 @@ class Layer:
         """Affine, threshold, residual, embedding; the result is over `self.den(den)`."""
         one, two = self.maps[0], self.maps[-1]
         if self.kind == "embedding":
+            self.budget.charge(self.inward + self.outward)
             row, rest = divmod(sum(a * b for a, b in zip(self.stored["strides"], token[0], strict=True)), den)
             if rest or not 0 <= row < one.height:
                 raise NoAnswer("a token is outside the embedding table")
@@ -576,7 +577,7 @@ class Network:
 
     def classes(self, tokens: list[list[Number]]) -> list[int | None]:
         """Class indices of the tokens that are read, None for none; intervals get more bits until they decide."""
-        self.budget.hold(len(tokens) * max(part.inward for part in self.layers), 0, "a row")
+        self.budget.hold(len(tokens) * max(part.inward + part.outward for part in self.layers), 0, "a row")
         for doubling in range(DOUBLINGS + 1):
             try:
                 row = self._outputs(row_of(tokens), (self.longest + SPARE_BITS) << doubling)
