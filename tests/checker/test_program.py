@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -35,9 +36,7 @@ def test_it_needs_nothing_but_python(tmp_path):
     assert "not derived again" in done.stdout and not done.stderr
     said = json.loads(run(file, data, "--json").stdout)
     assert said["verdict"] == "answers proved" and said["rows"] == said["agree"] == 2 and said["left_out"] == {}
-    assert "byheart" not in [
-        line.split()[1] for line in PROGRAM.read_text().splitlines() if line.startswith(("import ", "from "))
-    ]
+    assert not re.search(r"^\s*(import|from) byheart", PROGRAM.read_text(), re.MULTILINE)
 
 
 def test_exit_statuses(tmp_path, monkeypatch):
@@ -89,7 +88,6 @@ def test_labels_are_compared_by_type_and_value(tmp_path):
 
 
 def test_tokens_are_compared_by_type_and_value(tmp_path):
-    tokens = {None: "a", False: "b", True: "c", 1: "d"}
     tokens = {None: "null", True: "true", 2: "two", 2.5: "2.5", "1": "text"}
     file = write(tmp_path, lookup(tokens))
     rows = [json.dumps({"token": [token], "label": label}) for token, label in tokens.items()]
@@ -162,13 +160,9 @@ def test_how_cells_become_tokens(kind, cell, tokens, tmp_path):
 def test_rows_are_cut_and_filled(tmp_path):
     body = lookup({"#": 0, "a": 1, "b": 2})
     body["tokens"] = {"kind": "words", "model": None, "max_length": 1, "pad": "#", "type": "auto"}
-    file = write(tmp_path, body)
-    assert (
-        second(file, table(tmp_path, '{"token": "a b", "label": 1}\n{"token": [], "label": 0}', "a.jsonl")).status == 2
-    )
-    assert second(
-        file, table(tmp_path, '{"token": "a b", "label": 1}\n{"token": ["b", "a"], "label": 2}', "b.jsonl")
-    ).proved
+    file, rows = write(tmp_path, body), '{"token": "a b", "label": 1}\n{"token": ["b", "a"], "label": 2}\n'
+    assert second(file, table(tmp_path, rows, "a.jsonl")).proved
+    assert second(file, table(tmp_path, rows + '{"token": [], "label": 0}', "b.jsonl")).status == 2, "no token at all"
 
 
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram", "file"])
@@ -247,7 +241,7 @@ def affine(weight, width: int = 1) -> dict:
     [
         {"network": [affine("0x1p4194304")] * 200},
         {"network": [affine("-0x1p-4194304"), affine("0x1p4194303")] * 100},
-        {"network": [affine("0x" + "f" * 900_000)] * 3 + [affine("0x1p4194304")] * 100},
+        {"network": [affine("0x" + "f" * 200_000)] * 3 + [affine("0x1p4194304")] * 100},
         {"length": 1 << 24},
         {"network": [affine(1)] * 3, "length": 1 << 24},
     ],
