@@ -22,6 +22,7 @@ from byheart.cli.data_options import (
 from byheart.compile import Memory
 from byheart.compile.memorize import memorize_dataset, with_origin
 from byheart.compile.memory_file import check_target
+from byheart.compile.size_rows import lower_sentences
 from byheart.compile.text import memorize_text
 from byheart.data.read.sources import suffixes
 from byheart.data.task import Task
@@ -95,7 +96,7 @@ def command(
     options = parse_options(pairs)
     recipe(construction).resolve(options)  # before anything long begins
     progress = progress_for(as_json, quiet)
-    building = {"construction": construction, "seed": seed, "progress": progress, **options}
+    building: dict[str, Any] = {"construction": construction, "seed": seed, "progress": progress, **options}
     told: dict[str, Any] = {}
     if Task(task) is Task.CAUSAL and suffixes(data)[0] == ".txt" and flags.tokens in BOOK_TOKENS:
         text = flags.read_text(data)
@@ -106,6 +107,7 @@ def command(
         settled = flags.settle(table, Task(task), positions, progress=progress)
         memory = with_origin(memorize_dataset(settled.dataset, **building), settled, table)
         told = {"columns": table.columns, "conflicts": settled.as_dict(), "shortened": table.shortened}
+        told["missing"] = table.missing.as_dict()
         note = table.note
     memory.save(path)
     if as_json:
@@ -122,6 +124,8 @@ def _print(memory: Memory, note: str, path: Path, quiet: bool) -> None:
         counts = f"{told['N']:,} rows of at most {told['n']} tokens, {told['C']:,} classes"
         show.line(out, f"read {counts} ({note})")
         out.print(show.size_table(memory))
+        for sentence in lower_sentences(memory):
+            show.line(out, sentence)
         for remark in memory.notes:
             show.line(out, f"note: {remark}")
     show.line(out, show.verdict_line(memory))

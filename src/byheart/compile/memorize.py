@@ -12,21 +12,24 @@ from byheart.compile.first_use import first_use
 from byheart.compile.memory import Memory
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.settle import Settled, settle, settle_table
+from byheart.data.missing import settle_missing
 from byheart.data.read.selection import Selection
-from byheart.data.read.table import Table
+from byheart.data.read.table import Table, read
 from byheart.data.tokens.tokenizer import PLAIN
 from byheart.errors import DataError
 from byheart.progress import SILENT, Progress, console_progress
 
 
 def memorize(
-    sequences: Sequence[Any] | Table,
+    sequences: Any,
     labels: Sequence[Any] | None = None,
     *,
+    label: str | None = None,
     task: str | None = None,
     construction: str = "compact",
     positions: bool = True,
     conflicts: str = "error",
+    missing: str = "error",
     seed: int = 0,
     progress: bool | Progress = True,
     **options: Any,
@@ -34,25 +37,39 @@ def memorize(
     """A Transformer that gives every sequence its label, with the certificate that it does.
 
     Notation: N sequences of n tokens with C classes. The task is next-token unless it is given; a table of
-    `byheart.read` brings its labels and its task. `conflicts` says what to do with equal inputs of different labels:
-    `error`, or leave rows out by `first`, `majority` or `drop`. `options` are the construction's own, see
-    `byheart.constructions()`. The verdict is `memory.certificate.verdict`; nothing is rounded anywhere.
+    `byheart.read` brings its labels and its task, and a data frame with `label="column"` is read into one. `conflicts`
+    says what to do with equal inputs of different labels: `error`, or leave rows out by `first`, `majority` or `drop`;
+    `missing` what to do with None and NaN: `error`, `drop` the rows, or take them as a `label` of their own. `options`
+    are the construction's own, see `byheart.constructions()`. The verdict is
+    `memory.certificate.verdict`; nothing is rounded anywhere.
 
     >>> memory = memorize(["cat", "act", "dog"], [3, 1, 4], construction="ks25", progress=False)
     >>> memory.certificate.verdict.value, memory.predict(["act"])
     ('proved', [1])
     """
+    if label is not None:
+        if labels is not None or isinstance(sequences, Table):
+            raise DataError("label= names a column of a data frame; leave it out where labels are given")
+        sequences = read(sequences, label=label, task=task or "next-token", missing=missing)
     table = sequences if isinstance(sequences, Table) else None
-    if isinstance(sequences, Table):
+    notes: tuple[str, ...] = ()
+    if table is not None:
         if labels is not None:
             raise DataError("a table brings its own labels; leave `labels` out, or give table.sequences")
-        settled = settle_table(sequences, task=task, positions=positions, policy=conflicts)
+        settled = settle_table(table, task=task, positions=positions, policy=conflicts)
+        notes = (table.missing.note,)
     elif labels is None:
-        raise DataError("labels are missing: memorize(sequences, labels), or memorize(byheart.read(FILE))")
+        raise DataError(
+            "labels are missing: memorize(sequences, labels), memorize(frame, label='column'), or "
+            "memorize(byheart.read(FILE))"
+        )
     else:
-        settled = settle(sequences, labels, task=task or "next-token", positions=positions, policy=conflicts)
+        present = settle_missing(sequences, labels, missing)
+        notes = (present.note,)
+        rows = (present.sequences, present.labels)
+        settled = settle(*rows, task=task or "next-token", positions=positions, policy=conflicts)
     memory = memorize_dataset(settled.dataset, construction=construction, seed=seed, progress=progress, **options)
-    return with_origin(memory, settled, table)
+    return with_origin(replace(memory, notes=(*memory.notes, *filter(None, notes))), settled, table)
 
 
 def with_origin(memory: Memory, settled: Settled, table: Table | None = None) -> Memory:

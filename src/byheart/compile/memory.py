@@ -23,7 +23,7 @@ from byheart.ir.claim import Claim
 from byheart.ir.enclose import decided_answers
 from byheart.ir.inputs import Inputs
 from byheart.ir.network import Network
-from byheart.ir.size import Size
+from byheart.ir.size import Size, uniform_parameters
 from byheart.progress import SILENT, Progress
 
 if TYPE_CHECKING:
@@ -171,6 +171,7 @@ class Memory:
             "verdict": certificate.verdict.value,
             "reason": certificate.reason,
             **self.size.as_dict(),
+            "uniform_parameters": uniform_parameters(self.network),  # as eq. (4) stores it, where it is of that form
             "promised": dict(certificate.promised),
             "proofs": dict(certificate.proofs),
             "arithmetic": certificate.arithmetic,

@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,9 @@ from byheart.compile.memory import Memory
 from byheart.data.dataset.encoder import Encoder
 from byheart.data.read.selection import Selection
 from byheart.data.tokens.tokenizer import Tokenizer
+from byheart.data.values import from_json as from_json_value
+from byheart.data.values import key
+from byheart.data.values import to_json as to_json_value
 from byheart.errors import ByheartError, FileFormatError
 from byheart.ir.claim import Claim
 from byheart.ir.json_form import expect, network_from_json, network_to_json, take
@@ -136,7 +138,7 @@ def to_json(memory: Memory) -> dict[str, Any]:
         "seed": memory.seed,
         "network": network_to_json(memory.network),
         "encoder": memory.encoder.as_dict(),
-        "classes": [label_to_json(label) for label in memory.classes],
+        "classes": [to_json_value(label) for label in memory.classes],
         "claim": {
             "paper": claim.ref.paper,
             "label": claim.ref.label,
@@ -153,9 +155,9 @@ def to_json(memory: Memory) -> dict[str, Any]:
 
 
 def from_json(body: Any) -> Memory:
-    classes = tuple(label_from_json(label) for label in take(body, "classes", list))
+    classes = tuple(from_json_value(label, "classes") for label in take(body, "classes", list))
     network = network_from_json(take(body, "network", dict))
-    if len(classes) != network.readout.classes or len(set(classes)) != len(classes):
+    if len(classes) != network.readout.classes or len(set(map(key, classes))) != len(classes):
         raise FileFormatError(f"{len(classes)} classes are named, the network has {network.readout.classes}")
     encoder = Encoder.from_dict(take(body, "encoder", dict))
     if encoder.input_width != network.width_in:
@@ -189,42 +191,3 @@ def _claim(value: Any) -> Claim:
 
 def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | str) else str(value)
-
-
-def label_to_json(label: Hashable) -> Any:
-    """Strings and ints below 2^53 as they are; anything else tagged with its type."""
-    match label:
-        case bool():
-            return {"bool": label}
-        case None:
-            return {"none": True}
-        case str():
-            return label
-        case int():
-            return label if abs(label) < 1 << 53 else {"int": hex(label)}
-        case float():
-            return {"float": label.hex()}
-        case bytes():
-            return {"bytes": label.hex()}
-        case tuple():
-            return {"tuple": [label_to_json(part) for part in label]}
-    raise FileFormatError(
-        f"a label of type {type(label).__name__} ({label!r}) cannot be saved; use str, int or tuple labels"
-    )
-
-
-def label_from_json(value: Any) -> Hashable:
-    if isinstance(value, str) or type(value) is int:
-        return value
-    if isinstance(value, dict) and len(value) == 1:
-        ((tag, content),) = value.items()
-        if tag == "none":
-            return None
-        if tag == "bool" and isinstance(content, bool):
-            return content
-        if tag == "tuple":
-            return tuple(label_from_json(part) for part in expect(content, list))
-        if tag in ("int", "float", "bytes"):
-            text = expect(content, str)
-            return int(text, 16) if tag == "int" else float.fromhex(text) if tag == "float" else bytes.fromhex(text)
-    raise FileFormatError(f"{str(value)[:40]!r} is no label of this format")

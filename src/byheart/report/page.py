@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 
 from byheart.compile.memory import Memory
 from byheart.compile.memory_file import to_json, write_atomically
-from byheart.compile.size_rows import size_rows
+from byheart.compile.size_rows import lower_sentences, size_rows
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.tokens.tokenizer import AUTO
 from byheart.ir.network import Read
@@ -46,6 +46,7 @@ def render(memory: Memory, dataset: Dataset | None = None, *, file: str = "FILE.
         version=__version__,
         verdict_words=_verdict_words(memory),
         rows=size_rows(memory),
+        lower=lower_sentences(memory),
         bars=figures.size_bars(size_rows(memory)),
         histogram=figures.bit_histogram(memory.network),
         map=figures.layer_map(memory.network),

@@ -10,7 +10,8 @@ import pytest
 from byheart.build.madden24.fit import FLOOR, MixerKind, Shape, chosen_floor
 from byheart.compile.distribution_table import smallest_table
 from byheart.compile.documents import memorize_documents
-from byheart.data.dataset.documents import Contexts, Corpus, Tokenizer
+from byheart.data.dataset.documents import Contexts, Corpus
+from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.ir.activation import Activation
 from tests.corpora import random_texts
 
@@ -56,7 +57,7 @@ def test_fewer_parameters(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["languages", "code", "random strings"])
 def test_characters(name: str) -> None:
-    memory = memorize_documents(CORPORA[name], tokenizer=Tokenizer.CHARACTERS, max_length=12, fraction=1e-3)
+    memory = memorize_documents(CORPORA[name], tokenizer=Tokenizer("characters"), max_length=12, fraction=1e-3)
     assert memory.certificate.verdict == "proved"
 
 

@@ -8,7 +8,6 @@ from byheart.build._base import SYMBOLS, Construction, register
 from byheart.build.ks25.claims import claim, measured_promise, one_attention
 from byheart.build.ks25.fields import measured_fields, paper_fields
 from byheart.build.ks25.layers import PLAIN_STREAM, averaging, label_layers, place, stream
-from byheart.build.ks25.memorizer.residual_scan import DENSE
 from byheart.build.ks25.options import ATTENTION, SHARED, Style
 from byheart.build.ks25.parts import Choice, Lookup, class_labels, context_keys, multiset_index, setting_of
 from byheart.build.ks25.sequence_ids.multiset_separation import number_tokens
@@ -24,7 +23,7 @@ from byheart.progress import SILENT, Progress
 from byheart.theory import theorems
 from byheart.theory.rounding import PI_UP
 from byheart.theory.theorems import Setting
-from byheart.theory.upper import Cloud, Promise, label_bits
+from byheart.theory.upper import DENSE, Cloud, Promise, label_bits
 
 THEOREM = Ref("KS25", "Theorem E.1")
 FORMULAS = {
@@ -76,6 +75,9 @@ def embedding_promise(setting: Setting, style: Style, omega: int, label: Lookup)
 @register(
     "ks25-embedding",
     summary="token ids through an embedding table, then one averaging layer and one memory",
+    formula="ks25-embedding, residual",
+    words="ks25 on token ids: an embedding table takes the place of the token memory. Take it when tokens are "
+    "symbols and the vocabulary is small.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN, Task.SEQ_TO_SEQ),
     options=(*SHARED, ATTENTION),

@@ -11,7 +11,6 @@ from byheart.build.ks25.claims import claim, measured_promise, one_attention
 from byheart.build.ks25.fields import measured_fields
 from byheart.build.ks25.layers import averaging
 from byheart.build.ks25.memorizer.key_groups import Fields
-from byheart.build.ks25.memorizer.residual_scan import DENSE
 from byheart.build.ks25.options import ATTENTION, SHARED, Style
 from byheart.build.ks25.parts import Choice, Lookup
 from byheart.build.ks25.transformer import Contents, contents_of, memories_of, transformer
@@ -24,7 +23,7 @@ from byheart.ir.size import measure
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 from byheart.theory import theorems
-from byheart.theory.upper import Promise, groups, label_bits
+from byheart.theory.upper import DENSE, Promise, groups, label_bits
 
 THEOREM = Ref("KS25", "Theorem F.1")
 WIDTH = 15
@@ -109,6 +108,8 @@ def limited_promise(contents: Contents, B: int, token: Lookup, label: Lookup) ->
 @register(
     "ks25-limited",
     summary="ks25 with short weights: pieces of B^2 keys, O(N/B) parameters of O(B) bits, width 15",
+    formula="ks25, residual",
+    words="ks25 with a limit on the bits of every weight: shorter words, more layers.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN,),
     options=(*SHARED, ATTENTION, BITS, MOST),

@@ -6,7 +6,6 @@ from byheart.build._base import Construction, register
 from byheart.build.ks25.claims import claim, measured_promise, relaxed
 from byheart.build.ks25.fields import measured_fields, paper_fields
 from byheart.build.ks25.layers import input_map, label_layers, stream, token_layers
-from byheart.build.ks25.memorizer.residual_scan import RELAXED
 from byheart.build.ks25.options import SHARED, Style
 from byheart.build.ks25.parts import Choice, Lookup, class_labels, code_tokens, set_keys, setting_of
 from byheart.build.ks25.transformer import finished, label_stages, token_choice
@@ -18,7 +17,7 @@ from byheart.progress import SILENT, Progress
 from byheart.theory import theorems
 from byheart.theory.rounding import PI_UP
 from byheart.theory.theorems import Setting
-from byheart.theory.upper import Cloud, Promise, groups, label_bits
+from byheart.theory.upper import RELAXED, Cloud, Promise, groups, label_bits
 
 THEOREM = Ref("KS25", "Theorem D.1")
 WIDTH = 12
@@ -53,6 +52,8 @@ def set_promise(setting: Setting, style: Style, token: Lookup, label: Lookup, po
 @register(
     "ks25-sets",
     summary="deep sets: every element gets a number, the sum of a multiset is looked up; width 12",
+    formula="ks25-sets, residual",
+    words="ks25 for sets: a sum takes the place of attention.",
     ref=THEOREM,
     tasks=(Task.SET,),
     options=SHARED,

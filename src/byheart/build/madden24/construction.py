@@ -69,12 +69,19 @@ announce(
     summary="one-layer decoder with softmax attention and any next-token distributions",
     ref=Ref("M24", "Theorem 5"),
     door=DOOR,
+    order=80,
+    formula="Madden 2024, attention",
+    words="A one-layer decoder with a neuron per context that stores whole next-token distributions, not only a label: "
+    "it needs ω numbers per context. Float64 weights. Take it when the distributions matter.",
 )
 announce(
     "madden24-average",
     summary="the same with averaged tokens in place of attention (--mixer average)",
     ref=Ref("M24", "Theorem 7"),
     door=DOOR,
+    order=90,
+    formula="Madden 2024, averaging",
+    words="The same with averaged tokens in place of attention.",
 )
 
 

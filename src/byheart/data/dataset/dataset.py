@@ -20,10 +20,11 @@ from byheart.data.dataset.distinct import Index
 from byheart.data.dataset.encoder import Encoder
 from byheart.data.dataset.fingerprint import fingerprint
 from byheart.data.dataset.labels import Classes, read_labels
-from byheart.data.dataset.sequences import read_tokens
+from byheart.data.dataset.sequences import Tokens, read_tokens
 from byheart.data.separation.measure import Separation, separation
-from byheart.data.task import Task
-from byheart.errors import DataError, OptionError
+from byheart.data.task import Task, as_task
+from byheart.data.wording import quote
+from byheart.errors import DataError
 from byheart.ir.inputs import Inputs
 
 
@@ -135,16 +136,30 @@ def unchecked(
     encoder = Encoder.fit(tokens, task, positions)
     inputs = encoder.place(tokens)
     placed = encoder.place_labels(tokens.lengths, numbers) if task.labels_per_token else numbers
-    return Dataset(encoder, inputs, placed, classes, fingerprint(encoder, inputs, placed, classes))
+    dataset = Dataset(encoder, inputs, placed, classes, fingerprint(encoder, inputs, placed, classes))
+    _refuse_twins(dataset, tokens)
+    return dataset
 
 
-def as_task(task: Task | str) -> Task:
-    """The task of this name.
+def _refuse_twins(dataset: Dataset, tokens: Tokens) -> None:
+    """Rows that only the way of writing a number tells apart, and that have different labels.
 
-    >>> as_task("set") is Task.SET
-    True
+    To a network 0.0 is -0.0 and 1 is 1.0, so it cannot know both rows. They are not a conflict between equal rows,
+    which a policy may settle by leaving some out: to the user they are different rows.
     """
-    try:
-        return Task(task)
-    except ValueError:
-        raise OptionError(f"unknown task {task!r}; tasks are {', '.join(Task)}") from None
+    if tokens.spellings is None:
+        return
+    contexts, labels = dataset.contexts, dataset.labels.reshape(-1)
+    of_label = contexts.of_label.reshape(-1)
+    width = dataset.labels.shape[1] if dataset.labels.ndim == 2 else 1
+    ends = np.cumsum(tokens.lengths)
+    for place in np.flatnonzero((of_label >= 0) & (labels != contexts.label[of_label])).tolist():
+        context = int(of_label[place])
+        one, two = int(contexts.row[context]), place // width
+        spelled = [sorted(tokens.spellings[ends[row] - tokens.lengths[row] : ends[row]].tolist()) for row in (one, two)]
+        if spelled[0] != spelled[1]:
+            values = [quote(dataset.classes[number]) for number in (contexts.label[context], labels[place])]
+            raise DataError(
+                f"rows {one} and {two} differ only in how a number is written (0.0 and -0.0, or 1 and 1.0), but have "
+                f"the labels {values[0]} and {values[1]}; write equal numbers alike, or give the tokens as texts"
+            )

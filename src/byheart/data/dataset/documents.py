@@ -16,54 +16,58 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from enum import StrEnum
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from byheart.data.tokens.tokenizer import Tokenizer
+from byheart.data.values import distinct, key
 from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError, UnknownSymbolError
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-Document: TypeAlias = str | tuple[str, ...]  # a text, or its tokens
+Document: TypeAlias = str | tuple[Any, ...]  # a text, or its tokens
 PAD = -1
 LEAST = 1e-290  # no given probability is smaller
 
-_WORDS = re.compile(r"\w+|[^\w\s]+")
+
+WORDS = Tokenizer("wordpunct")  # what documents are cut into unless somebody says otherwise
 
 
-class Tokenizer(StrEnum):
-    """How a text becomes tokens."""
+def tokens_of(document: Document, tokenizer: Tokenizer = WORDS) -> list[Any]:
+    """The tokens of a text; a document that comes as tokens stays what it is, but for its length."""
+    return tokenizer.cut(document) if isinstance(document, str) else tokenizer.fit_length(document)
 
-    WORDS = "words"  # runs of letters and digits, and runs of punctuation
-    CHARACTERS = "characters"
+
+@dataclass(frozen=True, eq=False)
+class Numbering:
+    """A sorted vocabulary, and the number of each of its tokens: by type and value, so 7 and "7" are two tokens.
+
+    >>> Numbering.of(["b", "a", 7])["a"]
+    1
+    """
+
+    tokens: tuple[Any, ...]
 
     @staticmethod
-    def named(name: str) -> Tokenizer:
-        """By name; `wordpunct` is what other commands call these words."""
-        try:
-            return Tokenizer.WORDS if name == "wordpunct" else Tokenizer(name)
-        except ValueError:
-            raise OptionError(f"unknown tokenizer {name!r}; known: {', '.join(Tokenizer)}") from None
+    def of(tokens: Iterable[Any]) -> Numbering:
+        return Numbering(distinct(list(tokens))[0])
 
-    def tokens_of(self, document: Document, limit: int | None = None) -> list[str]:
-        """The first `limit` tokens of a text; a document that comes as tokens stays what it is."""
-        if isinstance(document, str) and self is Tokenizer.WORDS:
-            return [match[0] for match in itertools.islice(_WORDS.finditer(document), limit)]
-        return list(document[:limit])
+    @cached_property
+    def _numbers(self) -> dict[Hashable, int]:
+        return {key(token): number for number, token in enumerate(self.tokens)}
 
-    def text_of(self, tokens: Sequence[str]) -> str:
-        """Readable text: characters side by side; words with spaces, none before closing punctuation."""
-        if self is Tokenizer.CHARACTERS:
-            return "".join(tokens)
-        return re.sub(r"\s+([^\w\s\"'(\[]+)", r"\1", " ".join(tokens))
+    def __getitem__(self, token: Any) -> int:
+        return self._numbers[key(token)]
+
+    def __contains__(self, token: Any) -> bool:
+        return key(token) in self._numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,28 +183,27 @@ class Contexts:
 class Corpus:
     """Tokenized, truncated documents over a sorted vocabulary."""
 
-    vocabulary: tuple[str, ...]
+    vocabulary: tuple[Any, ...]
     documents: tuple[tuple[int, ...], ...]
-    tokenizer: Tokenizer = Tokenizer.WORDS
+    tokenizer: Tokenizer = WORDS
 
     @staticmethod
-    def of_texts(
-        texts: Iterable[Document], tokenizer: Tokenizer = Tokenizer.WORDS, max_length: int | None = None
-    ) -> Corpus:
+    def of_texts(texts: Iterable[Document], tokenizer: Tokenizer = WORDS, max_length: int | None = None) -> Corpus:
         """Splits every text and keeps its first `max_length` tokens; the vocabulary is what then occurs."""
         if max_length is not None and max_length < 2:
             raise OptionError(f"max_length={max_length}: a document needs two tokens, a context and what follows it")
-        split = [tokenizer.tokens_of(text, max_length) for text in texts]
-        vocabulary = tuple(sorted({token for document in split for token in document}))
+        tokenizer = replace(tokenizer, max_length=max_length)
+        split = [tokens_of(text, tokenizer) for text in texts]
         if not any(len(document) > 1 for document in split):
             raise DataError(
                 f"none of {len(split)} documents has two tokens, so nothing follows anything; give longer documents, "
                 "or cut them into characters"
             )
-        number = {token: i for i, token in enumerate(vocabulary)}
-        return Corpus(vocabulary, tuple(tuple(number[t] for t in document) for document in split), tokenizer)
+        numbering = Numbering.of(token for document in split for token in document)
+        numbers = tuple(tuple(numbering[token] for token in document) for document in split)
+        return Corpus(numbering.tokens, numbers, tokenizer)
 
-    def encode(self, text: str) -> tuple[int, ...]:
+    def encode(self, text: Document) -> tuple[int, ...]:
         return encode(text, self.vocabulary, self.tokenizer)
 
     def contexts(self) -> Contexts:
@@ -213,19 +216,19 @@ class Corpus:
         return contexts_of_table(table, lengths, len(self.vocabulary))
 
 
-def encode(text: Document, vocabulary: Sequence[str], tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Token numbers of a text; an UnknownSymbolError names the tokens that the vocabulary lacks."""
-    number = {token: i for i, token in enumerate(vocabulary)}
-    tokens = tokenizer.tokens_of(text)
-    unknown = [token for token in dict.fromkeys(tokens) if token not in number]
+def encode(text: Document, vocabulary: Sequence[Any], tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Token numbers of a whole text; an UnknownSymbolError names the tokens that the vocabulary lacks."""
+    numbering = Numbering(tuple(vocabulary))
+    tokens = tokens_of(text, replace(tokenizer, max_length=None))
+    unknown = [token for token in dict.fromkeys(tokens) if token not in numbering]
     if unknown:
         named = ", ".join(map(quote, unknown[:5])) + (" …" if len(unknown) > 5 else "")
-        near = get_close_matches(unknown[0], vocabulary, n=3)
+        near = get_close_matches(str(unknown[0]), [str(token) for token in vocabulary], n=3)
         hint = f"; near {quote(unknown[0])} are {', '.join(map(quote, near))}" if near else ""
         raise UnknownSymbolError(
             f"the vocabulary of {len(vocabulary):,} tokens lacks {named}{hint}: use tokens that the documents have"
         )
-    return tuple(number[token] for token in tokens)
+    return tuple(numbering[token] for token in tokens)
 
 
 def contexts_of_table(table: Ints, lengths: Ints, vocabulary_size: int) -> Contexts:
