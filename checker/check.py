@@ -822,21 +822,41 @@ def read_pages(path: str, memory: Memory) -> list[Case]:
     return found
 
 
+SEQUENCES = ("sequence", "sequences", "tokens", "text", "input", "premise", "sentence", "name", "x")
+LABELS = ("label", "labels", "y", "target", "class", "output", "answer")
+NUMBERING = ("", "id", "index", "row", "nr", "no", "#", "unnamed: 0")  # columns that say nothing about their row
+
+
+def guess(names: list[str], usual: tuple[str, ...], others: tuple[str, ...], taken: list[str]) -> list[str]:
+    """A column of a usual name, else the first that has no usual name of the other role; one that numbers rows last."""
+    free = [name for name in names if name not in taken]
+    known = [name for word in usual for name in free if name.lower() == word]
+    rest = [name for name in free if name.lower() not in others]
+    return (known or sorted(rest, key=lambda name: len(names) > 2 and name.lower() in NUMBERING))[:1]
+
+
 def read_cases(memory: Memory, flags: argparse.Namespace) -> list[Case]:
-    """The rows of DATA. Columns are those of the flags, or those that the file names."""
+    """The rows of DATA. Which columns are asked is never left to the file."""
     if flags.data.endswith(".txt"):
         return read_pages(flags.data, memory)
     names, rows = read_table(flags.data, flags.header)
-    selection = memory.stored["selection"]
-    target = flags.label_column or selection["label_column"]
-    chosen = flags.sequence_column or selection["sequence_columns"]
-    chosen = [name for name in names if name != target] if chosen == ["*"] else chosen
+    target = [flags.label_column] if flags.label_column else []
+    if flags.sequence_column == ["*"]:
+        target = target or guess(names, LABELS, (), [])[:1] or names[-1:]
+    chosen = flags.sequence_column or guess(names, SEQUENCES, LABELS, target)
+    chosen = [name for name in names if name not in target] if chosen == ["*"] else chosen
+    usual = [name for name in names if name.lower() in LABELS and name not in chosen]
+    target = target or (guess(names, LABELS, SEQUENCES, chosen) if usual or memory.task != "causal" else [])
+    then = memory.stored["selection"]
+    made_of = then["sequence_columns"], [then["label_column"]] if then["label_column"] else []
+    told = flags.sequence_column and (flags.label_column or not made_of[1])
+    need(told or not made_of[0] or made_of == (chosen, target), f"name the columns: FILE was made of {made_of}")
     need(chosen and (target or memory.task == "causal"), "name the columns: --sequence-column and --label-column")
-    for name in [*chosen, *([target] if target else [])]:
+    for name in chosen + target:
         lacking = [place for place, row in rows if name not in row]
         need(name in names and not lacking, f"{flags.data}, {(lacking or [''])[0]} has no column {name!r}")
     pick = (lambda row: row[chosen[0]]) if len(chosen) == 1 else (lambda row: [row[name] for name in chosen])
-    return [(place, pick(row), row[target] if target else NEXT) for place, row in rows]
+    return [(place, pick(row), row[target[0]] if target else NEXT) for place, row in rows]
 
 
 def question(memory: Memory, cell: Any, given: Any, flags: argparse.Namespace) -> tuple[list[Any], list[Any]] | None:
@@ -934,7 +954,8 @@ def check(flags: argparse.Namespace) -> dict[str, Any]:
         "rows": len(cases),
         "asked": sum(counts.values()),
         **counts,
-        "left_out": dict(left_out),
+        "left_out": sum(left_out.values()),
+        "left_out_by": dict(left_out),
         "size": size,
         "promise": f"{claim['paper']}, {claim['label']}: recorded, {'broken' if over else 'kept'}, not derived again",
     }
@@ -947,7 +968,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--sequence-column", action="append", metavar="NAME", help="repeated: their cells are the tokens"
     )
-    parser.add_argument("--label-column", metavar="NAME", help="both: those that FILE names, unless given")
+    parser.add_argument("--label-column", metavar="NAME", help="both are guessed by usual names unless given")
     parser.add_argument("--no-header", dest="header", action="store_false", help="the first line is a row")
     parser.add_argument("--label-type", choices=sorted(TYPES), default="auto", help="auto: as DATA has them")
     parser.add_argument("--missing", choices=["error", "drop", "label"], default="error", help="empty cells and nulls")
@@ -971,7 +992,7 @@ def main() -> int:
         traceback.print_exc()
         return 3
     counts = ", ".join(f"{found[name]} {name}" for name in ("rows", "asked", "agree", "differ", "undecided"))
-    why = ", ".join(f"{count} {reason}" for reason, count in found["left_out"].items()) or "none"
+    why = ", ".join(f"{count} {reason}" for reason, count in found["left_out_by"].items()) or "none"
     print(json.dumps(found) if flags.json else f"{found['verdict']}: {found['reason']}")
     if not flags.json:
         print(f"{counts}; left out: {why}\npromise: {found['promise']}")

@@ -35,7 +35,7 @@ def test_it_needs_nothing_but_python(tmp_path):
     assert done.returncode == 0 and done.stdout.startswith("answers proved: 2 rows get their labels\n2 rows, 2 asked")
     assert "not derived again" in done.stdout and not done.stderr
     said = json.loads(run(file, data, "--json").stdout)
-    assert said["verdict"] == "answers proved" and said["rows"] == said["agree"] == 2 and said["left_out"] == {}
+    assert said["verdict"] == "answers proved" and said["rows"] == said["agree"] == 2 and said["left_out"] == 0
     assert not re.search(r"^\s*(import|from) byheart", PROGRAM.read_text(), re.MULTILINE)
 
 
@@ -80,7 +80,7 @@ def test_labels_are_compared_by_type_and_value(tmp_path):
     assert second(file, data).status == 2, "a missing label is refused unless a flag says what it is"
     assert second(file, data, "--missing", "label").proved
     dropped = second(file, data, "--missing", "drop")
-    assert dropped.proved and dropped.said["left_out"] == {"by --missing drop": 1} and dropped.said["asked"] == 6
+    assert dropped.proved and dropped.said["left_out_by"] == {"by --missing drop": 1} and dropped.said["asked"] == 6
     for token, label in labels.items():
         for other in labels.values():
             data = table(tmp_path, json.dumps({"token": token, "label": other}), "one.jsonl")
@@ -96,6 +96,45 @@ def test_tokens_are_compared_by_type_and_value(tmp_path):
     for wrong in ([1], [2.0], [1.0], ["2"], ["true"], [False], [[2]]):
         data = table(tmp_path, json.dumps({"token": wrong, "label": "two"}), "one.jsonl")
         assert second(file, data).said["differ"] == 1, wrong
+
+
+def test_columns_are_never_left_to_the_file(tmp_path):
+    """A file that names another column as its labels is not believed: the user says which columns to ask."""
+    body = lookup(COLOURS)
+    body["selection"]["label_column"] = "id"
+    file = write(tmp_path, body)
+    data = table(tmp_path, "id,token,label\nblue,cat,red\nred,act,blue\n")
+    assert second(file, data).status == 2
+    assert second(file, data, "--sequence-column", "token", "--label-column", "label").status == 1
+    assert second(file, data, "--sequence-column", "token", "--label-column", "id").proved
+    body["selection"].update(sequence_columns=[], label_column=None)
+    assert second(write(tmp_path, body), data).said["differ"] == 2, "guessed by name: token, label"
+
+
+@pytest.mark.parametrize(
+    ("names", "task", "chosen"),
+    [
+        ("name,colour", "next-token", ("name", "colour")),
+        ("id,word,kind", "next-token", ("word", "kind")),
+        ("label,text", "next-token", ("text", "label")),
+        ("Y,X,more", "next-token", ("X", "Y")),
+        ("a,b,c", "next-token", ("a", "b")),
+        ("text,next", "causal", ("text", None)),
+        ("text,answer", "causal", ("text", "answer")),
+    ],
+)
+def test_columns_are_guessed_as_byheart_guesses_them(names, task, chosen, tmp_path):
+    data = table(tmp_path, f"{names}\n" + ",".join("abcd"[k] * 3 for k in range(names.count(",") + 1)) + "\n")
+    own = byheart.read(data, task="causal" if chosen[1] is None else "next-token").selection
+    assert (*own.sequence_columns, own.label_column) == chosen
+    body = lookup(COLOURS)
+    body["selection"].update(sequence_columns=[], label_column=None)
+    memory = check.Memory(body, check.Budget(10**9, 1 << 30))
+    memory.task = task
+    ((_, cell, label),) = check.read_cases(memory, check.arguments().parse_args(["m", str(data)]))
+    place = names.split(",").index
+    assert cell == "abcd"[place(chosen[0])] * 3
+    assert label is check.NEXT if chosen[1] is None else label == "abcd"[place(chosen[1])] * 3
 
 
 def test_strings_stay_strings(tmp_path):
@@ -120,9 +159,9 @@ def test_every_row_counts(tmp_path):
         assert (said["verdict"], said["rows"], said["agree"], said["differ"]) == ("refuted", 3, 2, 1)
         assert "line 3" in said["reason"]
         excused = second(each, data, "--conflicts", "first")
-        assert excused.proved and excused.said["left_out"] == {"by --conflicts first": 1}
+        assert excused.proved and excused.said["left_out_by"] == {"by --conflicts first": 1}
         limited = second(each, data, "--max-rows", "1")
-        assert limited.proved and limited.said["left_out"] == {"beyond --max-rows 1": 2}
+        assert limited.proved and limited.said["left_out_by"] == {"beyond --max-rows 1": 2}
     wrong = table(tmp_path, "token,label\ncat,red\ncat,red\n", "wrong.csv")
     assert second(file, wrong, "--conflicts", "first").status == 1, "nothing in DATA contradicts these rows"
     unknown = table(tmp_path, "token,label\ncat,blue\nowl,red\n", "unknown.csv")
