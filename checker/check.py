@@ -220,7 +220,7 @@ MEMORY = {
         "layers": [layer],
         "read": {"last", "each", "pooled"},
         "readout": {"decode": {"value", "argmax"}, "classes": POSITIVE, "offset": SMALL},
-        "stages": [(str, POSITIVE)],
+        "stages": [(str, COUNT)],
     },
     "encoder": {
         "task": {"next-token", "seq-to-seq", "set", "causal"},
@@ -568,7 +568,8 @@ class Network:
         need(all(hubs and hubs[0] < k for k in stars), "a star pattern needs a global token before it")
         outputs = 1 if self.readout["decode"] == "value" else self.readout["classes"]
         need(layers[-1].outward == outputs, "the outputs do not fit the readout")
-        need(sum(n for _, n in stored["stages"]) in (len(layers), 0), "the stages must cover every layer once")
+        covered = sum(count for _, count in stored["stages"])
+        need(covered == len(layers) or not stored["stages"], "the stages must cover every layer once")
         mixing = [k for k, kind in enumerate(kinds) if kind == "attention"] + pools + hubs
         self.last = max([0 if kinds[0] == "embedding" else -1, *mixing])  # the last layer that needs every token
         self.longest = max((bits_of(w) for part in layers for w in part.numbers), default=0)
