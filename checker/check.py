@@ -115,7 +115,7 @@ def number(value: Any, where: str = "a number") -> Number:
     match = HEXADECIMAL.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise Refused(f"{where}: {str(value)[:40]!r} is not a number of this format")
-    need(4 * len(match[1]) <= MOST_BITS + 12, f"{where} has more than {MOST_BITS} bits")
+    need(4 * len(match[1].lstrip("-0x")) <= MOST_BITS, f"{where} has more than {MOST_BITS} bits")
     mantissa, exponent = int(match[1], 16), int(match[2] or 0)
     small = exponent >= 0 and mantissa.bit_length() + exponent <= 53
     need(abs(exponent) <= MOST_BITS, f"{where} has a power of two beyond {MOST_BITS}")
@@ -213,7 +213,7 @@ TOKENS = {"kind": KINDS | PIECES, "model": maybe(str), "max_length": maybe(POSIT
 SIZES = ("parameters", "nonzero", "max_bits", "total_bits", "width", "depth", "blocks", "attention_layers")
 MEMORY = {
     "construction": str,
-    "options": dict,
+    "options": named(lambda value, where: need(value is None or type(value) in (str, int, bool), f"{where} is odd")),
     "seed": int,
     "version": str,
     "network": {
@@ -317,9 +317,13 @@ def tidy(row: Row, bits: int) -> Row:
     if len(tokens[0]) == 2:
         rounded = [[[(x << bits) // den for x in a], [-((-x << bits) // den) for x in b]] for a, b in tokens]
         return Row(rounded, 1 << bits)
-    common = den
-    for (token,) in tokens:
-        common = math.gcd(common, *token) if common > 1 else 1
+    if den == 1:
+        return row
+    numerators = [x for (token,) in tokens for x in token]
+    ones = den
+    for x in numerators:
+        ones |= x
+    common = (ones & -ones) * math.gcd(den // (den & -den), *numerators)  # the power of two without long divisions
     return row if common == 1 else Row([[[x // common for x in token]] for (token,) in tokens], den // common)
 
 
@@ -785,13 +789,14 @@ def read_table(path: str, header: bool) -> tuple[list[str], list[tuple[str, dict
         source = read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Refused(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from None
-    if path.endswith((".jsonl", ".ndjson")):
+    ending = path.lower()
+    if ending.endswith((".jsonl", ".ndjson")) or (source[:1] == "{" and not ending.endswith((".csv", ".tsv"))):
         lines = [(f"line {k}", line) for k, line in enumerate(source.split("\n"), start=1) if line.strip()]
         rows = [(place, parse_json(line, f"{path}, {place}", finite)) for place, line in lines]
         need(all(isinstance(row, dict) for _, row in rows), f"{path}: every line must be a JSON object")
         return list(dict.fromkeys(name for _, row in rows for name in row)), rows
     bare = re.sub(r'"[^"]*"', "", source.lstrip("\r\n").split("\n", 1)[0])
-    separator = "\t" if path.endswith(".tsv") else max(",;\t|", key=bare.count)
+    separator = "\t" if ending.endswith(".tsv") else max(",;\t|", key=bare.count)
     csv.field_size_limit(1 << 26)
     reader = csv.reader(io.StringIO(source, newline=""), delimiter=separator, strict=True)
     try:
@@ -838,7 +843,8 @@ def guess(names: list[str], usual: tuple[str, ...], others: tuple[str, ...], tak
 
 def read_cases(memory: Memory, flags: argparse.Namespace) -> list[Case]:
     """The rows of DATA. Which columns are asked is never left to the file."""
-    if flags.data.endswith(".txt"):
+    need(not flags.data.lower().endswith((".json", ".gz", ".zst", ".parquet", ".arrow")), "give CSV or JSON Lines")
+    if flags.data.lower().endswith(".txt"):
         return read_pages(flags.data, memory)
     names, rows = read_table(flags.data, flags.header)
     target = [flags.label_column] if flags.label_column else []
@@ -868,14 +874,14 @@ def question(memory: Memory, cell: Any, given: Any, flags: argparse.Namespace) -
     elif memory.per_token and given is not None:
         labels = parse_json(given, "a label", finite) if isinstance(given, str) else given
         need(isinstance(labels, list), f"{memory.task} takes a list with one label per token, not {str(given)[:40]!r}")
-        labels = labels[: flags.max_length]
     else:
         labels = [given]
     if not row or None in row or None in labels:
         need(flags.missing != "error", "a token or label is missing: say --missing drop, or --missing label")
         if flags.missing == "drop":
             return None
-    row = (row or [None])[: memory.most]
+    row, labels = (row or [None])[: flags.max_length], labels[: flags.max_length] if memory.per_token else labels
+    row = row[: memory.most]
     row += [memory.filler] * (memory.most - len(row)) if memory.filler is not None else []
     return row, labels if given is NEXT else [convert(value, flags.label_type) for value in labels]
 
@@ -903,7 +909,7 @@ def outcomes(memory: Memory, cases: list[Case], flags: argparse.Namespace) -> tu
     disputes = []
     for place, (where, cell, given) in enumerate(cases[: flags.max_rows]):
         if place == PROBE:
-            memory.budget.expect(memory.budget.done * len(cases) // PROBE)
+            memory.budget.expect(memory.budget.done * min(len(cases), flags.max_rows or len(cases)) // PROBE)
         try:
             asked = question(memory, cell, given, flags)
             if asked is None:
@@ -911,7 +917,8 @@ def outcomes(memory: Memory, cases: list[Case], flags: argparse.Namespace) -> tu
                 continue
             points = memory.points(asked[0])
             answers = memory.ask(points)
-            keys, expected, said = contexts(memory, points), [*map(same_key, asked[1])], [*map(same_key, answers)]
+            keys = contexts(memory, points) if flags.conflicts != "error" else []
+            expected, said = [*map(same_key, asked[1])], [*map(same_key, answers)]
             for key, value in zip(keys, expected, strict=False):
                 labels_of.setdefault(key, set()).add(value)
             if expected == said:
@@ -962,6 +969,12 @@ def check(flags: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def whole(written: str) -> int:
+    if not written.isdecimal() or int(written) < 1:
+        raise argparse.ArgumentTypeError("a whole number from 1 on")
+    return int(written)
+
+
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", metavar="FILE", help="a memory that byheart wrote")
@@ -973,11 +986,11 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--no-header", dest="header", action="store_false", help="the first line is a row")
     parser.add_argument("--label-type", choices=sorted(TYPES), default="auto", help="auto: as DATA has them")
     parser.add_argument("--missing", choices=["error", "drop", "label"], default="error", help="empty cells and nulls")
-    parser.add_argument("--max-rows", type=int, metavar="N", help="ask the first N rows only")
-    parser.add_argument("--max-length", type=int, metavar="N", help="the first N labels of a row only")
+    parser.add_argument("--max-rows", type=whole, metavar="N", help="ask the first N rows only")
+    parser.add_argument("--max-length", type=whole, metavar="N", help="the first N tokens and labels of a row only")
     parser.add_argument("--conflicts", choices=["error", "first", "majority", "drop"], default="error")
-    parser.add_argument("--max-work", type=int, default=40_000_000_000, metavar="UNITS", help="a minute or two")
-    parser.add_argument("--max-memory", type=int, default=1 << 30, metavar="BYTES", help="for numbers")
+    parser.add_argument("--max-work", type=whole, default=40_000_000_000, metavar="UNITS", help="a minute or two")
+    parser.add_argument("--max-memory", type=whole, default=1 << 30, metavar="BYTES", help="for numbers")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
@@ -986,17 +999,17 @@ def main() -> int:
     flags = arguments().parse_args()
     try:
         found = check(flags)
-    except Refused as error:
-        print(f"check.py: {error}", file=sys.stderr)
+        counts = ", ".join(f"{found[name]} {name}" for name in ("rows", "asked", "agree", "differ", "undecided"))
+        why = ", ".join(f"{count} {reason}" for reason, count in found["left_out_by"].items()) or "none"
+        lines = f"{found['verdict']}: {found['reason']}\n{counts}; left out: {why}\npromise: {found['promise']}"
+        known = sys.stdout.encoding or "utf-8"  # what it cannot show is written as an escape
+        print((json.dumps(found) if flags.json else lines).encode(known, "backslashreplace").decode(known))
+    except (Refused, MemoryError) as error:
+        print(f"check.py: {str(error) or 'there is not enough memory'}", file=sys.stderr)
         return 2
     except Exception:
         traceback.print_exc()
         return 3
-    counts = ", ".join(f"{found[name]} {name}" for name in ("rows", "asked", "agree", "differ", "undecided"))
-    why = ", ".join(f"{count} {reason}" for reason, count in found["left_out_by"].items()) or "none"
-    print(json.dumps(found) if flags.json else f"{found['verdict']}: {found['reason']}")
-    if not flags.json:
-        print(f"{counts}; left out: {why}\npromise: {found['promise']}")
     return 0 if found["verdict"] == PROVED else 1
 
 

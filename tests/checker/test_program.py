@@ -51,6 +51,13 @@ def test_exit_statuses(tmp_path, monkeypatch):
     assert check.main() == 3, "a defect has a status of its own"
 
 
+def test_what_a_terminal_cannot_show_is_escaped(tmp_path):
+    file = write(tmp_path, lookup({"act": "\ud800", "cat": "blüe"}))
+    done = run(file, table(tmp_path, '{"token": "act", "label": "x"}\n', "rows.jsonl"))
+    assert done.returncode == 1 and "\\ud800" in done.stdout and not done.stderr
+    assert run(file, table(tmp_path, '{"token": "act", "label": "\\ud800"}\n', "rows.jsonl"), "--json").returncode == 0
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -304,6 +311,7 @@ def test_the_budget_can_be_raised(tmp_path):
     refused = second(file, data, "--max-work", "10")
     assert refused.status == 2 and "--max-work" in refused.error
     assert second(file, data, "--max-memory", "1").status == 2
+    assert run(file, data, "--max-work", "-1").returncode == 2
     assert second(file, data, "--max-work", "1000000").proved
 
 
