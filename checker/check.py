@@ -7,7 +7,7 @@
 It asks the file every row of DATA as a user would, exactly, and compares each answer with DATA's own label, by type
 and value. `answers proved` says that every row of DATA gets its label; the promise of the construction's theorem is
 compared with the sizes counted here, but not derived again. Exit status: 0 answers proved; 1 refuted or undecided;
-2 FILE or DATA is not usable, or needs more than the budget; 3 a defect of this program.
+2 FILE or DATA is not usable, or needs more than the budget; 70 a defect of this program.
 """
 
 from __future__ import annotations
@@ -1009,7 +1009,7 @@ def main() -> int:
         return 2
     except Exception:
         traceback.print_exc()
-        return 3
+        return 70
     return 0 if found["verdict"] == PROVED else 1
 
 
