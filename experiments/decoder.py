@@ -28,7 +28,7 @@ from byheart.build.madden24.polish import few_neurons
 from byheart.certify.next_token import certify_decoder
 from byheart.compile.distribution_table import table_of_factors
 from byheart.data.dataset.documents import Contexts, Corpus
-from byheart.data.read.document_files import read_documents
+from byheart.data.read.documents import read_documents
 from byheart.errors import BuildError
 from byheart.ir.activation import Activation
 from byheart.plots.style import colour, label_axes, marker, new_figure, save, styled
