@@ -42,9 +42,10 @@ def test_columns_are_remembered(learn):
 
 
 def test_several_columns(learn):
-    flags = ("--sequence-column", "a", "--sequence-column", "b")
+    flags = ("--sequence-column", "a", "--sequence-column", "b", "--token-type", "float")
     learn("a,b,kind\n1.5,2,x\n1.5,3,y\n", *flags)
     assert byheart("predict", "m", "[1.5, 3]").output == "y\n"
+    assert byheart("predict", "m", '["1.5", "3"]').output == "y\n", "questions are read as the rows were"
     assert byheart("verify", "m", "t.csv", *flags, "--label-column", "kind").output.startswith("proved")
 
 

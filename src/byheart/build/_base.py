@@ -73,6 +73,7 @@ class Listing:
     paper: str
     tasks: tuple[str, ...]
     options: dict[str, str]  # name -> default and meaning
+    words: str = ""  # what it does and when to take it
 
 
 Builder = Callable[..., Construction]  # (dataset, *, seed, progress, **options)
@@ -89,11 +90,14 @@ class Recipe:
     options: tuple[Option, ...]
     builder: Builder
     assumptions: tuple[str, ...] = ()  # about the data; where one fails, building raises an AssumptionError
+    words: str = ""  # what it does and when to take it, a paragraph for people
+    formula: str = ""  # the name of the upper bound in `byheart.theory` that predicts its size, if there is one
+    order: int = 1000  # its place in tables: the rows of KS25's Table 1 first
 
     @property
     def listing(self) -> Listing:
         options = {option.name: f"{option.default}: {option.help}" for option in self.options}
-        return Listing(self.summary, str(self.ref), tuple(task.value for task in self.tasks), options)
+        return Listing(self.summary, str(self.ref), tuple(task.value for task in self.tasks), options, self.words)
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """All options with defaults filled in; an OptionError names an unknown one and lists the known."""
@@ -119,6 +123,13 @@ class Neighbour:
     summary: str
     ref: Ref
     door: str  # the command and the function that build it
+    words: str = ""
+    formula: str = ""
+    order: int = 1000
+
+    @property
+    def listing(self) -> Listing:
+        return Listing(self.summary, str(self.ref), (self.door,), {}, self.words)
 
 
 _RECIPES: dict[str, Recipe] = {}
@@ -133,11 +144,15 @@ def register(
     tasks: tuple[Task, ...],
     options: tuple[Option, ...] = (),
     assumptions: tuple[str, ...] = (),
+    words: str = "",
+    formula: str = "",
+    order: int = 1000,
     promise: PromiseOf | None = None,
 ) -> Callable[[Builder], Builder]:
     """Registers the decorated builder as construction `name`. Registering is testing: the suite builds them all.
 
-    `promise` is for a construction that brings its own; those of the papers are in `byheart.theory.promises`.
+    This is the only list that names a construction: tables, pages, predictions and the report read it. `promise` is for
+    a construction that brings its own; those of the papers are in `byheart.theory.promises`.
     """
 
     def add(builder: Builder) -> Builder:
@@ -145,15 +160,19 @@ def register(
             raise OptionError(f"construction {name!r} is registered twice")
         if promise is not None:
             promises(name)(promise)
-        _RECIPES[name] = Recipe(name, summary, ref, tasks, options, builder, assumptions)
+        _RECIPES[name] = Recipe(
+            name, summary, ref, tasks, options, builder, assumptions, words or summary, formula, order
+        )
         return builder
 
     return add
 
 
-def announce(name: str, *, summary: str, ref: Ref, door: str) -> None:
+def announce(
+    name: str, *, summary: str, ref: Ref, door: str, words: str = "", formula: str = "", order: int = 1000
+) -> None:
     """Makes a construction known that has its own command, so that asking for it here leads there."""
-    _NEIGHBOURS[name] = Neighbour(name, summary, ref, door)
+    _NEIGHBOURS[name] = Neighbour(name, summary, ref, door, words or summary, formula, order)
 
 
 def neighbours() -> dict[str, Neighbour]:
@@ -162,8 +181,8 @@ def neighbours() -> dict[str, Neighbour]:
 
 
 def recipes() -> dict[str, Recipe]:
-    """Name -> recipe of every registered construction."""
-    return dict(_RECIPES)
+    """Name -> recipe of every registered construction, in the order of tables."""
+    return dict(sorted(_RECIPES.items(), key=lambda item: (item[1].order, item[0])))
 
 
 def recipe(name: str) -> Recipe:

@@ -100,7 +100,7 @@ def show(lower: LowerBound, upper: list[Bound], plot: Path | None) -> None:
     """Two tables and the verdict."""
     console = output()
     size = f"N = {lower.N:,}, n = {lower.n:,}, d = {lower.d:,}, C = {lower.C:,}"
-    console.print(lower_table(lower.bounds, f"{lower.task}: what any network needs ({size})"))
+    console.print(lower_table(lower.bounds, f"{lower.task}: what the hardest labels need ({size})"))
     console.print(upper_table(upper, f"{lower.task}: what is enough"))
     if lower.verdict is not None:
         console.print(f"This architecture {lower.verdict.sentence}.", highlight=False)

@@ -10,12 +10,15 @@ from typing import Any, TypeVar
 import click
 
 from byheart.data.dataset.settle import Settled, settle_table
+from byheart.data.missing import POLICIES as MISSING
+from byheart.data.read.options import ReadOptions
 from byheart.data.read.selection import POLICIES
 from byheart.data.read.sources import Limits, open_bytes
 from byheart.data.read.table import Table
 from byheart.data.read.table import read as read_table
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import names
+from byheart.data.values import AUTO, TYPES
 from byheart.errors import OptionError
 from byheart.progress import SILENT, LineProgress, Progress, console_progress
 
@@ -47,6 +50,23 @@ _OPTIONS = (
     ),
     click.option("--max-length", type=click.IntRange(1), metavar="n", help="Keep the first n tokens of every row."),
     click.option("--pad", metavar="TOKEN", help="Fill rows that are shorter than --max-length with TOKEN at the end."),
+    click.option(
+        "--label-type",
+        type=click.Choice(TYPES),
+        help="Take the labels as texts, whole numbers, numbers or truth values; auto: as the source has them, which is "
+        "texts in a text format.  [default: auto]",
+    ),
+    click.option(
+        "--token-type",
+        type=click.Choice(TYPES),
+        help="The same for tokens: cells of several columns, pieces of a text, entries of a list.  [default: auto]",
+    ),
+    click.option(
+        "--missing",
+        type=click.Choice(MISSING),
+        help="Rows with an empty cell or a null: refuse them, leave them out, or take a missing value as a value of "
+        "its own.  [default: error]",
+    ),
     click.option("--max-rows", type=click.IntRange(1), metavar="N", help="Read the first N rows only."),
     click.option(
         "--max-bytes",
@@ -78,22 +98,30 @@ class DataFlags:
     max_rows: int | None = None
     max_bytes: int = Limits.max_bytes
     conflicts: str | None = None
+    label_type: str | None = None
+    token_type: str | None = None
+    missing: str | None = None
 
-    def read(self, path: str, task: Task, progress: Progress = SILENT) -> Table:
-        """The table as these flags say."""
-        return read_table(
-            path,
-            sequence_column=self.sequence_columns,
+    def options(self, task: Task) -> ReadOptions:
+        """These flags as the one value that a reading takes."""
+        return ReadOptions(
+            sequence_columns=self.sequence_columns,
             label_column=self.label_column,
             tokens=self.tokens,
+            token_type=self.token_type or AUTO,
+            label_type=self.label_type or AUTO,
+            missing=self.missing or "error",
             task=task,
             max_length=self.max_length,
             pad=self.pad,
             max_rows=self.max_rows,
             max_bytes=self.max_bytes,
             header=self.header,
-            progress=progress,
         )
+
+    def read(self, path: str, task: Task, progress: Progress = SILENT) -> Table:
+        """The table as these flags say."""
+        return read_table(path, self.options(task), progress=progress)
 
     def read_text(self, path: str) -> str | bytes:
         """A whole text: as characters when it is UTF-8, else (or when asked) as bytes."""
@@ -124,7 +152,7 @@ def data_options(command: F) -> F:
     wrapped: Any = packed
     for option in reversed(_OPTIONS):
         wrapped = option(wrapped)
-    return wrapped
+    return wrapped  # type: ignore[no-any-return]
 
 
 def output_options(command: F) -> F:

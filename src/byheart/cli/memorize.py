@@ -21,6 +21,7 @@ from byheart.cli.data_options import (
 )
 from byheart.compile import Memory
 from byheart.compile.memorize import memorize
+from byheart.compile.size_rows import lower_sentences
 from byheart.compile.text import memorize_text
 from byheart.data.read.sources import suffixes
 from byheart.data.task import Task
@@ -95,7 +96,7 @@ def command(
     options = parse_options(pairs)
     recipe(construction).resolve(options)  # before anything long begins
     progress = progress_for(as_json, quiet)
-    building = {"construction": construction, "seed": seed, "progress": progress, **options}
+    building: dict[str, Any] = {"construction": construction, "seed": seed, "progress": progress, **options}
     facts: dict[str, Any] = {}
     if Task(task) is Task.CAUSAL and suffixes(data)[0] == ".txt" and flags.tokens in BOOK_TOKENS:
         text = flags.read_text(data)
@@ -105,6 +106,7 @@ def command(
         table = flags.read(data, Task(task), progress)
         memory = memorize(table, positions=positions, conflicts=flags.conflicts or "error", **building)
         facts = {"columns": table.columns, "conflicts": memory.conflicts, "shortened": table.shortened}
+        facts["missing"] = table.missing.as_dict()
         note = table.note
     memory.save(path)
     if as_json:
@@ -121,6 +123,8 @@ def _print(memory: Memory, note: str, path: Path, quiet: bool) -> None:
         counts = f"{found['N']:,} rows of at most {found['n']} tokens, {found['C']:,} classes"
         show.line(out, f"read {counts} ({note})")
         out.print(show.size_table(memory))
+        for sentence in lower_sentences(memory):
+            show.line(out, sentence)
         for remark in memory.notes:
             show.line(out, f"note: {remark}")
     show.line(out, show.verdict_line(memory))

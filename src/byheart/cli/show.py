@@ -36,12 +36,13 @@ def line(out: Console, text: str) -> None:
 
 
 def size_table(memory: Memory) -> Table:
-    """Promised, measured and the least that any network needs, side by side."""
+    """Promised and measured sizes, and what the hardest labels of so many rows would need, side by side."""
     table = Table(title=f"{memory.construction}: {memory.claim.ref}", title_justify="left")
-    for heading, justify in (("", "left"), ("promised", "right"), ("measured", "right"), ("no network below", "right")):
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    table.add_column("")
+    for heading in ("promised", "measured", "hardest labels need"):
+        table.add_column(heading, justify="right")
     for row in size_rows(memory):
-        table.add_row(row.meaning, _count(row.promised), _count(row.measured), _count(row.least))
+        table.add_row(row.meaning, _count(row.promised), _count(row.measured), _count(row.hardest))
     return table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -12,11 +13,12 @@ from byheart.cli.data_options import DataFlags, data_options, output_options, pr
 from byheart.compile import Memory, load
 from byheart.compile.text import page_count, rows_again
 from byheart.compile.verify import Checked, Excuses, check_rows
-from byheart.data.read.delimited import is_made_up
+from byheart.data.read.formats.delimited import is_made_up
 from byheart.data.read.selection import Selection
 from byheart.data.read.sources import suffixes
 from byheart.data.read.table import Table, read
 from byheart.data.tokens.tokenizer import SYNONYMS
+from byheart.data.values import AUTO
 from byheart.errors import DataError, OptionError
 from byheart.progress import Progress
 
@@ -77,7 +79,9 @@ def as_plain(certificate: Certificate, memory: Memory, file: str, table: Table) 
 def check_data(memory: Memory, data: str, flags: DataFlags, progress: Progress) -> tuple[Checked, Table]:
     """The verdict about everything in DATA, apart from what the flags excuse."""
     table = read_handed(memory, data, flags, progress)
-    excuses = Excuses(flags.max_rows, flags.conflicts)
+    missing = table.missing
+    gone = {f"by --missing {missing.policy}": missing.left_out} if missing.left_out else {}
+    excuses = Excuses(flags.max_rows, flags.conflicts, gone)
 
     def place(row: int) -> str:
         return f"row {row}" if table.places is None else f"row {row} ({table.places(row)})"
@@ -98,24 +102,19 @@ def read_handed(memory: Memory, data: str, flags: DataFlags, progress: Progress)
         text = DataFlags(tokens=memory.tokens.kind, max_bytes=flags.max_bytes).read_text(data)
         return Table(*rows_again(memory, text), memory.tokens, task=memory.task)
     try:
-        table = read(
-            data,
-            sequence_column=flags.sequence_columns,
-            label_column=flags.label_column,
-            tokens=memory.tokens,
-            task=memory.task,
-            max_length=flags.max_length,
-            pad=flags.pad,
-            max_bytes=flags.max_bytes,
-            header=flags.header,
-            progress=progress,
-        )
+        options = replace(flags.options(memory.task), tokens=memory.tokens, max_rows=None)
+        table = read(data, options, progress=progress)
     except DataError as error:
         remedy = _columns_remedy(memory.selection)
         if remedy and not flags.sequence_columns and not flags.label_column:
             raise DataError(f"{error} (the memory was made with {remedy})") from None
         raise
     then, now = memory.selection, table.selection
+    if flags.label_type is None and then.label_type != AUTO:
+        raise OptionError(
+            f"FILE was made of labels read as {then.label_type}; DATA's labels are taken as they are unless you say "
+            f"--label-type {then.label_type}"
+        )
     named = bool(flags.sequence_columns) and (flags.label_column is not None or then.label_column is None)
     if then.sequence_columns and not named and then.columns != now.columns:
         raise OptionError(

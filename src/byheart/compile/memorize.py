@@ -16,6 +16,7 @@ from byheart.compile.first_use import first_use
 from byheart.compile.memory import Memory
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.settle import Settled, settle, settle_table
+from byheart.data.missing import settle_missing
 from byheart.data.read.selection import Selection
 from byheart.data.read.table import Table, read
 from byheart.data.task import Task
@@ -27,7 +28,7 @@ from byheart.theory.promises import promise
 
 
 def memorize(
-    sequences: Sequence[Any] | Table | Any,
+    sequences: Any,
     labels: Sequence[Any] | None = None,
     *,
     label: str | None = None,
@@ -35,6 +36,7 @@ def memorize(
     construction: str = "compact",
     positions: bool = True,
     conflicts: str = "error",
+    missing: str = "error",
     seed: int = 0,
     progress: bool | Progress = True,
     **options: Any,
@@ -42,9 +44,10 @@ def memorize(
     """A Transformer that gives every sequence its label, with the certificate that it does.
 
     Notation: N sequences of n tokens with C classes. The task is next-token unless it is given; a table of
-    `byheart.read` brings its labels and its task; of a data frame, `label` names the column with the labels.
-    `conflicts` says what to do with equal inputs of different labels: `error`, or leave rows out by `first`, `majority`
-    or `drop`. `options` are the construction's own, see `byheart.constructions()`. The verdict is
+    `byheart.read` brings its labels and its task, and a data frame with `label="column"` is read into one. `conflicts`
+    says what to do with equal inputs of different labels: `error`, or leave rows out by `first`, `majority` or `drop`;
+    `missing` what to do with None and NaN: `error`, `drop` the rows, or take them as a `label` of their own. `options`
+    are the construction's own, see `byheart.constructions()`. The verdict is
     `memory.certificate.verdict`; nothing is rounded anywhere.
 
     >>> memory = memorize(["cat", "act", "dog"], [3, 1, 4], construction="ks25", progress=False)
@@ -52,27 +55,28 @@ def memorize(
     ('proved', [1])
     """
     reporter = progress if not isinstance(progress, bool) else console_progress() if progress else SILENT
-    table = _table(sequences, labels, label, task)
+    table = _table(sequences, labels, label, task, missing)
     with reporter.stage("comparing rows"):
         if table is not None:
-            settled = settle_table(table, task=task, positions=positions, policy=conflicts)
+            settled, present = settle_table(table, task=task, positions=positions, policy=conflicts), table.missing
         else:
-            given = () if labels is None else labels
-            rows: Any = sequences
-            settled = settle(rows, given, task=task or "next-token", positions=positions, policy=conflicts)
-    left_out = {f"conflicts={settled.policy}": len(settled.left_out)} if settled.left_out else {}
+            present = settle_missing(sequences, () if labels is None else labels, missing)
+            rows = (present.sequences, present.labels)
+            settled = settle(*rows, task=task or "next-token", positions=positions, policy=conflicts)
+    counts = {f"conflicts={settled.policy}": len(settled.left_out), f"missing={present.policy}": present.left_out}
+    left_out = {why: count for why, count in counts.items() if count}
     memory = memorize_dataset(
         settled.dataset, construction=construction, seed=seed, progress=reporter, left_out=left_out, **options
     )
-    return _with_origin(memory, settled, table)
+    return _with_origin(memory, settled, table, present.note)
 
 
-def _table(sequences: Any, labels: Any, label: str | None, task: str | None) -> Table | None:
+def _table(sequences: Any, labels: Any, label: str | None, task: str | None, missing: str) -> Table | None:
     """The table that was given, or that a frame and the name of its label column make; None for bare sequences."""
     if label is not None and not isinstance(sequences, Table):
         if labels is not None:
             raise DataError("give `labels`, or `label`, the column of a data frame that holds them; not both")
-        return read(sequences, sequence_column="*", label_column=label, task=task or Task.NEXT_TOKEN)
+        return read(sequences, label=label, task=task or Task.NEXT_TOKEN, missing=missing)
     if isinstance(sequences, Table):
         if labels is not None or label is not None:
             raise DataError("a table brings its own labels; leave `labels` out, or give table.sequences")
@@ -83,9 +87,9 @@ def _table(sequences: Any, labels: Any, label: str | None, task: str | None) -> 
     return None
 
 
-def _with_origin(memory: Memory, settled: Settled, table: Table | None = None) -> Memory:
+def _with_origin(memory: Memory, settled: Settled, table: Table | None, missing: str) -> Memory:
     """The memory with how its rows were read and what was left out."""
-    notes = (*memory.notes, settled.note) if settled.note else memory.notes
+    notes = (*memory.notes, *filter(None, (settled.note, missing)))
     selection = replace(table.selection if table else Selection(), conflicts=settled.policy)
     tokens = table.tokens if table else PLAIN
     return replace(memory, notes=notes, selection=selection, tokens=tokens, conflicts=settled.as_dict())

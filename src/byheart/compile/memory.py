@@ -25,7 +25,7 @@ from byheart.ir.claim import Claim
 from byheart.ir.enclose import decided_answers
 from byheart.ir.inputs import Inputs
 from byheart.ir.network import Network
-from byheart.ir.size import Size, measure
+from byheart.ir.size import Size, measure, uniform_parameters
 from byheart.progress import SILENT, Progress
 
 if TYPE_CHECKING:
@@ -211,6 +211,7 @@ class Memory:
             "reason": certificate.reason,
             "left_out": dict(certificate.left_out),
             **self.size.as_dict(),
+            "uniform_parameters": uniform_parameters(self.network),  # as eq. (4) stores it, where it is of that form
             "promised": dict(certificate.promised),
             "promise": certificate.promise,
             "proofs": dict(certificate.proofs),

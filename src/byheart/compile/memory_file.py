@@ -25,9 +25,11 @@ from typing import Any
 from byheart.certify import Certificate
 from byheart.compile.memory import Memory
 from byheart.data.dataset.encoder import Encoder
-from byheart.data.dataset.stored import load_label, store_label
 from byheart.data.read.selection import Selection
 from byheart.data.tokens.tokenizer import Tokenizer
+from byheart.data.values import from_json as from_json_value
+from byheart.data.values import key
+from byheart.data.values import to_json as to_json_value
 from byheart.errors import ByheartError, FileFormatError
 from byheart.files import canonical, check_target, digest, parse, read_bytes, write_atomically
 from byheart.ir.claim import Claim
@@ -99,7 +101,7 @@ def to_json(memory: Memory) -> dict[str, Any]:
         "seed": memory.seed,
         "network": network_to_json(memory.network),
         "encoder": memory.encoder.as_dict(),
-        "classes": [store_label(label) for label in memory.classes],
+        "classes": [to_json_value(label) for label in memory.classes],
         "claim": memory.claim.as_dict(),
         "certificate": memory.certificate.as_dict(),
         "notes": list(memory.notes),
@@ -114,12 +116,12 @@ def from_json(body: Any, version: int = FORMAT) -> Memory:
     first = version == 1
     only(body, "memory", *(_FIELDS[:-1] if first else _FIELDS))
     stored = take(body, "classes", list)
-    classes = tuple(_label_of_version_1(label) if first else load_label(label, "classes") for label in stored)
+    classes = tuple(_label_of_version_1(label) if first else from_json_value(label, "classes") for label in stored)
     network = network_from_json(take(body, "network", dict))
-    written = {canonical(store_label(label)) for label in classes}
-    if len(classes) != network.readout.classes or len(written) != len(classes):
-        raise FileFormatError(f"{len(written)} classes are named, the network has {network.readout.classes}")
-    if not first and [store_label(label) for label in classes] != stored:
+    distinct = len(set(map(key, classes)))
+    if len(classes) != network.readout.classes or distinct != len(classes):
+        raise FileFormatError(f"{distinct} classes are named, the network has {network.readout.classes}")
+    if not first and [to_json_value(label) for label in classes] != stored:
         raise FileFormatError("a class is not written in its one form")
     encoder = Encoder.from_dict(take(body, "encoder", dict))
     if encoder.input_width != network.width_in:

@@ -12,7 +12,7 @@ the promise is derived again from the construction's theorem, the options and th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,10 +23,9 @@ from byheart.compile.memory import Memory
 from byheart.data.dataset.dataset import Dataset, unchecked
 from byheart.data.dataset.distinct import Index
 from byheart.data.dataset.settle import settle
-from byheart.data.dataset.stored import store_label
+from byheart.data.values import key, plain
 from byheart.data.wording import quote
 from byheart.errors import DataError
-from byheart.files import canonical
 from byheart.ir.claim import Claim
 from byheart.progress import SILENT, Progress
 from byheart.theory.promises import promise
@@ -151,7 +150,7 @@ def _questions(
 ) -> tuple[Dataset, dict[int, str]]:
     """The rows as the memory's own encoder takes them, each place with the class it must get; STRANGE where no answer
     of the memory can be right, with the reason."""
-    classes = {label_key(label): number for number, label in enumerate(memory.classes)}
+    classes = {key(label): number for number, label in enumerate(memory.classes)}
     strange: dict[int, str] = {}
     try:
         inputs, known = memory.encoder.encode_known(sequences)
@@ -167,7 +166,7 @@ def _questions(
         if row in strange:
             continue
         given = list(label) if per_token else [label]
-        found = [classes.get(label_key(one), STRANGE) for one in given]
+        found = [classes.get(key(plain(one)), STRANGE) for one in given]
         if STRANGE in found:
             strange[row] = f"it is labelled {quote(given[found.index(STRANGE)])}, which this memory never says"
         elif per_token and len(found) != len(sequences[row]):
@@ -194,22 +193,6 @@ def _refusal(memory: Memory, sequence: Any) -> str:
     except DataError as error:
         return f"the memory cannot take it: {str(error).removeprefix('row 0, ').removeprefix('row 0 ')}"
     return "the memory cannot take it"
-
-
-def label_key(label: Any) -> Hashable:
-    """What two labels have in common if and only if they are of one type and one value.
-
-    >>> label_key(1) == label_key(True), label_key("1") == label_key(1), label_key(0.0) == label_key(-0.0)
-    (False, False, False)
-    """
-    if type(label) in (str, int):
-        return (type(label), label)
-    if isinstance(label, np.generic):
-        label = label.item()
-    try:
-        return canonical(store_label(label))
-    except DataError:
-        return (type(label), label)
 
 
 def _record(memory: Memory, complete: bool) -> Record | None:

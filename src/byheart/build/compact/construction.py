@@ -52,6 +52,9 @@ OPTIONS = (
 @register(
     "compact",
     summary="a stream of one number: folds count parities, about 10·sqrt(contexts·log2 C) parameters",
+    formula="byheart compact",
+    words="A stream of one number: folds count parities of a hashed id, and the label is the parity. The smallest "
+    "network here; its weights are long integers. Take it by default.",
     ref=THEOREM,
     tasks=tuple(Task),
     options=OPTIONS,

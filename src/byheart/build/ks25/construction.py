@@ -19,6 +19,10 @@ COROLLARY = Ref("KS25", "Corollary 4.1")
 @register(
     "ks25",
     summary="one averaging layer between two bit-extracting memories: O(sqrt(N)) parameters, width 14",
+    formula="ks25, residual",
+    words="One averaging layer between two bit-extracting memories: a token memory gives few tokens a number whose "
+    "sums tell rows apart, averaging brings the sum to every token, and a label memory looks the context up. "
+    "The square root of N, and the reason why one attention layer is enough.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN, Task.SEQ_TO_SEQ),
     options=(*SHARED, ATTENTION),

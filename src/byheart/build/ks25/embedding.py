@@ -7,7 +7,6 @@ from fractions import Fraction
 from byheart.build._base import SYMBOLS, Construction, register
 from byheart.build.ks25.fields import Room, measured_fields, paper_fields
 from byheart.build.ks25.layers import PLAIN_STREAM, averaging, label_layers, place, stream
-from byheart.build.ks25.memorizer.residual_scan import DENSE
 from byheart.build.ks25.options import ATTENTION, SHARED, Style
 from byheart.build.ks25.parts import Choice, Lookup, class_labels, context_keys, multiset_index
 from byheart.build.ks25.sequence_ids.multiset_separation import number_tokens
@@ -22,7 +21,7 @@ from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 from byheart.theory.promises.ks25 import id_part, setting_of, token_id_count
 from byheart.theory.rounding import PI_UP
-from byheart.theory.upper import Cloud, label_bits
+from byheart.theory.upper import DENSE, Cloud, label_bits
 
 THEOREM = Ref("KS25", "Theorem E.1")
 
@@ -60,6 +59,9 @@ def label_choice(dataset: Dataset, style: Style, omega: int) -> Choice:
 @register(
     "ks25-embedding",
     summary="token ids through an embedding table, then one averaging layer and one memory",
+    formula="ks25-embedding, residual",
+    words="ks25 on token ids: an embedding table takes the place of the token memory. Take it when tokens are "
+    "symbols and the vocabulary is small.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN, Task.SEQ_TO_SEQ),
     options=(*SHARED, ATTENTION),

@@ -7,9 +7,15 @@ from dataclasses import dataclass
 
 from byheart.build.ks25.memorizer.group_lookup import lookup_plan
 from byheart.build.ks25.memorizer.key_groups import Fields, Group
-from byheart.build.ks25.memorizer.residual_lookup import lookup_blocks, start_shift
-from byheart.build.ks25.memorizer.residual_scan import SHORTEST, scan_blocks
-from byheart.build.ks25.memorizer.residual_stream import TRAJECTORIES, blocks, cleared
+from byheart.build.ks25.memorizer.residual_memorizer import (
+    SHORTEST,
+    TRAJECTORIES,
+    blocks,
+    cleared,
+    lookup_blocks,
+    scan_blocks,
+    start_shift,
+)
 from byheart.build.ks25.memorizer.scan import scan_plan
 from byheart.build.ks25.options import Form, Style
 from byheart.build.shared.wires import Block, assemble, wires

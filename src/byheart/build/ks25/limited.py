@@ -8,7 +8,6 @@ from byheart.build._base import Construction, Option, register
 from byheart.build.ks25.fields import Room, measured_fields
 from byheart.build.ks25.layers import averaging
 from byheart.build.ks25.memorizer.key_groups import Fields
-from byheart.build.ks25.memorizer.residual_scan import DENSE
 from byheart.build.ks25.options import ATTENTION, SHARED, Style
 from byheart.build.ks25.parts import Choice, Lookup
 from byheart.build.ks25.transformer import Contents, contents_of, memories_of, transformer
@@ -22,7 +21,7 @@ from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 from byheart.theory import theorems
 from byheart.theory.promises.ks25 import context_part, token_part
-from byheart.theory.upper import groups, label_bits
+from byheart.theory.upper import DENSE, groups, label_bits
 
 THEOREM = Ref("KS25", "Theorem F.1")
 WIDTH = 15
@@ -94,6 +93,8 @@ def chosen_parameter(contents: Contents, kind: Kind, bits_parameter: int | None,
 @register(
     "ks25-limited",
     summary="ks25 with short weights: pieces of B^2 keys, O(N/B) parameters of O(B) bits, width 15",
+    formula="ks25, residual",
+    words="ks25 with a limit on the bits of every weight: shorter words, more layers.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN,),
     options=(*SHARED, ATTENTION, BITS, MOST),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from byheart.build._base import Construction, register
 from byheart.build.ks25.fields import Room, measured_fields, paper_fields
 from byheart.build.ks25.layers import input_map, label_layers, stream, token_layers
-from byheart.build.ks25.memorizer.residual_scan import RELAXED
 from byheart.build.ks25.options import SHARED, Style
 from byheart.build.ks25.parts import Choice, Lookup, class_labels, code_tokens, set_keys
 from byheart.build.ks25.transformer import finished, label_stages, token_choice
@@ -16,7 +15,7 @@ from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 from byheart.theory.promises.ks25 import context_part, setting_of
 from byheart.theory.rounding import PI_UP
-from byheart.theory.upper import Cloud, label_bits
+from byheart.theory.upper import RELAXED, Cloud, label_bits
 
 THEOREM = Ref("KS25", "Theorem D.1")
 WIDTH = 12
@@ -36,6 +35,8 @@ def sums_choice(dataset: Dataset, style: Style) -> Choice:
 @register(
     "ks25-sets",
     summary="deep sets: every element gets a number, the sum of a multiset is looked up; width 12",
+    formula="ks25-sets, residual",
+    words="ks25 for sets: a sum takes the place of attention.",
     ref=THEOREM,
     tasks=(Task.SET,),
     options=SHARED,

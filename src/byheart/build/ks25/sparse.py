@@ -33,6 +33,9 @@ def star(style: Style, kind: Kind, n: int) -> tuple[Layer, ...]:
 @register(
     "ks25-sparse",
     summary="ks25 with two attention layers over a star: 4n + 2 connections instead of n^2",
+    formula="ks25-sparse, residual",
+    words="ks25 with a global token: tokens attend to themselves and to it, so attention connects O(n) pairs "
+    "instead of n².",
     ref=REMARK,
     tasks=(Task.NEXT_TOKEN, Task.SEQ_TO_SEQ),
     options=(*SHARED, ATTENTION),

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from byheart.build.ks25.fields import Room, measured_fields, paper_fields
 from byheart.build.ks25.layers import PLAIN_STREAM, input_map, label_layers, token_layers
-from byheart.build.ks25.memorizer.residual_scan import DENSE
 from byheart.build.ks25.options import Style
 from byheart.build.ks25.parts import (
     Choice,
@@ -26,7 +25,7 @@ from byheart.progress import Progress
 from byheart.theory import theorems
 from byheart.theory.promises.ks25 import context_part, setting_of, token_part
 from byheart.theory.theorems import Setting
-from byheart.theory.upper import label_bits
+from byheart.theory.upper import DENSE, label_bits
 
 WIDTH = 14
 

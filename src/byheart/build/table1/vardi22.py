@@ -5,11 +5,9 @@ from __future__ import annotations
 from byheart.build._base import Construction, register
 from byheart.build.ks25.fields import Room, measured_fields, paper_fields
 from byheart.build.ks25.layers import input_map as input_layer
-from byheart.build.ks25.memorizer import residual_scan
 from byheart.build.ks25.memorizer.key_groups import Fields
 from byheart.build.ks25.memorizer.memorizer import memorizer_plan
-from byheart.build.ks25.memorizer.residual_memorizer import memorizer_blocks
-from byheart.build.ks25.memorizer.residual_stream import STREAM, X, Y, blocks
+from byheart.build.ks25.memorizer.residual_memorizer import STREAM, X, Y, blocks, memorizer_blocks
 from byheart.build.ks25.options import CONSTANTS, FORM, Style
 from byheart.build.ks25.parts import Lookup
 from byheart.build.shared.projection import Line
@@ -29,6 +27,11 @@ THEOREM = Ref("V22", "Theorem 3.1")
 @register(
     "vardi22",
     summary="feed-forward on the flattened row: groups of sqrt(N) entries read bit by bit, O(sqrt(N log N)) parameters",
+    order=40,
+    formula="Vardi 2022",
+    words="The optimal feed-forward network: rows are put on a line and cut into groups; the keys and labels of a "
+    "group are two long words that are read bit by bit. Grows like the square root of N, but must see the "
+    "whole row at once, which costs a column per number of the row.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN,),
     options=(FORM, CONSTANTS),
@@ -64,7 +67,7 @@ def build_vardi22(
         if style.as_in_the_paper:
             return paper_fields(line.floors, rows.count, cloud.key_bits, label_bits(dataset.C))
         room = Room(FlatFacts.of(dataset).part(dataset.C, style.form), PLAIN_WIDTH if style.plain else DENSE)
-        return measured_fields(style, line.floors, labels, residual_scan.DENSE, room)
+        return measured_fields(style, line.floors, labels, DENSE, room)
 
     memory = Lookup.of(line.floors, labels, divide)
     body = memory_layers(style, line, memory)
