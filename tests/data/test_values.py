@@ -120,7 +120,9 @@ def test_labels_of_the_type_that_is_asked_for(tmp_path: Path, monkeypatch: pytes
     write(tmp_path / "zip.csv", ZIP)
     run("memorize", "zip.csv", "-o", "m", "--construction", "ks25", "--label-type", "int")
     assert json.loads(run("predict", "m", "holtsville", "--json"))["labels"] == [501]
-    assert run("verify", "m", "zip.csv").startswith("proved"), "the type is remembered"
+    assert run("verify", "m", "zip.csv", "--label-type", "int").startswith("proved")
+    with pytest.raises(OptionError, match="--label-type int"):
+        run("verify", "m", "zip.csv")
     with pytest.raises(DataError, match=r"line 2: the label 'red' .* is not a whole number \(and 1 more rows\)"):
         read(write(tmp_path / "t.csv", "x,y\na,red\nb,1\nc,blue\n"), label_type="int")
 
