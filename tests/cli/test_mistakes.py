@@ -52,7 +52,7 @@ MISTAKES = [
     (["memorize", "empty.csv"], "is empty; it needs a row"),
     (["memorize", "uneven.csv"], "line 2 has 3 cells, the header has 2; quote cells that hold commas"),
     (["memorize", "poem.txt"], "--task causal"),
-    (["verify", "t.csv", "m.byheart"], "t.csv: this is no byheart memory"),
+    (["verify", "t.csv", "m.byheart"], "t.csv: this is not a byheart memory"),
     (["verify", "m.byheart", "m.byheart"], "is a memory, not data"),
     (["verify", "m.byheart"], "Missing argument 'DATA'"),
     (["predict", "m.byheart"], "give SEQUENCEs or --input DATA"),

@@ -44,9 +44,8 @@ def test_right_on_every_row_and_nan_on_another(tmp_path):
         if spoiled:
             break
     spoiled = spoiled[-1]  # right on the data, not a number elsewhere
-    verdict = certify(
-        spoiled, data, replace(memory.claim, bounds={}, formulas={})
-    )  # the pair has parameters of its own
+    claim = replace(memory.claim, bounds={}, formulas={})  # the pair has parameters of its own
+    verdict = certify(spoiled, data, claim)
     assert verdict.verdict == "undecided" and "overflow" in verdict.reason
     request = Request(spoiled, data.encoder, About(tuple(data.classes)), "float64", data)
     for write in (write_onnx, write_torch, write_safetensors):

@@ -1,4 +1,4 @@
-"""What a construction is: a name, a theorem, tasks, options, and a builder from data to network and claim."""
+"""What a construction is: a name, a theorem, tasks, options, a promise, and a builder from data to network."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import OptionError
-from byheart.ir.claim import Claim
 from byheart.ir.network import Network
 from byheart.paper import Ref
 from byheart.progress import Progress
+from byheart.theory.promises import PromiseOf, promises
 
 SYMBOLS = "tokens are symbols"  # assumed by constructions that look token ids up in a table
 NOT_ASSUMED = "not true of this data, and not assumed:"  # how a note begins that waives a theorem's assumption
@@ -20,10 +20,12 @@ NOT_ASSUMED = "not true of this data, and not assumed:"  # how a note begins tha
 
 @dataclass(frozen=True)
 class Construction:
-    """What a builder returns: a network, what its theorem promises, and what people should know about the build."""
+    """What a builder returns: a network, the options as they turned out, and what people should know about the build.
+
+    What its theorem promises is not the builder's to say: `byheart.theory.promises` computes it from data and options.
+    """
 
     network: Network
-    claim: Claim
     options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -145,15 +147,19 @@ def register(
     words: str = "",
     formula: str = "",
     order: int = 1000,
+    promise: PromiseOf | None = None,
 ) -> Callable[[Builder], Builder]:
     """Registers the decorated builder as construction `name`. Registering is testing: the suite builds them all.
 
-    This is the only list that names a construction: tables, pages, predictions and the report read it.
+    This is the only list that names a construction: tables, pages, predictions and the report read it. `promise` is for
+    a construction that brings its own; those of the papers are in `byheart.theory.promises`.
     """
 
     def add(builder: Builder) -> Builder:
         if name in _RECIPES:
             raise OptionError(f"construction {name!r} is registered twice")
+        if promise is not None:
+            promises(name)(promise)
         _RECIPES[name] = Recipe(
             name, summary, ref, tasks, options, builder, assumptions, words or summary, formula, order
         )

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import wraps
 from typing import Any, TypeVar
 
 import click
 
-from byheart.compile import Memory
-from byheart.compile.text import page_count, rows_again
-from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.settle import Settled, settle_table
 from byheart.data.missing import POLICIES as MISSING
 from byheart.data.read.options import ReadOptions
 from byheart.data.read.selection import POLICIES
-from byheart.data.read.sources import Limits, open_bytes, suffixes
+from byheart.data.read.sources import Limits, open_bytes
 from byheart.data.read.table import Table
 from byheart.data.read.table import read as read_table
 from byheart.data.task import Task
@@ -137,31 +134,11 @@ class DataFlags:
         except UnicodeDecodeError:
             return data
 
-    def read_again(self, path: str, memory: Memory, progress: Progress = SILENT) -> Table:
-        """The table as it was read for `memory`, apart from what these flags say."""
-        then = memory.selection
-        if page_count(memory) and suffixes(path)[0] == ".txt":
-            flags = replace(self, tokens=memory.tokens.kind)
-            return Table(*rows_again(memory, flags.read_text(path)), memory.tokens, task=memory.task)
-        options = replace(
-            self.options(memory.task),
-            tokens=memory.tokens if self.tokens == "auto" else self.tokens,
-            label_type=self.label_type or then.label_type,
-            missing=self.missing or ("label" if then.missing == "label" else "error"),
-            max_rows=self.max_rows or then.max_rows,
-        )
-        return read_table(path, options, like=then, progress=progress)
-
     def settle(
         self, table: Table, task: Task, positions: bool, policy: str = "error", progress: Progress = SILENT
     ) -> Settled:
         with progress.stage("comparing rows"):
             return settle_table(table, task=task, positions=positions, policy=self.conflicts or policy)
-
-    def dataset_again(self, path: str, memory: Memory, progress: Progress = SILENT) -> Dataset:
-        """The data set in `path`, read as it was for `memory`."""
-        table = self.read_again(path, memory, progress)
-        return self.settle(table, memory.task, memory.encoder.positions, memory.selection.conflicts, progress).dataset
 
 
 def data_options(command: F) -> F:

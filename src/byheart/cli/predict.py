@@ -48,7 +48,9 @@ def command(
     rows: list[Any] = [tokenize(text, memory.tokens, number) for number, text in enumerate(sequences, start=1)]
     progress = progress_for(as_json, quiet)
     if source is not None:
-        options = ReadOptions(sequence_columns=columns, tokens=memory.tokens, missing=memory.selection.missing)
+        # an answer for every row: nothing is left out here, whatever was left out of the data
+        missing = "label" if memory.selection.missing == "label" else "error"
+        options = ReadOptions(sequence_columns=columns, tokens=memory.tokens, missing=missing)
         rows += read_sequences(source, options, like=memory.selection, progress=progress)
     found = memory.predict(rows, progress)
     if as_json:

@@ -23,7 +23,8 @@ from byheart.build.madden24.fit import Fit, Shape
 from byheart.build.madden24.lowrank import low_rank, smallest
 from byheart.build.madden24.polish import few_neurons
 from byheart.certify.next_token import DecoderCertificate, certify_decoder
-from byheart.data.dataset.documents import WORDS, Contexts, Corpus, Document, encode, tokens_of
+from byheart.data.dataset.documents import WORDS, Corpus, Document, encode, tokens_of
+from byheart.data.dataset.targets import Distributions
 from byheart.data.read.documents import GivenDistributions
 from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.errors import DataError, OptionError
@@ -169,7 +170,7 @@ def memorize_documents(
 
 def contexts_of(
     texts: Sequence[Document] | GivenDistributions, tokenizer: Tokenizer, max_length: int | None
-) -> tuple[Contexts, tuple[str, ...]]:
+) -> tuple[Distributions, tuple[str, ...]]:
     """Contexts and vocabulary of documents, or of given distributions."""
     if isinstance(texts, GivenDistributions):
         return texts.contexts_and_vocabulary(tokenizer)
@@ -178,7 +179,7 @@ def contexts_of(
 
 
 def memorize_contexts(
-    contexts: Contexts,
+    contexts: Distributions,
     vocabulary: tuple[str, ...],
     *,
     tokenizer: Tokenizer = WORDS,
@@ -193,9 +194,9 @@ def memorize_contexts(
     seed: int = 0,
     progress: Progress = SILENT,
 ) -> DecoderMemory:
-    """`memorize_documents` for contexts with any distributions (`Contexts.given`).
+    """`memorize_documents` for contexts with any distributions (`Distributions.given`).
 
-    >>> contexts = Contexts.given([(0,), (0, 1)], [{0: 0.1, 1: 0.9}, {1: 0.5, 2: 0.5}], vocabulary_size=3)
+    >>> contexts = Distributions.given([(0,), (0, 1)], [{0: 0.1, 1: 0.9}, {1: 0.5, 2: 0.5}], vocabulary_size=3)
     >>> memorize_contexts(contexts, ("a", "b", "c")).certificate.verdict.value
     'proved'
     """
@@ -215,7 +216,7 @@ def memorize_contexts(
 
 
 def _fit(
-    contexts: Contexts, vocabulary: tuple[str, ...], shape: Shape, neurons: int | None, rank: int | None,
+    contexts: Distributions, vocabulary: tuple[str, ...], shape: Shape, neurons: int | None, rank: int | None,
     effort: int, features: Features | None, fraction: float, floor: float | None, seed: int, progress: Progress,
 ) -> Fit:  # fmt: skip
     """Which construction the options ask for; effort 0 means not to look for the smallest."""

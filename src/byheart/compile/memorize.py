@@ -1,13 +1,17 @@
-"""memorize(): from rows to a certified memory, straight down."""
+"""memorize(): from rows to a certified memory, straight down.
+
+read (data/read) -> settle (data/dataset) -> build (build) -> promise (theory) -> certify (certify) -> Memory.
+docs/architecture.md walks one row through it.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from byheart.certify import certify
+from byheart.certify import Handed, certify
 from byheart.compile.first_use import first_use
 from byheart.compile.memory import Memory
 from byheart.data.dataset.dataset import Dataset
@@ -15,9 +19,12 @@ from byheart.data.dataset.settle import Settled, settle, settle_table
 from byheart.data.missing import settle_missing
 from byheart.data.read.selection import Selection
 from byheart.data.read.table import Table, read
+from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import PLAIN
 from byheart.errors import DataError
+from byheart.ir.claim import Claim
 from byheart.progress import SILENT, Progress, console_progress
+from byheart.theory.promises import promise
 
 
 def memorize(
@@ -47,42 +54,57 @@ def memorize(
     >>> memory.certificate.verdict.value, memory.predict(["act"])
     ('proved', [1])
     """
-    if label is not None:
-        if labels is not None or isinstance(sequences, Table):
-            raise DataError("label= names a column of a data frame; leave it out where labels are given")
-        sequences = read(sequences, label=label, task=task or "next-token", missing=missing)
-    table = sequences if isinstance(sequences, Table) else None
-    notes: tuple[str, ...] = ()
-    if table is not None:
+    reporter = progress if not isinstance(progress, bool) else console_progress() if progress else SILENT
+    table = _table(sequences, labels, label, task, missing)
+    with reporter.stage("comparing rows"):
+        if table is not None:
+            settled, present = settle_table(table, task=task, positions=positions, policy=conflicts), table.missing
+        else:
+            present = settle_missing(sequences, () if labels is None else labels, missing)
+            rows = (present.sequences, present.labels)
+            settled = settle(*rows, task=task or "next-token", positions=positions, policy=conflicts)
+    counts = {f"conflicts={settled.policy}": len(settled.left_out), f"missing={present.policy}": present.left_out}
+    left_out = {why: count for why, count in counts.items() if count}
+    memory = memorize_dataset(
+        settled.dataset, construction=construction, seed=seed, progress=reporter, left_out=left_out, **options
+    )
+    return _with_origin(memory, settled, table, present.note)
+
+
+def _table(sequences: Any, labels: Any, label: str | None, task: str | None, missing: str) -> Table | None:
+    """The table that was given, or that a frame and the name of its label column make; None for bare sequences."""
+    if label is not None and not isinstance(sequences, Table):
         if labels is not None:
+            raise DataError("give `labels`, or `label`, the column of a data frame that holds them; not both")
+        return read(sequences, label=label, task=task or Task.NEXT_TOKEN, missing=missing)
+    if isinstance(sequences, Table):
+        if labels is not None or label is not None:
             raise DataError("a table brings its own labels; leave `labels` out, or give table.sequences")
-        settled = settle_table(table, task=task, positions=positions, policy=conflicts)
-        notes = (table.missing.note,)
-    elif labels is None:
-        raise DataError(
-            "labels are missing: memorize(sequences, labels), memorize(frame, label='column'), or "
-            "memorize(byheart.read(FILE))"
-        )
-    else:
-        present = settle_missing(sequences, labels, missing)
-        notes = (present.note,)
-        rows = (present.sequences, present.labels)
-        settled = settle(*rows, task=task or "next-token", positions=positions, policy=conflicts)
-    memory = memorize_dataset(settled.dataset, construction=construction, seed=seed, progress=progress, **options)
-    return with_origin(replace(memory, notes=(*memory.notes, *filter(None, notes))), settled, table)
+        return sequences
+    if labels is None:
+        others = 'memorize(byheart.read(FILE)), or memorize(frame, label="column")'
+        raise DataError(f"labels are missing: memorize(sequences, labels), {others}")
+    return None
 
 
-def with_origin(memory: Memory, settled: Settled, table: Table | None = None) -> Memory:
-    """The memory, told how its rows were read and what was left out."""
-    notes = (*memory.notes, settled.note) if settled.note else memory.notes
+def _with_origin(memory: Memory, settled: Settled, table: Table | None, missing: str) -> Memory:
+    """The memory with how its rows were read and what was left out."""
+    notes = (*memory.notes, *filter(None, (settled.note, missing)))
     selection = replace(table.selection if table else Selection(), conflicts=settled.policy)
-    return replace(memory, notes=notes, selection=selection, tokens=table.tokens if table else PLAIN)
+    tokens = table.tokens if table else PLAIN
+    return replace(memory, notes=notes, selection=selection, tokens=tokens, conflicts=settled.as_dict())
 
 
 def memorize_dataset(
-    dataset: Dataset, *, construction: str = "compact", seed: int = 0, progress: bool | Progress = True, **options: Any
+    dataset: Dataset,
+    *,
+    construction: str = "compact",
+    seed: int = 0,
+    progress: bool | Progress = True,
+    left_out: Mapping[str, int] | None = None,
+    **options: Any,
 ) -> Memory:
-    """`memorize` for a data set that is already loaded."""
+    """`memorize` for a data set that is already loaded; `left_out` counts rows that did not get into it, by reason."""
     from byheart.build import recipe  # builders and their compiled code are loaded only to build
 
     reporter = progress if not isinstance(progress, bool) else console_progress() if progress else SILENT
@@ -91,15 +113,17 @@ def memorize_dataset(
     with first_use(construction, reporter):
         built = chosen.build(dataset, seed=seed, progress=reporter, options=options)
     finished = time.perf_counter()
-    certificate = certify(built.network, dataset, built.claim, reporter)
+    resolved = dict(built.options) or chosen.resolve(options)
+    claim = promise(construction, dataset, resolved) or Claim(chosen.ref)
+    certificate = certify(built.network, dataset, claim, reporter, handed=Handed(left_out=left_out or {}))
     return Memory(
         construction=construction,
-        options=dict(built.options) or chosen.resolve(options),
+        options=resolved,
         seed=seed,
         network=built.network,
         encoder=dataset.encoder,
         classes=dataset.classes,
-        claim=built.claim,
+        claim=claim,
         certificate=certificate,
         notes=built.notes,
         dataset=dataset,

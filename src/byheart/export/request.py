@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.encoder import Encoder
-from byheart.errors import ExportError
+from byheart.errors import ExportError, FileFormatError
 from byheart.export.fit import Fit, check_fit
 from byheart.export.metadata import About, metadata
 from byheart.export.recheck import Questions, Runner, questions, recheck
+from byheart.files import replacing
 from byheart.ir.network import Network
 from byheart.progress import SILENT, Progress
 
@@ -52,18 +51,7 @@ class Request:
     def write(self, path: Path, fill: Callable[[Path], object]) -> None:
         """`fill` writes a temporary file beside `path`, which then takes its place; a failure leaves nothing."""
         try:
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-            os.close(handle)
-        except OSError as error:
-            raise ExportError(f"cannot write {path}: {error.strerror}") from error
-        part = Path(name)
-        try:
-            fill(part)
-            mask = os.umask(0)
-            os.umask(mask)
-            part.chmod(0o666 & ~mask)
-            part.replace(path)
-        except OSError as error:
-            raise ExportError(f"cannot write {path}: {error.strerror}") from error
-        finally:
-            part.unlink(missing_ok=True)
+            with replacing(path) as part:
+                fill(part)
+        except FileFormatError as error:
+            raise ExportError(str(error)) from error

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 from byheart.exact import bit_length
+from byheart.ir.json_form import only, take
 from byheart.ir.layers import Affine, Attention, Embedding, Flatten, GlobalToken, Layer, Pool, Residual, Threshold
 from byheart.ir.network import Network
 
@@ -35,6 +37,12 @@ class Size:
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
+
+
+def size_from_json(value: Any) -> Size:
+    """The size that a file records: a statement to be compared, `measure` says what is true."""
+    only(value, "size", *(part.name for part in fields(Size)))
+    return Size(**{part.name: take(value, part.name, int) for part in fields(Size)})
 
 
 def measure(network: Network) -> Size:

@@ -12,10 +12,11 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, select_autoescape
 
 from byheart.compile.memory import Memory
-from byheart.compile.memory_file import to_json, write_atomically
+from byheart.compile.memory_file import to_json
 from byheart.compile.size_rows import lower_sentences, size_rows
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.tokens.tokenizer import AUTO
+from byheart.files import write_atomically
 from byheart.ir.network import Read
 from byheart.report import figures, stage_words
 from byheart.version import __version__
@@ -103,6 +104,10 @@ def comparison(memory: Memory, dataset: Dataset | None) -> list[tuple[str, int]]
 
 
 def _verdict_words(memory: Memory) -> str:
+    if memory.recorded_by:
+        return (
+            "Recorded, not checked now: this is what the file says about itself. `byheart verify FILE DATA` checks it."
+        )
     words = WORDS[memory.certificate.verdict.value]
     return words.replace("in exact arithmetic", "with rigorous error bounds") if _by_enclosures(memory) else words
 

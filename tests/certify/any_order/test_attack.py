@@ -32,7 +32,12 @@ from tests.certify.any_order.edits import edited, random_case
 from tests.certify.any_order.shuffled import differences
 
 TASKS = ("next-token", "seq-to-seq", "set", "causal")
-SHAPES = [
+FEW = [  # for the quick tests: one of every kind
+    (task, dtype, n, vectors)
+    for task in TASKS
+    for dtype, n, vectors in (("float64", 3, False), ("float32", 5, False), ("float32", 3, True))
+]
+MANY = [
     (task, dtype, n, vectors)
     for task in TASKS
     for dtype in ("float64", "float32")
@@ -79,9 +84,9 @@ def attempt(network: Network, facts: InputFacts, dtype: str, seed: int, what: st
     return True
 
 
-def edited_native(seed: int) -> tuple[Base, str, Network] | None:
+def edited_native(seed: int, shapes: list) -> tuple[Base, str, Network] | None:
     rng = random.Random(seed)
-    chosen = base(*rng.choice(SHAPES))
+    chosen = base(*rng.choice(shapes))
     try:
         what, network = edited(chosen.memory.network, rng)
     except NetworkError:
@@ -89,10 +94,10 @@ def edited_native(seed: int) -> tuple[Base, str, Network] | None:
     return chosen, f"{chosen.name}: {what}", network
 
 
-def attack_natives(seeds: range) -> int:
+def attack_natives(seeds: range, shapes: list = MANY) -> int:
     accepted = 0
     for seed in seeds:
-        made = edited_native(seed)
+        made = edited_native(seed, shapes)
         if made is not None:
             chosen, what, network = made
             accepted += attempt(network, chosen.facts, chosen.dtype, seed, what)
@@ -109,7 +114,7 @@ def attack_drawn(seeds: range) -> int:
 
 
 def test_edited_natives_that_are_proved_are_exact():
-    assert attack_natives(range(100)) >= 35
+    assert attack_natives(range(70), FEW) >= 25
 
 
 def test_drawn_networks_that_are_proved_are_exact():
@@ -146,11 +151,11 @@ def engines(network: Network, chosen: Base) -> dict[str, object]:
     return found
 
 
-def attack_engines(seeds: range) -> int:
+def attack_engines(seeds: range, shapes: list = MANY) -> int:
     """Edited memories of symbols that are proved, in the engines that people use, on unseen rows."""
     asked = 0
     for seed in seeds:
-        made = edited_native(seed)
+        made = edited_native(seed, shapes)
         if made is None or made[0].memory.encoder.symbols is None:
             continue
         chosen, what, network = made
@@ -170,7 +175,7 @@ def attack_engines(seeds: range) -> int:
 
 
 def test_engines_agree_on_edited_natives_that_are_proved():
-    assert attack_engines(range(20)) >= 4
+    assert attack_engines(range(14), FEW) >= 3
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Contexts, counts and entropy against a dictionary that anyone can read."""
+"""Distributions, counts and entropy against a dictionary that anyone can read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from byheart.data.dataset.documents import WORDS, Contexts, Corpus
+from byheart.data.dataset.documents import WORDS, Corpus
+from byheart.data.dataset.targets import Distributions
 from byheart.data.read.documents import read_documents
 from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.errors import DataError, OptionError, UnknownSymbolError
@@ -62,12 +63,12 @@ def test_characters_and_words() -> None:
 
 
 def test_given_distributions() -> None:
-    contexts = Contexts.given([(0,), (0, 1)], [{0: 0.25, 1: 0.75}, {1: 2.0}], vocabulary_size=2)
+    contexts = Distributions.given([(0,), (0, 1)], [{0: 0.25, 1: 0.75}, {1: 2.0}], vocabulary_size=2)
     assert contexts.probabilities.tolist() == [0.25, 0.75, 1.0]
     with pytest.raises(DataError, match="two contexts are equal"):
-        Contexts.given([(0,), (0,)], [{0: 1.0}, {1: 1.0}], vocabulary_size=2)
+        Distributions.given([(0,), (0,)], [{0: 1.0}, {1: 1.0}], vocabulary_size=2)
     with pytest.raises(DataError, match="positive"):
-        Contexts.given([(0,)], [{0: -1.0}], vocabulary_size=2)
+        Distributions.given([(0,)], [{0: -1.0}], vocabulary_size=2)
 
 
 def test_nothing_follows_anything() -> None:

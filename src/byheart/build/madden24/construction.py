@@ -35,7 +35,7 @@ from byheart.build.madden24.mixing import injectivity
 from byheart.build.madden24.solve import solve
 from byheart.build.madden24.staircase import solve_staircase
 from byheart.build.madden24.steps import steps_between
-from byheart.data.dataset.documents import Contexts
+from byheart.data.dataset.targets import Distributions
 from byheart.errors import BuildError, OptionError
 from byheart.ir.decoder import Decoder, Reader
 from byheart.paper import Ref, implements
@@ -96,7 +96,7 @@ announce(
     test="tests/build/madden24/test_construction.py",
 )
 def closed_form(
-    contexts: Contexts,
+    contexts: Distributions,
     vocabulary: tuple[str, ...],
     shape: Shape = Shape(),  # noqa: B008  # frozen
     *,
@@ -139,7 +139,7 @@ def closed_form(
     return best if neurons is None else _with_resting_neurons(best, neurons)
 
 
-def _attempts(contexts: Contexts, shape: Shape, features: Features | None) -> list[tuple[Features, int | None]]:
+def _attempts(contexts: Distributions, shape: Shape, features: Features | None) -> list[tuple[Features, int | None]]:
     """What is tried in turn until the system is well-conditioned: more dimensions, then a line, if nothing is fixed.
 
     The mixed vectors lie in the span of ω token and T position vectors: more dimensions than these show nothing new.
@@ -154,7 +154,7 @@ def _attempts(contexts: Contexts, shape: Shape, features: Features | None) -> li
 
 
 def _fit(
-    contexts: Contexts,
+    contexts: Distributions,
     vocabulary: tuple[str, ...],
     shape: Shape,
     features: Features,
@@ -201,7 +201,7 @@ def _with_resting_neurons(fit: Fit, neurons: int) -> Fit:
     return replace(fit, decoder=wider, notes=(*fit.notes, note))
 
 
-def _neurons(contexts: Contexts, shape: Shape, features: Features, seed: int) -> tuple[Reader, Floats, Floats]:
+def _neurons(contexts: Distributions, shape: Shape, features: Features, seed: int) -> tuple[Reader, Floats, Floats]:
     """The reader, W (d, n) and b (n,)."""
     if features is Features.DIRECTIONS:
         reader = space_reader(contexts, shape, shape.dimension or DIMENSION, seed)

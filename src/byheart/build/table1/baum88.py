@@ -13,14 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.build._base import NOT_ASSUMED, Construction, Option, register
-from byheart.build.table1.flattened import FLAT, FlatRows, feed_forward_network, flat_rows
+from byheart.build.table1.flattened import FlatRows, feed_forward_network, flat_rows
 from byheart.build.table1.generic_embedding import embedding_note, generic_embedding
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import AssumptionError
 from byheart.exact.values import Values
-from byheart.ir.claim import Claim
-from byheart.ir.layers import Affine, Embedding, Threshold
+from byheart.ir.layers import Affine, Threshold
 from byheart.ir.matrix import Matrix
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
@@ -226,8 +225,7 @@ def build_baum88(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT
             f"{NOT_ASSUMED} {GENERAL} (rows {some} lie on hyperplanes through others): "
             f"{len(found)} hyperplanes where the theorem has {promised}"
         )
-    claim = _claim(rows, max(promised, len(found)), len(found) <= promised, table)
-    return Construction(network, claim, {"embedding": embedding}, tuple(notes))
+    return Construction(network, {"embedding": embedding}, tuple(notes))
 
 
 def _layers(rows: FlatRows, found: list[tuple[int, Band]], background: int) -> tuple[Threshold, Affine]:
@@ -241,19 +239,3 @@ def _layers(rows: FlatRows, found: list[tuple[int, Band]], background: int) -> t
         weights, biases, outputs = [{}], [0], [0]
     hidden = Threshold(Matrix.of(weights, rows.dimension), tuple(biases))
     return hidden, Affine(Matrix.of([dict(enumerate(outputs))], len(outputs)), (background,))
-
-
-def _claim(rows: FlatRows, hyperplanes: int, general: bool, table: Embedding | None) -> Claim:
-    hidden = max(1, 2 * hyperplanes)
-    embedded = 0 if table is None else table.parameters
-    theorem = "h = 2·sum of ceil(N_c / a) over all classes but the largest, a the dimension that the rows span"
-    return Claim(
-        THEOREM,
-        {"width": hidden, "depth": 1, "parameters": hidden * (rows.dimension + 2) + 1 + embedded},
-        {
-            "width": theorem if general else "h = 2 for every hyperplane; the rows are not in general position",
-            "depth": "one hidden layer",
-            "parameters": "h(n·d + 1) + h + 1, and the embedding of symbols",
-        },
-        assumptions=(FLAT, GENERAL, "threshold units") if general else (FLAT, "threshold units"),
-    )

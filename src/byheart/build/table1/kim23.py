@@ -22,8 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.build._base import Construction, Option, register
-from byheart.build.ks25.claims import memory_promise
-from byheart.build.ks25.fields import measured_fields
+from byheart.build.ks25.fields import Room, measured_fields
 from byheart.build.ks25.layers import input_map as input_layer
 from byheart.build.ks25.memorizer.residual_memorizer import (
     KEY,
@@ -48,17 +47,15 @@ from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.exact import Number, as_fraction, dyadic, from_fraction
 from byheart.exact.values import Values
-from byheart.ir.claim import Claim
 from byheart.ir.layers import Affine, Attention, Head, Kind, Layer, Pattern
 from byheart.ir.matrix import Matrix
 from byheart.ir.network import Decode, Readout
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.theorems import output_map
-from byheart.theory.upper import DENSE, STREAM, Cloud, Promise, dense_blocks, input_map
+from byheart.theory.promises.table1 import ranked_part
+from byheart.theory.upper import DENSE
 
 ACTIVE, TOP, HIT, COUNT, ONE, NUMBER = U1, U2, W1, W2, KEY, LABEL
-ROUND_UNITS = (2, 4)  # hidden units of the two blocks of a round
 
 
 SEPARATION = Fraction(1)  # values are 0 or at least 2 apart, counts at least 1: contexts differ by this (squared)
@@ -198,7 +195,8 @@ def build_kim23(
         context = whole(context) if soft else context
         stage.advance()
     labels = class_labels(dataset)
-    fields = measured_fields(style, context.floors, labels, DENSE)
+    room = Room(ranked_part(dataset, soft), DENSE)
+    fields = measured_fields(style, context.floors, labels, DENSE, room)
     memory = Lookup.of(context.floors, labels, lambda keys, found: fields)
     bits = token.top.bit_length()
     sharp = sharpness(dataset.n, context, bits) if soft else None
@@ -210,8 +208,7 @@ def build_kim23(
         ("E_out", (_logits(dataset.C) if soft else affine(NAMES, {"y": wire(Y)}, relu=False, bias=False),)),
     ]
     network = finished(dataset, stages, Readout(Decode.ARGMAX, dataset.C) if soft else None)
-    claim = _claim(dataset, token, context, memory, style, sharp)
-    return Construction(network, claim, {"attention": attention}, (f"{len(labels)} contexts; {memory.fields}",))
+    return Construction(network, {"attention": attention}, (f"{len(labels)} contexts; {memory.fields}",))
 
 
 def _logits(classes: int) -> Affine:
@@ -236,41 +233,3 @@ def _memory_steps(memory: Lookup) -> list[Block]:
     """The context's number becomes x; the constant 1 goes; then the memorizer of KS25 with skip connections."""
     renamed = (Effect(wire(X), {X: -1}), Effect(wire(LABEL), {X: 1, LABEL: -1}))
     return memorizer_blocks(memory.pieces, effects=renamed, shift={KEY: -1})
-
-
-def _claim(dataset: Dataset, token: Line, context: Line, memory: Lookup, style: Style, sharp: int | None) -> Claim:
-    """The rounds as they are built, and Lemma C.1's sum for the label memory."""
-    n, found = dataset.n, dataset.separation
-    tokens = Cloud(dataset.inputs.points.count, dataset.d, found.r_squared, found.delta_squared or 1)
-    per_round = 4 * STREAM + 2 * STREAM + sum(dense_blocks(1, hidden=units) for units in ROUND_UNITS)
-    top = token.top
-    ids = Cloud(len(dataset.contexts), 2 * n + 1, (2 * n + 1) * (top + n) ** 2, 1)
-    stretched = 0 if sharp is None else dataset.inputs.points.denominator.bit_length() + ids.projection_bits
-    exit_map = (
-        output_map(DENSE) if sharp is None else Promise(1, 0, dataset.C * (STREAM + 1), 2 * dataset.C.bit_length())
-    )
-    rounds = Promise(
-        STREAM,
-        4 * n + 1,
-        n * per_round + dense_blocks(1, hidden=1),
-        max(ids.projection_bits, 2 * ids.key_bits) + stretched + 1,
-    )
-    promise = memory_promise(memory, style, DENSE).then(
-        rounds, input_map(dataset.d, style.form, DENSE, tokens.projection_bits + stretched), exit_map
-    )
-    return Claim(
-        THEOREM,
-        {
-            "width": promise.width,
-            "depth": promise.depth,
-            "parameters": promise.parameters,
-            "max_bits": promise.max_bits,
-            "attention_layers": 2 * n,
-        },
-        {
-            "attention_layers": "2n",
-            "parameters": "n rounds of constant size, the label memory of Lemma C.1 on the contexts, and both maps",
-            "depth": "4n + 1, and the label memory of Lemma C.1",
-        },
-        assumptions=("tokens are separated",),
-    )

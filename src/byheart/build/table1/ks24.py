@@ -21,16 +21,14 @@ from byheart.data.task import Task
 from byheart.errors import AssumptionError
 from byheart.exact import Number, as_fraction, dyadic, from_fraction
 from byheart.exact.values import Values
-from byheart.ir.claim import Claim
 from byheart.ir.enclose import enclosed_outputs
 from byheart.ir.layers import Affine, Attention, Head, Kind, Layer, Pattern
 from byheart.ir.matrix import Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
+from byheart.theory.promises.table1 import NONZERO, SEPARATED
 
-NONZERO = "no token is the zero vector"
-SEPARATED = "the head's numbers tell all contexts apart"
 FINER = 24  # bits below the smallest gap to which the contexts' numbers are known
 MOST_BITS = 4096
 SEEDS = 8
@@ -79,10 +77,10 @@ def token_line(dataset: Dataset, points: Values | None, seed: int) -> TokenLine:
     else:
         raise AssumptionError(SEPARATED, f"{SEEDS} directions all put a token at 0; try another seed")
     largest = max(abs(place) for place in places) / vectors.denominator
-    bits = max(0, math.ceil(math.log2(largest * largest)))
+    bits = max(0, math.ceil(_log2(largest * largest)))
     channel = max(range(len(weight)), key=lambda j: abs(as_fraction(weight[j])))
     reach = abs(as_fraction(weight[channel])) * largest
-    return TokenLine(weight, dyadic(2, -bits), dyadic(1, -max(0, math.ceil(math.log2(2 * reach)))), channel)
+    return TokenLine(weight, dyadic(2, -bits), dyadic(1, -max(0, math.ceil(_log2(2 * reach)))), channel)
 
 
 def number_contexts(dataset: Dataset, layers: tuple[Layer, ...], line: TokenLine) -> Numbered:
@@ -176,8 +174,7 @@ def build_ks24(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT) 
     notes = [f"{len(numbered.points)} contexts, {numbered.gap_bits} bits apart; {len(found.units)} hidden units"]
     if table is not None:
         notes.append(embedding_note(table))
-    claim = _claim(dataset, len(line.weight), 0 if table is None else table.parameters)
-    return Construction(network, claim, {}, tuple(notes))
+    return Construction(network, {}, tuple(notes))
 
 
 def boltzmann_head(line: TokenLine) -> Attention:
@@ -204,22 +201,3 @@ def _feed_forward(line: TokenLine, numbered: Numbered, found: Interpolant, class
 def nearest_class(classes: int) -> Affine:
     """y -> logits 2c·y - c², of which the largest is that of the class nearest to y."""
     return Affine(Matrix.of([{0: 2 * c} for c in range(classes)], 1), tuple(-c * c for c in range(classes)))
-
-
-def _claim(dataset: Dataset, d: int, embedded: int) -> Claim:
-    hidden = max(1, len(dataset.contexts) - 1)
-    return Claim(
-        THEOREM,
-        {
-            "width": max(hidden, d),
-            "depth": 3,
-            "attention_layers": 1,
-            "parameters": 4 * d * d + (d + 2) * hidden + 1 + 2 * dataset.C + embedded,
-        },
-        {
-            "width": "contexts - 1 hidden units, at most nN - 1",
-            "depth": "one attention layer, one hidden layer, one output layer",
-            "parameters": "4d² + (d + 2)(contexts - 1) + 1, logits 2C, and the embedding of symbols",
-        },
-        assumptions=(NONZERO, SEPARATED, "parameters of any length"),
-    )

@@ -18,17 +18,16 @@ from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import AssumptionError
 from byheart.exact import Number, dyadic
-from byheart.ir.claim import Claim
 from byheart.ir.layers import Affine, Attention, Embedding, Head, Kind, Layer, Pattern
 from byheart.ir.matrix import Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
+from byheart.theory.promises.table1 import INDEPENDENT, head_count, head_dimension
 
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
 
-INDEPENDENT = "the heads' features of the rows are linearly independent"
 GRID = 6  # fraction bits of keys, queries and values, relative to their size
 LOGITS = 3.0  # spread of the scores: large enough that heads differ, small enough that they see several tokens
 TOLERANCE = 0.2  # an answer may be this far from its label; 1/2 would name another class
@@ -45,25 +44,14 @@ class Heads:
     values: list[list[list[Number]]]
 
 
-def head_count(contexts: int, n: int, dimension: int) -> int:
-    """H = ⌈(N - 1) / (r - 1)⌉ with r = min(n, d); one head where a row is one token, or r is 1.
-
-    >>> head_count(100, 8, 8), head_count(1, 8, 8), head_count(100, 1, 8)
-    (15, 1, 1)
-    """
-    rank = min(n, dimension)
-    if n == 1 or contexts == 1:
-        return 1
-    return max(1, -(-(contexts - 1) // max(1, rank - 1)))
-
-
 def draw_heads(vectors: Floats, index: Index, n: int, contexts: int, seed: int) -> Heads:
     """Gaussian keys, queries and values on a grid, scaled so that scores spread by about LOGITS."""
     rng = np.random.default_rng(seed)
     dimension = vectors.shape[1]
     size = dimension if n == 1 else max(1, min(n, dimension))
     count = head_count(contexts, n, dimension)
-    spread = np.maximum(vectors.std(axis=0), 1e-9 * (1 + np.abs(vectors).max()))
+    largest = max(1.0, float(np.abs(vectors).max()))  # divided out, so that no square overflows
+    spread = np.maximum((vectors / largest).std(axis=0) * largest, 1e-9 * (1 + largest))
     drawn = rng.normal(size=(3, count, size, dimension)) / spread  # every coordinate matters alike
     seen = vectors[index[: min(len(index), 256), -1]]
     for head in range(count):
@@ -113,7 +101,6 @@ def solve_outputs(found: Floats, labels: Index, rows: Index) -> list[Number]:
 
 
 THEOREM = Ref("MA24", "Theorem 1")
-MOST = 16  # dimensions of the embedding; more would make the table long and the heads few
 
 
 @register(
@@ -162,14 +149,14 @@ def build_mahdavi24(dataset: Dataset, *, seed: int = 0, progress: Progress = SIL
     notes = [f"{len(heads.keys)} heads of size {heads.size} for {len(contexts)} contexts"]
     if table is not None:
         notes.append(embedding_note(table))
-    return Construction(network, _claim(dataset, heads, front), {}, tuple(notes))
+    return Construction(network, {}, tuple(notes))
 
 
 def _vectors(dataset: Dataset, seed: int) -> tuple[Embedding | None, np.ndarray[tuple[int, int], np.dtype[np.float64]]]:
     """The tokens' vectors as floats; symbols get a dimension per token of a row, up to 16 (per symbol if n = 1)."""
     points, table = dataset.inputs.points, None
     if dataset.encoder.symbols is not None:
-        dimension = min(max(2, dataset.n), MOST) if dataset.n > 1 else points.count
+        dimension = head_dimension(dataset)
         table, points = generic_embedding(dataset, dimension, placed=True, seed=seed)
         wider = Matrix(table.table.rows, dimension + 1)  # one more channel, zero, for the answer
         table = Embedding(wider, table.strides)
@@ -195,23 +182,3 @@ def _attention(heads: Heads, outputs: list[Number]) -> Attention:
 
 def _widened(rows: list[list[Number]], m: int) -> Matrix:
     return Matrix.of([dict(enumerate(row)) for row in rows], m + 1)
-
-
-def _claim(dataset: Dataset, heads: Heads, front: Layer) -> Claim:
-    m, count = heads.dimension, len(dataset.contexts)
-    wanted = head_count(count, dataset.n, m)
-    return Claim(
-        THEOREM,
-        {
-            "width": max(m + 1, wanted * heads.size),
-            "depth": 1,
-            "attention_layers": 1,
-            "parameters": wanted * 4 * heads.size * (m + 1) + dataset.C * (m + 2) + front.parameters,
-        },
-        {
-            "width": "heads times head size",
-            "depth": "one attention layer",
-            "parameters": "H·4r(d + 1), H = ceil((contexts - 1) / (r - 1)), r = min(n, d); maps C(d + 2) and E_in",
-        },
-        assumptions=(INDEPENDENT, "parameters of any length"),
-    )

@@ -19,7 +19,6 @@ x and z are multiples of 1/one, so relu(one·(z - t) + 1) - relu(one·(z - t)) i
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -29,17 +28,15 @@ import numpy as np
 from byheart.build._base import Construction, register
 from byheart.build.shared.projection import Constants, Line
 from byheart.build.shared.wires import ZERO, Block, Effect, Form, affine, residual, wire
-from byheart.build.table1.flattened import FLAT, feed_forward_network, flat_cloud, flat_rows, row_line
+from byheart.build.table1.flattened import feed_forward_network, flat_rows, row_line
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import BuildError
 from byheart.exact import Number, dyadic
-from byheart.ir.claim import Claim
 from byheart.ir.layers import Affine
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.theorems import output_map
-from byheart.theory.upper import Promise, dense_blocks
+from byheart.theory.promises.table1 import cheapest_cut, longest_table, table_length
 
 
 @dataclass(frozen=True)
@@ -108,23 +105,17 @@ def shift_groups(keys: Sequence[int], labels: Sequence[int], group: int, places:
     return ShiftedTable(modulus, tuple(keys[s] for s in starts), tuple(shifts), places, label_bits, tuple(words))
 
 
-def least_modulus(count: int, group: int) -> int:
-    """M = K·N + 1: one place more than there are bad shifts."""
-    return group * count + 1
-
-
 def _modulus(keys: Sequence[int], group: int) -> int:
-    """The smallest M > K·N that keeps the keys of every group apart."""
-    modulus = least_modulus(len(keys), group)
-    while True:
+    """The smallest M > K·N that keeps the keys of every group apart; the promise allows a few more places."""
+    least = table_length(len(keys), group)
+    for modulus in range(least, longest_table(len(keys), group) + 1):
         parts = ([key % modulus for key in keys[s : s + group]] for s in range(0, len(keys), group))
         if all(len(set(part)) == len(part) for part in parts):
             return modulus
-        modulus += 1
+    raise BuildError(f"no table of {least:,} places or a few more keeps the keys of a group apart; try another seed")
 
 
 STREAM = ("x", "z", "u1", "u2", "miss", "y")
-LOOK_UNITS, SCAN_UNITS = 2, 10
 
 
 def step(at: Form, one: int, adds: Mapping[str, Number]) -> tuple[Effect, Effect]:
@@ -200,14 +191,6 @@ def scan_blocks(table: ShiftedTable, one: int) -> list[Block]:
 THEOREM = Ref("P21", "Theorem 1")
 
 
-@dataclass(frozen=True)
-class Cut:
-    """K keys per group, and labels per word of the table: the choice with the fewest parameters."""
-
-    group: int
-    places: int
-
-
 @register(
     "park21",
     summary="feed-forward on the flattened row: groups shifted into a table of N^(4/3) bits, O(N^(2/3)) parameters",
@@ -253,32 +236,7 @@ def build_park21(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT
     note = (
         f"{len(table.firsts)} groups of {cut.group} rows, a table of {table.modulus} places in {len(table.words)} words"
     )
-    claim = _claim(dataset, rows.count, rows.dimension, cut, label_bits, line.top, table.modulus)
-    return Construction(network, claim, {}, (note,))
-
-
-def cheapest_cut(count: int, label_bits: int) -> Cut:
-    """K and the labels per word that need the fewest parameters; K grows like N^(1/3).
-
-    >>> cheapest_cut(1000, 1).group, cheapest_cut(8000, 1).group
-    (6, 12)
-    """
-    best = min(
-        range(1, count + 1), key=lambda group: _cost(count, group, _places(count, group, label_bits), label_bits)
-    )
-    return Cut(best, _places(count, best, label_bits))
-
-
-def _places(count: int, group: int, label_bits: int) -> int:
-    """Labels per word: a word costs a block to look up, a bit costs a block to read."""
-    look, scan = dense_blocks(1, len(STREAM), LOOK_UNITS), dense_blocks(1, len(STREAM), SCAN_UNITS)
-    return max(1, round(math.sqrt(least_modulus(count, group) * look / (scan * label_bits))))
-
-
-def _cost(count: int, group: int, places: int, label_bits: int) -> int:
-    look, scan = dense_blocks(1, len(STREAM), LOOK_UNITS), dense_blocks(1, len(STREAM), SCAN_UNITS)
-    words = -(-least_modulus(count, group) // places)
-    return (-(-count // group) + words) * look + places * label_bits * scan
+    return Construction(network, {}, (note,))
 
 
 def _entrance(line: Line) -> Affine:
@@ -296,36 +254,3 @@ def _steps(line: Line, table: ShiftedTable) -> list[tuple[str, list[Block]]]:
         ("word", look_blocks(table, one)),
         ("bits", scan_blocks(table, one)),
     ]
-
-
-def _claim(dataset: Dataset, count: int, dimension: int, cut: Cut, label_bits: int, top: int, modulus: int) -> Claim:
-    cloud = flat_cloud(dataset, flat_rows(dataset))
-    size = len(STREAM)
-    halvings = (top // modulus + 1).bit_length()
-    groups, words = -(-count // cut.group), -(-modulus // cut.places)
-    looks, scans = groups + halvings + words, cut.places * label_bits + 4
-    promise = Promise(
-        max(size, SCAN_UNITS),
-        looks + scans,
-        dense_blocks(looks, size, LOOK_UNITS) + dense_blocks(scans, size, SCAN_UNITS) + size * dimension,
-        max(
-            cut.places * label_bits + 3,
-            2 * max(cloud.key_bits, cloud.projection_bits) + dataset.inputs.points.denominator.bit_length() + 2,
-        ),
-    ).then(output_map(size))
-    return Claim(
-        THEOREM,
-        {
-            "width": promise.width,
-            "depth": promise.depth,
-            "parameters": promise.parameters,
-            "max_bits": promise.max_bits,
-        },
-        {
-            "width": "ten hidden units on a stream of six",
-            "depth": "N/K groups + log2(R/M) halvings + M/B words + B·c bits + 4, M = K·N + 1",
-            "parameters": "32 per group, halving and word, 136 per bit; 6·n·d for the input",
-            "max_bits": "B·c + 3, or a key with the fraction bits of data and projection",
-        },
-        assumptions=(FLAT, "rows are separated"),
-    )

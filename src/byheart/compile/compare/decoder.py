@@ -27,11 +27,11 @@ def decoder_row(dataset: Dataset, entry: Neighbour, seed: int) -> CompareRow:
     from byheart.build.madden24.construction import closed_form
     from byheart.build.madden24.fit import MixerKind, Shape
     from byheart.certify.next_token import certify_decoder
-    from byheart.data.dataset.documents import Contexts
+    from byheart.data.dataset.targets import Distributions
 
     sequences, labels, size = _contexts(dataset)
     started = time.perf_counter()
-    contexts = Contexts.given(sequences, [{label: 1.0} for label in labels], size)
+    contexts = Distributions.given(sequences, [{label: 1.0} for label in labels], size)
     mixer = MixerKind.ATTENTION if entry.name == "madden24" else MixerKind.AVERAGE
     answers = len(set(labels))
     factored = contexts.count * answers + answers * size < contexts.count * size

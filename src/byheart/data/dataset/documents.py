@@ -13,10 +13,7 @@ the prefix one shorter, last token), so a sort per position replaces any compari
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -25,18 +22,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from byheart.data.dataset.targets import PAD, Distributions
 from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.data.values import distinct, key
 from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError, UnknownSymbolError
 
 Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 Document: TypeAlias = str | tuple[Any, ...]  # a text, or its tokens
-PAD = -1
-LEAST = 1e-290  # no given probability is smaller
-
-
 WORDS = Tokenizer("wordpunct")  # what documents are cut into unless somebody says otherwise
 
 
@@ -71,115 +64,6 @@ class Numbering:
 
 
 @dataclass(frozen=True, eq=False)
-class Contexts:
-    """n distinct contexts with the weight of every next token: what a next-token model is fitted to.
-
-    `tokens` (n, T) is padded with -1 at the end; the weighted pairs are sorted by context: pair k says that context
-    `pair_context[k]` is followed by token `pair_token[k]` with weight `pair_weight[k]` (a count, or a probability).
-    """
-
-    vocabulary_size: int
-    tokens: Ints
-    pair_context: Ints
-    pair_token: Ints
-    pair_weight: Floats
-
-    @staticmethod
-    def given(
-        contexts: Sequence[Sequence[int]], distributions: Sequence[Mapping[int, float]], vocabulary_size: int
-    ) -> Contexts:
-        """Contexts with given distributions {token: probability or weight}; each context once."""
-        if len(contexts) != len(distributions) or not contexts:
-            raise DataError(f"{len(contexts)} contexts but {len(distributions)} distributions; give one for each")
-        width = max(len(context) for context in contexts)
-        tokens = np.full((len(contexts), width), PAD, dtype=np.int64)
-        for i, context in enumerate(contexts):
-            if not len(context) or min(context) < 0 or max(context) >= vocabulary_size:
-                raise DataError(f"context {i} is empty or has a token outside [0, {vocabulary_size})")
-            tokens[i, : len(context)] = context
-        seen: dict[bytes, int] = {}
-        for i, row in enumerate(tokens):
-            first = seen.setdefault(row.tobytes(), i)
-            if first != i:
-                raise DataError(
-                    f"two contexts are equal, number {first} and number {i}; give every context once, with one "
-                    "distribution"
-                )
-        pairs = [(i, t, w) for i, row in enumerate(distributions) for t, w in sorted(row.items()) if w != 0]
-        without = sorted(set(range(len(contexts))) - {i for i, _, _ in pairs})
-        if without:
-            raise DataError(f"distribution {without[0]} has no token with a weight above 0; give it one")
-        if any(not 0 <= t < vocabulary_size or not w > 0 or not math.isfinite(w) for _, t, w in pairs):
-            raise DataError(f"weights must be positive and finite, tokens in [0, {vocabulary_size})")
-        where, token, weight = zip(*pairs, strict=True)
-        found = Contexts(vocabulary_size, tokens, np.array(where), np.array(token), np.array(weight, dtype=np.float64))
-        if not (found.probabilities >= LEAST).all():
-            raise DataError(f"a probability is below {LEAST:g}, too small for a float64: leave that token out")
-        return found
-
-    @property
-    def count(self) -> int:
-        """n: how many contexts."""
-        return len(self.tokens)
-
-    @cached_property
-    def lengths(self) -> Ints:
-        return np.asarray((self.tokens >= 0).sum(axis=1), dtype=np.int64)
-
-    @cached_property
-    def weights(self) -> Floats:
-        """c_i: how often context i occurs (n,)."""
-        return np.asarray(np.bincount(self.pair_context, self.pair_weight, self.count), dtype=np.float64)
-
-    @cached_property
-    def supports(self) -> Ints:
-        """How many different tokens follow context i (n,)."""
-        return np.bincount(self.pair_context, minlength=self.count)
-
-    @cached_property
-    def probabilities(self) -> Floats:
-        """π of every pair: eq. (1)."""
-        return np.asarray(self.pair_weight / self.weights[self.pair_context])
-
-    @cached_property
-    def entropy(self) -> float:
-        """𝓗 in nats: no model has a smaller cross-entropy (Lemma 2)."""
-        return max(0.0, -math.fsum((self.pair_weight * np.log(self.probabilities)).tolist()))
-
-    @cached_property
-    def classes(self) -> Ints:
-        """A number for each context; equal numbers mean equal distributions (n,)."""
-        first = np.searchsorted(self.pair_context, np.arange(self.count + 1))
-        keys = [
-            (self.pair_token[a:b].tobytes(), self.probabilities[a:b].tobytes()) for a, b in itertools.pairwise(first)
-        ]
-        numbers: dict[tuple[bytes, bytes], int] = {}
-        return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 over contexts and weights: names the data without holding it."""
-        parts = (self.tokens, self.pair_context, self.pair_token, self.pair_weight)
-        digest = hashlib.sha256(f"{self.vocabulary_size} {self.tokens.shape}".encode())
-        for part in parts:
-            digest.update(np.ascontiguousarray(part).tobytes())
-        return digest.hexdigest()
-
-    def prefix(self, i: int) -> tuple[int, ...]:
-        return tuple(int(t) for t in self.tokens[i, : self.lengths[i]])
-
-    def matrix(self) -> Floats:
-        """The weights as a dense (n, vocabulary) matrix."""
-        dense = np.zeros((self.count, self.vocabulary_size))
-        dense[self.pair_context, self.pair_token] = self.pair_weight
-        return dense
-
-    def cross_entropy(self, log_probabilities: Floats) -> float:
-        """𝓛 in nats of a model that gives (n, vocabulary) log probabilities; at least the entropy, but for rounding."""
-        return -math.fsum((self.pair_weight * log_probabilities[self.pair_context, self.pair_token]).tolist())
-
-
-@dataclass(frozen=True, eq=False)
 class Corpus:
     """Tokenized, truncated documents over a sorted vocabulary."""
 
@@ -206,7 +90,7 @@ class Corpus:
     def encode(self, text: Document) -> tuple[int, ...]:
         return encode(text, self.vocabulary, self.tokenizer)
 
-    def contexts(self) -> Contexts:
+    def contexts(self) -> Distributions:
         """All prefixes that are followed by a token, numbered by length and then by content."""
         lengths = np.array([len(document) for document in self.documents], dtype=np.int64)
         table = np.full((len(lengths), int(lengths.max())), PAD, dtype=np.int64)
@@ -231,8 +115,8 @@ def encode(text: Document, vocabulary: Sequence[Any], tokenizer: Tokenizer) -> t
     return tuple(numbering[token] for token in tokens)
 
 
-def contexts_of_table(table: Ints, lengths: Ints, vocabulary_size: int) -> Contexts:
-    """Contexts of documents given as rows of token numbers, padded at the end with -1."""
+def contexts_of_table(table: Ints, lengths: Ints, vocabulary_size: int) -> Distributions:
+    """Distributions of documents given as rows of token numbers, padded at the end with -1."""
     rows = np.arange(len(table))[lengths > 0]
     number = np.zeros(len(table), dtype=np.int64)  # of the prefix that ends before position t
     found: list[Ints] = []
@@ -258,6 +142,6 @@ def contexts_of_table(table: Ints, lengths: Ints, vocabulary_size: int) -> Conte
         total += len(prefixes)
     where, token, counts = (np.concatenate(column) for column in zip(*pairs, strict=True))
     order = np.lexsort((token, where))
-    return Contexts(
+    return Distributions(
         vocabulary_size, np.concatenate(found), where[order], token[order], counts[order].astype(np.float64)
     )

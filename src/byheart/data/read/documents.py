@@ -19,11 +19,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from byheart.data.dataset.documents import WORDS, Contexts, Document, Numbering, tokens_of
+from byheart.data.dataset.documents import WORDS, Document, Numbering, tokens_of
+from byheart.data.dataset.targets import Distribution, Distributions
 from byheart.data.missing import settle_missing
 from byheart.data.read.frames import from_frame
 from byheart.data.read.records import LINE, TEXT, Records, read_records
 from byheart.data.read.sources import NO_LIMITS, Limits
+from byheart.data.read.table import Table
+from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.data.values import is_missing
 from byheart.data.wording import quote
@@ -40,12 +43,12 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class GivenDistributions:
-    """Contexts and, for each, the weight of every token that may follow: probabilities, or counts."""
+    """Distributions and, for each, the weight of every token that may follow: probabilities, or counts."""
 
     contexts: Sequence[Document]
     weights: Sequence[Mapping[str, float]]
 
-    def contexts_and_vocabulary(self, tokenizer: Tokenizer = WORDS) -> tuple[Contexts, tuple[Any, ...]]:
+    def contexts_and_vocabulary(self, tokenizer: Tokenizer = WORDS) -> tuple[Distributions, tuple[Any, ...]]:
         """The contexts over the sorted vocabulary of all tokens that occur in contexts or distributions."""
         split = [tokens_of(context, tokenizer) for context in self.contexts]
         empty = next((k for k, tokens in enumerate(split) if not tokens), None)
@@ -54,7 +57,7 @@ class GivenDistributions:
         numbering = Numbering.of(token for tokens in (*split, *self.weights) for token in tokens)
         distributions = [{numbering[token]: float(w) for token, w in weights.items()} for weights in self.weights]
         contexts = [[numbering[token] for token in tokens] for tokens in split]
-        return Contexts.given(contexts, distributions, len(numbering.tokens)), numbering.tokens
+        return Distributions.given(contexts, distributions, len(numbering.tokens)), numbering.tokens
 
 
 def read_documents(
@@ -102,6 +105,42 @@ def read_source(
     found = [() if is_missing(row.get(column)) else _document(records.place(n), row, column) for n, row in kept]
     places = [records.name(number) for number, _ in kept]
     return list(settle_missing(found, [0] * len(found), missing, places.__getitem__, records.origin).sequences)
+
+
+def documents_table(found: Sequence[Document] | GivenDistributions, tokenizer: Tokenizer = WORDS) -> Table:
+    """Documents as rows with targets: every prefix is labelled by the token that follows it.
+
+    `load(*table, task=table.task, target="distribution")` makes the data set. A document of one token has nothing that
+    follows; it is left out, and a remark counts it. Given distributions are the labels of their contexts.
+
+    >>> table = documents_table(["a cat sat", "a dog", "no"])
+    >>> table.sequences, table.labels, table.remarks
+    ([['a', 'cat'], ['a']], [['cat', 'sat'], ['dog']],
+     ('1 document has a single token, which nothing follows: it was left out',))
+    """
+    if isinstance(found, GivenDistributions):
+        rows = [tokens_of(context, tokenizer) for context in found.contexts]
+        labels = [Distribution.of(dict(weights)) for weights in found.weights]
+        return Table(rows, labels, tokenizer, task=Task.NEXT_TOKEN)
+    split = [tokens_of(document, tokenizer) for document in found]
+    kept = [tokens for tokens in split if len(tokens) > 1]
+    short = len(split) - len(kept)
+    if not kept:
+        raise DataError(
+            f"none of {len(split)} documents has two tokens, so nothing follows anything; give longer documents, "
+            "or cut them into characters"
+        )
+    which = "document has" if short == 1 else "documents have"
+    remark = (
+        f"{short:,} {which} a single token, which nothing follows: {'it was' if short == 1 else 'they were'} left out"
+    )
+    return Table(
+        [tokens[:-1] for tokens in kept],
+        [tokens[1:] for tokens in kept],
+        tokenizer,
+        task=Task.CAUSAL,
+        remarks=(remark,) if short else (),
+    )
 
 
 def guess_column(row: Row) -> str:
