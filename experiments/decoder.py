@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 from doc_tables import insert, markdown
 
+from byheart.build.madden24.construction import Features, closed_form
+from byheart.build.madden24.fit import Fit, MixerKind, Shape
+from byheart.build.madden24.lowrank import assemble, smallest, smallest_factors
+from byheart.build.madden24.polish import few_neurons
 from byheart.certify.next_token import certify_decoder
-from byheart.compiler.distribution_table import table_of_factors
-from byheart.constructions.decoder_fit import Fit, MixerKind, Shape
-from byheart.constructions.madden24 import Features, closed_form
-from byheart.constructions.madden24_lowrank import assemble, smallest, smallest_factors
-from byheart.constructions.madden24_polish import few_neurons
-from byheart.data.document_files import read_documents
-from byheart.data.documents import Contexts, Corpus
+from byheart.compile.distribution_table import table_of_factors
+from byheart.data.dataset.documents import Contexts, Corpus
+from byheart.data.read.document_files import read_documents
 from byheart.errors import BuildError
 from byheart.ir.activation import Activation
 from byheart.plots.style import colour, label_axes, marker, new_figure, save, styled
@@ -117,7 +117,7 @@ def random_draw(texts: list[str]) -> str:
 def trained_gap(corpus: Corpus, neurons: int, steps: int, rate: float) -> tuple[float, int]:
     """(relative gap, parameters) after the paper's training."""
     from byheart.lab.config import Decoder, Training
-    from byheart.lab.decoder_engine import DecoderEngine
+    from byheart.lab.engines.decoder import DecoderEngine
     from byheart.lab.problem import Documents
 
     longest = max(map(len, corpus.documents))

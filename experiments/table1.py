@@ -16,9 +16,9 @@ from pathlib import Path
 
 from doc_tables import insert
 
-from byheart.compiler.compare import compare, compare_growth, random_dataset
-from byheart.compiler.compare_rows import Comparison, growth_exponents
-from byheart.data.dataset import load
+from byheart.compile.compare.comparison import compare, compare_growth, random_dataset
+from byheart.compile.compare.rows import Comparison, growth_exponents
+from byheart.data.dataset.dataset import load
 from byheart.report.compare_page import picture_file
 
 DOCS = Path(__file__).parent.parent / "docs"

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 import byheart
-from byheart.compiler.size_rows import size_rows
+from byheart.compile.size_rows import size_rows
 
 ASKED = ("eacute;", "copy;", "rarr;", "NotEqualTilde;", "amp", "CounterClockwiseContourIntegral;")
 CONSTRUCTIONS = ("compact", "ks25")  # the first that is installed

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from byheart.paper import PAPERS, Entry, entries
 
-ROOMS = ("byheart.gadgets", "byheart.constructions", "byheart.bounds", "byheart.certify")
+ROOMS = ("byheart.build", "byheart.theory", "byheart.certify")
 PAGE = Path("docs/paper-map.md")
 
 INTRODUCTION = """\

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from byheart.compiler import Memory, memorize
+from byheart.compile import Memory, memorize
 from byheart.data.unknown import UNKNOWN
 from byheart.errors import MissingExtraError
 

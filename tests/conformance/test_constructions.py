@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import byheart
-from byheart.compiler import Memory
-from byheart.constructions import recipes
+from byheart.build import recipes
+from byheart.compile import Memory
 from byheart.data.task import Task
 from byheart.errors import AssumptionError
 from tests.cases import Case, cases

@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 import byheart
+from byheart.build import recipes
 from byheart.certify import certify
 from byheart.cli import commands
-from byheart.constructions import recipes
-from byheart.data.dataset import load
+from byheart.data.dataset.dataset import load
 from byheart.data.task import Task
 from byheart.errors import FileFormatError
 from byheart.ir.json_form import network_from_json, network_to_json

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from byheart.certify.certificate import Certificate, Verdict, Witness
 from byheart.certify.properties import prove_property
-from byheart.data.dataset import Dataset
+from byheart.data.dataset.dataset import Dataset
 from byheart.errors import MissingExtraError, NotRationalError
 from byheart.ir.attend import scores_matter
 from byheart.ir.claim import Claim

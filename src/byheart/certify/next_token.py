@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from byheart.certify.balls import ArbBalls
+from byheart.certify.balls.arb import ArbBalls
+from byheart.certify.balls.decoder import logit_balls
+from byheart.certify.balls.floats import FloatBalls
 from byheart.certify.certificate import Verdict
-from byheart.certify.decoder_balls import logit_balls
-from byheart.certify.float_balls import FloatBalls
-from byheart.data.documents import Contexts
+from byheart.data.dataset.documents import Contexts
 from byheart.errors import DataError, OptionError
 from byheart.exact.rigor import ball, flint, lower_float, precision, upper_float
 from byheart.ir.decoder import Decoder

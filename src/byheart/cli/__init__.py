@@ -10,7 +10,6 @@ import importlib
 import os
 import sys
 from difflib import get_close_matches
-from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -18,20 +17,20 @@ from click.shell_completion import CompletionItem
 from byheart.errors import ByheartError
 from byheart.version import __version__
 
-# name -> (module below byheart.cli, its command, one line of help): a command is loaded when it is used
+# name -> one line of help; the command itself is `command` in the module of that name, loaded when it is used
 COMMANDS = {
-    "memorize": ("memorize_command", "memorize", "Build a Transformer that knows DATA by heart, certify it, save it."),
-    "verify": ("verify_command", "verify", "Prove again that a saved memory knows DATA."),
-    "predict": ("predict_command", "predict", "Ask a memory."),
-    "recite": ("recite_command", "recite_command", "Recite a memorized text, byte for byte."),
-    "compare": ("compare_command", "compare_command", "Every construction on your data, side by side."),
-    "export": ("export_command", "export", "Write a memory for PyTorch, ONNX or safetensors."),
-    "report": ("report_command", "report", "Write one self-contained page about a memory."),
-    "bounds": ("bounds_command", "bounds_command", "Lower and upper bounds, each with its theorem."),
-    "decoder": ("decoder_command", "decoder", "A one-layer decoder for next-token distributions."),
-    "lab": ("lab_command", "lab", "The laboratory: how much trained networks memorize."),
-    "constructions": ("constructions_command", "constructions", "List the constructions and their options."),
-    "paper": ("paper_command", "paper", "Find the code and the test of a theorem."),
+    "memorize": "Build a Transformer that knows DATA by heart, certify it, save it.",
+    "verify": "Prove again that a saved memory knows DATA.",
+    "predict": "Ask a memory.",
+    "recite": "Recite a memorized text, byte for byte.",
+    "compare": "Every construction on your data, side by side.",
+    "export": "Write a memory for PyTorch, ONNX or safetensors.",
+    "report": "Write one self-contained page about a memory.",
+    "bounds": "Lower and upper bounds, each with its theorem.",
+    "decoder": "A one-layer decoder for next-token distributions.",
+    "lab": "The laboratory: how much trained networks memorize.",
+    "constructions": "List the constructions and their options.",
+    "paper": "Find the code and the test of a theorem.",
 }
 
 
@@ -44,9 +43,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module, name, _ = COMMANDS[cmd_name]
-        command: Any = getattr(importlib.import_module(f"byheart.cli.{module}"), name)
-        return command  # type: ignore[no-any-return]
+        command: click.Command = importlib.import_module(f"byheart.cli.{cmd_name}").command
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -59,13 +57,13 @@ class _Commands(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Names without loading what they stand for: the Tab key must not wait."""
-        names = [CompletionItem(name, help=words) for name, (_, _, words) in COMMANDS.items()]
+        names = [CompletionItem(name, help=words) for name, words in COMMANDS.items()]
         found = [item for item in names if item.value.startswith(incomplete)]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+            formatter.write_dl(list(COMMANDS.items()))
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

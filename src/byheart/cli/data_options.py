@@ -9,16 +9,16 @@ from typing import Any, TypeVar
 
 import click
 
-from byheart.compiler import Memory
-from byheart.compiler.text import page_count, rows_again
-from byheart.data.dataset import Dataset
-from byheart.data.readers import Table
-from byheart.data.readers import read as read_table
-from byheart.data.selection import POLICIES
-from byheart.data.settle import Settled, settle_table
-from byheart.data.sources import Limits, open_bytes, suffixes
+from byheart.compile import Memory
+from byheart.compile.text import page_count, rows_again
+from byheart.data.dataset.dataset import Dataset
+from byheart.data.dataset.settle import Settled, settle_table
+from byheart.data.read.selection import POLICIES
+from byheart.data.read.sources import Limits, open_bytes, suffixes
+from byheart.data.read.table import Table
+from byheart.data.read.table import read as read_table
 from byheart.data.task import Task
-from byheart.data.tokenizer import names
+from byheart.data.tokens.tokenizer import names
 from byheart.errors import OptionError
 from byheart.progress import SILENT, LineProgress, Progress, console_progress
 

@@ -9,8 +9,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from byheart.compiler import Memory
-from byheart.compiler.size_rows import size_rows
+from byheart.compile import Memory
+from byheart.compile.size_rows import size_rows
 
 
 def print_json(value: dict[str, Any]) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from byheart.certify.any_order import AnyOrder, prove_any_order
-from byheart.certify.input_facts import facts_of
-from byheart.certify.lattice import FORMATS
-from byheart.data.encoder import Encoder
+from byheart.certify.any_order.input_facts import facts_of
+from byheart.certify.any_order.lattice import FORMATS
+from byheart.certify.any_order.proof import AnyOrder, prove_any_order
+from byheart.data.dataset.encoder import Encoder
 from byheart.errors import ExportError, OptionError
 from byheart.exact import Number, parts
 from byheart.ir.inputs import Inputs

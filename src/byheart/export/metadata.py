@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from byheart.data.encoder import Encoder
+from byheart.data.dataset.encoder import Encoder
 from byheart.ir.network import Network
 from byheart.ir.size import measure
 from byheart.version import __version__

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from byheart.data.encoder import Encoder
+from byheart.data.dataset.encoder import Encoder
 from byheart.errors import ExportError, MissingExtraError
 from byheart.export import onnx_layers
 from byheart.export.onnx_graph import Graph

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from byheart.certify.any_order import AnyOrder
-from byheart.data.dataset import Dataset
-from byheart.data.encoder import Encoder
+from byheart.certify.any_order.proof import AnyOrder
+from byheart.data.dataset.dataset import Dataset
+from byheart.data.dataset.encoder import Encoder
 from byheart.errors import ExportError
 from byheart.export.fit import check_fit
 from byheart.export.metadata import About, metadata

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from byheart.data.encoder import Encoder
+from byheart.data.dataset.encoder import Encoder
 from byheart.errors import ExportError, MissingExtraError
 from byheart.export.arrays import Array, dense, place_stride, vector
 from byheart.export.request import Request

@@ -9,7 +9,7 @@
 
 >>> from byheart.lab.config import Training, Uniform
 >>> from byheart.lab.sources import ProblemSpec, make_problem
->>> from byheart.lab.training import Goal, train
+>>> from byheart.lab.engines.training import Goal, train
 >>> problem = make_problem(ProblemSpec("random", N=8, n=3, d=6))
 >>> train(problem, Uniform(blocks=4), Training(epochs=500, rate=0.03, clip=0.1), Goal(loss=0.01)).state
 'memorized'

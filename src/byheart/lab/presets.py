@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from byheart.errors import OptionError
-from byheart.lab.experiment import Experiment, Space
+from byheart.lab.engines.training import ENGINES
 from byheart.lab.sources import ProblemSpec
-from byheart.lab.training import ENGINES
+from byheart.lab.study.experiment import Experiment, Space
 
 SCALES = ("small", "medium", "paper")
 # Full-batch steps on a stream of two numbers explode without a short gradient; with it fifty blocks train.

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from byheart.bounds import Problem, lower_bounds, upper_bounds
 from byheart.plots.style import colour, label_axes, marker, new_figure, styled
+from byheart.theory import Problem, lower_bounds, upper_bounds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from byheart.compiler.memory import Memory
-from byheart.compiler.size_rows import size_rows
+from byheart.compile.memory import Memory
+from byheart.compile.size_rows import size_rows
 from byheart.exact import bit_length
 from byheart.plots.style import colour, label_axes, new_figure, styled
 

@@ -15,7 +15,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from byheart.compiler.memory_file import write_atomically
+from byheart.compile.memory_file import write_atomically
 from byheart.errors import FileFormatError, MissingExtraError, OptionError
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 from markupsafe import Markup
 
 from byheart import __version__
-from byheart.compiler.compare_rows import CompareRow, Comparison, growth_exponents
-from byheart.compiler.memory_file import write_atomically
+from byheart.compile.compare.rows import CompareRow, Comparison, growth_exponents
+from byheart.compile.memory_file import write_atomically
 from byheart.report.compare_chart import Point, log_log, standalone
 from byheart.report.compare_words import words
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
-from byheart.compiler.size_rows import SizeRow
+from byheart.compile.size_rows import SizeRow
 from byheart.exact import bit_length
 from byheart.ir.layers import Layer, Residual
 from byheart.ir.network import Network

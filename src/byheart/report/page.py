@@ -11,11 +11,11 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, select_autoescape
 
-from byheart.compiler.memory import Memory
-from byheart.compiler.memory_file import to_json, write_atomically
-from byheart.compiler.size_rows import size_rows
-from byheart.data.dataset import Dataset
-from byheart.data.tokenizer import AUTO
+from byheart.compile.memory import Memory
+from byheart.compile.memory_file import to_json, write_atomically
+from byheart.compile.size_rows import size_rows
+from byheart.data.dataset.dataset import Dataset
+from byheart.data.tokens.tokenizer import AUTO
 from byheart.ir.network import Read
 from byheart.report import figures, stage_words
 from byheart.version import __version__
@@ -30,9 +30,7 @@ WORDS = {
 }
 
 
-def render(
-    memory: Memory, dataset: Dataset | None = None, *, file: str = "FILE.byheart", data: str = "DATA"
-) -> str:
+def render(memory: Memory, dataset: Dataset | None = None, *, file: str = "FILE.byheart", data: str = "DATA") -> str:
     """The page as text: self-contained, no script or style from elsewhere.
 
     `file` and `data` are the names that the page uses where it says how to load the memory elsewhere.

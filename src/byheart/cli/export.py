@@ -1,0 +1,56 @@
+"""byheart export: a memory for PyTorch, ONNX Runtime or safetensors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from byheart.cli import show
+from byheart.cli.data_options import DataFlags, data_options, output_options, progress_for
+from byheart.compile import load
+from byheart.compile.export_memory import TARGETS, export_file
+from byheart.compile.memory_file import check_target
+
+
+@click.command("export")
+@click.argument("file", metavar="FILE", type=click.Path())
+@click.option("--to", "target", type=click.Choice(TARGETS), required=True, help="What to write.")
+@click.option("-o", "--output", metavar="OUT", type=click.Path(), required=True, help="Where to write it.")
+@click.option("--dtype", type=click.Choice(["float64", "float32"]), help="Float type [default: the memory's own].")
+@click.option(
+    "--data",
+    metavar="DATA",
+    type=click.Path(),
+    help="Recheck on every row of this data (otherwise on 10,000 drawn inputs).",
+)
+@data_options
+@output_options
+def command(
+    file: str,
+    target: str,
+    output: str,
+    dtype: str | None,
+    data: str | None,
+    flags: DataFlags,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Write the memory in FILE as a model that runs without byheart, bit-exactly.
+
+    A memory whose numbers do not fit the float type is refused. Every export is compared with the exact answers first.
+
+    \b
+      byheart export table.byheart --to onnx -o table.onnx --data table.csv
+    """
+    check_target(Path(output))
+    memory, progress = load(file), progress_for(as_json, quiet)
+    dataset = None if data is None else flags.dataset_again(data, memory, progress)
+    written = export_file(memory, target, output, dtype=dtype, dataset=dataset, progress=progress)
+    about = written["metadata"]
+    if as_json:
+        shown = {name: about[f"byheart.{name}"] for name in ("dtype", "checked", "exactness")}
+        show.print_json({**{k: v for k, v in written.items() if k != "metadata"}, "target": target, **shown})
+    else:
+        click.echo(f"wrote {written['file']} ({about['byheart.dtype']}), checked on {about['byheart.checked']}")
+    return 0
