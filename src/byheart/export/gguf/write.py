@@ -45,7 +45,7 @@ def write_gguf(folder: str | Path, path: str | Path, *, kind: str = "F16", texts
     with tempfile.TemporaryDirectory() as scratch:
         part = Path(scratch) / "model.gguf"
         writer = gguf.GGUFWriter(part, name)
-        writer.add_name(f"byheart {decoder.architecture}")
+        writer.add_name("byheart recital")  # a name with "phi3" in it makes llama.cpp look for Phi-3's own tokens
         writer.add_file_type(gguf.LlamaFileType[KINDS[kind]])
         _describe(writer, decoder, checkpoint.config)
         _add_vocabulary(writer, vocabulary)

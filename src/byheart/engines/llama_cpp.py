@@ -1,0 +1,85 @@
+"""llama.cpp, through the wheel `xllamacpp`, which carries its server in process: the checkpoint as GGUF.
+
+The server shows the two likeliest tokens of every step, so margins are known wherever it generates; it shows no logits
+of a prompt.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from byheart.engines._base import Logits, Said, Session, engine
+from byheart.engines.questions import Questions, read_questions
+from byheart.errors import ByheartError, OptionError
+from byheart.export.gguf import KINDS, write_gguf
+
+BATCH = 4  # sequences that the server decodes side by side
+
+
+class LlamaCppSession(Session):
+    shows_logits = False
+
+    def __init__(self, server: Any, scratch: tempfile.TemporaryDirectory[str], asked: Questions) -> None:
+        self.server, self.scratch, self.asked = server, scratch, asked
+
+    def logits(self, ids: Sequence[int]) -> Logits:
+        raise OptionError("llama.cpp's server shows no logits of a prompt")
+
+    def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:
+        return [self._one(list(prompt), count) for prompt in prompts]
+
+    def _one(self, prompt: list[int] | str, count: int) -> Said:
+        wish = {
+            "prompt": prompt, "n_predict": count, "temperature": 0.0, "top_k": 1, "n_probs": 2, "cache_prompt": False,
+        }  # fmt: skip
+        steps = self.server.handle_completions(wish)["choices"][0]["logprobs"]["content"]
+        ids = tuple(int(step["id"]) for step in steps)
+        best = [[entry["logprob"] for entry in step["top_logprobs"]] for step in steps]
+        return Said(ids, tuple(pair[0] - pair[1] if len(pair) > 1 else 0.0 for pair in best))
+
+    def close(self) -> None:
+        del self.server
+        self.scratch.cleanup()
+
+
+@engine(
+    "llama.cpp",
+    extra="llama-cpp",
+    package="xllamacpp",
+    types=tuple(KINDS),
+    options={"flash": ("auto", "on", "off"), "cache": ("F16", "F32", "BF16", "Q8_0")},
+    summary="llama.cpp's server in process (the wheel xllamacpp), reading GGUF",
+)
+def open_llama_cpp(folder: Path, dtype: str, options: Mapping[str, str]) -> Session:
+    import xllamacpp
+
+    asked = read_questions(folder)
+    scratch: tempfile.TemporaryDirectory[str] = tempfile.TemporaryDirectory()
+    try:
+        path = write_gguf(folder, Path(scratch.name) / "model.gguf", kind=dtype)
+        server = _serve(xllamacpp, path, asked.reach, options)
+    except BaseException:
+        scratch.cleanup()
+        raise
+    return LlamaCppSession(server, scratch, asked)
+
+
+def _serve(library: Any, path: Path, reach: int, options: Mapping[str, str]) -> Any:
+    wish = library.CommonParams()
+    wish.model.path = str(path)
+    wish.n_ctx, wish.n_parallel, wish.n_gpu_layers = reach, 1, 0
+    wish.cpuparams.n_threads = wish.cpuparams_batch.n_threads = 1
+    wish.warmup, wish.verbosity = False, -1
+    wish.flash_attn_type = getattr(
+        library.llama_flash_attn_type,
+        {"auto": "LLAMA_FLASH_ATTN_TYPE_AUTO", "on": "LLAMA_FLASH_ATTN_TYPE_ENABLED",
+         "off": "LLAMA_FLASH_ATTN_TYPE_DISABLED"}[options["flash"]],
+    )  # fmt: skip
+    wish.cache_type_k = wish.cache_type_v = getattr(library.ggml_type, f"GGML_TYPE_{options['cache']}")
+    try:
+        return library.Server(wish)
+    except RuntimeError as error:
+        raise ByheartError(f"llama.cpp could not load {path.name}: {error}") from error
