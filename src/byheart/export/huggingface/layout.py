@@ -1,0 +1,168 @@
+"""Which residual channel holds what, and which layer of the network does which part of the recital.
+
+Every channel holds +kappa or -kappa. A block whose content is constant carries the signs of `Layout.signs`.
+
+    constant[0]   never changes: queries, keys and thresholds are read from it
+    width         the same, for the smaller constants
+    first         says whether the token is BOS
+    meter         two channels of the scale probe: kappa (1 + p/4) and kappa (1 - p/4), p the weight of BOS
+    flags         copies of `first` from the two farthest places that the first table sees
+    state[0]      the token's code word
+    slots[l][i]   what layer l saw at its i-th offset; before that, the signs
+    constant[l+1] minus its signs before layer l, plus its signs after: the layer's activation probe turns it
+    state[l+1]    what table l said: the code of "unknown" before; the last one is the answer
+    mixed         pairs of channels, one (or two) per answer with several tokens: (+, -) at rest, (+, +) when it is given
+    idle          fills up to the hidden size
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from byheart.errors import ExportError
+from byheart.export.huggingface.codes import CodeBook, code_book, plain_book
+from byheart.ir.recital import ANY, Recital
+
+Index = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """One layer's part: the table that it serves, the places it reads, and the rows that are its units."""
+
+    table: int
+    places: tuple[int, ...]  # numbers of the table's offsets that this layer's attention fetches
+    rows: Index
+
+    def __post_init__(self) -> None:
+        if not self.places and not len(self.rows):
+            raise ExportError("a layer without work")
+
+
+@dataclass(frozen=True, eq=False)
+class Books:
+    """The code words of every state; `states[l]` is read by table l, `answer` by the head."""
+
+    states: tuple[CodeBook, ...]
+    answer: CodeBook  # tokens, and last the word for "several may follow"
+
+
+def books_of(recital: Recital, *, balanced: bool, plain: bool, seed: int, tied: bool) -> Books:
+    """Code words for tokens, states and answers; a tied head reads answers with the words of the tokens."""
+    tokens, mixed = recital.symbols[0], 1 if recital.mixed else 0
+    if plain:
+        states = tuple(plain_book(n) for n in recital.symbols)
+    else:
+        extra = mixed if tied else 0
+        first = code_book(tokens + extra, balanced=balanced, seed=seed)
+        others = (code_book(n, balanced=balanced, seed=seed + k) for k, n in enumerate(recital.symbols[1:], 1))
+        states = (first, *others)
+    answer = states[0] if tied else code_book(tokens + mixed, balanced=balanced, seed=seed + len(states))
+    return Books(states, answer)
+
+
+def stages_of(recital: Recital, heads: int, layers: int | None) -> tuple[Stage, ...]:
+    """One layer per table; a lone table with many places is spread over layers that read a part of them each.
+
+    A row can be a unit of any layer in which all its places have been read; the rows are shared out evenly.
+    """
+    if len(recital.tables) > 1 or len(recital.tables[0].offsets) <= heads and not layers:
+        return tuple(
+            Stage(k, tuple(range(len(t.offsets))), np.arange(len(t.windows))) for k, t in enumerate(recital.tables)
+        )
+    table = recital.tables[0]
+    count = layers or -(-len(table.offsets) // heads)
+    if count * heads < len(table.offsets):
+        raise ExportError(
+            f"{len(table.offsets)} places need more than {count} layers of {heads} heads; raise --layers or --heads"
+        )
+    parts = np.array_split(np.arange(len(table.offsets)), count)
+    depth = np.array([int(np.flatnonzero(row != ANY).max()) for row in table.windows])
+    ready = np.searchsorted(np.array([part[-1] for part in parts]), depth)  # the first layer that has seen all places
+    share, rows = -(-len(depth) // count), [[] for _ in range(count)]
+    for row in np.argsort(-depth, kind="stable"):  # the longest windows have the least choice: last layers first
+        layer = next((k for k in range(count - 1, ready[row] - 1, -1) if len(rows[k]) < share), ready[row])
+        rows[layer].append(int(row))
+    return tuple(
+        Stage(0, tuple(part.tolist()), np.array(sorted(r), dtype=np.int64)) for part, r in zip(parts, rows, strict=True)
+    )
+
+
+@dataclass
+class _Ruler:
+    """Hands out channels one after the other."""
+
+    next: int = 0
+
+    def take(self, count: int) -> Index:
+        self.next += count
+        return np.arange(self.next - count, self.next)
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Channel numbers of every block; `slots[k]` belongs to table k."""
+
+    constant: tuple[Index, ...]
+    width: Index
+    first: Index
+    meter: Index
+    flags: Index
+    extra: Index
+    state: tuple[Index, ...]
+    slots: tuple[tuple[Index, ...], ...]
+    mixed: Index
+    anchor: Index
+    used: int
+    hidden: int
+    signs: Floats = field(repr=False)
+
+    def verdict(self) -> Index:
+        return self.constant[-1]
+
+
+def lay_out(
+    recital: Recital,
+    books: Books,
+    stages: tuple[Stage, ...],
+    *,
+    multiple: int,
+    hidden: int | None = None,
+    constants: int = 16,
+    width: int = 8,
+    probes: int = 8,
+    extra: int = 0,
+    parts: int = 1,
+    anchor: bool = False,
+    tied: bool = False,
+) -> Layout:
+    """Numbers the channels; the hidden size is a multiple of `multiple`, or `hidden` if that is large enough.
+
+    `extra` channels hold positions; `parts` is how many numbers of the stored type make up a log-probability.
+    """
+    ruler = _Ruler()
+    constant, wide = [ruler.take(constants)], ruler.take(width)
+    first, meter, flags = ruler.take(2), ruler.take(2), ruler.take(2)
+    positions = ruler.take(extra)
+    state = [ruler.take(books.states[0].bits)]
+    slots = []
+    for depth, table in enumerate(recital.tables):
+        slots.append(tuple(ruler.take(books.states[depth].bits) for _ in table.offsets))
+        if depth + 1 < len(recital.tables):
+            state.append(ruler.take(books.states[depth + 1].bits))
+    state.append(state[0] if tied else ruler.take(books.answer.bits))
+    constant += [ruler.take(probes) for _ in stages]
+    mixed = ruler.take(2 * parts * len(recital.mixed)).reshape(len(recital.mixed), parts, 2)
+    ballast = ruler.take(2 if anchor else 0)
+    size = -(-ruler.next // multiple) * multiple if hidden is None else hidden
+    if size < ruler.next:
+        raise ExportError(f"a hidden size of {size} is too small for this recital: {ruler.next} channels are needed")
+    signs = np.where(np.arange(size) % 2 == 0, 1.0, -1.0)
+    return Layout(
+        tuple(constant), wide, first, meter, flags, positions, tuple(state), tuple(slots), mixed, ballast,
+        ruler.next, size, signs,
+    )  # fmt: skip
