@@ -15,10 +15,10 @@ from byheart.cli import show
 from byheart.cli.data_options import DataFlags, data_options, output_options, progress_for
 from byheart.compile.compare.comparison import compare_growth, random_dataset, subsets
 from byheart.compile.compare.rows import CompareRow, Comparison, csv_table, growth_exponents
-from byheart.compile.memory_file import write_atomically
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import OptionError
+from byheart.files import write_atomically
 
 COLUMNS = (
     ("parameters", "parameters"),

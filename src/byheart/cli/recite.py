@@ -9,8 +9,9 @@ import click
 from byheart.cli import show
 from byheart.cli.data_options import output_options, progress_for
 from byheart.compile import load
-from byheart.compile.memory_file import check_target, write_atomically
+from byheart.compile.memory_file import check_target
 from byheart.compile.text import page_count, recite
+from byheart.files import write_atomically
 
 
 @click.command("recite")

@@ -22,9 +22,9 @@ import numpy.typing as npt
 from byheart.certify.certificate import Verdict
 from byheart.certify.next_token import DecoderCertificate
 from byheart.compile.documents import DecoderMemory
-from byheart.compile.memory_file import write_atomically
 from byheart.data.dataset.documents import Tokenizer
 from byheart.errors import ByheartError, FileFormatError
+from byheart.files import write_atomically
 from byheart.ir.activation import Activation
 from byheart.ir.decoder import AttentionHead, Average, Decoder, Reader, SelfAttention
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from byheart.data.dataset.encoder import Encoder
 from byheart.data.read.selection import Selection
 from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.errors import ByheartError, FileFormatError
+from byheart.files import write_atomically
 from byheart.ir.claim import Claim
 from byheart.ir.json_form import expect, network_from_json, network_to_json, take
 from byheart.paper import PAPERS, Ref
@@ -48,28 +48,6 @@ def check_target(path: Path) -> Path:
     if not os.access(path.parent, os.W_OK):
         raise FileFormatError(f"cannot write {path}: no permission to write into {str(path.parent)!r}")
     return path
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """`data` at `path`, or an error and nothing at all."""
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    except OSError as error:
-        raise FileFormatError(f"cannot write {path}: {error.strerror}") from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, path)
-    except BaseException as error:
-        Path(name).unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise FileFormatError(f"cannot write {path}: {error.strerror}") from error
-        raise
 
 
 def load(path: str | Path) -> Memory:

@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,7 @@ class Session(ABC):
     """A checkpoint inside an engine. Prompts and answers are token ids; texts are compared elsewhere."""
 
     shows_logits = True
+    batches = True  # several prompts of unequal length side by side
     can_decode_without_cache = False
 
     @abstractmethod
@@ -57,7 +58,7 @@ class Engine:
 
     name: str
     extra: str  # of byheart, that installs it
-    package: str  # the distribution whose version is reported
+    packages: tuple[str, ...]  # distributions that bring it; the first that is installed is reported
     types: tuple[str, ...]  # the first is the default
     options: Mapping[str, tuple[str, ...]]  # name -> values; the first is the default
     opener: Opener
@@ -80,16 +81,16 @@ class Engine:
         """The installed version; None where it is not installed."""
         from importlib.metadata import PackageNotFoundError, version
 
-        try:
-            return version(self.package)
-        except PackageNotFoundError:
-            return None
+        for package in self.packages:
+            with suppress(PackageNotFoundError):
+                return version(package)
+        return None
 
     @contextmanager
     def open(self, folder: Path, dtype: str, options: Mapping[str, str]) -> Iterator[Session]:
         """A session; a MissingExtraError where the library is not installed."""
         if self.version is None:
-            raise MissingExtraError(f"reciting in {self.name} ({self.package})", self.extra)
+            raise MissingExtraError(f"reciting in {self.name} ({self.packages[0]})", self.extra)
         session = self.opener(folder, dtype, options)
         try:
             yield session
@@ -104,7 +105,7 @@ def engine(
     name: str,
     *,
     extra: str,
-    package: str,
+    packages: tuple[str, ...],
     types: tuple[str, ...],
     summary: str,
     options: Mapping[str, tuple[str, ...]] | None = None,
@@ -114,7 +115,7 @@ def engine(
     def add(opener: Opener) -> Opener:
         if name in _ENGINES:
             raise OptionError(f"engine {name!r} is registered twice")
-        _ENGINES[name] = Engine(name, extra, package, types, dict(options or {}), opener, summary)
+        _ENGINES[name] = Engine(name, extra, packages, types, dict(options or {}), opener, summary)
         return opener
 
     return add

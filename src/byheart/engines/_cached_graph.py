@@ -1,4 +1,4 @@
-"""A decoder graph with explicit cache inputs (byheart's ONNX form), driven step by step; runtimes differ in `run` only."""
+"""A decoder graph with explicit cache inputs (byheart's ONNX form), driven step by step: runtimes differ in `run`."""
 
 from __future__ import annotations
 

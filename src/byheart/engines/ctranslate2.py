@@ -15,7 +15,9 @@ from byheart.errors import ByheartError, MissingExtraError, OptionError
 
 
 class CTranslate2Session(Session):
-    def __init__(self, generator: Any, scratch: tempfile.TemporaryDirectory[str], pieces: list[str], asked: Questions) -> None:
+    def __init__(
+        self, generator: Any, scratch: tempfile.TemporaryDirectory[str], pieces: list[str], asked: Questions
+    ) -> None:
         self.generator, self.scratch, self.pieces, self.asked = generator, scratch, pieces, asked
 
     def logits(self, ids: Sequence[int]) -> Logits:
@@ -37,7 +39,7 @@ class CTranslate2Session(Session):
 @engine(
     "ctranslate2",
     extra="ctranslate2",
-    package="ctranslate2",
+    packages=("ctranslate2",),
     types=("float32", "int8", "int8_float32", "int16", "float16", "bfloat16"),
     summary="CTranslate2 on the processor, after its own conversion of the folder",
 )

@@ -48,7 +48,7 @@ class LlamaCppSession(Session):
 @engine(
     "llama.cpp",
     extra="llama-cpp",
-    package="xllamacpp",
+    packages=("xllamacpp",),
     types=tuple(KINDS),
     options={"flash": ("auto", "on", "off"), "cache": ("F16", "F32", "BF16", "Q8_0")},
     summary="llama.cpp's server in process (the wheel xllamacpp), reading GGUF",

@@ -14,6 +14,8 @@ from byheart.errors import OptionError
 
 
 class MlxSession(Session):
+    batches = False
+
     def __init__(self, model: Any, end: int) -> None:
         self.model, self.end = model, end
 
@@ -40,7 +42,7 @@ class MlxSession(Session):
 @engine(
     "mlx",
     extra="mlx",
-    package="mlx-lm",
+    packages=("mlx-lm",),
     types=("float32", "bfloat16", "float16"),
     summary="Apple's MLX through mlx-lm (its processor backend runs on Linux too)",
 )

@@ -16,7 +16,7 @@ from byheart.export.stock import read_decoder
 @engine(
     "onnxruntime",
     extra="onnx",
-    package="onnxruntime",
+    packages=("onnxruntime",),
     types=("float32", "float16"),
     summary="ONNX Runtime on the processor: one ONNX file with a key-value cache",
 )

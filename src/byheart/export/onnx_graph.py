@@ -44,7 +44,9 @@ class Graph:
     def names(self, operator: str, inputs: list[str], wishes: list[str], **attributes: Any) -> list[str]:
         """A node with several outputs."""
         names = [self.name(wish) for wish in wishes]
-        self.nodes.append(self.onnx.helper.make_node(operator, inputs, names, name=f"{operator}:{names[0]}", **attributes))
+        self.nodes.append(
+            self.onnx.helper.make_node(operator, inputs, names, name=f"{operator}:{names[0]}", **attributes)
+        )
         return names
 
     def whole(self, numbers: list[int], wish: str) -> str:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from byheart import __version__
 from byheart.compile.compare.rows import CompareRow, Comparison, growth_exponents
-from byheart.compile.memory_file import write_atomically
+from byheart.files import write_atomically
 from byheart.report.compare_chart import Point, log_log, standalone
 from byheart.report.compare_words import words
 

@@ -12,10 +12,11 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, select_autoescape
 
 from byheart.compile.memory import Memory
-from byheart.compile.memory_file import to_json, write_atomically
+from byheart.compile.memory_file import to_json
 from byheart.compile.size_rows import size_rows
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.tokens.tokenizer import AUTO
+from byheart.files import write_atomically
 from byheart.ir.network import Read
 from byheart.report import figures, stage_words
 from byheart.version import __version__

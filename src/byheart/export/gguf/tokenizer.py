@@ -14,11 +14,12 @@ from typing import Any
 
 from byheart.errors import ExportError, FileFormatError, MissingExtraError
 
-NORMAL, CONTROL, UNUSED = 1, 3, 5  # llama.cpp's kinds of tokens
+NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5  # llama.cpp's kinds of tokens
 
 # How Llama 3 cuts text into pieces before the merges; every reader of GGUF knows it under the name llama-bpe.
 LLAMA_3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
 
@@ -59,6 +60,7 @@ def read_vocabulary(folder: Path, config: Mapping[str, Any], texts: Sequence[str
     except (ValueError, KeyError, TypeError) as error:
         raise FileFormatError(f"{path} is not a tokenizer: {error}") from error
     special = {entry["id"]: entry["content"] for entry in added}
+    control = {entry["id"] for entry in added if entry.get("special")}
     vocab |= {content: number for number, content in special.items()}
     size = int(config["vocab_size"])
     if len(set(vocab.values())) != len(vocab) or max(vocab.values()) >= size:
@@ -76,7 +78,10 @@ def read_vocabulary(folder: Path, config: Mapping[str, Any], texts: Sequence[str
         )
     names = {number: token for token, number in letters.items()}
     tokens = tuple(names.get(i, f"[PAD{i}]") for i in range(size))
-    kinds = tuple(CONTROL if i in special else NORMAL if i in names else UNUSED for i in range(size))
+    kinds = tuple(
+        CONTROL if i in control else USER_DEFINED if i in special else NORMAL if i in names else UNUSED
+        for i in range(size)
+    )
     known = {"bos": config.get("bos_token_id"), "eos": config.get("eos_token_id"), "pad": config.get("pad_token_id")}
     known["unk"] = vocab.get(str(model.get("unk_token")))
     ids = {name: (number[0] if isinstance(number, list) else number) for name, number in known.items()}
@@ -112,7 +117,7 @@ def _characters(vocab: Mapping[str, int], special: Mapping[int, str]) -> tuple[d
 
 
 def _pre_tokenizer(path: Path, vocab: Mapping[str, int], merges: Sequence[str], texts: Sequence[str]) -> str:
-    """`llama-bpe` where it cuts the texts into the same tokens as the tokenizer itself, else `gpt-2` where that does."""
+    """`llama-bpe` where it makes the same tokens of the texts as the tokenizer itself, else `gpt-2` where that does."""
     try:
         from tokenizers import Regex, Tokenizer, models, pre_tokenizers
     except ImportError:

@@ -41,7 +41,9 @@ def number(graph: Graph, value: float, wish: str) -> str:
 
 def linear(graph: Graph, layer: Linear, x: str, wish: str) -> str:
     y = graph.node("MatMul", [x, graph.constant(layer.weight.T, f"{wish}.weight")], wish)
-    return y if layer.bias is None else graph.node("Add", [y, graph.constant(layer.bias, f"{wish}.bias")], f"{wish}.sum")
+    return (
+        y if layer.bias is None else graph.node("Add", [y, graph.constant(layer.bias, f"{wish}.bias")], f"{wish}.sum")
+    )
 
 
 def norm(graph: Graph, layer: Norm, x: str, wish: str) -> str:
@@ -76,7 +78,9 @@ def rotate(graph: Graph, rotary: Rotary, shared: Shared, x: str, head_dim: int) 
     first, second = cut(0, half, "first_half"), cut(half, dims, "second_half")
     swapped = graph.node("Concat", [graph.node("Neg", [second], "minus"), first], "swapped", axis=-1)
     turned = cut(0, dims, "turning") if dims < head_dim else x
-    y = graph.node("Add", [graph.node("Mul", [turned, cos], "by_cos"), graph.node("Mul", [swapped, sin], "by_sin")], "turned")
+    y = graph.node(
+        "Add", [graph.node("Mul", [turned, cos], "by_cos"), graph.node("Mul", [swapped, sin], "by_sin")], "turned"
+    )
     return y if dims == head_dim else graph.node("Concat", [y, cut(dims, head_dim, "still")], "partly_turned", axis=-1)
 
 
@@ -104,7 +108,9 @@ def attention(graph: Graph, layer: Attention, shared: Shared, x: str, index: int
     scores = graph.node("Mul", [widen(graph, scores), number(graph, layer.scale, f"{base}.scale")], f"{base}.scores")
     scores = graph.node("Add", [scores, shared.hidden_scores[layer.window]], f"{base}.visible")
     shares = narrow(graph, graph.node("Softmax", [scores], f"{base}.shares", axis=-1))
-    mixed = graph.node("Transpose", [graph.node("MatMul", [shares, v], f"{base}.mix")], f"{base}.back", perm=[0, 2, 1, 3])
+    mixed = graph.node(
+        "Transpose", [graph.node("MatMul", [shares, v], f"{base}.mix")], f"{base}.back", perm=[0, 2, 1, 3]
+    )
     flat = graph.node("Reshape", [mixed, graph.whole([0, 0, layer.heads * d], f"{base}.flat_shape")], f"{base}.flat")
     return linear(graph, layer.o, flat, f"{base}.o")
 
@@ -176,10 +182,11 @@ def hidden_scores(graph: Graph, windows: set[int | None]) -> dict[int | None, st
             near = graph.node("Less", [distance, graph.constant(window, "window", np.int64)], "near")
             seen = graph.node("And", [causal, near], "causal_near")
         seen = graph.node("And", [seen, real], "seen")
-        out[window] = graph.node("Where", [seen, number(graph, 0.0, "open"), number(graph, FAR, "far")], "hidden_scores")
+        out[window] = graph.node(
+            "Where", [seen, number(graph, 0.0, "open"), number(graph, FAR, "far")], "hidden_scores"
+        )
     return out
 
 
 def attention_4d(graph: Graph) -> str:
     return graph.node("Unsqueeze", ["attention_mask", graph.whole([1, 2], "axes_1_2")], "mask_4d")
-

@@ -40,7 +40,9 @@ def build_onnx_decoder(decoder: Decoder, *, dtype: str = "float32") -> Any:
     graph = Graph(dtype)
     h = _embed(graph, decoder)
     windows = {layer.attention.window for layer in decoder.layers}
-    rotations = {layer.attention.rotary.dims: layer.attention.rotary for layer in decoder.layers if layer.attention.rotary}
+    rotations = {
+        layer.attention.rotary.dims: layer.attention.rotary for layer in decoder.layers if layer.attention.rotary
+    }
     turns = {dims: blocks.turns(graph, rotary, "position_ids") for dims, rotary in rotations.items()}
     shared = blocks.Shared(blocks.hidden_scores(graph, windows), turns)
     for i, layer in enumerate(decoder.layers):
@@ -57,7 +59,9 @@ def build_onnx_decoder(decoder: Decoder, *, dtype: str = "float32") -> Any:
         logits = blocks.linear(graph, decoder.head, h, "head")
     # float32 logits in every flavour: greedy decoding then compares what was computed, not what was rounded.
     graph.node("Cast", [logits], "logits", to=graph.onnx.TensorProto.FLOAT)
-    return graph.model(*_ends(graph, decoder), about={"byheart.architecture": decoder.architecture, "byheart.dtype": dtype})
+    return graph.model(
+        *_ends(graph, decoder), about={"byheart.architecture": decoder.architecture, "byheart.dtype": dtype}
+    )
 
 
 def _embed(graph: Graph, decoder: Decoder) -> str:

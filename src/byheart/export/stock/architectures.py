@@ -1,4 +1,4 @@
-"""Ten stock architectures -> `Decoder`. A setting that would change the mathematics and is not known here is refused."""
+"""Ten stock architectures -> `Decoder`. A setting that would change the mathematics and is not known is refused."""
 
 from __future__ import annotations
 
@@ -142,10 +142,18 @@ def _rotary_attention(checkpoint: Checkpoint, base: str, depth: int, norm: Calla
         )
     normed = checkpoint.get(base + "q_norm.weight") is not None
     return Attention(
-        q, k, v, _linear(checkpoint, base + "o_proj", hidden, wide), heads, groups, head_dim,
-        _rotary(config, head_dim), _window(config, depth),
-        norm(base + "q_norm", head_dim) if normed else None, norm(base + "k_norm", head_dim) if normed else None,
-    )  # fmt: skip
+        q,
+        k,
+        v,
+        _linear(checkpoint, base + "o_proj", hidden, wide),
+        heads,
+        groups,
+        head_dim,
+        _rotary(config, head_dim),
+        _window(config, depth),
+        norm(base + "q_norm", head_dim) if normed else None,
+        norm(base + "k_norm", head_dim) if normed else None,
+    )
 
 
 def _gated(checkpoint: Checkpoint, base: str) -> Mlp:
@@ -155,11 +163,18 @@ def _gated(checkpoint: Checkpoint, base: str) -> Mlp:
     if checkpoint.architecture == "mixtral":
         base, count = base + "block_sparse_moe.", _number(config, "num_local_experts")
         experts = tuple(
-            Gated(*(_linear(checkpoint, f"{base}experts.{e}.{w}", *shape) for w, shape in (
-                ("w1", (units, hidden)), ("w3", (units, hidden)), ("w2", (hidden, units)))), activation)
+            Gated(
+                *(
+                    _linear(checkpoint, f"{base}experts.{e}.{w}", *shape)
+                    for w, shape in (("w1", (units, hidden)), ("w3", (units, hidden)), ("w2", (hidden, units)))
+                ),
+                activation,
+            )
             for e in range(count)
-        )  # fmt: skip
-        return Experts(_linear(checkpoint, base + "gate", count, hidden), experts, _number(config, "num_experts_per_tok"))
+        )
+        return Experts(
+            _linear(checkpoint, base + "gate", count, hidden), experts, _number(config, "num_experts_per_tok")
+        )
     if checkpoint.get(base + "mlp.gate_up_proj.weight") is not None:
         gate, up = np.split(checkpoint.tensor(base + "mlp.gate_up_proj.weight", 2 * units, hidden), 2)
         return Gated(Linear(gate), Linear(up), _linear(checkpoint, base + "mlp.down_proj", hidden, units), activation)
@@ -196,10 +211,13 @@ def _gpt2(checkpoint: Checkpoint) -> Decoder:
                 _layer_norm(checkpoint, base + "ln_1", eps),
                 Attention(q, k, v, o, heads, heads, hidden // heads, None),
                 _layer_norm(checkpoint, base + "ln_2", eps),
-                Plain(turned(base + "mlp.c_fc", units, hidden), turned(base + "mlp.c_proj", hidden, units),
-                      _activation(config, "activation_function")),
+                Plain(
+                    turned(base + "mlp.c_fc", units, hidden),
+                    turned(base + "mlp.c_proj", hidden, units),
+                    _activation(config, "activation_function"),
+                ),
             )
-        )  # fmt: skip
+        )
     head, tied = _head(checkpoint, "lm_head.weight", embedding)
     positions = checkpoint.tensor("transformer.wpe.weight", reach, hidden)
     final = _layer_norm(checkpoint, "transformer.ln_f", eps)
@@ -227,18 +245,19 @@ def _opt(checkpoint: Checkpoint) -> Decoder:
     layers = []
     for depth in range(_number(config, "num_hidden_layers")):
         base = f"{root}layers.{depth}."
-        q, k, v, o = (
-            _linear(checkpoint, base + f"self_attn.{n}_proj", hidden, hidden) for n in ("q", "k", "v", "out")
-        )
+        q, k, v, o = (_linear(checkpoint, base + f"self_attn.{n}_proj", hidden, hidden) for n in ("q", "k", "v", "out"))
         layers.append(
             Layer(
                 _layer_norm(checkpoint, base + "self_attn_layer_norm", eps),
                 Attention(q, k, v, o, heads, heads, hidden // heads, None),
                 _layer_norm(checkpoint, base + "final_layer_norm", eps),
-                Plain(_linear(checkpoint, base + "fc1", units, hidden), _linear(checkpoint, base + "fc2", hidden, units),
-                      _activation(config, "activation_function")),
+                Plain(
+                    _linear(checkpoint, base + "fc1", units, hidden),
+                    _linear(checkpoint, base + "fc2", hidden, units),
+                    _activation(config, "activation_function"),
+                ),
             )
-        )  # fmt: skip
+        )
     head, tied = _head(checkpoint, "lm_head.weight", embedding)
     positions = checkpoint.tensor(root + "embed_positions.weight", reach + OPT_SHIFT, hidden)[OPT_SHIFT:]
     final = _layer_norm(checkpoint, root + "final_layer_norm", eps)
@@ -265,11 +284,14 @@ def _gpt_neox(checkpoint: Checkpoint) -> Decoder:
                 _layer_norm(checkpoint, base + "input_layernorm", eps),
                 Attention(q, k, v, o, heads, heads, head_dim, _rotary(config, head_dim)),
                 _layer_norm(checkpoint, base + "post_attention_layernorm", eps),
-                Plain(_linear(checkpoint, base + "mlp.dense_h_to_4h", units, hidden),
-                      _linear(checkpoint, base + "mlp.dense_4h_to_h", hidden, units), _activation(config, "hidden_act")),
+                Plain(
+                    _linear(checkpoint, base + "mlp.dense_h_to_4h", units, hidden),
+                    _linear(checkpoint, base + "mlp.dense_4h_to_h", hidden, units),
+                    _activation(config, "hidden_act"),
+                ),
                 parallel=bool(config.get("use_parallel_residual", True)),
             )
-        )  # fmt: skip
+        )
     head, tied = _head(checkpoint, "embed_out.weight", embedding)
     final = _layer_norm(checkpoint, "gpt_neox.final_layer_norm", eps)
     reach = _number(config, "max_position_embeddings")

@@ -47,7 +47,7 @@ class Norm:
 
 @dataclass(frozen=True, eq=False)
 class Rotary:
-    """Rotation of the first `2 * len(frequencies)` dimensions of a head: dimension i pairs with i + len(frequencies)."""
+    """Rotation of a head's first 2 n dimensions by n frequencies: dimension i turns with dimension i + n."""
 
     frequencies: Array
 
@@ -146,4 +146,6 @@ def frequencies(dims: int, theta: float) -> Array:
     >>> frequencies(4, 100.0)
     array([1. , 0.1], dtype=float32)
     """
-    return (1.0 / (np.float32(theta) ** (np.arange(0, dims, 2, dtype=np.float32) / np.float32(dims)))).astype(np.float32)
+    return (1.0 / (np.float32(theta) ** (np.arange(0, dims, 2, dtype=np.float32) / np.float32(dims)))).astype(
+        np.float32
+    )

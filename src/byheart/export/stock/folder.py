@@ -53,7 +53,9 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
     """The checkpoint in a folder; every defect of a file is a FileFormatError that names it."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise FileFormatError(f"{folder} is not a folder; a checkpoint is a folder with config.json and safetensors files")
+        raise FileFormatError(
+            f"{folder} is not a folder; a checkpoint is a folder with config.json and safetensors files"
+        )
     config = _config(folder / "config.json")
     files = sorted(folder.glob("*.safetensors"))
     if not files:
@@ -89,7 +91,11 @@ def read_safetensors(path: Path) -> dict[str, tuple[str, Array]]:
         raise FileFormatError(f"{path} is damaged: its header claims {length} bytes, the file has {len(data)}")
     try:
         header = json.loads(data[8 : 8 + length])
-        return {name: _tensor(path, name, entry, data[8 + length :]) for name, entry in header.items() if name != "__metadata__"}
+        return {
+            name: _tensor(path, name, entry, data[8 + length :])
+            for name, entry in header.items()
+            if name != "__metadata__"
+        }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, FileFormatError):
             raise
