@@ -1,8 +1,8 @@
 """Code words for symbols: rows of +1 and -1 that differ from each other in many places.
 
 They come from extended BCH codes, which are linear, so the least distance is the least weight of a word:
-(length, words, least distance) are (16, 128, 6), (32, 2048, 12), (64, 65536, 24).
-(30, 1054, 30366 of them: LayerNorm subtracts the mean, which is then zero).
+(length, words, least distance) are (16, 128, 6), (32, 2048, 12), (64, 65536, 24). `balanced` keeps only the words
+with as many +1 as -1, of which there are 30, 1054 and 30366: LayerNorm subtracts the mean, which is then zero.
 
     >>> book = code_book(100)
     >>> book.words.shape, book.distance

@@ -11,7 +11,7 @@ Every channel holds +kappa or -kappa. A block whose content is constant carries 
     slots[l][i]   what layer l saw at its i-th offset; before that, the signs
     constant[l+1] minus its signs before layer l, plus its signs after: the layer's activation probe turns it
     state[l+1]    what table l said: the code of "unknown" before; the last one is the answer
-    mixed         pairs of channels, one (or two) per answer with several tokens: (+, -) at rest, (+, +) when it is given
+    mixed         pairs of channels, one (or two) per answer with several tokens: (+, -) at rest, (+, +) when given
     idle          fills up to the hidden size
 """
 
@@ -70,7 +70,7 @@ def stages_of(recital: Recital, heads: int, layers: int | None) -> tuple[Stage, 
 
     A row can be a unit of any layer in which all its places have been read; the rows are shared out evenly.
     """
-    if len(recital.tables) > 1 or len(recital.tables[0].offsets) <= heads and not layers:
+    if len(recital.tables) > 1 or (len(recital.tables[0].offsets) <= heads and not layers):
         return tuple(
             Stage(k, tuple(range(len(t.offsets))), np.arange(len(t.windows))) for k, t in enumerate(recital.tables)
         )

@@ -1,12 +1,12 @@
 """Heads that look a fixed number of places back, by the rotation of queries and keys alone.
 
-With a constant query and a constant key, rotary positions make a head's score a trigonometric polynomial of the distance
-o between them: G(o) = sum_f a_f cos(theta_f o) + b_f sin(theta_f o). `look_back` chooses a and b of total size 1 so that
-the wanted distance leads every other visible one by as much as possible.
+With a constant query and a constant key, rotary positions make a head's score a trigonometric polynomial of the
+distance o between them: G(o) = sum_f a_f cos(theta_f o) + b_f sin(theta_f o). `look_back` chooses a and b of total
+size 1 so that the wanted distance leads every other visible one by as much as possible.
 
-The problem is a zero-sum game: one side mixes amplitudes, the other picks the distance where the lead is smallest. Games
-are linear programs that start from a feasible corner, so a plain simplex method in 40 lines solves them: the tableau has
-a row for each of the 2F signed amplitudes and a column for each distance, and about as many pivots as amplitudes.
+The problem is a zero-sum game: one side mixes amplitudes, the other picks the distance where the lead is smallest.
+Games are linear programs that start from a feasible corner, so a plain simplex method solves them: the tableau has a
+row for each of the 2F signed amplitudes and a column for each distance, and about as many pivots as amplitudes.
 """
 
 from __future__ import annotations
@@ -69,7 +69,12 @@ def duels(offset: int, reach: int, window: int | None = None) -> list[tuple[int,
 
 @lru_cache(maxsize=512)
 def look_back(
-    dimensions: int, theta: float, offset: int, reach: int, window: int | None = None, used: tuple[int, ...] | None = None
+    dimensions: int,
+    theta: float,
+    offset: int,
+    reach: int,
+    window: int | None = None,
+    used: tuple[int, ...] | None = None,
 ) -> Wave:
     """The best wave for a head that reads `offset` places back, over the frequencies whose numbers are `used`."""
     every = frequencies(dimensions, theta)
