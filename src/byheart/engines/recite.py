@@ -112,7 +112,7 @@ def ask(session: Session, asked: Questions, dtype: str, limit: int | None = None
     checks.append(_greedy("greedy from the middle", session, middle))
     if session.batches and len(middle) > 1:
         short = [Prompt(p.name, p.ids, p.continuation[:16]) for p in (*middle[:3], *start[:1])]
-        checks.append(_greedy("batch with left padding", session, short, batched=True))
+        checks.append(_greedy("batch of unequal lengths", session, short, batched=True))
     if session.can_decode_without_cache and middle:
         short = [Prompt(p.name, p.ids, p.continuation[:8]) for p in middle[:2]]
         checks.append(_greedy("without a cache", session, short, cache=False))
