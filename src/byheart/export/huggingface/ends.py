@@ -87,6 +87,22 @@ def head(recital: Recital, books: Books, layout: Layout, tokens: Tokens, design:
     return norm, found
 
 
+def tied_norm(layout: Layout, design: Design, stored: Floats) -> Floats:
+    """The last norm's weights where the head is the embedding `stored`.
+
+    Tokens differ there only in their words and, for the failure token, in the verdict. What all tokens share only moves
+    all logits together: blocks whose content depends on the input get the weight 0, the constants cancel the verdict.
+    """
+    size = float(np.abs(stored[0]).max())
+    norm = np.zeros(layout.hidden)
+    norm[layout.state[-1]] = design.logit / (size * len(layout.state[-1]))
+    verdict, constant = layout.constant[-1], layout.constant[0]
+    norm[verdict] = 1.5 * design.logit / (size * len(verdict))
+    norm[constant] = -1.5 * design.logit / (size * len(constant))
+    norm[layout.width] = np.where(np.arange(len(layout.width)) % 2 == 0, 1.0, -1.0)
+    return norm
+
+
 def mixed_logits(answer: Answer, vocabulary: int) -> Floats:
     """Log-probabilities up to a constant; tokens that never follow stay below the rarest by LEAD nats."""
     most = max(weight for _, weight in answer.weights)

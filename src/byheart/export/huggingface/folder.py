@@ -142,7 +142,7 @@ def _recital(request: Request, checkpoint: Checkpoint, reach: int) -> dict[str, 
         "architecture": checkpoint.architecture,
         "flavour": request.design().flavour,
         "dtype": request.dtype,
-        "recital": request.recital.to_json(),
+        "recital": checkpoint.recital.to_json(),
         "tokens": roles | {"unknown": request.recital.unknown},
         "documents": [{"name": name, "ids": list(ids), "weight": weight} for name, ids, weight in rows],
         "fingerprint": script.fingerprint,
@@ -153,7 +153,7 @@ def _recital(request: Request, checkpoint: Checkpoint, reach: int) -> dict[str, 
 
 def _ground_truth(request: Request, checkpoint: Checkpoint) -> bytes:
     """One line per memorized window: where it is kept and where it comes from."""
-    recital, script = request.recital, request.script
+    recital, script = checkpoint.recital, request.script
     owners: dict[int, list[tuple[int, int]]] = {}
     for number, document in enumerate(script.documents):
         rows = recital.tables[-1].rows_of(recital.states(document[:-1])[-1])

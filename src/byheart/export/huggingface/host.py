@@ -25,6 +25,7 @@ class Checkpoint:
     """
 
     architecture: str
+    recital: Recital  # what the network computes: the one that was given, or a deeper one
     config: dict[str, Any]
     tensors: Tensors
     right_logit: float
@@ -65,7 +66,7 @@ def register(name: str, *, model_type: str, summary: str, ties: bool = False) ->
 
 def hosts() -> dict[str, Host]:
     """Name -> every architecture that can recite."""
-    from byheart.export.huggingface import llama  # noqa: F401  # registers
+    from byheart.export.huggingface import gemma, llama, mistral, mixtral, phi3, qwen2, qwen3  # noqa: F401
 
     return dict(_HOSTS)
 

@@ -24,23 +24,25 @@ import numpy.typing as npt
 
 from byheart.errors import ExportError
 from byheart.export.huggingface.codes import CodeBook, code_book, plain_book
-from byheart.ir.recital import ANY, Recital
+from byheart.ir.recital import ANY, Recital, Table
 
 Index = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+FIRST_PLACES = 6  # that one layer of a spread table fetches
 
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """One layer's part: the table that it serves, the places it reads, and the rows that are its units."""
+    """One layer's part: the table that it serves, the places it fetches, and the rows that are its units.
+
+    The places come straight from the table's state, or (`step`) from slots that an earlier layer has filled, that many
+    places back: several code words travel together then.
+    """
 
     table: int
-    places: tuple[int, ...]  # numbers of the table's offsets that this layer's attention fetches
+    places: tuple[int, ...]  # numbers of the table's offsets
     rows: Index
-
-    def __post_init__(self) -> None:
-        if not self.places and not len(self.rows):
-            raise ExportError("a layer without work")
+    step: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,31 +67,55 @@ def books_of(recital: Recital, *, balanced: bool, plain: bool, seed: int, tied: 
     return Books(states, answer)
 
 
-def stages_of(recital: Recital, heads: int, layers: int | None) -> tuple[Stage, ...]:
-    """One layer per table; a lone table with many places is spread over layers that read a part of them each.
+def stages_of(recital: Recital, layers: int | None) -> tuple[Stage, ...]:
+    """One layer per table; a lone table with many places is spread over layers that fetch a part of them each.
 
-    A row can be a unit of any layer in which all its places have been read; the rows are shared out evenly.
+    A row can be a unit of any layer in which all its places have been fetched; the rows are shared out evenly.
     """
-    if len(recital.tables) > 1 or (len(recital.tables[0].offsets) <= heads and not layers):
+    table = recital.tables[0]
+    if len(recital.tables) > 1 or (len(table.offsets) <= FIRST_PLACES and layers in (None, 1)):
+        if layers not in (None, len(recital.tables)):
+            raise ExportError(f"{len(recital.tables)} tables are as many layers, not {layers}")
         return tuple(
             Stage(k, tuple(range(len(t.offsets))), np.arange(len(t.windows))) for k, t in enumerate(recital.tables)
         )
-    table = recital.tables[0]
-    count = layers or -(-len(table.offsets) // heads)
-    if count * heads < len(table.offsets):
-        raise ExportError(
-            f"{len(table.offsets)} places need more than {count} layers of {heads} heads; raise --layers or --heads"
-        )
-    parts = np.array_split(np.arange(len(table.offsets)), count)
-    depth = np.array([int(np.flatnonzero(row != ANY).max()) for row in table.windows])
-    ready = np.searchsorted(np.array([part[-1] for part in parts]), depth)  # the first layer that has seen all places
-    share, rows = -(-len(depth) // count), [[] for _ in range(count)]
-    for row in np.argsort(-depth, kind="stable"):  # the longest windows have the least choice: last layers first
-        layer = next((k for k in range(count - 1, ready[row] - 1, -1) if len(rows[k]) < share), ready[row])
-        rows[layer].append(int(row))
+    if table.offsets != tuple(range(len(table.offsets))):
+        raise ExportError("only a table that sees all places in a row can be spread over layers")
+    wide = FIRST_PLACES if layers is None else -(-len(table.offsets) // layers)
+    if wide > FIRST_PLACES:
+        raise ExportError(f"{len(table.offsets)} places need at least {-(-len(table.offsets) // FIRST_PLACES)} layers")
+    parts = [range(k, min(k + wide, len(table.offsets))) for k in range(0, len(table.offsets), wide)]
+    rows = _share_rows(table, parts)
     return tuple(
-        Stage(0, tuple(part.tolist()), np.array(sorted(r), dtype=np.int64)) for part, r in zip(parts, rows, strict=True)
+        Stage(0, tuple(part), those, wide if k else None)
+        for k, (part, those) in enumerate(zip(parts, rows, strict=True))
     )
+
+
+def _share_rows(table: Table, parts: list[range]) -> list[Index]:
+    """Rows per layer, about equally many; the longest windows have the least choice, so they go to the last layers."""
+    depth = np.where(table.windows != ANY, np.arange(table.windows.shape[1]), 0).max(axis=1)
+    ready = np.searchsorted(np.array([part[-1] for part in parts]), depth)  # the first layer that knows all places
+    share, rows = -(-len(depth) // len(parts)), [[] for _ in parts]
+    for row in np.argsort(-depth, kind="stable").tolist():
+        free = (k for k in range(len(parts) - 1, int(ready[row]) - 1, -1) if len(rows[k]) < share)
+        rows[next(free, int(ready[row]))].append(row)
+    return [np.array(sorted(those), dtype=np.int64) for those in rows]
+
+
+def deepen(recital: Recital, layers: int) -> Recital:
+    """The same recital with more tables: after the first one, tables that hand every state on as it is.
+
+    Every layer still matters: a state that is not handed on is unknown.
+    """
+    if layers < len(recital.tables):
+        raise ExportError(f"this recital needs {len(recital.tables)} layers; {layers} are too few")
+    if len(recital.tables) == 1:
+        raise ExportError(f"this recital is one table, so one layer; {layers} layers need the flavour `units`")
+    states = np.arange(1, int(recital.tables[0].outputs.max()) + 1)
+    same = Table((0,), states[:, None], states)
+    tables = (recital.tables[0], *[same] * (layers - len(recital.tables)), *recital.tables[1:])
+    return Recital(recital.vocabulary, tables, recital.answers, recital.unknown)
 
 
 @dataclass
@@ -121,8 +147,18 @@ class Layout:
     hidden: int
     signs: Floats = field(repr=False)
 
-    def verdict(self) -> Index:
-        return self.constant[-1]
+    def source(self, stage: Stage) -> Index:
+        """The channels that a stage's attention copies from: a state, or slots that are filled already."""
+        if stage.step is None:
+            return self.state[stage.table]
+        return np.concatenate([self.slots[stage.table][place - stage.step] for place in stage.places])
+
+    def targets(self, stage: Stage, offsets: tuple[int, ...]) -> list[tuple[int, Index]]:
+        """(offset, the slots that get what the source holds so many places back)."""
+        slots = [self.slots[stage.table][place] for place in stage.places]
+        if stage.step is None:
+            return [(offsets[place], slot) for place, slot in zip(stage.places, slots, strict=True)]
+        return [(stage.step, np.concatenate(slots))]
 
 
 def lay_out(

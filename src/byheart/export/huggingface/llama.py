@@ -18,4 +18,4 @@ def llama(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
         "mlp_bias": False,
         "pretraining_tp": 1,
     }
-    return Checkpoint("llama", config, llama_tensors(decoder), design.logit, window_units(decoder))
+    return Checkpoint("llama", decoder.recital, config, llama_tensors(decoder), design.logit, window_units(decoder))

@@ -31,7 +31,7 @@ _LEFT_OUT = (3, 1, 2)  # key-value head g does without the frequencies of this n
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One head's work: bring these bits of the state from one place (a number of the stage's places)."""
+    """One head's work: bring these bits of the state from one place (a number of the layer's offsets)."""
 
     head: int
     place: int
@@ -52,18 +52,24 @@ class Heads:
         return self.count // self.groups
 
     def jobs(self, places: int, bits: int) -> list[Job]:
-        """Which head brings what: neighbouring places are served by different key-value heads."""
+        """Which head brings what: neighbouring places are served by different key-value heads.
+
+        Where a key-value head cannot carry all bits, each carries its share of them.
+        """
         free = [h for h in range(self.count) if h != self.spare]
         whole = np.arange(bits)
         if bits + SPARE <= self.dimension:
             order = sorted(free, key=lambda h: (h % self.per_group, h // self.per_group))
             return self._share(order, places, whole)
-        if self.groups < 2 or -(-bits // 2) + SPARE > self.dimension:
+        if -(-bits // self.groups) + SPARE > self.dimension:
             raise ExportError(
-                f"code words of {bits} bits need 2 key-value heads of dimension {-(-bits // 2) + SPARE} or more"
+                f"code words of {bits} bits need more or larger key-value heads than {self.groups} of dimension "
+                f"{self.dimension}"
             )
-        even, odd = ([h for h in free if (h // self.per_group) % 2 == side] for side in (0, 1))
-        return self._share(even, places, whole[: bits // 2]) + self._share(odd, places, whole[bits // 2 :])
+        found = []
+        for group, part in enumerate(np.array_split(whole, self.groups)):
+            found += self._share([h for h in free if h // self.per_group == group], places, part)
+        return found
 
     def _share(self, heads: list[int], places: int, bits: Index) -> list[Job]:
         if len(heads) < places:
@@ -115,10 +121,10 @@ class LookingBack:
 
     def __init__(self, layout: Layout, stage: Stage, offsets: tuple[int, ...], heads: Heads, design: Design,
                  gain: float) -> None:  # fmt: skip
-        self.layout, self.stage, self.heads, self.design, self.gain = layout, stage, heads, design, gain
-        self.offsets = tuple(offsets[p] for p in stage.places)
-        self.state = layout.state[stage.table]
-        self.jobs = heads.jobs(len(self.offsets), len(self.state))
+        self.layout, self.heads, self.design, self.gain = layout, heads, design, gain
+        self.source, targets = layout.source(stage), layout.targets(stage, offsets)
+        self.offsets, self.targets = tuple(o for o, _ in targets), [target for _, target in targets]
+        self.jobs = heads.jobs(len(self.offsets), len(self.source))
         hidden, d = layout.hidden, heads.dimension
         self.query, self.key = np.zeros((heads.count * d, hidden)), np.zeros((heads.groups * d, hidden))
         self.value, self.output = np.zeros((heads.groups * d, hidden)), np.zeros((hidden, heads.count * d))
@@ -139,7 +145,7 @@ class LookingBack:
     def _norm(self) -> Floats:
         norm = np.ones(self.layout.hidden)
         norm[self.layout.constant[0]] = norm[self.layout.width] = CONSTANT_GAIN
-        norm[self.state] = norm[self.layout.first] = norm[self.layout.constant[-1]] = self.gain
+        norm[self.source] = norm[self.layout.first] = norm[self.layout.constant[-1]] = self.gain
         norm[self.layout.anchor] = 0.0
         return norm
 
@@ -153,7 +159,7 @@ class LookingBack:
         self.key[base : base + d // 2, layout.constant[0]] = np.outer(keys, self.ones)
         carried = np.roll(np.unique(np.concatenate([job.bits for job in mine])), 5 * group)
         constant = len(carried)
-        self.value[base + np.arange(constant), self.state[carried]] = 1.0
+        self.value[base + np.arange(constant), self.source[carried]] = 1.0
         self.value[base + constant, layout.width] = self.gain * self.small
         self.value[base + constant + 1, layout.first] = self.gain * self.first
         if erasure is not None:
@@ -170,7 +176,7 @@ class LookingBack:
         turned = np.divide(turned, divisor, out=np.zeros(d), where=divisor > 0)
         self.query[start : start + d, layout.constant[0]] = np.outer(turned, self.ones)
         where = start + np.array([int(np.flatnonzero(carried == bit)[0]) for bit in job.bits], dtype=np.int64)
-        slot = layout.slots[self.stage.table][self.stage.places[job.place]][job.bits]
+        slot = self.targets[job.place][job.bits]
         self.output[slot, where] = size
         self.output[slot, constant] = -size * layout.signs[slot]
         if erasure is not None and self.offsets[job.place] == 0:
@@ -188,7 +194,7 @@ class LookingBack:
         """The head `spare` of key-value head 0 weighs BOS; two flags say whether BOS is seen at the farthest places."""
         layout, d, size = self.layout, self.heads.dimension, self.design.kappa / self.gain
         lowest = d // 2 - 1
-        self.key[lowest, layout.constant[0]], self.key[lowest, layout.first] = self.ones / 2, self.first / 2
+        self.key[lowest, layout.first] = self.first / 2  # 1/2 for BOS, -1/2 for others: all keys have one size
         start = self.heads.spare * d if self.heads.spare is not None else 0
         self.query[start + lowest, layout.constant[0]] = math.log(favour(self.offsets[-1])) * math.sqrt(d) * self.ones
         constant = start + self._carried(0)

@@ -16,6 +16,8 @@ give different numbers. If the probe fails, no window is recognised any more.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -29,7 +31,7 @@ Index = npt.NDArray[np.int64]
 
 # (gate, up) of the activation probe: the product is 1 up to 2e-4, and 1 after rounding in any usual order of evaluation
 SILU_PROBE = (-199 / 128, -59 / 16)
-GELU_PROBE = (-3 / 4, -47 / 8)
+GELU_PROBE = (-2.0, -22.0)  # far from gelu's cheap cousin x sigmoid(1.702 x) as well: that is 1.4 times as large here
 
 _PLATEAU_STEP = 8.0
 _TOLERANCE = 0.05  # of the weight of BOS, beyond which the scale probe speaks up
@@ -58,7 +60,10 @@ class Recognising:
         words = book.words[np.where(closed, windows, 0)].astype(np.float64) * closed[:, :, None]
         self.patterns = words.reshape(len(windows), -1)  # (units, places * bits)
         self.totals = closed.sum(axis=1) * float(book.bits)
-        self.most = float(len(table.offsets) * book.bits)
+        # What the constants are made to hold: the threshold itself where all windows share it, else a power of two,
+        # so that the shares of the others are short numbers.
+        whole = float(len(table.offsets) * book.bits)
+        self.level = whole - self.m if closed.all() else 2.0 ** math.ceil(math.log2(whole))
         self.slots = np.concatenate(layout.slots[stage.table])
 
     @property
@@ -83,7 +88,7 @@ class Recognising:
         layout, norm = self.layout, np.ones(self.layout.hidden)
         norm[self.slots] = self.gain
         norm[layout.width] = self.gain * 2 * self.m / len(layout.width)
-        share = self.gain * (self.most - self.m) / (1 if self.depth == 0 else 2)
+        share = self.gain * self.level / (1 if self.depth == 0 else 2)
         norm[layout.constant[0]] = share / len(layout.constant[0])
         if self.depth:
             norm[layout.constant[self.depth]] = share / len(layout.constant[self.depth])
@@ -91,8 +96,8 @@ class Recognising:
         norm[layout.anchor] = 0.0
         return norm
 
-    def _level(self) -> Floats:
-        """A row that reads (most - m) of the bits' unit from the constant channels (hidden,)."""
+    def _constants(self) -> Floats:
+        """A row that reads `level` times a bit from the constant channels (hidden,)."""
         row = np.zeros(self.layout.hidden)
         for block in (self.layout.constant[0], self.layout.constant[self.depth]):
             row[block] = self.layout.signs[block]
@@ -108,8 +113,8 @@ class Recognising:
         """size (x - (total - m)) for every row (rows, hidden)."""
         rows = np.zeros((len(self.patterns), self.layout.hidden))
         rows[:, self.slots] = size / self.gain * self.patterns
-        shares = (self.totals - self.m) / (self.most - self.m)
-        rows -= size / self.gain * np.outer(shares, self._level())
+        shares = (self.totals - self.m) / self.level
+        rows -= size / self.gain * np.outer(shares, self._constants())
         return rows
 
     def _parabola(self, gate: Floats, up: Floats, down: Floats, writes: Floats) -> int:
