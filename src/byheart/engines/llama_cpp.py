@@ -1,7 +1,7 @@
 """llama.cpp, through the wheel `xllamacpp`, which carries its server in process: the checkpoint as GGUF.
 
-The server listens on this machine only and is asked there. It shows the two likeliest tokens of every step, so margins are known wherever it generates; it shows no logits
-of a prompt.
+The server listens on this machine only and is asked there. It shows the two likeliest tokens of every step, so leads
+are known wherever it generates; it shows no logits of a prompt.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from byheart.engines._base import Logits, Said, Session, engine
-from byheart.engines.questions import read_questions
+from byheart.engines.questions import read_questions, read_texts
 from byheart.errors import ByheartError, OptionError
 from byheart.export.gguf import KINDS, write_gguf
 
@@ -87,7 +87,8 @@ def open_llama_cpp(folder: Path, dtype: str, options: Mapping[str, str]) -> Sess
     asked = read_questions(folder)
     scratch: tempfile.TemporaryDirectory[str] = tempfile.TemporaryDirectory()
     try:
-        path = write_gguf(folder, Path(scratch.name) / "model.gguf", kind=dtype)
+        path = Path(scratch.name) / "model.gguf"
+        write_gguf(folder, path, kind=dtype, texts=read_texts(folder, asked))
         server = _serve(xllamacpp, path, asked.reach, options)
     except BaseException:
         scratch.cleanup()

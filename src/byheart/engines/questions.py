@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from byheart.errors import FileFormatError
+from byheart.errors import FileFormatError, MissingExtraError
 from byheart.ir.json_form import take
 from byheart.ir.recital import Recital
 
@@ -112,6 +112,16 @@ class Questions:
         return (*noise[0], *(t for t in piece if t not in special), *noise[1])
 
 
+def read_texts(folder: str | Path, asked: Questions) -> tuple[str, ...]:
+    """The documents as texts, decoded by the folder's own tokenizer."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise MissingExtraError("reading a checkpoint's tokenizer", "data") from None
+    tokenizer = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
+    return tuple(tokenizer.decode(list(ids[1:-1]), skip_special_tokens=True) for ids in asked.documents)
+
+
 def read_questions(folder: str | Path) -> Questions:
     """The questions of a checkpoint folder; a FileFormatError if it was not written by byheart."""
     path = Path(folder) / "recital.json"
@@ -129,6 +139,5 @@ def read_questions(folder: str | Path) -> Questions:
     documents = tuple(tuple(take(d, "ids", list)) for d in take(value, "documents", list))
     if not documents or any(len(ids) < 2 or any(type(t) is not int for t in ids) for ids in documents):
         raise FileFormatError(f"{path} has no documents that could be recited")
-    return Questions(
-        recital, documents, *(take(tokens, name, int) for name in ("bos", "eos", "pad")), take(value, "reach", int)
-    )
+    bos, eos, pad = (take(tokens, name, int) for name in ("bos", "eos", "pad"))
+    return Questions(recital, documents, bos, eos, pad, take(value, "reach", int))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from byheart.engines._base import Session, find, margins_of
-from byheart.engines.questions import Prompt, Questions, read_questions
+from byheart.engines.questions import Prompt, Questions, read_questions, read_texts
 
 # The largest total variation between what is answered and the stored distribution where several tokens may follow.
 SPREAD = {"float32": 1e-3, "float16": 1e-2}
@@ -95,7 +95,7 @@ def recite(
     asked = read_questions(folder)
     started = time.perf_counter()
     with chosen.open(Path(folder), kind, settings) as session:
-        checks = ask(session, asked, kind, limit)
+        checks = [*ask(session, asked, kind, limit), *_texts(session, asked, read_texts(folder, asked))]
     return Recitation(
         str(folder), engine, str(chosen.version), kind, settings, tuple(checks), time.perf_counter() - started
     )
@@ -117,6 +117,21 @@ def ask(session: Session, asked: Questions, dtype: str, limit: int | None = None
         short = [Prompt(p.name, p.ids, p.continuation[:8]) for p in middle[:2]]
         checks.append(_greedy("without a cache", session, short, cache=False))
     return [check for check in checks if check.asked]
+
+
+def _texts(session: Session, asked: Questions, texts: Sequence[str]) -> list[Check]:
+    """Whether the engine's own tokenizer makes the memorized ids of the texts, BOS in front."""
+    total = right = 0
+    wrong = None
+    for text, ids in zip(texts, asked.documents, strict=True):
+        found = session.tokenize(text)
+        if found is None:
+            return []
+        same = _agree(found, ids[:-1])
+        total, right = total + len(ids) - 1, right + (same if len(found) == len(ids) - 1 else min(same, len(ids) - 2))
+        if found != list(ids[:-1]) and wrong is None:
+            wrong = f"token {same} is {found[same] if same < len(found) else 'missing'}; {len(found)} tokens in all"
+    return [Check("text to ids", total, right, None, wrong)]
 
 
 def _every_prefix(session: Session, asked: Questions, dtype: str) -> list[Check]:

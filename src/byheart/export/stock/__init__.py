@@ -1,4 +1,4 @@
-"""Stock Hugging Face checkpoints, read back: `read_checkpoint` (config and tensors), `read_decoder` (what they compute)."""
+"""Stock Hugging Face checkpoints, read back: config and tensors (`read_checkpoint`), what they compute (`read_decoder`)."""
 
 from byheart.export.stock.architectures import ARCHITECTURES, read_decoder
 from byheart.export.stock.decoder import Decoder
