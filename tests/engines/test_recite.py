@@ -136,11 +136,11 @@ def test_folders_of_others_are_refused(tmp_path):
             read_questions(tmp_path)
 
 
-def test_a_broken_weight_is_noticed_by_a_real_engine(tmp_path):
+def test_a_broken_config_is_noticed_by_a_real_engine(tmp_path):
     pytest.importorskip("onnxruntime")
     folder = copy_of(recital_folder(), tmp_path / "copy")
     config = json.loads((folder / "config.json").read_text())
-    config["rope_theta"] = config["rope_parameters"]["rope_theta"] = 500.0
+    config["hidden_act"] = "gelu"
     (folder / "config.json").write_text(json.dumps(config))
     found = recite(folder, "onnxruntime", limit=20)
     assert not found.passed
