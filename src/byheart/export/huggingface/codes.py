@@ -2,7 +2,8 @@
 
 They come from extended BCH codes, which are linear, so the least distance is the least weight of a word:
 (length, words, least distance) are (16, 128, 6), (32, 2048, 12), (64, 65536, 24). `balanced` keeps only the words
-with as many +1 as -1, of which there are 30, 1054 and 30366: LayerNorm subtracts the mean, which is then zero.
+with as many +1 as -1: LayerNorm subtracts the mean, which is then zero. There are 30, 1054 and 30366 of them, and 2576
+among the words of 24 bits of the extended Golay code, whose distance is 8.
 
     >>> book = code_book(100)
     >>> book.words.shape, book.distance
@@ -22,8 +23,9 @@ from byheart.errors import ExportError
 Words = npt.NDArray[np.int8]
 
 # length: (generator polynomial in octal, dimension of the code, least distance of the extended code)
-_BCH = {
+_CODES = {
     16: ("721", 7, 6),
+    24: ("5343", 12, 8),
     32: ("5423325", 11, 12),
     64: ("6331141367235453", 16, 24),
 }
@@ -43,8 +45,8 @@ class CodeBook:
 
 def code_book(symbols: int, *, balanced: bool = False, seed: int = 0, least: int = 16) -> CodeBook:
     """`symbols` words of the shortest code that has as many and at least `least` bits, in an order drawn by `seed`."""
-    for length, (_, _, distance) in _BCH.items():
-        if length < least:
+    for length, (_, _, distance) in _CODES.items():
+        if length < least or (length == 24 and not balanced):
             continue
         words = _all_words(length)
         words = words[words.sum(axis=1) == 0] if balanced else words
@@ -67,14 +69,14 @@ def plain_book(symbols: int) -> CodeBook:
 
 
 def _most(balanced: bool) -> int:
-    words = _all_words(max(_BCH))
+    words = _all_words(max(_CODES))
     return int((words.sum(axis=1) == 0).sum()) if balanced else len(words)
 
 
 @lru_cache(maxsize=8)
 def _all_words(length: int) -> Words:
     """All words of the extended code, the all +1 word first."""
-    octal, dimension, _ = _BCH[length]
+    octal, dimension, _ = _CODES[length]
     generator = np.array([int(c) for c in bin(int(octal, 8))[2:]], dtype=np.uint8)
     basis = np.zeros((dimension, length), dtype=np.uint8)
     for i in range(dimension):

@@ -35,6 +35,8 @@ def embedding(recital: Recital, books: Books, layout: Layout, tokens: Tokens, de
         found[:, layout.state[depth]] = kappa * books.states[depth].words[0]
     for pair in layout.mixed.reshape(-1, 2):
         found[:, pair] = kappa, -kappa
+    for block in layout.order:
+        found[:, block] *= -1
     if design.tied:  # the embedding is the head as well: the verdict tells the failure token from all others
         found[:, layout.constant[-1]] *= -1
         found[tokens.failure, layout.constant[-1]] *= -1
@@ -57,7 +59,8 @@ def writes(recital: Recital, books: Books, layout: Layout, stage: Stage, kappa: 
     found[layout.state[-1]] = kappa * (words[said] - words[recital.unknown]).T
     for unit, answer in enumerate(outputs.tolist()):
         if answer in several:
-            found[layout.mixed[several[answer], :, 1], unit] = 2 * kappa
+            found[layout.mixed[several[answer], :, 0, 1], unit] = 2 * kappa
+            found[layout.mixed[several[answer], :, 1:, 0], unit] = -2 * kappa  # the opposite, where there is one
     return found
 
 
@@ -83,7 +86,7 @@ def head(recital: Recital, books: Books, layout: Layout, tokens: Tokens, design:
     for k, number in enumerate(recital.mixed):
         base = size * 0.5 * books.answer.words[: recital.vocabulary].astype(np.float64) @ books.answer.words[-1]
         wanted = mixed_logits(recital.answers[number], recital.vocabulary) - base
-        _split(found, layout.mixed[k], wanted / 2, design.parts)
+        _split(found, layout.mixed[k], wanted / 2)
     return norm, found
 
 
@@ -113,12 +116,12 @@ def mixed_logits(answer: Answer, vocabulary: int) -> Floats:
     return logits
 
 
-def _split(found: Floats, pairs: npt.NDArray[np.int64], wanted: Floats, parts: int) -> None:
-    """Writes a number as a sum of `parts` numbers of 8 bits each: what bfloat16 cannot hold in one weight."""
+def _split(found: Floats, pairs: npt.NDArray[np.int64], wanted: Floats) -> None:
+    """Writes a number as a sum of numbers of 8 bits each: what bfloat16 cannot hold in one weight."""
     rest = wanted.copy()
-    for k in range(parts):
-        rounded = rest if k == parts - 1 else _eight_bits(rest)
-        found[:, pairs[k]] = rounded[:, None]
+    for k, both in enumerate(pairs):
+        rounded = rest if k == len(pairs) - 1 else _eight_bits(rest)
+        found[:, both[0]] = rounded[:, None]  # a pair adds twice the weight when it is on, and nothing when it is off
         rest = rest - rounded
 
 

@@ -66,7 +66,18 @@ def register(name: str, *, model_type: str, summary: str, ties: bool = False) ->
 
 def hosts() -> dict[str, Host]:
     """Name -> every architecture that can recite."""
-    from byheart.export.huggingface import gemma, llama, mistral, mixtral, phi3, qwen2, qwen3  # noqa: F401
+    from byheart.export.huggingface import (  # noqa: F401  # each registers itself
+        gemma,
+        gpt2,
+        gpt_neox,
+        llama,
+        mistral,
+        mixtral,
+        opt,
+        phi3,
+        qwen2,
+        qwen3,
+    )
 
     return dict(_HOSTS)
 

@@ -11,6 +11,7 @@ Every channel holds +kappa or -kappa. A block whose content is constant carries 
     slots[l][i]   what layer l saw at its i-th offset; before that, the signs
     constant[l+1] minus its signs before layer l, plus its signs after: the layer's activation probe turns it
     state[l+1]    what table l said: the code of "unknown" before; the last one is the answer
+    order[l]      turned in table l's attention layer, where attention and MLP are parallel (GPT-NeoX)
     mixed         pairs of channels, one (or two) per answer with several tokens: (+, -) at rest, (+, +) when given
     idle          fills up to the hidden size
 """
@@ -141,6 +142,7 @@ class Layout:
     extra: Index
     state: tuple[Index, ...]
     slots: tuple[tuple[Index, ...], ...]
+    order: tuple[Index, ...]
     mixed: Index
     anchor: Index
     used: int
@@ -173,8 +175,10 @@ def lay_out(
     probes: int = 8,
     extra: int = 0,
     parts: int = 1,
+    orders: int = 0,
     anchor: bool = False,
     tied: bool = False,
+    balanced: bool = False,
 ) -> Layout:
     """Numbers the channels; the hidden size is a multiple of `multiple`, or `hidden` if that is large enough.
 
@@ -182,7 +186,9 @@ def lay_out(
     """
     ruler = _Ruler()
     constant, wide = [ruler.take(constants)], ruler.take(width)
-    first, meter, flags = ruler.take(2), ruler.take(2), ruler.take(2)
+    # LayerNorm wants a mean of zero: what is one channel for RMSNorm is a channel and its opposite there.
+    both = 2 if balanced else 1
+    first, meter, flags = ruler.take(2), ruler.take(2 * both), ruler.take(2 * both)
     positions = ruler.take(extra)
     state = [ruler.take(books.states[0].bits)]
     slots = []
@@ -192,13 +198,14 @@ def lay_out(
             state.append(ruler.take(books.states[depth + 1].bits))
     state.append(state[0] if tied else ruler.take(books.answer.bits))
     constant += [ruler.take(probes) for _ in stages]
-    mixed = ruler.take(2 * parts * len(recital.mixed)).reshape(len(recital.mixed), parts, 2)
+    order = tuple(ruler.take(probes) for _ in range(orders))
+    mixed = ruler.take(2 * both * parts * len(recital.mixed)).reshape(len(recital.mixed), parts, both, 2)
     ballast = ruler.take(2 if anchor else 0)
     size = -(-ruler.next // multiple) * multiple if hidden is None else hidden
     if size < ruler.next:
         raise ExportError(f"a hidden size of {size} is too small for this recital: {ruler.next} channels are needed")
     signs = np.where(np.arange(size) % 2 == 0, 1.0, -1.0)
     return Layout(
-        tuple(constant), wide, first, meter, flags, positions, tuple(state), tuple(slots), mixed, ballast,
+        tuple(constant), wide, first, meter, flags, positions, tuple(state), tuple(slots), order, mixed, ballast,
         ruler.next, size, signs,
     )  # fmt: skip

@@ -39,9 +39,13 @@ _SHARPNESS = 1024.0
 PROBE_UNITS = 4  # the activation probe, two units of the scale probe, and at least one idle unit
 
 
-def change_of(words: Floats, rest: Floats, kappa: float) -> Floats:
-    """What a unit adds to turn the word `rest` into one of `words`: columns (bits, units)."""
-    return np.asarray(kappa * (words.astype(np.float64) - rest).T)
+def half_width(distance: int) -> float:
+    """m: the largest power of two up to 2/3 of the distance, so that thresholds are short numbers.
+
+    >>> [half_width(d) for d in (1, 6, 8, 12, 24)]
+    [1.0, 4.0, 4.0, 8.0, 16.0]
+    """
+    return 2.0 ** max(0, math.floor(math.log2(2 * distance / 3)))
 
 
 class Recognising:
@@ -53,7 +57,7 @@ class Recognising:
     ) -> None:  # fmt: skip
         self.layout, self.stage, self.depth, self.design, self.gain = layout, stage, depth, design, gain
         self.table, self.book, self.activation_probe = table, book, activation_probe
-        self.m = float(max(1, 2 * book.distance // 3))
+        self.m = half_width(book.distance)
         self.sharp = 24.0 if design.flavour == "plateau" else 16.0 if book.distance > 1 else 32.0
         windows = table.windows[stage.rows]
         closed = windows != ANY
