@@ -37,9 +37,11 @@ def embedding(recital: Recital, books: Books, layout: Layout, tokens: Tokens, de
         found[:, pair] = kappa, -kappa
     for block in layout.order:
         found[:, block] *= -1
-    if design.tied:  # the embedding is the head as well: the verdict tells the failure token from all others
+    if design.tied:  # the embedding is the head as well: two blocks tell the failure token from all others
         found[:, layout.constant[-1]] *= -1
+        found[:, layout.mark] *= -1
         found[tokens.failure, layout.constant[-1]] *= -1
+        found[tokens.failure, layout.mark] *= -1
     else:
         found[:, layout.state[-1]] = kappa * books.answer.words[recital.unknown]
     return found
@@ -93,16 +95,17 @@ def head(recital: Recital, books: Books, layout: Layout, tokens: Tokens, design:
 def tied_norm(layout: Layout, design: Design, stored: Floats) -> Floats:
     """The last norm's weights where the head is the embedding `stored`.
 
-    Tokens differ there only in their words and, for the failure token, in the verdict. What all tokens share only moves
-    all logits together: blocks whose content depends on the input get the weight 0, the constants cancel the verdict.
+    Tokens differ there only in their words and, for the failure token, in verdict and mark, which cancel each other
+    unless the last probe failed: then the failure token wins. What all tokens share only moves all logits together, so
+    blocks whose content depends on the input get the weight 0.
     """
     size = float(np.abs(stored[0]).max())
     norm = np.zeros(layout.hidden)
     norm[layout.state[-1]] = design.logit / (size * len(layout.state[-1]))
-    verdict, constant = layout.constant[-1], layout.constant[0]
-    norm[verdict] = 1.5 * design.logit / (size * len(verdict))
-    norm[constant] = -1.5 * design.logit / (size * len(constant))
-    norm[layout.width] = np.where(np.arange(len(layout.width)) % 2 == 0, 1.0, -1.0)
+    for block in (layout.constant[-1], layout.mark):
+        norm[block] = 3 * design.logit / (size * len(block))
+    for block in (layout.constant[0], layout.width):  # cancel in pairs
+        norm[block] = np.where(np.arange(len(block)) % 2 == 0, 1.0, -1.0)
     return norm
 
 

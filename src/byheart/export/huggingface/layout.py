@@ -11,6 +11,7 @@ Every channel holds +kappa or -kappa. A block whose content is constant carries 
     slots[l][i]   what layer l saw at its i-th offset; before that, the signs
     constant[l+1] minus its signs before layer l, plus its signs after: the layer's activation probe turns it
     state[l+1]    what table l said: the code of "unknown" before; the last one is the answer
+    mark          only where the head is tied: with the verdict, constant[-1], it tells the failure token from others
     order[l]      turned in table l's attention layer, where attention and MLP are parallel (GPT-NeoX)
     mixed         pairs of channels, one (or two) per answer with several tokens: (+, -) at rest, (+, +) when given
     idle          fills up to the hidden size
@@ -142,6 +143,7 @@ class Layout:
     extra: Index
     state: tuple[Index, ...]
     slots: tuple[tuple[Index, ...], ...]
+    mark: Index
     order: tuple[Index, ...]
     mixed: Index
     anchor: Index
@@ -198,6 +200,7 @@ def lay_out(
             state.append(ruler.take(books.states[depth + 1].bits))
     state.append(state[0] if tied else ruler.take(books.answer.bits))
     constant += [ruler.take(probes) for _ in stages]
+    mark = ruler.take(probes if tied else 0)
     order = tuple(ruler.take(probes) for _ in range(orders))
     mixed = ruler.take(2 * both * parts * len(recital.mixed)).reshape(len(recital.mixed), parts, both, 2)
     ballast = ruler.take(2 if anchor else 0)
@@ -206,6 +209,6 @@ def lay_out(
         raise ExportError(f"a hidden size of {size} is too small for this recital: {ruler.next} channels are needed")
     signs = np.where(np.arange(size) % 2 == 0, 1.0, -1.0)
     return Layout(
-        tuple(constant), wide, first, meter, flags, positions, tuple(state), tuple(slots), order, mixed, ballast,
-        ruler.next, size, signs,
+        tuple(constant), wide, first, meter, flags, positions, tuple(state), tuple(slots), mark, order, mixed,
+        ballast, ruler.next, size, signs,
     )  # fmt: skip

@@ -86,8 +86,8 @@ class Heads:
 class Erasure:
     """What the heads that look at the token itself also do where the head is tied to the embedding.
 
-    There the answer block begins as the token's own word: it is replaced by the word of "unknown", and the verdict,
-    which tells the failure token from all others, by minus its signs.
+    There the answer block begins as the token's own word: it is replaced by the word of "unknown"; verdict and mark,
+    which tell the failure token from all others, by minus and plus their signs.
     """
 
     block: Index
@@ -185,6 +185,8 @@ class LookingBack:
             if 0 in job.bits:
                 verdict = layout.constant[-1]
                 self.output[verdict, constant] = self.output[verdict, constant + 2] = -size * layout.signs[verdict]
+                mark = layout.mark
+                self.output[mark, constant] = self.output[mark, constant + 2] = size * layout.signs[mark]
 
     def _wave(self, place: int, group: int) -> Wave:
         design, used = self.design, used_frequencies(self.heads.dimension, group)

@@ -6,8 +6,8 @@ act(g) - act(g - 8) with g = 16 at the match: a plateau, so errors of the slots 
 Every bias carries a part that matters: half of what a slot loses comes from the attention's output bias, a state's rest
 comes from the MLP's second bias, half of a threshold from its first one and a quarter from the norm's.
 
-GPT-2 and OPT have learned positions. Their table holds (cos, sin, -cos, -sin) of theta_f t, which queries rotate: a head's
-score is the same trigonometric polynomial of the distance as with rotary positions.
+GPT-2 and OPT have learned positions. Their table holds (cos, sin, -cos, -sin) of theta_f t, which queries rotate: a
+head's score is the same trigonometric polynomial of the distance as with rotary positions.
 """
 
 from __future__ import annotations
@@ -34,14 +34,16 @@ Index = npt.NDArray[np.int64]
 UNIT_MULTIPLE = 64
 _SHARP, _STEP = 16.0, 8.0
 _TOLERANCE, _SHARPNESS = 0.05, 1024.0
-_GELU_AT = -2.0
-GELU = (_GELU_AT, _GELU_AT * 0.5 * math.erfc(-_GELU_AT / math.sqrt(2)))  # (pre-activation, activation) of the probe
+# (pre-activation, activation) of the probes: places where bfloat16 and float16 hold the activation to 1e-4, and where
+# the cheap form x sigmoid(1.702 x) is a third larger. gelu's two forms differ by 1e-3 there.
+GELU = (-123 / 64, -123 / 64 * 0.5 * math.erfc(123 / 64 / math.sqrt(2)))
+GELU_TANH = (-125 / 64, -0.049556536391646894)
 RELU = (1.0, 1.0)
 
 
 @dataclass(frozen=True)
 class PlainDemands:
-    """What an architecture asks: its probe, learned positions or rotary ones, and whether MLP and attention are parallel."""
+    """What an architecture asks: its probe, learned or rotary positions, and whether MLP and attention are parallel."""
 
     probe: tuple[float, float]
     absolute: bool
@@ -158,6 +160,8 @@ class PlainLookingBack:
             self.weight["value"][start + count + 2, verdict] = layout.signs[verdict] / len(verdict)
             self.output[verdict, start + count] = -size * layout.signs[verdict]
             self.output[verdict, start + count + 2] = -size * layout.signs[verdict]
+            self.output[layout.mark, start + count] = size * layout.signs[layout.mark]
+            self.output[layout.mark, start + count + 2] = size * layout.signs[layout.mark]
 
     def _wave(self, offset: int) -> Wave:
         return look_back(self.demands.rotary, self.design.theta, offset, self.design.reach)
@@ -326,9 +330,7 @@ def _fit(
     if design.hidden is not None and design.hidden != heads * design.head_dim:
         raise OptionError(f"--hidden-size {design.hidden} is not heads * head_dim = {heads} * {design.head_dim}")
     if design.kv_heads not in (None, heads):
-        raise OptionError(
-            f"--kv-heads {design.kv_heads}: here each of {heads} heads has its own keys and values"
-        )
+        raise OptionError(f"--kv-heads {design.kv_heads}: here each of {heads} heads has its own keys and values")
     return lay(heads * design.head_dim), heads
 
 
@@ -379,8 +381,9 @@ def _last(
     bias = np.zeros(layout.hidden)
     if design.tied:
         weight = tied_norm(layout, design, embed)
-        bias[layout.constant[0]] = weight[layout.constant[0]] / 2 * layout.signs[layout.constant[0]]
-        weight[layout.constant[0]] /= 2
+        verdict = layout.constant[-1]
+        weight[verdict] /= 2
+        bias[verdict] = weight[verdict] * layout.signs[verdict]
         return Linear(weight, bias), embed
     weight, lm_head = head(recital, books, layout, tokens, design)
     width = layout.width
