@@ -1,0 +1,223 @@
+"""The whole network as a symbolic program with slack: what the tensors compute, for every input, in one number type.
+
+`interpret` walks through the layers. The result says which earlier symbols each layer's table looks at, and gives the residual stream
+before the final norm as a field; `Program.logits` evaluates it for chosen symbols.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from byheart.certify.checkpoint import attention as heads
+from byheart.certify.checkpoint import decoder as d
+from byheart.certify.checkpoint.attention import Copy, Reach
+from byheart.certify.checkpoint.config import Shape, Undecided
+from byheart.certify.checkpoint.fields import (
+    POSITION,
+    TOKEN,
+    Field,
+    Key,
+    Part,
+    add,
+    energy,
+    fold,
+    magnitude,
+    normalize,
+    settle,
+)
+from byheart.certify.checkpoint.mlp import Table, apply
+from byheart.certify.checkpoint.storage import FUNCTION_ERROR, U32, Array, Interval, Storage, gamma, in_float32
+
+
+@dataclass(frozen=True)
+class Program:
+    """A checkpoint, understood: tables by signal, heads, and the last stream."""
+
+    shape: Shape
+    store: Storage
+    reach: Reach
+    tables: dict[int, Table]
+    copies: tuple[tuple[Copy, ...], ...]
+    stream: Field
+    final_norm: d.Norm
+    head: d.Linear
+
+    @property
+    def least_gap(self) -> float:
+        return min((copy.gap for layer in self.copies for copy in layer), default=float("inf"))
+
+    def lookback(self) -> dict[int, int]:
+        """How far back each signal's symbol at a position depends on tokens."""
+        back = {TOKEN: 0, POSITION: 0}
+        for signal in sorted(self.tables):
+            back[signal] = max((offset + back[source] for source, offset in self.tables[signal].keys), default=0)
+        return back
+
+    @property
+    def span(self) -> int:
+        """A prompt that ends in this many known tokens is decided by them, whatever stands before."""
+        back = self.lookback()
+        return 1 + max((part.key[1] + back[part.key[0]] for part in self.parts), default=0)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of the stream on which logits depend."""
+        return self._read()[0].parts
+
+    def _read(self) -> tuple[Field, Field]:
+        """The stream with parts that no logit reads folded away: (that, the stream)."""
+        weight = self.final_norm.weight
+        moved = np.abs(self.head.weight).max(0) * np.abs(weight)
+        spread = np.zeros(self.stream.size)
+        for part in self.stream.parts:
+            spread[part.channels] = np.maximum(spread[part.channels], (part.hi.max(0) - part.lo.min(0)) * moved[part.channels])
+        limit = 2.0**-8 * float(spread.max(initial=0.0))
+        tolerance = np.divide(limit, moved, out=np.full_like(moved, np.inf), where=moved > 0)
+        return fold(self.stream, tolerance), self.stream
+
+    def logits(self, symbols: dict[Key, Array]) -> Logits:
+        """Logits for given symbols of the parts that are read, one row per question."""
+        count = len(next(iter(symbols.values())))
+        read, stream = self._read()
+        lo, hi = np.tile(read.lo, (count, 1)), np.tile(read.hi, (count, 1))
+        for part in read.parts:
+            rows = symbols[part.key]
+            lo[:, part.channels] += part.lo[rows]
+            hi[:, part.channels] += part.hi[rows]
+        several = np.flatnonzero(stream.owners() > 1)
+        low, high = self.store.maybe(lo[:, several], hi[:, several])
+        lo[:, several], hi[:, several] = low, high
+        least, most = self._energy(read, stream, lo, hi, several)
+        return self._head(lo, hi, least, most)
+
+    def _energy(self, read: Field, stream: Field, lo: Array, hi: Array, several: Array) -> Interval:
+        """Sum of squares per question: of channels that are read from the question, of others over all inputs."""
+        shown = np.zeros(stream.size, dtype=bool)
+        for part in read.parts:
+            shown[part.channels] = True
+        shown[several] = True
+        hidden = np.flatnonzero(~shown)
+        rest = energy(stream.rows(hidden)) if len(hidden) else (0.0, 0.0)
+        low, high = lo[:, shown], hi[:, shown]
+        squares = np.where((low <= 0) & (high >= 0), 0.0, np.minimum(low**2, high**2)).sum(1), np.maximum(low**2, high**2).sum(1)
+        return rest[0] + squares[0], rest[1] + squares[1]
+
+    def _head(self, lo: Array, hi: Array, least: Array, most: Array) -> Logits:
+        n, norm = self.stream.size, self.final_norm
+        slack = float(gamma(n + 4))
+        if norm.centred:
+            error = float(gamma(n)) * magnitude(lo, hi).sum(1)
+            centre = (lo.sum(1) - error) / n, (hi.sum(1) + error) / n
+            square = np.maximum(np.abs(centre[0]), np.abs(centre[1])) ** 2
+            least, most = least - 3 * n * square - 2 * n * np.sqrt(square * most / n), most + 3 * n * square + 2 * n * np.sqrt(square * most / n)
+            lo, hi = in_float32(lo - centre[1][:, None], hi - centre[0][:, None])
+        low = 1 / np.sqrt(most * (1 + slack) / n + norm.eps * (1 + 2.0**-23)) * (1 - FUNCTION_ERROR)
+        high = 1 / np.sqrt(np.maximum(least * (1 - slack) / n, 0.0) + norm.eps * (1 - 2.0**-23)) * (1 + FUNCTION_ERROR)
+        lo, hi = self.store.maybe(*_scaled(lo, hi, low[:, None], high[:, None]))
+        lo, hi = self.store.maybe(*_scaled(lo, hi, norm.weight, norm.weight))
+        if norm.bias is not None:
+            lo, hi = self.store.maybe(lo + norm.bias, hi + norm.bias)
+        size = magnitude(lo, hi)
+        middle, radius = (lo + hi) / 2, (hi - lo) / 2
+        absolute = np.abs(self.head.weight)
+        error = gamma((self.head.weight != 0).sum(1)) * (size @ absolute.T)
+        return Logits(self, middle, radius, middle @ self.head.weight.T, radius @ absolute.T, error)
+
+
+@dataclass(frozen=True)
+class Logits:
+    """Logits of some questions, as intervals; differences are better than the intervals, since channels are shared."""
+
+    program: Program
+    middle: Array  # (Q, hidden) the normed stream
+    radius: Array
+    centre: Array  # (Q, vocabulary)
+    spread: Array
+    error: Array  # of the sums
+
+    def rows(self, index: Array) -> Logits:
+        return Logits(self.program, *(x[index] for x in (self.middle, self.radius, self.centre, self.spread, self.error)))
+
+    def bounds(self) -> Interval:
+        wide = self.spread + self.error
+        return self.program.store.maybe(self.centre - wide, self.centre + wide)
+
+    def lead(self, token: int) -> Array:
+        """By how much a token is ahead of each token, at least (Q, vocabulary); infinite for itself."""
+        weight, unit = self.program.head.weight, self.program.store.unit
+        gap = self.centre[:, [token]] - self.centre - self.radius @ np.abs(weight[token] - weight).T
+        wide = self.error + self.error[:, [token]]
+        size = np.abs(self.centre) + self.spread + self.error
+        gap = gap - wide - (unit + 2 * U32) * (size + size[:, [token]]) - 2 * self.program.store.tiny
+        lo, hi = self.bounds()
+        gap = np.maximum(gap, lo[:, [token]] - hi)
+        gap[:, token] = np.inf
+        return np.asarray(gap)
+
+
+def _scaled(lo: Array, hi: Array, low: Array, high: Array) -> Interval:
+    ends = lo * low, lo * high, hi * low, hi * high
+    return in_float32(np.minimum.reduce(ends), np.maximum.reduce(ends))
+
+
+def interpret(checkpoint: d.Checkpoint, store: Storage, reach: Reach, weights: str = "type") -> Program:
+    """The program of a checkpoint in one type; `Undecided` names the layer where it is not understood."""
+    reader, shape = checkpoint.reader(store, weights), checkpoint.shape
+    if reach.length > shape.positions:
+        raise Undecided(f"a reach of {reach.length} is beyond the {shape.positions} positions of config.json")
+    stream = _embedded(reader, store, reach)
+    tables: dict[int, Table] = {}
+    copies = []
+    for index in range(shape.layers):
+        try:
+            layer = reader.layer(index)
+            normed = normalize(stream, layer.attention_norm, store)
+            attended, found = heads.attend(normed.whole, layer.attention, shape, reach, store, f"layer {index}")
+            if shape.parallel:
+                other = normalize(stream, layer.mlp_norm, store)
+                moved, table = apply(other, layer.mlp, shape, store, index + 1)
+                stream = _three(stream, attended, moved, store)
+            else:
+                stream = _light(settle(add(stream, attended), store))
+                moved, table = apply(normalize(stream, layer.mlp_norm, store), layer.mlp, shape, store, index + 1)
+                stream = settle(add(stream, moved), store)
+            stream = _light(stream)
+        except Undecided as reason:
+            raise Undecided(f"layer {index}: {reason}") from reason
+        tables[index + 1] = table
+        copies.append(tuple(found))
+    return Program(shape, store, reach, tables, tuple(copies), stream, reader.final_norm(), reader.head())
+
+
+def _embedded(reader: d.Reader, store: Storage, reach: Reach) -> Field:
+    shape = reader.checkpoint.shape
+    tokens, positions = reader.embedding()
+    if shape.family == "gemma":
+        factor = store.maybe(*(np.full(1, np.sqrt(shape.hidden)),) * 2)
+        ends = tokens * factor[0], tokens * factor[1]
+        lo, hi = store.maybe(np.minimum(*ends), np.maximum(*ends))
+    else:
+        lo, hi = tokens, tokens
+    every = np.arange(shape.hidden)
+    parts = [Part((TOKEN, 0), every, lo, hi)]
+    if positions is not None:
+        table = positions[: reach.length]
+        parts.append(Part((POSITION, 0), every, table, table))
+    zero = np.zeros(shape.hidden)
+    return settle(_light(Field(zero, zero, tuple(parts))), store)
+
+
+def _light(field: Field) -> Field:
+    """Channels on which a part is the same for all symbols leave the part."""
+    return fold(field, 0.0)
+
+
+def _three(stream: Field, attended: Field, moved: Field, store: Storage) -> Field:
+    """Parallel residual: three terms in any order, each sum of two stored or not."""
+    total = add(stream, attended, moved)
+    sizes = [magnitude(*f.hull()) for f in (attended, moved)]
+    both = (sizes[0] > 0) & (sizes[1] > 0)
+    slack = np.where(both, 2 * store.unit * (sizes[0] + sizes[1] + magnitude(*stream.hull())), 0.0)
+    return settle(Field(total.lo - slack, total.hi + slack, total.parts), store)
