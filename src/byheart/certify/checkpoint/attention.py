@@ -25,11 +25,12 @@ from byheart.certify.checkpoint import decoder as d
 from byheart.certify.checkpoint.config import Rotary, Shape, Undecided
 from byheart.certify.checkpoint.fields import (
     POSITION,
+    START,
+    STARTS,
     TOKEN,
     Field,
     Part,
     constant,
-    fold,
     linear,
     magnitude,
     merged,
@@ -48,8 +49,8 @@ from byheart.certify.checkpoint.storage import (
     gamma,
 )
 
-CONSTANT_QUERY = 2.0**-4  # a query or key may vary with the input by this share of its largest entry and still count as constant
 LARGEST_LEAK = 2.0**-4
+NEGLIGIBLE = 2.0**-12  # what a head that mixes may add to the stream without being looked at
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,10 @@ class Copy:
     offset: int
     gap: float
     leak: float
+
+
+class NeedsStart(Undecided):
+    """The proof may go through if a token that begins texts stands only at the beginning."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ def attend(n: Field, attention: d.Attention, shape: Shape, reach: Reach, store: 
         key, value = _head_norm(k.rows(rows), attention.k_norm, store), v.rows(rows)
         copy = one_hot(query, key, shape, reach, store)
         if copy is None:
-            out = blended(query, key, value, shape, reach)
+            out = blended(query, key, value, attention.o.weight[:, columns], shape, reach, store)
         else:
             copies.append(copy)
             out = copied(value, copy, store)
@@ -105,17 +110,19 @@ def _head_norm(field: Field, norm: d.Norm | None, store: Storage) -> Field:
 
 def one_hot(q: Field, k: Field, shape: Shape, reach: Reach, store: Storage) -> Copy | None:
     """The distance that this head reads, proved; None if it does not read one distance whatever the input is."""
-    fixed_q, fixed_k = _constant(q), _constant(k)
-    if fixed_q is not None and fixed_k is not None and shape.rotary is not None:
-        return _rotary_copy(fixed_q, fixed_k, shape.rotary, shape, reach, store)
-    if shape.rotary is None and {p.key for f in (q, k) for p in f.parts} <= {(POSITION, 0)}:
-        return _position_copy(q, k, shape, reach, store)
-    return None
+    if shape.rotary is not None:
+        return _rotary_copy(folded(q), folded(k), shape.rotary, shape, reach, store)
+    return _position_copy(folded(q, POSITION), folded(k, POSITION), shape, reach, store)
 
 
-def _constant(field: Field) -> Field | None:
-    folded = fold(field, CONSTANT_QUERY * float(magnitude(*field.hull()).max(initial=0.0)))
-    return None if folded.parts else folded
+def folded(field: Field, kept: int | None = None) -> Field:
+    """All parts but those of one signal replaced by their hull: a query or key that should not depend on the input."""
+    lo, hi = field.lo.copy(), field.hi.copy()
+    for part in field.parts:
+        if part.key[0] != kept:
+            lo[part.channels] += part.lo.min(0)
+            hi[part.channels] += part.hi.max(0)
+    return Field(lo, hi, tuple(p for p in field.parts if p.key[0] == kept))
 
 
 def _rotation_error(first: Array, second: Array, store: Storage) -> Array:
@@ -238,57 +245,74 @@ def copied(value: Field, copy: Copy, store: Storage) -> Field:
     return Field(value.lo - slack, value.hi + slack, parts)
 
 
-def blended(q: Field, k: Field, value: Field, shape: Shape, reach: Reach) -> Field:
+def blended(q: Field, k: Field, value: Field, o: Array, shape: Shape, reach: Reach, store: Storage) -> Field:
     """A head that mixes positions: softmax is a convex combination, so its output is in the hull of the values.
 
-    When tokens of `once` (BOS) stand at position 0 or nowhere, they get a bounded share of any later position: at least the
-    query's own position competes. The output is then a function of the current token, with a wide interval.
+    When a token of `once` (BOS) stands at position 0 or nowhere, its weight at position t is known better: t other positions
+    compete with it. The output is then a function of START, which says whether BOS stands at the start and how far back that is.
     """
     lo, hi = value.hull()
-    slack = 2.0**-18 * magnitude(lo, hi)
+    slack = (2 * store.unit + 4 * FUNCTION_ERROR) * magnitude(lo, hi) + store.tiny
     crude = constant(lo - slack, hi + slack)
-    if not reach.once or {p.key for f in (k, value) for p in f.parts} != {(TOKEN, 0)} or len(reach.once) > 1:
+    if float((np.abs(o) @ (hi - lo)).max(initial=0.0)) <= NEGLIGIBLE:
         return crude
-    fixed = _constant(q)
-    if fixed is None or shape.rotary is None:
+    if not reach.once:
+        raise NeedsStart("a head mixes positions, and what it sees is not bounded for every input")
+    if shape.rotary is None or {p.key for p in k.parts} | {p.key for p in value.parts} != {(TOKEN, 0)}:
         return crude
-    special = next(iter(reach.once))
-    share = _share_of_special(fixed, k, special, shape, reach)
-    (part,) = value.parts
-    table_lo, table_hi = np.tile(value.lo, (len(part.lo), 1)), np.tile(value.hi, (len(part.lo), 1))
-    table_lo[:, part.channels] += part.lo
-    table_hi[:, part.channels] += part.hi
-    ordinary = np.arange(len(part.lo)) != special
-    low, high = table_lo[ordinary].min(0), table_hi[ordinary].max(0)
-    out_lo = np.minimum(low, low + share * (table_lo[special] - low))
-    out_hi = np.maximum(high, high + share * (table_hi[special] - high))
-    rows_lo, rows_hi = np.tile(out_lo, (len(part.lo), 1)), np.tile(out_hi, (len(part.lo), 1))
-    rows_lo[special], rows_hi[special] = table_lo[special], table_hi[special]  # at position 0 nothing else is visible
-    channels = np.arange(value.size)
-    return Field(np.zeros(value.size), np.zeros(value.size), (Part((TOKEN, 0), channels, rows_lo - slack, rows_hi + slack),))
+    special, ordinary = _tokens_apart(value, reach)
+    share_lo, share_hi = _shares(folded(q), k, shape, reach, store)
+    low, high = ordinary
+    # p in [share_lo, share_hi] of the special value, the rest of ordinary ones: linear in p, so extremes are at the ends
+    ends_lo = [low + p[:, None] * (special[0] - low) for p in (share_lo, share_hi)]
+    ends_hi = [high + p[:, None] * (special[1] - high) for p in (share_lo, share_hi)]
+    rows_lo, rows_hi = np.minimum(*ends_lo) - slack, np.maximum(*ends_hi) + slack
+    return Field(np.zeros(value.size), np.zeros(value.size), (Part((START, 0), np.arange(value.size), rows_lo, rows_hi),))
 
 
-def _share_of_special(q: Field, k: Field, special: int, shape: Shape, reach: Reach) -> float:
-    """Largest softmax weight of the special token at position 0, seen from a later position with another token."""
+def _tokens_apart(field: Field, reach: Reach) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """The range of a field for tokens of `once`, and for all others."""
+    symbols = len(field.parts[0].lo) if field.parts else 1
+    lo, hi = np.tile(field.lo, (symbols, 1)), np.tile(field.hi, (symbols, 1))
+    for part in field.parts:
+        lo[:, part.channels] += part.lo
+        hi[:, part.channels] += part.hi
+    inside = np.isin(np.arange(symbols), list(reach.once))
+    return (lo[inside].min(0), hi[inside].max(0)), (lo[~inside].min(0), hi[~inside].max(0))
+
+
+def _shares(q: Field, k: Field, shape: Shape, reach: Reach, store: Storage) -> tuple[Array, Array]:
+    """Bounds of the softmax weight of BOS for every symbol of START."""
     assert shape.rotary is not None
-    half = shape.rotary.dims // 2
-    size_q = magnitude(q.lo, q.hi)
-    (part,) = k.parts
-    lo, hi = np.tile(k.lo, (len(part.lo), 1)), np.tile(k.hi, (len(part.lo), 1))
-    lo[:, part.channels] += part.lo
-    hi[:, part.channels] += part.hi
-    middle, radius = (lo + hi) / 2, (hi - lo) / 2
-    theta = shape.rotary.theta ** (-2 * np.arange(half) / shape.rotary.dims)
-    wave_q = (q.lo[:half] + q.hi[:half]) / 2 + 0.5j * (q.lo[half : 2 * half] + q.hi[half : 2 * half])
-    wave = wave_q * np.conj(middle[:, :half] + 1j * middle[:, half : 2 * half])  # (S, F)
-    angle = np.outer(theta, np.arange(reach.length))
+    special, ordinary = _tokens_apart(k, reach)
+    top, bottom = (_scores(q, *key, shape, shape.rotary, reach, store) for key in (special, ordinary))
+    least, most = bottom[0].min(), bottom[1].max()  # of any ordinary position
+    lo, hi = np.zeros(STARTS + 2), np.zeros(STARTS + 2)
+    for t in range(STARTS):
+        lo[t], hi[t] = 1 / (1 + t * np.exp(most - top[0][t])), 1 / (1 + t * np.exp(least - top[1][t]))
+    if reach.length > STARTS:
+        hi[STARTS] = 1 / (1 + STARTS * np.exp(least - top[1][STARTS:].max()))
+    return lo * (1 - 4 * FUNCTION_ERROR), np.minimum(hi * (1 + 4 * FUNCTION_ERROR), 1.0)
+
+
+def _scores(q: Field, lo: Array, hi: Array, shape: Shape, rotary: Rotary, reach: Reach, store: Storage) -> tuple[Array, Array]:
+    """Bounds of the score at every distance, for a key in [lo, hi]."""
+    half = rotary.dims // 2
+    theta = rotary.theta ** (-2 * np.arange(half) / rotary.dims)
+    size_q, size_k = magnitude(q.lo, q.hi), magnitude(lo, hi)
+    middle_q, middle_k = (q.lo + q.hi) / 2, (lo + hi) / 2
+    radius = ((q.hi - q.lo) / 2) @ size_k + size_q @ ((hi - lo) / 2)
+    wave = (middle_q[:half] + 1j * middle_q[half : 2 * half]) * np.conj(middle_k[:half] + 1j * middle_k[half : 2 * half])
+    distance = np.arange(max(reach.length, STARTS))
+    angle = np.outer(distance, theta)
+    score = np.cos(angle) @ wave.real - np.sin(angle) @ wave.imag
+    plain = middle_q[2 * half :] @ middle_k[2 * half :]
+    pair_q, pair_k = (np.hypot(s[:half], s[half : 2 * half]) for s in (size_q, size_k))
+    turn = (reach.length * theta * 4 * U32 + TRIG_ERROR + distance.max() * theta * FREQUENCY_ERROR) * 4
+    error_q, error_k = (_rotation_error(s[:half], s[half : 2 * half], store) + turn * p for s, p in ((size_q, pair_q), (size_k, pair_k)))
+    rounding = error_q @ pair_k + (pair_q + error_q) @ error_k + gamma(shape.head_dim + 2) * (pair_q @ pair_k)
     scale = shape.head_dim**-0.5
-    error = radius @ size_q + magnitude(lo, hi) @ ((q.hi - q.lo) / 2)
-    # every rounding on the way, relative to the absolute sum: pairs, trigonometry, sums, stores
-    slack = scale * (error + 2.0**-4 * (magnitude(lo, hi) @ size_q))
-    if 2 * half < shape.head_dim:
-        slack = slack + scale * (magnitude(lo, hi)[:, 2 * half :] @ size_q[2 * half :])
-    top = scale * (wave[special].real @ np.cos(angle) - wave[special].imag @ np.sin(angle)).max() + slack[special]
-    own = scale * wave.real.sum(1) - slack  # distance 0
-    least = np.delete(own, special).min()
-    return float(1 / (1 + np.exp(np.minimum(least - top, 700.0)))) * (1 + FUNCTION_ERROR)
+    error = scale * (radius + rounding + gamma(shape.head_dim + 2) * (size_q[2 * half :] @ size_k[2 * half :]))
+    score = scale * (score + plain)
+    error = error + 3 * (store.unit + 2 * U32) * (np.abs(score) + error) + OWN + store.tiny
+    return score - error, score + error

@@ -5,7 +5,8 @@ At position t, a vector of the network (the residual stream, a normed stream, va
     value[c]  in  [lo_c, hi_c]  +  sum over parts p:  [lo_p, hi_p](symbol of signal s_p at position max(0, t - offset_p), c)
 
 A *signal* gives every position one symbol out of finitely many: signal 0 is the token, signal l + 1 is "which entry of layer l's
-table fired here" (0: none), signal POSITION is the position itself. Parts are functions of one symbol, tabulated. So a field
+table fired here" (0: none), signal POSITION is the position
+itself, signal START says whether BOS stands at the start and how far back that is. Parts are functions of one symbol, tabulated. So a field
 is a separable function with interval slack: addition, linear maps, norms and stores stay inside this form, and the extreme values
 over all inputs are sums of extreme values of the parts.
 
@@ -23,8 +24,9 @@ from byheart.certify.checkpoint.decoder import Linear, Norm
 from byheart.certify.checkpoint.storage import FUNCTION_ERROR, OWN, Array, Interval, Storage, gamma, in_float32
 
 Key = tuple[int, int]  # signal, offset
-TOKEN, POSITION = 0, -1
-FOLD = 2.0**-6  # a part is folded where its effect is below this share of the largest one
+TOKEN, POSITION, START = 0, -1, -2
+STARTS = 64  # START has a symbol for BOS at the start and position 0, 1, ..., STARTS - 1; for later positions; and for no BOS at the start
+FOLD = 2.0**-6  # a part is folded where its effect on a channel is below this share of the largest one
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,10 @@ class Part:
     channels: Array  # (C,) ascending
     lo: Array  # (S, C)
     hi: Array
+
+    def spread(self) -> Array:
+        """How much knowing the symbol moves the interval of each channel."""
+        return np.maximum(self.lo.max(0) - self.lo.min(0), self.hi.max(0) - self.hi.min(0))
 
 
 @dataclass(frozen=True)
@@ -146,7 +152,7 @@ def fold(field: Field, tolerance: Array | float) -> Field:
     limit = np.broadcast_to(np.asarray(tolerance, float), (field.size,))
     for part in field.parts:
         low, high = part.lo.min(0), part.hi.max(0)
-        small = high - low <= limit[part.channels]
+        small = part.spread() <= limit[part.channels]
         lo[part.channels[small]] += low[small]
         hi[part.channels[small]] += high[small]
         keep = ~small
@@ -166,7 +172,7 @@ def product_bounds(weight: Array, lo: Array, hi: Array) -> Interval:
 
 
 def linear(field: Field, layer: Linear, store: Storage, share: float = FOLD) -> Field:
-    """weight x + bias, stored or not, before and after the bias. Effects below `share` of the largest one are folded."""
+    """weight x + bias, stored or not, before and after the bias. Effects below `share` of a row's largest one are folded."""
     weight = layer.weight
     lo, hi = product_bounds(weight, field.lo, field.hi)
     size = magnitude(*field.hull())
@@ -174,8 +180,8 @@ def linear(field: Field, layer: Linear, store: Storage, share: float = FOLD) -> 
     terms = ((weight != 0) & (size > 0)).sum(1)
     error = gamma(terms) * (absolute @ size) + OWN
     lo, hi = lo - error, hi + error
-    spreads = [absolute[:, p.channels] @ (p.hi.max(0) - p.lo.min(0)) for p in field.parts]
-    limit = share * max((s.max() for s in spreads), default=0.0)
+    spreads = [absolute[:, p.channels] @ p.spread() for p in field.parts]
+    limit = share * np.maximum.reduce(spreads) if spreads else np.zeros(len(weight))
     parts = []
     for part, spread in zip(field.parts, spreads, strict=True):
         touched = absolute[:, part.channels] @ magnitude(part.lo, part.hi).max(0) > 0

@@ -73,7 +73,7 @@ def apply(n: Normed, mlp: d.Mlp, shape: Shape, store: Storage, signal: int) -> t
     if chosen is not None:
         base_lo, base_hi, parts = chosen.summed(parts, size)
     out = Field(base_lo, base_hi, (*parts, *part))
-    spread = max((float((p.hi.max(0) - p.lo.min(0)).max(initial=0.0)) for p in out.parts), default=0.0)
+    spread = max((float(p.spread().max(initial=0.0)) for p in out.parts), default=0.0)
     out = settle(fold(out, FOLD * spread), store)
     bias = mlp.experts[0].down.bias
     return (out if bias is None else settle(add(out, constant(bias)), store)), table

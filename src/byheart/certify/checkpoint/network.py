@@ -16,6 +16,7 @@ from byheart.certify.checkpoint.attention import Copy, Reach
 from byheart.certify.checkpoint.config import Shape, Undecided
 from byheart.certify.checkpoint.fields import (
     POSITION,
+    START,
     TOKEN,
     Field,
     Key,
@@ -24,6 +25,7 @@ from byheart.certify.checkpoint.fields import (
     energy,
     fold,
     magnitude,
+    mean,
     normalize,
     settle,
 )
@@ -50,7 +52,7 @@ class Program:
 
     def lookback(self) -> dict[int, int]:
         """How far back each signal's symbol at a position depends on tokens."""
-        back = {TOKEN: 0, POSITION: 0}
+        back = {TOKEN: 0, POSITION: 0, START: 0}
         for signal in sorted(self.tables):
             back[signal] = max((offset + back[source] for source, offset in self.tables[signal].keys), default=0)
         return back
@@ -68,14 +70,15 @@ class Program:
 
     def _read(self) -> tuple[Field, Field]:
         """The stream with parts that no logit reads folded away: (that, the stream)."""
+        stream = _without(self.stream, (START, POSITION))
         weight = self.final_norm.weight
         moved = np.abs(self.head.weight).max(0) * np.abs(weight)
         spread = np.zeros(self.stream.size)
-        for part in self.stream.parts:
-            spread[part.channels] = np.maximum(spread[part.channels], (part.hi.max(0) - part.lo.min(0)) * moved[part.channels])
+        for part in stream.parts:
+            spread[part.channels] = np.maximum(spread[part.channels], part.spread() * moved[part.channels])
         limit = 2.0**-8 * float(spread.max(initial=0.0))
         tolerance = np.divide(limit, moved, out=np.full_like(moved, np.inf), where=moved > 0)
-        return fold(self.stream, tolerance), self.stream
+        return fold(stream, tolerance), self.stream
 
     def logits(self, symbols: dict[Key, Array]) -> Logits:
         """Logits for given symbols of the parts that are read, one row per question."""
@@ -89,29 +92,20 @@ class Program:
         several = np.flatnonzero(stream.owners() > 1)
         low, high = self.store.maybe(lo[:, several], hi[:, several])
         lo[:, several], hi[:, several] = low, high
-        least, most = self._energy(read, stream, lo, hi, several)
-        return self._head(lo, hi, least, most)
-
-    def _energy(self, read: Field, stream: Field, lo: Array, hi: Array, several: Array) -> Interval:
-        """Sum of squares per question: of channels that are read from the question, of others over all inputs."""
-        shown = np.zeros(stream.size, dtype=bool)
+        shown = stream.owners() > 1
         for part in read.parts:
             shown[part.channels] = True
-        shown[several] = True
-        hidden = np.flatnonzero(~shown)
-        rest = energy(stream.rows(hidden)) if len(hidden) else (0.0, 0.0)
-        low, high = lo[:, shown], hi[:, shown]
-        squares = np.where((low <= 0) & (high >= 0), 0.0, np.minimum(low**2, high**2)).sum(1), np.maximum(low**2, high**2).sum(1)
-        return rest[0] + squares[0], rest[1] + squares[1]
+        rest = stream.rows(np.flatnonzero(~shown))
+        least, most = _energies(lo[:, shown], hi[:, shown], rest)
+        centre = _means(lo[:, shown], hi[:, shown], rest) if self.final_norm.centred else None
+        return self._head(lo, hi, least, most, centre)
 
-    def _head(self, lo: Array, hi: Array, least: Array, most: Array) -> Logits:
+    def _head(self, lo: Array, hi: Array, least: Array, most: Array, centre: Interval | None) -> Logits:
         n, norm = self.stream.size, self.final_norm
         slack = float(gamma(n + 4))
-        if norm.centred:
-            error = float(gamma(n)) * magnitude(lo, hi).sum(1)
-            centre = (lo.sum(1) - error) / n, (hi.sum(1) + error) / n
+        if centre is not None:  # sum (x - mean)^2 = sum x^2 - n mean^2, whichever way it is computed
             square = np.maximum(np.abs(centre[0]), np.abs(centre[1])) ** 2
-            least, most = least - 3 * n * square - 2 * n * np.sqrt(square * most / n), most + 3 * n * square + 2 * n * np.sqrt(square * most / n)
+            least, most = least - 3 * n * square, most + 3 * n * square
             lo, hi = in_float32(lo - centre[1][:, None], hi - centre[0][:, None])
         low = 1 / np.sqrt(most * (1 + slack) / n + norm.eps * (1 + 2.0**-23)) * (1 - FUNCTION_ERROR)
         high = 1 / np.sqrt(np.maximum(least * (1 - slack) / n, 0.0) + norm.eps * (1 - 2.0**-23)) * (1 + FUNCTION_ERROR)
@@ -155,6 +149,32 @@ class Logits:
         gap = np.maximum(gap, lo[:, [token]] - hi)
         gap[:, token] = np.inf
         return np.asarray(gap)
+
+
+def _energies(lo: Array, hi: Array, rest: Field) -> Interval:
+    """Sum of squares per question: of the channels shown here, and of all others over all inputs."""
+    other = energy(rest) if rest.size else (0.0, 0.0)
+    low = np.where((lo <= 0) & (hi >= 0), 0.0, np.minimum(lo**2, hi**2)).sum(1)
+    return low + other[0], np.maximum(lo**2, hi**2).sum(1) + other[1]
+
+
+def _means(lo: Array, hi: Array, rest: Field) -> Interval:
+    """The mean per question, as float32 computes it."""
+    n = lo.shape[1] + rest.size
+    other = mean(rest) if rest.size else (0.0, 0.0)
+    size = magnitude(lo, hi).sum(1) + magnitude(*rest.hull()).sum()
+    error = float(gamma(n)) * size
+    return (lo.sum(1) + other[0] * rest.size - error) / n, (hi.sum(1) + other[1] * rest.size + error) / n
+
+
+def _without(field: Field, signals: tuple[int, ...]) -> Field:
+    """Parts of some signals replaced by their hull: a question does not say where it stands."""
+    lo, hi = field.lo.copy(), field.hi.copy()
+    for part in field.parts:
+        if part.key[0] in signals:
+            lo[part.channels] += part.lo.min(0)
+            hi[part.channels] += part.hi.max(0)
+    return Field(lo, hi, tuple(p for p in field.parts if p.key[0] not in signals))
 
 
 def _scaled(lo: Array, hi: Array, low: Array, high: Array) -> Interval:

@@ -89,7 +89,7 @@ def readers(field: Field, gate: Linear, up: Linear | None) -> list[Array]:
     """For every part: which units it moves noticeably."""
     found = []
     for part in field.parts:
-        width = part.hi.max(0) - part.lo.min(0)
+        width = part.spread()
         moved = np.abs(gate.weight[:, part.channels]) @ width > IGNORED
         if up is not None:
             spread = np.abs(up.weight[:, part.channels]) @ width
@@ -124,7 +124,7 @@ def firing(field: Field, gate: Linear, read: list[Array], kind: str) -> Firing:
         unit.append(np.full(len(windows), u))
         window.append(windows)
     silent = np.where((winner == ANY).all(0) & alive, -np.inf, silent)  # reads nothing: it always fires
-    return Firing(keys, np.concatenate(unit), np.concatenate(window).reshape(-1, len(used)), silent)
+    return Firing(keys, np.concatenate(unit), np.concatenate(window), silent)
 
 
 def _leaders(part: Part, weight: Array) -> tuple[Array, Array, Array]:
