@@ -37,7 +37,7 @@ def answer(program: Program, questions: Questions) -> Answers:
         stacked = np.zeros((count, 1), dtype=np.int64)
     distinct, inverse = np.unique(stacked, axis=0, return_inverse=True)
     inverse = inverse.reshape(-1)
-    share, single = _empirical(questions, program.shape.vocabulary)
+    share, single = _empirical(questions), ~questions.several
     margin, variation = np.full(count, np.nan), np.full(count, np.nan)
     refuted, found, nats = np.zeros(count, dtype=bool), np.zeros(count, dtype=np.int64), np.full(count, np.nan)
     step = max(1, CHUNK // max(program.shape.hidden, program.shape.vocabulary))
@@ -66,19 +66,16 @@ def answer(program: Program, questions: Questions) -> Answers:
     return Answers(np.where(single, margin, np.nan), variation, refuted & single, found, single, nats)
 
 
-def _empirical(questions: Questions, vocabulary: int) -> tuple[dict[int, tuple[Array, Array]], Array]:
-    """Groups with several answers: the answers and their shares; and which questions have one answer."""
-    code = questions.group * vocabulary + questions.answer
-    values, counts = np.unique(code, return_counts=True)
-    group, token = values // vocabulary, values % vocabulary
-    _, per_group = np.unique(group, return_counts=True)
-    start = np.r_[0, np.cumsum(per_group)]
-    first = {}
-    for g, (a, b) in zip(np.unique(group), zip(start[:-1], start[1:], strict=True), strict=True):
-        if b - a > 1:
-            first[int(g)] = (token[a:b], counts[a:b] / counts[a:b].sum())
-    several = np.array(sorted(first), dtype=np.int64)
-    return first, ~np.isin(questions.group, several)
+def _empirical(questions: Questions) -> dict[int, tuple[Array, Array]]:
+    """Groups with several answers: the answers and their shares."""
+    q = np.flatnonzero(questions.several)
+    if not len(q):
+        return {}
+    pairs, inverse = np.unique(np.stack([questions.group[q], questions.answer[q]], 1), axis=0, return_inverse=True)
+    total = np.bincount(inverse.reshape(-1), questions.weight[q])
+    groups, start = np.unique(pairs[:, 0], return_index=True)
+    ends = np.r_[start[1:], len(pairs)]
+    return {int(g): (pairs[a:b, 1], total[a:b] / total[a:b].sum()) for g, a, b in zip(groups, start, ends, strict=True)}
 
 
 def _variation(
@@ -92,7 +89,7 @@ def _variation(
     rows = np.arange(len(low))
     result = 1 - least[rows, answer]
     nats = -np.log(np.maximum(least[rows, answer], 1e-300))
-    for i in np.flatnonzero(np.isin(group, np.array(sorted(share), dtype=np.int64))) if share else ():
+    for i in np.flatnonzero(np.isin(group, np.array(sorted(share), dtype=np.int64))):
         tokens, p = share[int(group[i])]
         # TV = sum of max(0, p - q) over the tokens that occur
         result[i] = np.maximum(p - least[i, tokens], 0.0).sum()

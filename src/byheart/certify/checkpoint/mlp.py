@@ -13,6 +13,7 @@ Each enclosure is intersected with the direct one, in which rounding snaps to re
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 
@@ -49,10 +50,10 @@ class Fired:
     quiet: Array  # (U,) bound of |product| of every unit where it does not fire
 
 
-def apply(n: Normed, mlp: d.Mlp, shape: Shape, store: Storage, signal: int) -> tuple[Field, Table]:
+def apply(n: Normed, mlp: d.Mlp, shape: Shape, once: frozenset[int], store: Storage, signal: int) -> tuple[Field, Table]:
     """The MLP's output as a field that depends on one new signal, and the signal's table."""
     chosen = _route(n.whole, mlp, shape, store)
-    outputs = [_expert(n, expert, shape, store) for expert in mlp.experts]
+    outputs = [_expert(n, expert, shape, once, store) for expert in mlp.experts]
     keys = tuple(dict.fromkeys(key for fired in outputs for key in fired.found.keys))
     if chosen is not None and chosen.key not in keys:
         keys = (*keys, chosen.key)
@@ -82,6 +83,19 @@ def apply(n: Normed, mlp: d.Mlp, shape: Shape, store: Storage, signal: int) -> t
 # ---- products of one expert
 
 
+class Inner(Enum):
+    """How the tensors inside an MLP are kept.
+
+    KEPT: the normed stream was kept in float32, and so is everything up to the product. FUSED: the normed stream was stored; one kernel computes
+    gate, up and their product, which may be stored. STORED: gate and up are stored as well; then one kernel computes the product,
+    or the activation is stored by itself and so is the product.
+    """
+
+    KEPT = 0
+    FUSED = 1
+    STORED = 2
+
+
 @dataclass(frozen=True)
 class _Case:
     """Linear forms of a normed stream at the entries of `found`, in one of its two cases (see `Normed`)."""
@@ -94,9 +108,8 @@ class _Case:
     stored: bool
 
     @property
-    def ways(self) -> tuple[bool, ...]:
-        """Whether gate and up may be kept: they are stored only where the stream that they read was stored."""
-        return (True, False) if self.stored else (True,)
+    def ways(self) -> tuple[Inner, ...]:
+        return (Inner.FUSED, Inner.STORED) if self.stored else (Inner.KEPT,)
 
     def error(self, layer: d.Linear, size: Array) -> Array:
         return sum_error(layer, size, self.field if self.stored else None)
@@ -114,9 +127,9 @@ class _Case:
         return lo - error[row], hi + error[row]
 
 
-def _expert(n: Normed, expert: d.Expert, shape: Shape, store: Storage) -> Fired:
+def _expert(n: Normed, expert: d.Expert, shape: Shape, once: frozenset[int], store: Storage) -> Fired:
     read = readers(n.whole, expert.gate, expert.up)
-    found = firing(n.whole, expert.gate, read, shape.activation)
+    found = firing(n.whole, expert.gate, read, shape.activation, once)
     anchor = _anchors(found)
     cases = [_Case(n.kept, n.factor, n.bias, read, found, False)]
     cases += [] if n.stored is None else [_Case(n.stored, (1.0, 1.0), None, read, found, True)]
@@ -141,7 +154,7 @@ def _products(
     g = case.form(gate.weight, gate.bias, unit, error)
     if up is None:
         exact, u = _add(g, tail(shape.activation, *g)), None
-        ways = [_plain_way(g, kept, shape, store) for kept in case.ways]
+        ways = [_plain_way(g, way, shape, store) for way in case.ways]
     else:
         error_up = case.error(up, size)
         u = case.form(up.weight, up.bias, unit, error_up)
@@ -152,7 +165,7 @@ def _products(
         rest = up.weight - alpha[:, None] * gate.weight
         w = case.form(rest, bias, unit, error_up + np.abs(alpha) * error)
         exact = _add(_parabola(alpha[unit], g, w), _times(tail(shape.activation, *g), u))
-        ways = [_glu_way(g, u, exact, kept, shape, store) for kept in case.ways]
+        ways = [_glu_way(g, u, exact, way, shape, store) for way in case.ways]
     lo, hi = np.minimum.reduce([x[0] for x in ways]), np.maximum.reduce([x[1] for x in ways])
     return lo, hi, *_apart(case, expert, g, u, (lo, hi), anchor, size, shape, store)
 
@@ -172,31 +185,30 @@ def _hull(ways: list[Interval]) -> Interval:
     return np.minimum.reduce([x[0] for x in ways]), np.maximum.reduce([x[1] for x in ways])
 
 
-def _plain_way(g: Interval, kept: bool, shape: Shape, store: Storage) -> Interval:
-    if kept:
-        return store.maybe(*enclose(shape.activation, *in_float32(*g)))
+def _plain_way(g: Interval, kind: Inner, shape: Shape, store: Storage) -> Interval:
+    """act(g); see `Inner`."""
+    if kind is not Inner.STORED:
+        ends = enclose(shape.activation, *in_float32(*g))
+        return in_float32(*ends) if kind is Inner.KEPT else store.maybe(*ends)
     return _hull([way if stored else store.maybe(*way) for way, stored in _ways(g, shape, store)])
 
 
-def _glu_way(g: Interval, u: Interval, exact: Interval, kept: bool, shape: Shape, store: Storage) -> Interval:
-    """act(g) u, directly, and as the exact product with a relative error.
-
-    Kept: one kernel computes gate, up and their product in float32. Stored: gate and up were rounded to the type; then one
-    kernel computes the product, or the activation is stored by itself and so is the product.
-    """
-    flat = np.abs(tail(shape.activation, *g)[0]) <= np.maximum(g[0], 0.0) * store.unit / 8
-    if kept:
-        lo, hi = store.maybe(*_times(enclose(shape.activation, *in_float32(*g)), in_float32(*u)))
-        count = np.zeros(len(lo))
-    else:
+def _glu_way(g: Interval, u: Interval, exact: Interval, kind: Inner, shape: Shape, store: Storage) -> Interval:
+    """act(g) u, directly, and as the exact product with a relative error."""
+    last = {Inner.KEPT: in_float32}.get(kind, store.maybe)
+    if kind is Inner.STORED:
         factor = store.rounded(*in_float32(*u))
         lo, hi = _hull([
             (store.rounded if stored else store.maybe)(*in_float32(*_times(way, factor))) for way, stored in _ways(g, shape, store)
         ])  # fmt: skip
-        # Gate and up; sigmoid and activation too, except where the activation is the identity up to u/8.
+        # Stores before the product's own: gate and up; sigmoid and activation too, except where the activation is the identity up to u/8.
+        flat = np.abs(tail(shape.activation, *g)[0]) <= np.maximum(g[0], 0.0) * store.unit / 8
         count = np.where(flat, 2.1, 4.2)
+    else:
+        lo, hi = last(*_times(enclose(shape.activation, *in_float32(*g)), in_float32(*u)))
+        count = np.zeros(len(lo))
     relative = count * store.unit * (1 + 8 * store.unit) + 8 * FUNCTION_ERROR
-    ends = store.maybe(exact[0] - relative * np.abs(exact[0]), exact[1] + relative * np.abs(exact[1]))
+    ends = last(exact[0] - relative * np.abs(exact[0]), exact[1] + relative * np.abs(exact[1]))
     positive = g[0] > 0
     return np.where(positive, np.maximum(lo, ends[0]), lo), np.where(positive, np.minimum(hi, ends[1]), hi)
 
@@ -254,7 +266,7 @@ def _apart(
         low, high = first[0] + second[0] + bend[0] - away[1], first[1] + second[1] + bend[1] - away[0]
     largest = np.maximum(np.abs(p[0]), np.abs(p[1]))
     flat = np.abs(tails[0][0]) <= np.maximum(g[0][some], 0.0) * store.unit / 8
-    count = np.where(flat, 3.1 if expert.up is not None else 1.1, 5.2)
+    count = np.where(flat, 3.1 if expert.up is not None else 1.1, 5.2) if case.stored else np.zeros(len(flat))
     wide = (count * store.unit * (1 + 8 * store.unit) + 8 * FUNCTION_ERROR) * (largest[some] + largest[other])
     lo[some], hi[some] = np.maximum(lo[some], low - wide), np.minimum(hi[some], high + wide)
     return lo, hi

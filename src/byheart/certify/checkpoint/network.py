@@ -197,15 +197,15 @@ def interpret(checkpoint: d.Checkpoint, store: Storage, reach: Reach, weights: s
             attended, found = heads.attend(normed.whole, layer.attention, shape, reach, store, f"layer {index}")
             if shape.parallel:
                 other = normalize(stream, layer.mlp_norm, store)
-                moved, table = apply(other, layer.mlp, shape, store, index + 1)
+                moved, table = apply(other, layer.mlp, shape, reach.once, store, index + 1)
                 stream = _three(stream, attended, moved, store)
             else:
                 stream = _light(settle(add(stream, attended), store))
-                moved, table = apply(normalize(stream, layer.mlp_norm, store), layer.mlp, shape, store, index + 1)
+                moved, table = apply(normalize(stream, layer.mlp_norm, store), layer.mlp, shape, reach.once, store, index + 1)
                 stream = settle(add(stream, moved), store)
             stream = _light(stream)
         except Undecided as reason:
-            raise Undecided(f"layer {index}: {reason}") from reason
+            raise type(reason)(f"layer {index}: {reason}") from reason
         tables[index + 1] = table
         copies.append(tuple(found))
     return Program(shape, store, reach, tables, tuple(copies), stream, reader.final_norm(), reader.head())

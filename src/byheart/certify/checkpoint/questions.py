@@ -17,7 +17,9 @@ from byheart.certify.checkpoint.mlp import Table
 from byheart.certify.checkpoint.network import Program
 from byheart.certify.checkpoint.storage import Array
 from byheart.certify.checkpoint.units import ANY
-from byheart.errors import DataError
+from byheart.errors import DataError, OptionError
+
+AMBIGUOUS = ("distribution", "first", "majority")
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,20 @@ class Questions:
     position: Array  # (Q,) of the last token of the context
     answer: Array  # (Q,)
     group: Array  # (Q,) equal for contexts that the network cannot tell apart
+    several: Array  # (Q,) the group has several answers
+    weight: Array  # (Q,) how often the document counts
     symbols: dict[Key, Array]  # (Q,) per key that the logits read
 
 
-def ask(program: Program, documents: Sequence[Sequence[int]]) -> Questions:
-    """All questions of some documents. The signals are computed as the program defines them, position by position."""
+def ask(
+    program: Program, documents: Sequence[Sequence[int]], copies: Sequence[int] | None = None, ambiguous: str = "distribution"
+) -> Questions:
+    """All questions of some documents. The signals are computed as the program defines them, position by position.
+
+    With `ambiguous` "first" or "majority", all contexts of a group have one answer: of the first document, or the likeliest.
+    """
+    if ambiguous not in AMBIGUOUS:
+        raise OptionError(f"ambiguous {ambiguous!r} is not one of {', '.join(AMBIGUOUS)}")
     texts = [_tokens(program, document, i) for i, document in enumerate(documents)]
     sizes = [max(len(t) - 1, 0) for t in texts]
     tokens = np.concatenate([t[:-1] for t in texts] or [np.zeros(0, dtype=np.int64)])
@@ -46,9 +57,35 @@ def ask(program: Program, documents: Sequence[Sequence[int]]) -> Questions:
         signals[signal] = look_up(table, window)
     keys = [part.key for part in program.parts]
     symbols = {key: signals[key[0]][np.maximum(begin, place - key[1])] for key in keys if key[0] != POSITION}
-    return Questions(
-        np.repeat(np.arange(len(texts)), sizes), place - begin, answer, _groups(tokens, begin, place, program.span), symbols
-    )
+    group = _groups(tokens, begin, place, program.span)
+    weight = np.repeat(np.ones(len(texts)) if copies is None else np.asarray(copies, dtype=np.float64), sizes)
+    if len(weight) != len(tokens) or not (weight > 0).all():
+        raise DataError(f"{len(documents)} documents need as many copies, all positive")
+    if ambiguous != "distribution":
+        answer = _chosen(answer, group, weight, ambiguous)
+    several = _several(answer, group)
+    return Questions(np.repeat(np.arange(len(texts)), sizes), place - begin, answer, group, several, weight, symbols)
+
+
+def _several(answer: Array, group: Array) -> Array:
+    low, high = np.full(group.max(initial=0) + 1, np.iinfo(np.int64).max), np.full(group.max(initial=0) + 1, -1)
+    np.minimum.at(low, group, answer)
+    np.maximum.at(high, group, answer)
+    return (low != high)[group]
+
+
+def _chosen(answer: Array, group: Array, weight: Array, ambiguous: str) -> Array:
+    """One answer per group. Ties go to the smaller token."""
+    result = answer.copy()
+    if ambiguous == "first":
+        _, first, inverse = np.unique(group, return_index=True, return_inverse=True)
+        return np.asarray(answer[first][inverse.reshape(-1)])
+    pairs, inverse = np.unique(np.stack([group, answer], 1), axis=0, return_inverse=True)
+    total = np.bincount(inverse.reshape(-1), weight)
+    order = np.lexsort((pairs[:, 1], -total, pairs[:, 0]))
+    _, first = np.unique(pairs[order, 0], return_index=True)
+    result = pairs[order[first], 1][np.searchsorted(pairs[order[first], 0], group)]
+    return np.asarray(result)
 
 
 def _tokens(program: Program, document: Sequence[int], index: int) -> Array:
@@ -57,7 +94,7 @@ def _tokens(program: Program, document: Sequence[int], index: int) -> Array:
         raise DataError(f"document {index} has {tokens.size} tokens; a question needs a token and the one after it")
     if tokens.min() < 0 or tokens.max() >= program.shape.vocabulary:
         raise DataError(f"document {index} has the token {int(tokens.max())}; the vocabulary has {program.shape.vocabulary}")
-    if np.isin(tokens[1:-1], list(program.reach.once)).any():
+    if np.isin(tokens[1:], list(program.reach.once)).any():
         raise DataError(f"document {index} has a token inside that the proof allows only at the start: {sorted(program.reach.once)}")
     return tokens
 

@@ -9,7 +9,8 @@ keeps to these rules, which `ERROR_MODEL` prints:
   of terms that are not zero; where one of two addends is small, adding errs by at most that addend (see `summation_error`).
 - *Stores.* A tensor between two operations is kept in float32 or rounded to the type, to nearest. Every place may do either, and
   different places may do different things: `Storage.maybe` encloses both. Rounding is monotone, so the ends of an interval are
-  rounded, and a narrow interval around a representable number snaps to it.
+  rounded, and a narrow interval around a representable number snaps to it. Inside an MLP, tensors are rounded only when the normed
+  stream that it reads is rounded, and gate and up are treated alike.
 - *Functions.* exp, sigmoid, rsqrt, tanh, erf: relative error of at most 2^-20 in float32; tanh is +-1 from 10 on, erf from 6 on; cos and sin: absolute error of
   at most 2^-22 at the angle that float32 holds; inverse frequencies: relative error of at most 2^-22.
 
@@ -34,7 +35,8 @@ OWN = 2.0**-48  # relative: what the checker's own float64 operations may lose w
 ERROR_MODEL = (
     "every tensor of the file is converted to the type once, to nearest",
     "sums inside one operation: float32, any order, error <= n u / (1 - n u) times the sum of absolute values, u = 2^-24",
-    "a tensor between operations: kept in float32 or rounded to the type, to nearest; each place may do either",
+    "a tensor between operations: kept in float32 or rounded to the type, to nearest; each place may do either, but inside an MLP"
+    " tensors are rounded only when the normed stream that it reads is, and gate and up alike",
     "exp, sigmoid, rsqrt, tanh, erf: relative error <= 2^-20 in float32, tanh is +-1 from 10 on, erf from 6 on; silu and gelu in one step,"
     " or stored after sigmoid and after the product",
     "rotary positions: inverse frequencies within 2^-22, angles rounded to float32, cos and sin within 2^-22 and possibly stored",

@@ -15,7 +15,7 @@ import numpy as np
 from byheart.certify.checkpoint.activation import SILENT_BELOW
 from byheart.certify.checkpoint.config import Undecided
 from byheart.certify.checkpoint.decoder import Linear
-from byheart.certify.checkpoint.fields import Field, Key, Part, magnitude, product_bounds
+from byheart.certify.checkpoint.fields import START, STARTS, TOKEN, Field, Key, Part, magnitude, product_bounds
 from byheart.certify.checkpoint.storage import OWN, U32, Array, Interval, gamma
 
 ANY = -1  # a window's entry for a part that the unit does not read
@@ -99,19 +99,26 @@ def readers(field: Field, gate: Linear, up: Linear | None) -> list[Array]:
     return found
 
 
-def firing(field: Field, gate: Linear, read: list[Array], kind: str) -> Firing:
+def firing(field: Field, gate: Linear, read: list[Array], kind: str, once: frozenset[int]) -> Firing:
     """All windows on which units of a layer fire, or `Undecided` when a unit fires on too many."""
     units, cut = len(gate.weight), SILENT_BELOW[kind]
     floor = base(field, gate.weight, read)[1] + sum_error(gate, magnitude(*field.hull()))
     floor = floor if gate.bias is None else floor + gate.bias
-    used = [i for i, reads in enumerate(read) if reads.any()]
+    apart = np.zeros(units, dtype=bool)
+    for part, reads in zip(field.parts, read, strict=True):
+        apart |= reads if part.key[0] == START else False
+    used = [i for i, reads in enumerate(read) if (reads & ~apart).any()]
     keys = tuple(field.parts[i].key for i in used)
     best, second = np.zeros((len(used), units)), np.full((len(used), units), -np.inf)
     winner = np.full((len(used), units), ANY)
     for at, index in enumerate(used):
-        who = np.flatnonzero(read[index])
+        who = np.flatnonzero(read[index] & ~apart)
         best[at, who], second[at, who], winner[at, who] = _leaders(field.parts[index], gate.weight[who])
     top = floor + best.sum(0)
+    for u in np.flatnonzero(apart):
+        top[u] = _highest_by_start(field, gate, int(u), float(floor[u]), read, once)
+        if top[u] > cut:
+            raise Undecided(f"{gate.name}: unit {u} may fire, depending on how far back the start of the text is")
     lowered = top[None, :] - best + second  # one part takes its runner-up
     lowered[winner == ANY] = -np.inf
     alternative = lowered.max(0, initial=-np.inf)
@@ -125,6 +132,35 @@ def firing(field: Field, gate: Linear, read: list[Array], kind: str) -> Firing:
         window.append(windows)
     silent = np.where((winner == ANY).all(0) & alive, -np.inf, silent)  # reads nothing: it always fires
     return Firing(keys, np.concatenate(unit), np.concatenate(window), silent)
+
+
+def _highest_by_start(field: Field, gate: Linear, unit: int, floor: float, read: list[Array], once: frozenset[int]) -> float:
+    """The largest pre-activation of a unit that reads START, over all inputs.
+
+    START and what is seen at an offset are not independent: while the start is at most `offset` places back, a head with that offset
+    sees the first token; later it sees none of `once`.
+    """
+    highest = -np.inf
+    for start in range(STARTS + 2):
+        total = floor
+        for part, reads in zip(field.parts, read, strict=True):
+            if not reads[unit]:
+                continue
+            row = gate.weight[unit, part.channels]
+            values = ((part.lo + part.hi) / 2) @ row + ((part.hi - part.lo) / 2) @ np.abs(row)
+            if part.key == (START, 0):
+                values = values[[start]]
+            elif part.key[0] == START:
+                raise Undecided(f"{gate.name}: unit {unit} reads how far back the start was, at another position")
+            elif part.key[0] == TOKEN:
+                special = np.isin(np.arange(len(values)), list(once))
+                if start >= STARTS or part.key[1] < start:
+                    values = values if start == STARTS and part.key[1] >= STARTS else values[~special]
+                else:
+                    values = values[special]
+            total += float(values.max()) * (1 + OWN) + OWN
+        highest = max(highest, total)
+    return highest
 
 
 def _leaders(part: Part, weight: Array) -> tuple[Array, Array, Array]:
