@@ -29,14 +29,18 @@ from byheart.certify.checkpoint.fields import (
     STARTS,
     TOKEN,
     Field,
+    Normed,
     Part,
+    add,
     constant,
+    either,
     linear,
     magnitude,
     merged,
     norm_factor,
     scaled,
     settle,
+    times,
 )
 from byheart.certify.checkpoint.storage import (
     FREQUENCY_ERROR,
@@ -74,32 +78,74 @@ class Reach:
     once: frozenset[int] = frozenset()
 
 
-def attend(n: Field, attention: d.Attention, shape: Shape, reach: Reach, store: Storage, where: str) -> tuple[Field, list[Copy]]:
+def attend(n: Normed, attention: d.Attention, shape: Shape, reach: Reach, store: Storage) -> tuple[Field, list[Copy]]:
     """The output of the attention block as a field, and what its heads do."""
-    q, k = linear(n, attention.q, store), linear(n, attention.k, store)
-    v = linear(n, attention.v, store)
-    size, copies = shape.head_dim, []
-    lo, hi = np.zeros(shape.heads * size), np.zeros(shape.heads * size)
-    parts: list[Part] = []
+    q, k = linear(n.whole, attention.q, store), linear(n.whole, attention.k, store)
+    whole = linear(n.whole, attention.v, store)
+    copies: list[Copy] = []
+    plans: list[tuple[Array, Array, Copy | Field]] = []  # columns of o, rows of v, and what the head does with the values
     for head in range(shape.heads):
-        columns = np.arange(head * size, (head + 1) * size)
+        columns = np.arange(head * shape.head_dim, (head + 1) * shape.head_dim)
         if not attention.o.weight[:, columns].any():
             continue
         group = head // (shape.heads // shape.kv_heads)
-        rows = np.arange(group * size, (group + 1) * size)
-        query = _head_norm(q.rows(columns), attention.q_norm, store)
-        key, value = _head_norm(k.rows(rows), attention.k_norm, store), v.rows(rows)
+        rows = np.arange(group * shape.head_dim, (group + 1) * shape.head_dim)
+        query, key = _head_norm(q.rows(columns), attention.q_norm, store), _head_norm(k.rows(rows), attention.k_norm, store)
         copy = one_hot(query, key, shape, reach, store)
         if copy is None:
-            out = blended(query, key, value, attention.o.weight[:, columns], shape, reach, store)
+            mixed = blended(query, key, whole.rows(rows), attention.o.weight[:, columns], shape, reach, store)
+            plans.append((columns, rows, settle(mixed, store)))
         else:
             copies.append(copy)
-            out = copied(value, copy, store)
-        out = settle(out, store)
+            plans.append((columns, rows, copy))
+    result = settle(_kept_output(n, attention, plans, store), None)
+    if n.stored is not None:
+        result = either(result, _stored_output(linear(n.stored, attention.v, store), attention, plans, store))
+    return settle(result, store), copies
+
+
+def _stored_output(v: Field, attention: d.Attention, plans: list[tuple[Array, Array, Copy | Field]], store: Storage) -> Field:
+    """The normed stream was stored: values and the heads' outputs are kept or stored, each by itself."""
+    size = attention.o.weight.shape[1]
+    lo, hi, parts = np.zeros(size), np.zeros(size), []
+    for columns, rows, plan in plans:
+        out = plan if isinstance(plan, Field) else settle(copied(v.rows(rows), plan, store), store)
         lo[columns], hi[columns] = out.lo, out.hi
         parts += [Part(p.key, columns[p.channels], p.lo, p.hi) for p in out.parts]
-    del where
-    return linear(Field(lo, hi, merged(parts)), attention.o, store), copies
+    return linear(Field(lo, hi, merged(parts)), attention.o, store)
+
+
+def _kept_output(n: Normed, attention: d.Attention, plans: list[tuple[Array, Array, Copy | Field]], store: Storage) -> Field:
+    """The normed stream was kept in float32, and so are values and the heads' outputs: all values of one position share the norm's factor,
+    so a head's contribution is that factor times a combination in which equal terms cancel."""
+    weight, bias = attention.v.weight, attention.v.bias
+    size = magnitude(*n.whole.hull())
+    plain = linear(n.kept, d.Linear(attention.v.name, weight, None), None)
+    error = (gamma(((weight != 0) & (size > 0)).sum(1)) + 16 * U32) * (np.abs(weight) @ size) / n.factor[0]
+    plain = Field(plain.lo - error, plain.hi + error, plain.parts)
+    offset = np.zeros(len(weight)) if bias is None else bias
+    offset = offset if n.bias is None else offset + weight @ n.bias
+    fields, total = [], np.zeros(len(attention.o.weight))
+    for columns, rows, plan in plans:
+        part = d.Linear(attention.o.name, attention.o.weight[:, columns], None)
+        if isinstance(plan, Field):
+            fields.append(linear(plan, part, None))
+            bound = magnitude(*plan.hull())
+        else:
+            value = plain.rows(rows)
+            bound = magnitude(*value.hull()) * n.factor[1] + np.abs(offset[rows])
+            slack = (3 * plan.leak * (1 + 2 * store.unit) + FUNCTION_ERROR) * bound
+            out = times(linear(shifted(value, plan.offset), part, None), n.factor)
+            extra = np.abs(part.weight) @ (slack + 4 * U32 * np.abs(offset[rows]))
+            constant_part = part.weight @ offset[rows]
+            fields.append(Field(out.lo + constant_part - extra, out.hi + constant_part + extra, out.parts))
+        total = total + np.abs(part.weight) @ bound
+    terms = (attention.o.weight != 0).sum(1)
+    zero = np.zeros(len(total))
+    result = add(Field(zero, zero), *fields)
+    error = (gamma(terms) + 8 * U32) * total
+    result = Field(result.lo - error, result.hi + error, result.parts)
+    return result if attention.o.bias is None else add(result, constant(attention.o.bias))
 
 
 def _head_norm(field: Field, norm: d.Norm | None, store: Storage) -> Field:
@@ -234,15 +280,20 @@ def _tabulated(field: Field, length: int) -> tuple[Array, Array]:
     return lo, hi
 
 
+def shifted(value: Field, offset: int) -> Field:
+    """The field as it stands `offset` positions before."""
+    if any(p.key[0] in (POSITION, START) for p in value.parts):
+        raise Undecided("a value depends on its position")
+    return Field(value.lo, value.hi, tuple(Part((p.key[0], p.key[1] + offset), p.channels, p.lo, p.hi) for p in value.parts))
+
+
 def copied(value: Field, copy: Copy, store: Storage) -> Field:
     """The value at the copied position, and `leak` of anything else; the weights may be stored too."""
     lo, hi = value.hull()
     # The stored weight of the copied position is at least 1 - 2 leak (1 itself is representable), all others weigh at most leak (1 + u).
     slack = (3 * copy.leak * (1 + 2 * store.unit) + FUNCTION_ERROR) * magnitude(lo, hi)
-    parts = tuple(Part((p.key[0], p.key[1] + copy.offset), p.channels, p.lo, p.hi) for p in value.parts if p.key[0] != POSITION)
-    if len(parts) < len(value.parts):
-        raise Undecided("a value depends on its position")
-    return Field(value.lo - slack, value.hi + slack, parts)
+    moved = shifted(value, copy.offset)
+    return Field(moved.lo - slack, moved.hi + slack, moved.parts)
 
 
 def blended(q: Field, k: Field, value: Field, o: Array, shape: Shape, reach: Reach, store: Storage) -> Field:

@@ -146,6 +146,32 @@ def settle(field: Field, store: Storage | None) -> Field:
     return Field(lo, hi, tuple(parts))
 
 
+def times(field: Field, factor: tuple[float, float]) -> Field:
+    """A field times one number of [factor], the same for all channels (which the result no longer says)."""
+    low, high = np.float64(factor[0]), np.float64(factor[1])
+    parts = tuple(Part(p.key, p.channels, *_times(p.lo, p.hi, low, high)) for p in field.parts)
+    return Field(*_times(field.lo, field.hi, low, high), parts)
+
+
+def either(one: Field, two: Field) -> Field:
+    """A field that encloses both: whichever of the two cases holds."""
+    parts = []
+    keys = dict.fromkeys([p.key for p in one.parts] + [p.key for p in two.parts])
+    for key in keys:
+        pair = [p for f in (one, two) for p in f.parts if p.key == key]
+        channels = np.unique(np.concatenate([p.channels for p in pair]))
+        tables = []
+        for p in pair:
+            lo, hi = np.zeros((len(p.lo), len(channels))), np.zeros((len(p.lo), len(channels)))
+            at = np.searchsorted(channels, p.channels)
+            lo[:, at], hi[:, at] = p.lo, p.hi
+            tables.append((lo, hi))
+        if len(pair) == 1:
+            tables.append((np.zeros_like(tables[0][0]),) * 2)
+        parts.append(Part(key, channels, np.minimum(tables[0][0], tables[1][0]), np.maximum(tables[0][1], tables[1][1])))
+    return Field(np.minimum(one.lo, two.lo), np.maximum(one.hi, two.hi), tuple(parts))
+
+
 def fold(field: Field, tolerance: Array | float) -> Field:
     """Parts whose spread on a channel is at most `tolerance` become part of the constant's slack."""
     lo, hi, parts = field.lo.copy(), field.hi.copy(), []
@@ -171,14 +197,14 @@ def product_bounds(weight: Array, lo: Array, hi: Array) -> Interval:
     return centre - spread, centre + spread
 
 
-def linear(field: Field, layer: Linear, store: Storage, share: float = FOLD) -> Field:
-    """weight x + bias, stored or not, before and after the bias. Effects below `share` of a row's largest one are folded."""
+def linear(field: Field, layer: Linear, store: Storage | None, share: float = FOLD) -> Field:
+    """weight x + bias, stored or not, before and after the bias (without a store: the exact map). Effects below `share` of a row's largest one are folded."""
     weight = layer.weight
     lo, hi = product_bounds(weight, field.lo, field.hi)
     size = magnitude(*field.hull())
     absolute = np.abs(weight)
     terms = ((weight != 0) & (size > 0)).sum(1)
-    error = gamma(terms) * (absolute @ size) + OWN
+    error = (OWN * terms if store is None else gamma(terms)) * (absolute @ size) + OWN
     lo, hi = lo - error, hi + error
     spreads = [absolute[:, p.channels] @ p.spread() for p in field.parts]
     limit = share * np.maximum.reduce(spreads) if spreads else np.zeros(len(weight))

@@ -22,7 +22,7 @@ from byheart.certify.checkpoint.activation import enclose, largest_below, tail, 
 from byheart.certify.checkpoint.config import Shape, Undecided
 from byheart.certify.checkpoint.fields import FOLD, Field, Key, Normed, Part, add, constant, fold, linear, magnitude, settle
 from byheart.certify.checkpoint.storage import FUNCTION_ERROR, OWN, U32, Array, Interval, Storage, gamma, in_float32
-from byheart.certify.checkpoint.units import ANY, Firing, at_windows, base, firing, readers, sum_error
+from byheart.certify.checkpoint.units import ANY, Firing, SumError, at_windows, base, firing, readers, sum_error
 
 
 @dataclass(frozen=True)
@@ -111,20 +111,24 @@ class _Case:
     def ways(self) -> tuple[Inner, ...]:
         return (Inner.FUSED, Inner.STORED) if self.stored else (Inner.KEPT,)
 
-    def error(self, layer: d.Linear, size: Array) -> Array:
+    def error(self, layer: d.Linear, size: Array) -> SumError:
         return sum_error(layer, size, self.field if self.stored else None)
 
-    def form(self, weight: Array, bias: Array | None, row: Array, error: Array, found: Firing | None = None) -> Interval:
-        """weight x + bias at every entry; entry i uses row `row[i]`; `error` is one number per row."""
+    def form(self, weight: Array, bias: Array | None, row: Array, found: Firing | None = None) -> Interval:
+        """weight x + bias at every entry, before errors of the sum; entry i uses row `row[i]`."""
         found = self.found if found is None else found
-        reads = self.read if len(weight) == len(self.read[0]) else [r[found.unit] for r in self.read]
+        reads = self.read if found is self.found else [r[found.unit] for r in self.read]
         lo, hi = base(self.field, weight, reads)
         lo, hi = _times(at_windows(self.field, weight, row, found, (lo[row], hi[row])), self.factor)
         if self.offset is not None:
             lo, hi = lo + (weight @ self.offset)[row], hi + (weight @ self.offset)[row]
         if bias is not None:
             lo, hi = lo + bias[row], hi + bias[row]
-        return lo - error[row], hi + error[row]
+        return lo, hi
+
+
+def _wider(x: Interval, error: Array) -> Interval:
+    return x[0] - error, x[1] + error
 
 
 def _expert(n: Normed, expert: d.Expert, shape: Shape, once: frozenset[int], store: Storage) -> Fired:
@@ -150,20 +154,22 @@ def _products(
 ) -> tuple[Array, Array, Array, Array]:
     """Products at all entries, and their differences from the anchors' products, in one case of the normed stream."""
     unit, gate, up = case.found.unit, expert.gate, expert.up
-    error = case.error(gate, size)
-    g = case.form(gate.weight, gate.bias, unit, error)
+    g = case.form(gate.weight, gate.bias, unit)
+    error = case.error(gate, size).at(unit, magnitude(*g))
+    g = _wider(g, error)
     if up is None:
         exact, u = _add(g, tail(shape.activation, *g)), None
         ways = [_plain_way(g, way, shape, store) for way in case.ways]
     else:
-        error_up = case.error(up, size)
-        u = case.form(up.weight, up.bias, unit, error_up)
+        u = case.form(up.weight, up.bias, unit)
+        error_up = case.error(up, size).at(unit, magnitude(*u))
+        u = _wider(u, error_up)
         alpha = (gate.weight * up.weight).sum(1) / np.maximum((gate.weight**2).sum(1), 1e-300)
         bias = None
         if up.bias is not None or gate.bias is not None:
             bias = (0.0 if up.bias is None else up.bias) - alpha * (0.0 if gate.bias is None else gate.bias)
         rest = up.weight - alpha[:, None] * gate.weight
-        w = case.form(rest, bias, unit, error_up + np.abs(alpha) * error)
+        w = _wider(case.form(rest, bias, unit), error_up + np.abs(alpha[unit]) * error)
         exact = _add(_parabola(alpha[unit], g, w), _times(tail(shape.activation, *g), u))
         ways = [_glu_way(g, u, exact, way, shape, store) for way in case.ways]
     lo, hi = np.minimum.reduce([x[0] for x in ways]), np.maximum.reduce([x[1] for x in ways])
@@ -254,12 +260,12 @@ def _apart(
         return lo, hi
     other, found = anchor[some], case.found
     part = Firing(found.keys, found.unit[some], found.window[some], found.silent)
-    h = _difference(case, expert.gate, part, found.unit[other], size)
+    h = _difference(case, expert.gate, part, found.unit[other], size, _sizes(g, some, other))
     tails = [tail(shape.activation, g[0][i], g[1][i]) for i in (some, other)]
     if expert.up is None or u is None:
         low, high = h[0] + tails[0][0] - tails[1][1], h[1] + tails[0][1] - tails[1][0]
     else:
-        v = _difference(case, expert.up, part, found.unit[other], size)
+        v = _difference(case, expert.up, part, found.unit[other], size, _sizes(u, some, other))
         mine, base_u = (u[0][some], u[1][some]), (u[0][other], u[1][other])
         first, second = _times(h, mine), _times((g[0][other], g[1][other]), v)
         bend, away = _times(tails[0], mine), _times(tails[1], base_u)
@@ -272,12 +278,18 @@ def _apart(
     return lo, hi
 
 
-def _difference(case: _Case, layer: d.Linear, part: Firing, other: Array, size: Array) -> Interval:
+def _sizes(x: Interval, *index: Array) -> tuple[Array, Array]:
+    one, two = (magnitude(x[0][i], x[1][i]) for i in index)
+    return one, two
+
+
+def _difference(case: _Case, layer: d.Linear, part: Firing, other: Array, size: Array, totals: tuple[Array, Array]) -> Interval:
     """Pre-activation of a unit minus that of another one at the same window; each is summed by itself."""
     weight = layer.weight[part.unit] - layer.weight[other]
     bias = None if layer.bias is None else layer.bias[part.unit] - layer.bias[other]
     error = case.error(layer, size)
-    return case.form(weight, bias, np.arange(len(weight)), error[part.unit] + error[other], part)
+    slack = error.at(part.unit, totals[0]) + error.at(other, totals[1])
+    return _wider(case.form(weight, bias, np.arange(len(weight)), part), slack)
 
 
 # ---- the down projection

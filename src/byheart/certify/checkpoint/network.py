@@ -194,7 +194,7 @@ def interpret(checkpoint: d.Checkpoint, store: Storage, reach: Reach, weights: s
         try:
             layer = reader.layer(index)
             normed = normalize(stream, layer.attention_norm, store)
-            attended, found = heads.attend(normed.whole, layer.attention, shape, reach, store, f"layer {index}")
+            attended, found = heads.attend(normed, layer.attention, shape, reach, store)
             if shape.parallel:
                 other = normalize(stream, layer.mlp_norm, store)
                 moved, table = apply(other, layer.mlp, shape, reach.once, store, index + 1)

@@ -35,25 +35,50 @@ class Firing:
     silent: Array  # (U,)
 
 
-def sum_error(layer: Linear, size: Array, field: Field | None = None) -> Array:
-    """Errors of the float32 sums of a linear layer whose inputs are bounded by `size`, and of the roundings of kept inputs.
+@dataclass(frozen=True)
+class SumError:
+    """Errors of the float32 sums of a linear layer's rows, in any order.
+
+    Each of the n - 1 additions errs by u times its result, the sum of some of the terms. What some terms add up to is, in
+    absolute value, at most the larger of the positive and the negative terms' totals, (S + |total|) / 2 for the absolute sum S. The products,
+    and inputs that were kept in float32 after two roundings, add 5 u S.
+    """
+
+    terms: Array  # (rows,)
+    size: Array  # (rows,) S
+    exact: Array  # (rows,) whether sums are without error: see `sum_error`
+
+    def at(self, row: Array, total: Array) -> Array:
+        """For rows `row` whose sums are at most `total` in absolute value."""
+        size = self.size[row]
+        partial = (size + np.minimum(total, size)) / 2
+        error = gamma(self.terms[row]) * partial * (1 + 2.0**-10) + 5 * U32 * size + OWN
+        return np.asarray(np.where(self.exact[row], OWN * size, error))
+
+    def most(self) -> Array:
+        return self.at(np.arange(len(self.size)), self.size)
+
+
+def sum_error(layer: Linear, size: Array, field: Field | None = None) -> SumError:
+    """Errors of a layer's sums when its inputs are bounded by `size`.
 
     With `field`: the inputs themselves, which are stored. A row is summed without any error, in any order, when all its products
-    are multiples of one power of two and their absolute values add up to at most 2^24 of it.
+    are multiples of one power of two and their absolute values add up to at most 2^23 of it.
     """
     weight = layer.weight
     absolute = np.abs(weight) @ size
+    terms = ((weight != 0) & (size > 0)).sum(1)
     if layer.bias is not None:
-        absolute = absolute + np.abs(layer.bias)
-    error = (gamma(((weight != 0) & (size > 0)).sum(1)) + 10 * U32) * absolute + OWN
+        absolute, terms = absolute + np.abs(layer.bias), terms + 1
+    exact = np.zeros(len(weight), dtype=bool)
     if field is not None:
         channel = _channel_steps(field)
         used = (weight != 0) & np.isfinite(channel)
         step = np.where(used, _step(np.where(used, weight, 1.0)) * np.where(used, channel, 1.0), np.inf).min(1)
         if layer.bias is not None:
             step = np.minimum(step, np.where(layer.bias != 0, _step(layer.bias), np.inf))
-        error = np.where(absolute <= 2.0**23 * step, OWN * absolute, error)
-    return np.asarray(error)
+        exact = absolute <= 2.0**23 * step
+    return SumError(terms, absolute, exact)
 
 
 def _step(x: Array) -> Array:
@@ -102,7 +127,7 @@ def readers(field: Field, gate: Linear, up: Linear | None) -> list[Array]:
 def firing(field: Field, gate: Linear, read: list[Array], kind: str, once: frozenset[int]) -> Firing:
     """All windows on which units of a layer fire, or `Undecided` when a unit fires on too many."""
     units, cut = len(gate.weight), SILENT_BELOW[kind]
-    floor = base(field, gate.weight, read)[1] + sum_error(gate, magnitude(*field.hull()))
+    floor = base(field, gate.weight, read)[1] + sum_error(gate, magnitude(*field.hull())).most()
     floor = floor if gate.bias is None else floor + gate.bias
     apart = np.zeros(units, dtype=bool)
     for part, reads in zip(field.parts, read, strict=True):
