@@ -33,7 +33,6 @@ from byheart.certify.checkpoint.fields import (
     Part,
     add,
     constant,
-    either,
     linear,
     magnitude,
     merged,
@@ -98,10 +97,9 @@ def attend(n: Normed, attention: d.Attention, shape: Shape, reach: Reach, store:
         else:
             copies.append(copy)
             plans.append((columns, rows, copy))
-    result = settle(_kept_output(n, attention, plans, store), None)
-    if n.stored is not None:
-        result = either(result, _stored_output(linear(n.stored, attention.v, store), attention, plans, store))
-    return settle(result, store), copies
+    if n.kept is None:
+        return _stored_output(whole, attention, plans, store), copies
+    return settle(_kept_output(n, n.kept, attention, plans, store), store), copies
 
 
 def _stored_output(v: Field, attention: d.Attention, plans: list[tuple[Array, Array, Copy | Field]], store: Storage) -> Field:
@@ -115,12 +113,14 @@ def _stored_output(v: Field, attention: d.Attention, plans: list[tuple[Array, Ar
     return linear(Field(lo, hi, merged(parts)), attention.o, store)
 
 
-def _kept_output(n: Normed, attention: d.Attention, plans: list[tuple[Array, Array, Copy | Field]], store: Storage) -> Field:
+def _kept_output(
+    n: Normed, kept: Field, attention: d.Attention, plans: list[tuple[Array, Array, Copy | Field]], store: Storage
+) -> Field:
     """The normed stream was kept in float32, and so are values and the heads' outputs: all values of one position share the norm's factor,
     so a head's contribution is that factor times a combination in which equal terms cancel."""
     weight, bias = attention.v.weight, attention.v.bias
     size = magnitude(*n.whole.hull())
-    plain = linear(n.kept, d.Linear(attention.v.name, weight, None), None)
+    plain = linear(kept, d.Linear(attention.v.name, weight, None), None)
     error = (gamma(((weight != 0) & (size > 0)).sum(1)) + 16 * U32) * (np.abs(weight) @ size) / n.factor[0]
     plain = Field(plain.lo - error, plain.hi + error, plain.parts)
     offset = np.zeros(len(weight)) if bias is None else bias

@@ -153,25 +153,6 @@ def times(field: Field, factor: tuple[float, float]) -> Field:
     return Field(*_times(field.lo, field.hi, low, high), parts)
 
 
-def either(one: Field, two: Field) -> Field:
-    """A field that encloses both: whichever of the two cases holds."""
-    parts = []
-    keys = dict.fromkeys([p.key for p in one.parts] + [p.key for p in two.parts])
-    for key in keys:
-        pair = [p for f in (one, two) for p in f.parts if p.key == key]
-        channels = np.unique(np.concatenate([p.channels for p in pair]))
-        tables = []
-        for p in pair:
-            lo, hi = np.zeros((len(p.lo), len(channels))), np.zeros((len(p.lo), len(channels)))
-            at = np.searchsorted(channels, p.channels)
-            lo[:, at], hi[:, at] = p.lo, p.hi
-            tables.append((lo, hi))
-        if len(pair) == 1:
-            tables.append((np.zeros_like(tables[0][0]),) * 2)
-        parts.append(Part(key, channels, np.minimum(tables[0][0], tables[1][0]), np.maximum(tables[0][1], tables[1][1])))
-    return Field(np.minimum(one.lo, two.lo), np.maximum(one.hi, two.hi), tuple(parts))
-
-
 def fold(field: Field, tolerance: Array | float) -> Field:
     """Parts whose spread on a channel is at most `tolerance` become part of the constant's slack."""
     lo, hi, parts = field.lo.copy(), field.hi.copy(), []
@@ -273,30 +254,30 @@ def norm_factor(field: Field, eps: float, centre: tuple[float, float] | None) ->
 
 @dataclass(frozen=True)
 class Normed:
-    """A normed stream: as a whole, and its two cases apart.
+    """A normed stream: `whole` encloses it channel by channel.
 
-    Kept in float32, all channels share the factor: `kept` times `factor`, plus `bias`, each channel up to 8 units of float32. Stored, each
-    channel is rounded by itself: `stored` (None in float32, where the first case covers the second).
+    When it is kept in float32, all channels share the norm's factor: `kept` times `factor`, plus `bias`, each channel up to a few
+    units of float32. When it is stored, each channel is rounded by itself, and `kept` is None.
     """
 
     whole: Field
-    kept: Field
+    kept: Field | None
     factor: tuple[float, float]
     bias: Array | None
-    stored: Field | None
 
 
-def normalize(field: Field, norm: Norm, store: Storage) -> Normed:
-    """RMSNorm or LayerNorm: the factor is common to all channels; the product may be stored before and after the weight."""
+def normalize(field: Field, norm: Norm, store: Storage, stored: bool) -> Normed:
+    """RMSNorm or LayerNorm, in an engine that stores normed streams (before the weight, after it, or both), or in one that does not."""
     centre = mean(field) if norm.centred else None
     factor = norm_factor(field, norm.eps, centre)
     if centre is not None:
         field = settle(Field(*in_float32(field.lo - centre[1], field.hi - centre[0]), field.parts), None)
     bias = norm.bias if norm.bias is not None and norm.bias.any() else None
+    if stored:
+        return Normed(_stored(field, factor, norm, store), None, factor, bias)
     kept = weighted(field, norm.weight)
-    whole = scaled(field, factor, norm, store)
-    stored = None if store.name == "float32" else _stored(field, factor, norm, store)
-    return Normed(whole, kept, factor, bias, stored)
+    whole = times(kept, factor)
+    return Normed(whole if bias is None else settle(add(whole, constant(bias)), None), kept, factor, bias)
 
 
 def weighted(field: Field, weight: Array) -> Field:

@@ -98,7 +98,7 @@ class Inner(Enum):
 
 @dataclass(frozen=True)
 class _Case:
-    """Linear forms of a normed stream at the entries of `found`, in one of its two cases (see `Normed`)."""
+    """Linear forms of a normed stream at the entries of `found`; `field` times `factor` plus `offset` is the stream (see `Normed`)."""
 
     field: Field
     factor: tuple[float, float]
@@ -135,11 +135,12 @@ def _expert(n: Normed, expert: d.Expert, shape: Shape, once: frozenset[int], sto
     read = readers(n.whole, expert.gate, expert.up)
     found = firing(n.whole, expert.gate, read, shape.activation, once)
     anchor = _anchors(found)
-    cases = [_Case(n.kept, n.factor, n.bias, read, found, False)]
-    cases += [] if n.stored is None else [_Case(n.stored, (1.0, 1.0), None, read, found, True)]
+    if n.kept is None:
+        case = _Case(n.whole, (1.0, 1.0), None, read, found, True)
+    else:
+        case = _Case(n.kept, n.factor, n.bias, read, found, False)
     size = magnitude(*n.whole.hull())
-    results = [_products(case, expert, anchor, size, shape, store) for case in cases]
-    lo, hi, apart_lo, apart_hi = (f.reduce([r[i] for r in results]) for i, f in enumerate((np.minimum, np.maximum) * 2))
+    lo, hi, apart_lo, apart_hi = _products(case, expert, anchor, size, shape, store)
     silent = np.isfinite(found.silent)
     top = np.where(silent, found.silent, 0.0)
     quiet = np.where(silent, largest_below(shape.activation, top + 2 * store.unit * np.abs(top)), 0.0)
@@ -152,7 +153,7 @@ def _expert(n: Normed, expert: d.Expert, shape: Shape, once: frozenset[int], sto
 def _products(
     case: _Case, expert: d.Expert, anchor: Array, size: Array, shape: Shape, store: Storage
 ) -> tuple[Array, Array, Array, Array]:
-    """Products at all entries, and their differences from the anchors' products, in one case of the normed stream."""
+    """Products at all entries, and their differences from the anchors' products."""
     unit, gate, up = case.found.unit, expert.gate, expert.up
     g = case.form(gate.weight, gate.bias, unit)
     error = case.error(gate, size).at(unit, magnitude(*g))

@@ -182,8 +182,8 @@ def _scaled(lo: Array, hi: Array, low: Array, high: Array) -> Interval:
     return in_float32(np.minimum.reduce(ends), np.maximum.reduce(ends))
 
 
-def interpret(checkpoint: d.Checkpoint, store: Storage, reach: Reach, weights: str = "type") -> Program:
-    """The program of a checkpoint in one type; `Undecided` names the layer where it is not understood."""
+def interpret(checkpoint: d.Checkpoint, store: Storage, reach: Reach, weights: str = "type", *, stored: bool) -> Program:
+    """The program of a checkpoint in one type, in engines that store normed streams or in those that do not; `Undecided` names the layer where it is not understood."""
     reader, shape = checkpoint.reader(store, weights), checkpoint.shape
     if reach.length > shape.positions:
         raise Undecided(f"a reach of {reach.length} is beyond the {shape.positions} positions of config.json")
@@ -193,15 +193,15 @@ def interpret(checkpoint: d.Checkpoint, store: Storage, reach: Reach, weights: s
     for index in range(shape.layers):
         try:
             layer = reader.layer(index)
-            normed = normalize(stream, layer.attention_norm, store)
+            normed = normalize(stream, layer.attention_norm, store, stored)
             attended, found = heads.attend(normed, layer.attention, shape, reach, store)
             if shape.parallel:
-                other = normalize(stream, layer.mlp_norm, store)
+                other = normalize(stream, layer.mlp_norm, store, stored)
                 moved, table = apply(other, layer.mlp, shape, reach.once, store, index + 1)
                 stream = _three(stream, attended, moved, store)
             else:
                 stream = _light(settle(add(stream, attended), store))
-                moved, table = apply(normalize(stream, layer.mlp_norm, store), layer.mlp, shape, reach.once, store, index + 1)
+                moved, table = apply(normalize(stream, layer.mlp_norm, store, stored), layer.mlp, shape, reach.once, store, index + 1)
                 stream = settle(add(stream, moved), store)
             stream = _light(stream)
         except Undecided as reason:

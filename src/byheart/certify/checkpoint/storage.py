@@ -7,10 +7,10 @@ keeps to these rules, which `ERROR_MODEL` prints:
 - *Sums.* Products and sums inside one operation are accumulated in float32, in any order and any grouping, with or without
   fused multiply-add: the error is at most gamma_n = n u / (1 - n u), u = 2^-24, times the sum of absolute values, n the number
   of terms that are not zero; where one of two addends is small, adding errs by at most that addend (see `summation_error`).
-- *Stores.* A tensor between two operations is kept in float32 or rounded to the type, to nearest. Every place may do either, and
-  different places may do different things: `Storage.maybe` encloses both. Rounding is monotone, so the ends of an interval are
-  rounded, and a narrow interval around a representable number snaps to it. Inside an MLP, tensors are rounded only when the normed
-  stream that it reads is rounded, and gate and up are treated alike.
+- *Stores.* A tensor between two operations is kept in float32 or rounded to the type, to nearest. An engine rounds all normed streams, or
+  none of them; both kinds are proved. Every other place may do either, and different places may do different things: `Storage.maybe`
+  encloses both; but an engine that keeps normed streams in float32 keeps values and the tensors inside an MLP too, and gate and up are treated
+  alike. Rounding is monotone, so the ends of an interval are rounded, and a narrow interval around a representable number snaps to it.
 - *Functions.* exp, sigmoid, rsqrt, tanh, erf: relative error of at most 2^-20 in float32; tanh is +-1 from 10 on, erf from 6 on; cos and sin: absolute error of
   at most 2^-22 at the angle that float32 holds; inverse frequencies: relative error of at most 2^-22.
 
@@ -35,8 +35,9 @@ OWN = 2.0**-48  # relative: what the checker's own float64 operations may lose w
 ERROR_MODEL = (
     "every tensor of the file is converted to the type once, to nearest",
     "sums inside one operation: float32, any order, error <= n u / (1 - n u) times the sum of absolute values, u = 2^-24",
-    "a tensor between operations: kept in float32 or rounded to the type, to nearest; each place may do either, but inside an MLP"
-    " tensors are rounded only when the normed stream that it reads is, and gate and up alike",
+    "normed streams: an engine rounds all of them to the type (before the norm's weight, after it, or both), or keeps all of them in float32",
+    "other tensors between operations: kept in float32 or rounded to the type, to nearest, each place either way; inside an MLP and among"
+    " values of attention only where normed streams are rounded, gate and up alike",
     "exp, sigmoid, rsqrt, tanh, erf: relative error <= 2^-20 in float32, tanh is +-1 from 10 on, erf from 6 on; silu and gelu in one step,"
     " or stored after sigmoid and after the product",
     "rotary positions: inverse frequencies within 2^-22, angles rounded to float32, cos and sin within 2^-22 and possibly stored",
