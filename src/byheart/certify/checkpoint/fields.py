@@ -117,7 +117,7 @@ def merged(parts: Iterable[Part]) -> tuple[Part, ...]:
 def add(*fields: Field) -> Field:
     """The sum, not yet stored."""
     lo, hi = sum(f.lo for f in fields), sum(f.hi for f in fields)
-    slack = OWN * sum(magnitude(f.lo, f.hi) for f in fields)
+    slack = OWN * sum(magnitude(f.lo, f.hi) for f in fields)  # zero stays zero
     return Field(lo - slack, hi + slack, merged(p for f in fields for p in f.parts))
 
 
@@ -185,7 +185,7 @@ def linear(field: Field, layer: Linear, store: Storage | None, share: float = FO
     size = magnitude(*field.hull())
     absolute = np.abs(weight)
     terms = ((weight != 0) & (size > 0)).sum(1)
-    error = (OWN * terms if store is None else gamma(terms)) * (absolute @ size) + OWN
+    error = (OWN * terms if store is None else gamma(terms)) * (absolute @ size)
     lo, hi = lo - error, hi + error
     spreads = [absolute[:, p.channels] @ p.spread() for p in field.parts]
     limit = share * np.maximum.reduce(spreads) if spreads else np.zeros(len(weight))
