@@ -5,9 +5,10 @@
     s(d) = scale * Re sum_f Q_f conj(K_f) exp(i theta_f d),      Q_f = q_f + i q_{f + F/2}
 
 plus errors. Errors of the rotated query are common to all keys, so in s(o) - s(d) they meet only the difference of two
-rotated keys, of length |K_f| |1 - exp(i theta_f (o - d))|; errors of keys are independent. A rotated pair errs by
-(2 sqrt(2) + 1) u |Q|: cos and sin stored, two products stored, one sum stored (sqrt(2) is the largest ratio of (|a c| + |b s|, |a s| + |b c|)
-to (a, b)); when one of the two is exactly zero, by 2 u |Q|.
+rotated keys, of length |K_f| |1 - exp(i theta_f (o - d))|; errors of keys are independent. A pair (a, b) turned by an angle is
+(a c - b s, a s + b c). Storing c, s and the four products moves it by at most 2 u times (|a c| + |b s|, |a s| + |b c|), whose length is at
+most |a| + |b|. Storing the two sums moves it by u times its length; but adding a small number to a stored one errs by at
+most the small one, so also by at most 2 min(|a|, |b|).
 
 *Heads over learned positions.* q and k are tabulated by position, so all pairs are scored.
 
@@ -33,6 +34,7 @@ from byheart.certify.checkpoint.fields import (
     Part,
     add,
     constant,
+    fold,
     linear,
     magnitude,
     merged,
@@ -149,9 +151,27 @@ def _kept_output(
 
 
 def _head_norm(field: Field, norm: d.Norm | None, store: Storage) -> Field:
+    """RMSNorm over one head's query or key, symbol by symbol where it depends on one symbol."""
     if norm is None:
         return field
-    return scaled(field, norm_factor(field, norm.eps, None), norm, store)
+    if len(field.parts) != 1:
+        return scaled(field, norm_factor(field, norm.eps, None), norm, store)
+    (part,) = field.parts
+    lo, hi = tabulated(field)
+    rows = [scaled(row, norm_factor(row, norm.eps, None), norm, store) for row in (Field(a, b) for a, b in zip(lo, hi, strict=True))]
+    low, high = np.stack([r.lo for r in rows]), np.stack([r.hi for r in rows])
+    zero = np.zeros(field.size)
+    return fold(Field(zero, zero, (Part(part.key, np.arange(field.size), low, high),)), 0.0)
+
+
+def tabulated(field: Field) -> tuple[Array, Array]:
+    """All values of a field that depends on one symbol, or on none: one row per symbol."""
+    symbols = len(field.parts[0].lo) if field.parts else 1
+    lo, hi = np.tile(field.lo, (symbols, 1)), np.tile(field.hi, (symbols, 1))
+    for part in field.parts:
+        lo[:, part.channels] += part.lo
+        hi[:, part.channels] += part.hi
+    return lo, hi
 
 
 def one_hot(q: Field, k: Field, shape: Shape, reach: Reach, store: Storage) -> Copy | None:
@@ -172,11 +192,19 @@ def folded(field: Field, kept: int | None = None) -> Field:
 
 
 def _rotation_error(first: Array, second: Array, store: Storage) -> Array:
-    """Length of the error of a rotated pair, by what is stored: see the module's text. Second order: the factor 1 + 8 u."""
+    """Length of the error of a rotated pair (a, b), by what is stored: see the module's text. Second order: the factor 1 + 8 u."""
     u = store.unit + 2 * U32
-    length = np.hypot(first, second)
-    both = (first > 0) & (second > 0)
-    return np.where(both, (2 * np.sqrt(2) + 1) * u, 2 * u) * length * (1 + 8 * u) + 4 * store.tiny
+    products = 2 * u * (first + second)
+    total = np.minimum(u * np.hypot(first, second), 2 * np.minimum(first, second))
+    return (products + total) * (1 + 8 * u) + 4 * store.tiny
+
+
+def _score_stores(scale: float, store: Storage) -> tuple[float, float]:
+    """Relative errors of a stored score and of a scaled query. A power of two scales without error; otherwise a score may be stored
+    before and after scaling, or the query be scaled and stored."""
+    exact = np.log2(scale) == np.rint(np.log2(scale))
+    u = store.unit + 2 * U32
+    return (u, 0.0) if exact else (2 * u, u)
 
 
 def _rotary_copy(q: Field, k: Field, rotary: Rotary, shape: Shape, reach: Reach, store: Storage) -> Copy | None:
@@ -206,10 +234,8 @@ def _rotary_copy(q: Field, k: Field, rotary: Rotary, shape: Shape, reach: Reach,
     total = size_q @ size_k + plain_q @ plain_k
     sums = 2 * float(gamma(shape.head_dim + 2)) * total + plain
     drift = FREQUENCY_ERROR * (size_q * size_k * theta)
-    # the scaled score is stored; a scale that is no power of two may round a scaled query and an unscaled score as well
-    exact_scale = np.log2(scale) == np.rint(np.log2(scale))
-    stores = (1 if exact_scale else 2) * (store.unit + 2 * U32)
-    common = (0.0 if exact_scale else store.unit) * size_q + error_q
+    stores, scaling = _score_stores(scale, store)
+    common = error_q + scaling * size_q
 
     def gaps(wanted: int, others: Array) -> Array:
         chord = 2 * np.abs(np.sin(np.outer(others - wanted, theta) / 2))  # (others, F)
@@ -241,8 +267,8 @@ def _best(score: Array, gaps: object) -> Copy | None:
 
 def _position_copy(q: Field, k: Field, shape: Shape, reach: Reach, store: Storage) -> Copy | None:
     """All pairs of positions. The query's slack meets the difference of two keys, by Cauchy and Schwarz."""
-    q_lo, q_hi = _tabulated(q, reach.length)
-    k_lo, k_hi = _tabulated(k, reach.length)
+    q_lo, q_hi = (x[: reach.length] for x in _by_position(q, reach.length))
+    k_lo, k_hi = (x[: reach.length] for x in _by_position(k, reach.length))
     q_mid, q_rad, k_mid, k_rad = (q_lo + q_hi) / 2, (q_hi - q_lo) / 2, (k_lo + k_hi) / 2, (k_hi - k_lo) / 2
     scale, t = shape.head_dim**-0.5, np.arange(reach.length)
     score = scale * (q_mid @ k_mid.T)
@@ -255,14 +281,13 @@ def _position_copy(q: Field, k: Field, shape: Shape, reach: Reach, store: Storag
     length = np.linalg.norm(k_mid, axis=1)
     gram = k_mid @ k_mid.T
     chord = np.sqrt(np.maximum(length[:, None] ** 2 + length[None, :] ** 2 - 2 * gram, 0.0) + 1e-9 * length.max() ** 2)
-    exact_scale = np.log2(scale) == np.rint(np.log2(scale))
-    common = np.linalg.norm(q_rad, axis=1) + (0.0 if exact_scale else store.unit) * np.linalg.norm(q_size, axis=1)
+    stores, scaling = _score_stores(scale, store)
+    common = np.linalg.norm(q_rad, axis=1) + scaling * np.linalg.norm(q_size, axis=1)
     key_part = q_size @ k_rad.T  # (t, s)
     sums = float(gamma(shape.head_dim + 2)) * (q_size @ k_size.T)
     rows, wanted = t, best
     error = common[:, None] * chord[wanted] + key_part + key_part[rows, wanted][:, None] + sums + sums[rows, wanted][:, None]
     error = scale * error * (1 + 2.0**-20) + OWN
-    stores = (1 if exact_scale else 2) * (store.unit + 2 * U32)
     error = error + stores * (np.abs(score) + np.abs(score[rows, wanted])[:, None] + 2 * error) + 2 * store.tiny
     gap = score[rows, wanted][:, None] - score - error
     others = seen & (t[None, :] != wanted[:, None])
@@ -272,12 +297,9 @@ def _position_copy(q: Field, k: Field, shape: Shape, reach: Reach, store: Storag
     return Copy(offset, least, leak) if leak <= LARGEST_LEAK else None
 
 
-def _tabulated(field: Field, length: int) -> tuple[Array, Array]:
-    lo, hi = np.tile(field.lo, (length, 1)), np.tile(field.hi, (length, 1))
-    for part in field.parts:
-        lo[:, part.channels] += part.lo[:length]
-        hi[:, part.channels] += part.hi[:length]
-    return lo, hi
+def _by_position(field: Field, length: int) -> tuple[Array, Array]:
+    lo, hi = tabulated(field)
+    return (lo, hi) if len(lo) > 1 else (np.tile(lo, (length, 1)), np.tile(hi, (length, 1)))
 
 
 def shifted(value: Field, offset: int) -> Field:
@@ -323,12 +345,8 @@ def blended(q: Field, k: Field, value: Field, o: Array, shape: Shape, reach: Rea
 
 def _tokens_apart(field: Field, reach: Reach) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """The range of a field for tokens of `once`, and for all others."""
-    symbols = len(field.parts[0].lo) if field.parts else 1
-    lo, hi = np.tile(field.lo, (symbols, 1)), np.tile(field.hi, (symbols, 1))
-    for part in field.parts:
-        lo[:, part.channels] += part.lo
-        hi[:, part.channels] += part.hi
-    inside = np.isin(np.arange(symbols), list(reach.once))
+    lo, hi = tabulated(field)
+    inside = np.isin(np.arange(len(lo)), list(reach.once))
     return (lo[inside].min(0), hi[inside].max(0)), (lo[~inside].min(0), hi[~inside].max(0))
 
 
@@ -361,9 +379,11 @@ def _scores(q: Field, lo: Array, hi: Array, shape: Shape, rotary: Rotary, reach:
     pair_q, pair_k = (np.hypot(s[:half], s[half : 2 * half]) for s in (size_q, size_k))
     turn = (reach.length * theta * 4 * U32 + TRIG_ERROR + distance.max() * theta * FREQUENCY_ERROR) * 4
     error_q, error_k = (_rotation_error(s[:half], s[half : 2 * half], store) + turn * p for s, p in ((size_q, pair_q), (size_k, pair_k)))
-    rounding = error_q @ pair_k + (pair_q + error_q) @ error_k + gamma(shape.head_dim + 2) * (pair_q @ pair_k)
     scale = shape.head_dim**-0.5
+    stores, scaling = _score_stores(scale, store)
+    error_q = error_q + scaling * pair_q
+    rounding = error_q @ pair_k + (pair_q + error_q) @ error_k + gamma(shape.head_dim + 2) * (pair_q @ pair_k)
     error = scale * (radius + rounding + gamma(shape.head_dim + 2) * (size_q[2 * half :] @ size_k[2 * half :]))
     score = scale * (score + plain)
-    error = error + 3 * (store.unit + 2 * U32) * (np.abs(score) + error) + OWN + store.tiny
+    error = error + stores * (np.abs(score) + error) + OWN + store.tiny
     return score - error, score + error

@@ -52,7 +52,7 @@ class Fired:
 
 def apply(n: Normed, mlp: d.Mlp, shape: Shape, once: frozenset[int], store: Storage, signal: int) -> tuple[Field, Table]:
     """The MLP's output as a field that depends on one new signal, and the signal's table."""
-    chosen = _route(n.whole, mlp, shape, store)
+    chosen = _route(n, mlp, shape, store)
     outputs = [_expert(n, expert, shape, once, store) for expert in mlp.experts]
     keys = tuple(dict.fromkeys(key for fired in outputs for key in fired.found.keys))
     if chosen is not None and chosen.key not in keys:
@@ -443,31 +443,55 @@ class _Routing:
         return np.zeros(size), np.zeros(size), [Part(self.key, np.arange(size), lo - slack, hi + slack)]
 
 
-def _route(n: Field, mlp: d.Mlp, shape: Shape, store: Storage) -> _Routing | None:
+def _route(n: Normed, mlp: d.Mlp, shape: Shape, store: Storage) -> _Routing | None:
+    """Which experts every symbol chooses. Weights come from differences of logits, since channels are shared."""
     if mlp.router is None:
         return None
-    logits = linear(n, mlp.router, store, share=2.0**-3)
+    kept = n.kept is not None
+    logits = linear(n.whole, mlp.router, None if kept else store, share=2.0**-3)
     if len(logits.parts) != 1:
         raise Undecided(f"{mlp.router.name}: the choice of experts depends on {len(logits.parts)} symbols")
-    (part,) = logits.parts
-    lo, hi = np.tile(logits.lo, (len(part.lo), 1)), np.tile(logits.hi, (len(part.lo), 1))
-    lo[:, part.channels] += part.lo
-    hi[:, part.channels] += part.hi
+    key = logits.parts[0].key
+    lo, hi = _table(logits, key)
+    apart_lo, apart_hi = _logit_differences(n, mlp.router, key, lo, hi, kept, store)
     order = np.argsort(-(lo + hi), axis=1)
     inside, outside = order[:, : shape.experts_used], order[:, shape.experts_used :]
     rows = np.arange(len(lo))[:, None]
-    if outside.shape[1] and (lo[rows, inside].min(1) <= hi[rows, outside].max(1)).any():
-        raise Undecided(f"{mlp.router.name}: the choice of experts is not certain for every input")
+    for column in outside.T:
+        if (apart_lo[rows, inside, column[:, None]] <= 0).any():
+            raise Undecided(f"{mlp.router.name}: the choice of experts is not certain for every input")
     low, high = np.zeros_like(lo), np.zeros_like(hi)
     for column in inside.T:
         own = column[:, None]
-        rest = np.where(inside == own, -np.inf, 0.0)
-        # the probabilities may be stored before the chosen ones are divided by their sum: 2 u of every ratio
-        wide = 2 * store.unit + 8 * FUNCTION_ERROR
-        least = np.exp(lo[rows, inside] + rest - hi[rows, own]).sum(1) * (1 - wide)
-        most = np.exp(hi[rows, inside] + rest - lo[rows, own]).sum(1) * (1 + wide)
+        rest = inside != own
+        wide = 8 * FUNCTION_ERROR  # softmax and the division by the sum of the chosen ones are computed in float32
+        least = np.where(rest, np.exp(apart_lo[rows, inside, own]), 0.0).sum(1) * (1 - wide)
+        most = np.where(rest, np.exp(apart_hi[rows, inside, own]), 0.0).sum(1) * (1 + wide)
         ends = store.maybe((1 - FUNCTION_ERROR) / (1 + most), (1 + FUNCTION_ERROR) / (1 + least))
         low[rows[:, 0], column], high[rows[:, 0], column] = ends
-    return _Routing(part.key, low, high)
+    return _Routing(key, low, high)
 
 
+def _logit_differences(n: Normed, router: d.Linear, key: Key, lo: Array, hi: Array, kept: bool, store: Storage) -> Interval:
+    """logit_i - logit_j for all experts and symbols: (S, experts, experts)."""
+    weight, count = router.weight, len(router.weight)
+    difference = (weight[:, None, :] - weight[None, :, :]).reshape(count * count, -1)
+    field = linear(n.whole, d.Linear(router.name, difference, None), None, share=2.0**-3)
+    size = magnitude(*n.whole.hull())
+    sums = sum_error(router, size).most()
+    largest = np.maximum(np.abs(lo), np.abs(hi)).max(0)
+    error = sums + (0.0 if kept else store.unit) * (largest + sums)
+    wide = (error[:, None] + error[None, :]).reshape(-1)
+    field = Field(field.lo - wide, field.hi + wide, field.parts)
+    low, high = (x.reshape(-1, count, count) for x in _table(field, key, len(lo)))
+    return np.maximum(low, lo[:, :, None] - hi[:, None, :]), np.minimum(high, hi[:, :, None] - lo[:, None, :])
+
+
+def _table(field: Field, key: Key, symbols: int | None = None) -> Interval:
+    """Values by the symbol of one key, all other parts replaced by their hull."""
+    rows = symbols or next(len(p.lo) for p in field.parts if p.key == key)
+    lo, hi = np.tile(field.lo, (rows, 1)), np.tile(field.hi, (rows, 1))
+    for part in field.parts:
+        lo[:, part.channels] += part.lo if part.key == key else part.lo.min(0)
+        hi[:, part.channels] += part.hi if part.key == key else part.hi.max(0)
+    return lo, hi

@@ -40,6 +40,7 @@ ERROR_MODEL = (
     " values of attention only where normed streams are rounded, gate and up alike",
     "exp, sigmoid, rsqrt, tanh, erf: relative error <= 2^-20 in float32, tanh is +-1 from 10 on, erf from 6 on; silu and gelu in one step,"
     " or stored after sigmoid and after the product",
+    "a router's softmax and the division by the sum of the chosen weights: float32; the weights are then kept or rounded",
     "rotary positions: inverse frequencies within 2^-22, angles rounded to float32, cos and sin within 2^-22 and possibly stored",
     "not covered: other rounding modes, sums in a narrower type, quantized activations, overflow traps",
 )
@@ -63,12 +64,15 @@ def _to_bfloat16(x: Array) -> Array:
     >>> _to_bfloat16(np.array([1.0, 1 + 2**-8, 1 + 2**-8 + 2**-40, 0.3])).tolist()
     [1.0, 1.0, 1.0078125, 0.30078125]
     """
-    mantissa, exponent = np.frexp(np.asarray(x, dtype=np.float64))
-    exponent = np.maximum(exponent, -125)  # below 2^-126 the spacing stays
-    scaled = np.ldexp(np.asarray(x, dtype=np.float64), 8 - exponent)
-    result = np.ldexp(np.rint(scaled), exponent - 8)
-    del mantissa
-    return np.where(np.abs(result) > 3.3895313892515355e38, np.copysign(np.inf, result), result)
+    bits = np.ascontiguousarray(x, dtype=np.float64).view(np.int64)
+    half = np.int64(1) << 44  # float64 has 45 bits more than bfloat16
+    rounded = (bits + (half - 1) + ((bits >> 45) & 1)) & ~((np.int64(1) << 45) - 1)
+    result = rounded.view(np.float64)
+    small = np.abs(result) < 2.0**-125
+    if small.any():  # below the normal range the spacing stays
+        result = np.where(small, np.rint(np.asarray(x) * 2.0**133) * 2.0**-133, result)
+    large = np.abs(result) > 3.3895313892515355e38
+    return np.where(large, np.copysign(np.inf, result), result) if large.any() else result
 
 
 @dataclass(frozen=True)
