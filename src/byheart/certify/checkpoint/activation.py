@@ -81,8 +81,8 @@ def largest_below(kind: str, top: Array) -> Array:
 
 
 def variants(kind: str, lo: Array, hi: Array, store: Storage, stepwise: bool) -> list[Interval]:
-    """The activated tensor in each usual way of evaluation: in one step; silu with a stored sigmoid; gelu as a chain of stored
-    steps (`stepwise`). Each is then kept or stored: that is `Storage.maybe`'s matter and left to the caller."""
+    """The activated tensor in each usual way of evaluation: in one step; silu with a stored sigmoid; gelu as a chain of tensors that
+    are all stored (`stepwise`). Each is then kept or stored: that is `Storage.maybe`'s matter and left to the caller."""
     found = [enclose(kind, lo, hi)]
     if kind == "silu" and store.name != "float32":
         ends = sigmoid(lo), sigmoid(hi)
@@ -95,15 +95,19 @@ def variants(kind: str, lo: Array, hi: Array, store: Storage, stepwise: bool) ->
 
 
 def _chain(lo: Array, hi: Array, store: Storage) -> Interval:
-    """0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), every step kept or stored."""
-    cube = store.maybe(lo**3, hi**3)
-    inner = store.maybe(0.044715 * cube[0], 0.044715 * cube[1])
-    inner = store.maybe(lo + inner[0], hi + inner[1])
-    inner = store.maybe(math.sqrt(2 / math.pi) * inner[0], math.sqrt(2 / math.pi) * inner[1])
+    """0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) as a chain of tensors, every one of which is stored."""
+
+    def kept(low: Array, high: Array) -> Interval:
+        return store.rounded(*in_float32(low, high))
+
+    cube = kept(lo**3, hi**3)
+    inner = kept(0.044715 * cube[0], 0.044715 * cube[1])
+    inner = kept(lo + inner[0], hi + inner[1])
+    inner = kept(math.sqrt(2 / math.pi) * inner[0], math.sqrt(2 / math.pi) * inner[1])
     bent = np.tanh(inner[0]), np.tanh(inner[1])
     error = [np.where(np.abs(i) < 10, FUNCTION_ERROR * np.abs(b), 0.0) for i, b in zip(inner, bent, strict=True)]
-    bent = store.maybe(bent[0] - error[0], bent[1] + error[1])
-    one = store.maybe(np.maximum(1 + bent[0], 0.0), np.maximum(1 + bent[1], 0.0))
-    half = store.maybe(0.5 * lo, 0.5 * hi)
+    bent = store.rounded(np.maximum(bent[0] - error[0], -1.0), np.minimum(bent[1] + error[1], 1.0))
+    one = kept(np.maximum(1 + bent[0], 0.0), np.maximum(1 + bent[1], 0.0))
+    half = store.rounded(0.5 * lo, 0.5 * hi)
     corners = half[0] * one[0], half[0] * one[1], half[1] * one[0], half[1] * one[1]
-    return store.maybe(np.minimum.reduce(corners), np.maximum.reduce(corners))
+    return in_float32(np.minimum.reduce(corners), np.maximum.reduce(corners))

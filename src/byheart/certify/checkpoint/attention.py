@@ -331,7 +331,7 @@ def blended(q: Field, k: Field, value: Field, o: Array, shape: Shape, reach: Rea
         return crude
     if not reach.once:
         raise NeedsStart("a head mixes positions, and what it sees is not bounded for every input")
-    if shape.rotary is None or {p.key for p in k.parts} | {p.key for p in value.parts} != {(TOKEN, 0)}:
+    if {p.key for p in k.parts} | {p.key for p in value.parts} != {(TOKEN, 0)}:
         return crude
     special, ordinary = _tokens_apart(value, reach)
     share_lo, share_hi = _shares(folded(q), k, shape, reach, store)
@@ -352,9 +352,8 @@ def _tokens_apart(field: Field, reach: Reach) -> tuple[tuple[Array, Array], tupl
 
 def _shares(q: Field, k: Field, shape: Shape, reach: Reach, store: Storage) -> tuple[Array, Array]:
     """Bounds of the softmax weight of BOS for every symbol of START."""
-    assert shape.rotary is not None
     special, ordinary = _tokens_apart(k, reach)
-    top, bottom = (_scores(q, *key, shape, shape.rotary, reach, store) for key in (special, ordinary))
+    top, bottom = (_scores(q, *key, shape, shape.rotary or Rotary(1.0, 0), reach, store) for key in (special, ordinary))
     least, most = bottom[0].min(), bottom[1].max()  # of any ordinary position
     lo, hi = np.zeros(STARTS + 2), np.zeros(STARTS + 2)
     for t in range(STARTS):
@@ -367,7 +366,7 @@ def _shares(q: Field, k: Field, shape: Shape, reach: Reach, store: Storage) -> t
 def _scores(q: Field, lo: Array, hi: Array, shape: Shape, rotary: Rotary, reach: Reach, store: Storage) -> tuple[Array, Array]:
     """Bounds of the score at every distance, for a key in [lo, hi]."""
     half = rotary.dims // 2
-    theta = rotary.theta ** (-2 * np.arange(half) / rotary.dims)
+    theta = rotary.theta ** (-2 * np.arange(half) / max(rotary.dims, 1))
     size_q, size_k = magnitude(q.lo, q.hi), magnitude(lo, hi)
     middle_q, middle_k = (q.lo + q.hi) / 2, (lo + hi) / 2
     radius = ((q.hi - q.lo) / 2) @ size_k + size_q @ ((hi - lo) / 2)

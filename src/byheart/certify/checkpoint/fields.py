@@ -153,6 +153,25 @@ def times(field: Field, factor: tuple[float, float]) -> Field:
     return Field(*_times(field.lo, field.hi, low, high), parts)
 
 
+def either(*fields: Field) -> Field:
+    """A field that encloses all of them: whichever case holds. A part that a case lacks is zero there."""
+    parts = []
+    for key in dict.fromkeys(p.key for f in fields for p in f.parts):
+        found = [next((p for p in f.parts if p.key == key), None) for f in fields]
+        channels = np.unique(np.concatenate([p.channels for p in found if p is not None]))
+        symbols = next(len(p.lo) for p in found if p is not None)
+        lows, highs = [], []
+        for p in found:
+            lo, hi = np.zeros((symbols, len(channels))), np.zeros((symbols, len(channels)))
+            if p is not None:
+                at = np.searchsorted(channels, p.channels)
+                lo[:, at], hi[:, at] = p.lo, p.hi
+            lows.append(lo)
+            highs.append(hi)
+        parts.append(Part(key, channels, np.minimum.reduce(lows), np.maximum.reduce(highs)))
+    return Field(np.minimum.reduce([f.lo for f in fields]), np.maximum.reduce([f.hi for f in fields]), tuple(parts))
+
+
 def fold(field: Field, tolerance: Array | float) -> Field:
     """Parts whose spread on a channel is at most `tolerance` become part of the constant's slack."""
     lo, hi, parts = field.lo.copy(), field.hi.copy(), []
@@ -288,26 +307,30 @@ def weighted(field: Field, weight: Array) -> Field:
 
 
 def _stored(field: Field, factor: tuple[float, float], norm: Norm, store: Storage) -> Field:
-    """The normed stream, stored at least once: after the factor, after the weight, or both."""
+    """The normed stream, stored at least once: after the factor, after the weight, or both; with a bias, at least at the end."""
     several = field.owners() > 1
+    bias = np.zeros(field.size) if norm.bias is None else norm.bias
+    ends = bool(bias.any())
 
-    def ways(lo: Array, hi: Array, weight: Array, loose: Array) -> Interval:
+    def ways(lo: Array, hi: Array, channels: Array) -> Interval:
+        weight, shift, loose = norm.weight[channels], bias[channels], several[channels]
         low, high = _times(lo, hi, np.float64(factor[0]), np.float64(factor[1]))
         rounded = store.rounded(low, high)
         first = np.minimum(rounded[0] * weight, rounded[1] * weight), np.maximum(rounded[0] * weight, rounded[1] * weight)  # exact
-        second = store.rounded(*_times(low, high, weight, weight))
-        third = store.rounded(*first)
-        least, most = np.minimum.reduce([first[0], second[0], third[0]]), np.maximum.reduce([first[1], second[1], third[1]])
         plain = _times(low, high, weight, weight)
+        found = [store.rounded(x[0] + shift, x[1] + shift) for x in (plain, first, store.rounded(*first))]
+        found += [] if ends else [first]
+        least, most = np.minimum.reduce([x[0] for x in found]), np.maximum.reduce([x[1] for x in found])
         return np.where(loose, plain[0], least), np.where(loose, plain[1], most)
 
-    lo, hi = ways(field.lo, field.hi, norm.weight, several)
-    parts = tuple(
-        Part(p.key, p.channels, *ways(p.lo, p.hi, norm.weight[p.channels], several[p.channels])) for p in field.parts
-    )
-    slack = np.where(several, 2 * store.unit * magnitude(*field.hull()) * factor[1] * np.abs(norm.weight) * (1 + 2 * store.unit), 0.0)
-    result = Field(lo - slack, hi + slack, parts)
-    return result if norm.bias is None or not norm.bias.any() else settle(add(result, constant(norm.bias)), store)
+    parts = tuple(Part(p.key, p.channels, *ways(p.lo, p.hi, p.channels)) for p in field.parts)
+    lo, hi = ways(field.lo, field.hi, np.arange(field.size))
+    owned = field.owners() == 1
+    lo, hi = np.where(owned, 0.0, lo), np.where(owned, 0.0, hi)
+    size = magnitude(*field.hull()) * factor[1] * np.abs(norm.weight) + np.abs(bias)
+    slack = np.where(several, 3 * store.unit * size * (1 + 4 * store.unit), 0.0)
+    shift = np.where(several, bias, 0.0)
+    return Field(lo - slack + shift, hi + slack + shift, parts)
 
 
 def scaled(field: Field, factor: tuple[float, float], norm: Norm, store: Storage) -> Field:

@@ -134,7 +134,7 @@ def _wider(x: Interval, error: Array) -> Interval:
 def _expert(n: Normed, expert: d.Expert, shape: Shape, once: frozenset[int], store: Storage) -> Fired:
     read = readers(n.whole, expert.gate, expert.up)
     found = firing(n.whole, expert.gate, read, shape.activation, once)
-    anchor = _anchors(found)
+    anchor = _anchors(found, expert.gate)
     if n.kept is None:
         case = _Case(n.whole, (1.0, 1.0), None, read, found, True)
     else:
@@ -239,14 +239,19 @@ def _times(a: Interval, b: Interval) -> Interval:
     return np.minimum.reduce(ends), np.maximum.reduce(ends)
 
 
-def _anchors(found: Firing) -> Array:
-    """The first entry with the same window, for every entry."""
-    if not len(found.unit):
-        return np.zeros(0, dtype=int)
-    if not found.window.shape[1]:
-        return np.arange(len(found.unit))
-    _, first, inverse = np.unique(found.window, axis=0, return_index=True, return_inverse=True)
-    return np.asarray(first[inverse.reshape(-1)])
+def _anchors(found: Firing, gate: d.Linear) -> Array:
+    """For every entry the one that its product is compared with: the first with the same window; among units that always fire, the first
+    with the same weights."""
+    anchor = np.arange(len(found.unit))
+    always = (found.window == ANY).all(1)
+    for some, labels in (
+        (np.flatnonzero(~always), found.window[~always]),
+        (np.flatnonzero(always), gate.weight[found.unit[always]]),
+    ):
+        if len(some) and labels.shape[1]:
+            _, first, inverse = np.unique(labels, axis=0, return_index=True, return_inverse=True)
+            anchor[some] = some[first[inverse.reshape(-1)]]
+    return anchor
 
 
 def _apart(
@@ -314,13 +319,33 @@ def _aligned(found: Firing, keys: tuple[Key, ...]) -> Array:
 
 def _constant_output(down: Array, fired: Fired, always: Array) -> tuple[Array, Array, Array]:
     """What units that always fire add, and the error of the sum including everything that is silent."""
-    columns = down[:, fired.found.unit[always]]
-    middle, radius = (fired.lo + fired.hi)[always] / 2, (fired.hi - fired.lo)[always] / 2
-    centre, spread = columns @ middle, np.abs(columns) @ radius
+    live = np.flatnonzero(always)
+    order = live[np.argsort(fired.anchor[live], kind="stable")]
+    start = np.flatnonzero(np.r_[True, np.diff(fired.anchor[order]) != 0]) if len(order) else np.zeros(0, dtype=int)
     silent = np.abs(down) @ fired.quiet
-    size = np.abs(columns) @ (np.abs(middle) + radius)
-    error = gamma(always.sum() + 8) * size + 4 * silent
-    return centre - spread, centre + spread, error
+    if not len(order):
+        zero = np.zeros(len(down))
+        return zero, zero, 4 * silent
+    lo, hi, size = _group_sums(down[:, fired.found.unit[order]].T, fired, order, start)
+    return lo.sum(0), hi.sum(0), gamma(len(order) + 8) * size.sum(0) + 4 * silent
+
+
+def _group_sums(weight: Array, fired: Fired, order: Array, start: Array) -> tuple[Array, Array, Array]:
+    """Sums of weight times product over groups of entries (`order` begins a group at each of `start`), and of absolute values.
+
+    Directly, and through differences from the group's anchor; the better of both.
+    """
+    lo, hi = (np.add.reduceat(x, start, 0) for x in _weighted(weight, fired.lo[order], fired.hi[order]))
+    size = np.maximum(np.abs(fired.lo), np.abs(fired.hi))[order]
+    absolute = np.add.reduceat(np.abs(weight) * size[:, None], start, 0)
+    if len(start) < len(order):
+        leader = fired.anchor[order][start]
+        total = np.add.reduceat(weight, start, 0)
+        first = _times((total, total), (fired.lo[leader][:, None], fired.hi[leader][:, None]))
+        others = _weighted(weight, fired.apart_lo[order], fired.apart_hi[order])
+        lo = np.maximum(lo, first[0] + np.add.reduceat(others[0], start, 0))
+        hi = np.minimum(hi, first[1] + np.add.reduceat(others[1], start, 0))
+    return lo, hi, absolute
 
 
 def _fired_output(
@@ -348,18 +373,8 @@ def _fired_output(
     if not len(order):
         return _Output(rows, np.zeros((0, 0)), np.zeros((0, 0)), channels, order)
     weight = down[np.ix_(channels, fired.found.unit[order])].T  # (E, C)
-    lo, hi = _weighted(weight, fired.lo[order], fired.hi[order])
-    lo, hi = np.add.reduceat(lo, start, 0), np.add.reduceat(hi, start, 0)
+    lo, hi, absolute = _group_sums(weight, fired, order, start)
     counts = np.diff(np.r_[start, len(order)])
-    if counts.max() > 1:  # the same, through differences from the anchor
-        anchor = fired.anchor[order]
-        leader = anchor[start]
-        total = np.add.reduceat(weight, start, 0)
-        first = _times((total, total), (fired.lo[leader][:, None], fired.hi[leader][:, None]))
-        others = _weighted(weight, fired.apart_lo[order], fired.apart_hi[order])
-        lo = np.maximum(lo, first[0] + np.add.reduceat(others[0], start, 0))
-        hi = np.minimum(hi, first[1] + np.add.reduceat(others[1], start, 0))
-    absolute = np.add.reduceat(np.abs(weight) * size[:, None], start, 0)
     error = gamma(counts + 8)[:, None] * absolute
     lo, hi = lo - error, hi + error
     if share is not None:

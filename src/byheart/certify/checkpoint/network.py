@@ -22,6 +22,7 @@ from byheart.certify.checkpoint.fields import (
     Key,
     Part,
     add,
+    either,
     energy,
     fold,
     magnitude,
@@ -236,8 +237,5 @@ def _light(field: Field) -> Field:
 
 def _three(stream: Field, attended: Field, moved: Field, store: Storage) -> Field:
     """Parallel residual: three terms in any order, each sum of two stored or not."""
-    total = add(stream, attended, moved)
-    sizes = [magnitude(*f.hull()) for f in (attended, moved)]
-    both = (sizes[0] > 0) & (sizes[1] > 0)
-    slack = np.where(both, 2 * store.unit * (sizes[0] + sizes[1] + magnitude(*stream.hull())), 0.0)
-    return settle(Field(total.lo - slack, total.hi + slack, total.parts), store)
+    orders = ((stream, attended, moved), (stream, moved, attended), (attended, moved, stream))
+    return either(*(settle(add(settle(add(a, b), store), c), store) for a, b, c in orders))

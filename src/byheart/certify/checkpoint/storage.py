@@ -39,7 +39,7 @@ ERROR_MODEL = (
     "other tensors between operations: kept in float32 or rounded to the type, to nearest, each place either way; inside an MLP and among"
     " values of attention only where normed streams are rounded, gate and up alike",
     "exp, sigmoid, rsqrt, tanh, erf: relative error <= 2^-20 in float32, tanh is +-1 from 10 on, erf from 6 on; silu and gelu in one step,"
-    " or stored after sigmoid and after the product",
+    " or stored after sigmoid and after the product; GPT-2's gelu_new also as a chain of tensors that are all stored",
     "a router's softmax and the division by the sum of the chosen weights: float32; the weights are then kept or rounded",
     "rotary positions: inverse frequencies within 2^-22, angles rounded to float32, cos and sin within 2^-22 and possibly stored",
     "not covered: other rounding modes, sums in a narrower type, quantized activations, overflow traps",
