@@ -161,6 +161,7 @@ def trap_beam(
             chosen = best(scores, order, 4 * alive, beam)
         span, edge, trap, turn = levels[level, 0], levels[level, 1], levels[level, 2], levels[level, 3]
         end = k >= last
+        plain = k > 0 and not end and turn < 0 and edge < span
         new = 1 - now
         got = 0
         for q in range(chosen):
@@ -185,6 +186,25 @@ def trap_beam(
                 if limbs:
                     x += _advance(values[now, c], values[new, got], delta, i, left, key, twice, da * (1 - 2 * flipped))
                 flips = np.int64(0)
+                if plain and state == 0:  # nearly always; without a branch on the fold, which no one can foresee
+                    if x > span:
+                        x = 2 * span - x
+                        flips = np.int64(1)
+                    if x >= edge + h or x <= -h:
+                        if row == trap:
+                            continue
+                        fits = False
+                        break
+                    folded = np.int64(2 * x > edge)
+                    x += folded * (edge - 2 * x)
+                    flips ^= folded
+                    if limbs and flips:
+                        x += _negate(values[new, got], left)
+                    v2[left] = x
+                    who2[left] = 8 * np.int64(key) + (flipped ^ flips)
+                    kinds2[left] = row
+                    left += 1
+                    continue
                 if state:
                     if state == 4:
                         if x <= -h or x >= h:
@@ -201,7 +221,7 @@ def trap_beam(
                 if state != 4:
                     if end:
                         if x <= -h or x >= h:
-                            if (row == trap) == (x < 0):
+                            if row == (trap if x < 0 else lists - size):
                                 continue
                             fits = False
                             break

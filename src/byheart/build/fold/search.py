@@ -25,6 +25,8 @@ from byheart.errors import BuildError
 
 LIMB = int(LIMB_BITS)
 WIDE = float(W)
+STRETCH = 4  # bits that a group's coordinates have more than its ids
+LEAST_BITS = 14  # of coordinates
 STARTS = 8  # per candidate of the beam
 JOINT_DRAWS = 60  # times as many for a line that must meet two others
 SLACK = 4 + float(int(W) >> 24)  # what floats and cut-off bits may hide
@@ -71,6 +73,7 @@ class Frame:
 
     limbs: int
     shift: int  # the largest shift of a group
+    pad: int  # zeros at the end of all coordinates
     widest: int
     narrowest: int
     tail: int | None = None  # bits of the walk's last digits: coordinates are whole multiples of W·2^-tail
@@ -82,17 +85,19 @@ class Frame:
     @staticmethod
     def stretched(half: int, precision: int) -> Frame:
         """Any scale will do, and `precision` bits are enough: for traps. `half`: of the widest group to expect."""
-        wanted = min(half.bit_length() + 3, precision)
+        wanted = min(half.bit_length() + STRETCH, precision)
         limbs = max(0, -(-(wanted - WIDTH_BITS) // LIMB))
         room = WIDTH_BITS + LIMB * limbs
-        shift = max(0, half.bit_length() + 3 - room)
-        return Frame(limbs, shift, half << 1, max(1, half >> 8))
+        shift = max(0, half.bit_length() + STRETCH - room)
+        pad = 0 if limbs else max(0, min(room - half.bit_length() - STRETCH, WIDTH_BITS - LEAST_BITS))
+        return Frame(limbs, shift, pad, half << 1, max(1, half >> 8))
 
     @staticmethod
     def whole(tail: int, zeros: int) -> Frame:
         """Whole numbers of `tail` bits, twice the distance from the middle: for the walk."""
         limbs = max(0, -(-(tail - WIDTH_BITS) // LIMB))
-        return Frame(limbs, zeros, 1 << (tail - 1), max(1, 1 << tail >> 10), tail)
+        pad = WIDTH_BITS + LIMB * limbs - tail
+        return Frame(limbs, zeros, pad, 1 << (tail - 1), max(1, 1 << tail >> 10), tail)
 
     def place(self, ids: Sequence[int]) -> Placed | None:
         """Coordinates of a group, None if it is too wide."""
@@ -103,23 +108,22 @@ class Frame:
             if half > self.widest:
                 return None
             room = WIDTH_BITS + LIMB * self.limbs
-            shift = min(self.shift, max(0, half.bit_length() + 3 - room))
-            times = (1 << (room + shift)) // half
+            shift = min(self.shift, max(0, half.bit_length() + STRETCH - room))
+            times = (1 << (room + shift - self.pad)) // half << self.pad
             return Placed(middle, times, shift) if times else None
         zeros = min(self.shift, common_zeros(ids))
         middle = first + ((last - first) >> (zeros + 1) << zeros)
         half = max((last - middle) >> zeros, (middle - first) >> zeros, self.narrowest)
         if half > self.widest:
             return None
-        pad = WIDTH_BITS + LIMB * self.limbs - self.tail
-        return Placed(middle, 2 * ((1 << self.tail) // (2 * half)) << pad, zeros)
+        return Placed(middle, 2 * ((1 << self.tail) // (2 * half)) << self.pad, zeros)
 
     @property
     def grain(self) -> int:
         """What constants of a start are multiples of, in leading words."""
-        if self.tail is None or self.limbs:
+        if self.limbs:
             return 1
-        return 1 << (WIDTH_BITS - self.tail + 1)
+        return 1 << (self.pad + (self.tail is not None))
 
 
 def common_zeros(ids: Sequence[int]) -> int:

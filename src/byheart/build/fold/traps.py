@@ -48,6 +48,7 @@ class Traps:
     order: tuple[int, ...]
     range_bits: int  # the range in front of level 0 is W·2^range_bits
     warm: int = 0  # folds without traps in front, which pull close ids apart
+    pad: int = 0  # zeros at the end of thresholds
 
     @property
     def steps(self) -> int:
@@ -113,32 +114,32 @@ class Traps:
                 return False
         return True
 
-    def folds(self, unit: int, head: str) -> tuple[tuple[Block, ...], Reading]:
-        """The folds and how they are read."""
-        blocks, reading = self._blocks(_folds(self), unit)
+    def folds(self, unit: int, head: str, zeros: int = 0, times: int = 1) -> tuple[tuple[Block, ...], Reading]:
+        """The folds and how they are read; `unit` is 1 at level 0, all numbers end in `zeros` that are cut off."""
+        blocks, reading = self._blocks(_folds(self), unit, zeros, times)
         if head == "value":
             more, reading = _zero_or_one(self.order[0])
             return (*blocks, *more), reading
         return blocks, reading
 
-    def _blocks(self, folds: _Folds, unit: int) -> tuple[tuple[Block, ...], Reading]:
+    def _blocks(self, folds: _Folds, unit: int, zeros: int = 0, times: int = 1) -> tuple[tuple[Block, ...], Reading]:
         blocks: list[Block] = []
         up, base = True, 0  # the range is base + v, or base - v
         bands: list[int] = []
         for k in range(self.levels):
             span, edge, _, turn = (int(t) for t in folds.levels[k])
-            scale = unit >> k
             if k == self.warm or folds.levels[k - 1, 3] >= 0:
-                bands.append((span - edge) * scale)
-            blocks.append(Block(((2 if up else -2, 2 * base - edge * scale, -1 if up else 1),)))
+                bands.append(((span - edge) * unit >> (k + zeros)) * times)
+            threshold = (edge * unit >> (k + zeros)) * times
+            blocks.append(Block(((2 if up else -2, 2 * base - threshold, -1 if up else 1),)))
             if turn >= 0:
-                base = edge * scale // 2 - base
+                base = threshold // 2 - base
                 up = not up
         if self.classes == 2:
             sign = -1 if up else 1  # depth below 0 is sign·z - base, at least 1 when trapped
             rows = {self.order[0]: (2 * sign, -2 * base - 1), self.order[1]: (0, 0)}
             return tuple(blocks), Reading.logits([rows[y] for y in range(2)])
-        more, reading = _read_bands(bands, base, up, self.order, 8 * (int(W) << self.range_bits) * unit)
+        more, reading = _read_bands(bands, base, up, self.order, (8 * (int(W) << self.range_bits) * unit >> zeros) * times)
         return (*blocks, more), reading
 
 
@@ -228,7 +229,7 @@ def _schedule(traps: Traps) -> npt.NDArray[np.int64]:
         for k in range(a, b):
             least = FIRST_TRAP if j and k == a else LEAST_TRAP
             cut = max(1 - grid[k - a + 1] / grid[k - a], least * int(W) / span)
-            edge = int(span * (1 - cut)) & ~1
+            edge = int(span * (1 - cut)) >> (traps.pad + 1) << (traps.pad + 1)
             rows.append((span, edge, j, j + 1 if k == b - 1 and j < phases - 1 else -1))
             span = edge
     rows.append((span, 0, phases - 1, -1))
