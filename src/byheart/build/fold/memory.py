@@ -49,6 +49,7 @@ MOST_SEGMENTS = 24
 FEW_RUNS = 3000  # runs of equal labels up to which one line per run is considered
 NEAR = 1.12  # plans within this factor of the best are tried, where there is time
 DISAPPOINTING = 1.2  # times the predicted size: the ids are too regular
+DEEPER = (1.35, 1.8)  # times the folds, which regular ids may need
 
 
 @dataclass(frozen=True)
@@ -238,15 +239,25 @@ def _smallest(job: Job, workers: Executor | None, resume: str | Path | None, lin
         memory = _carry_out(job, plan, k, workers, resume)
         if memory is not None:
             found.append(memory)
-    smallest = min(found, key=lambda m: m.price(job.goal), default=None)
-    if smallest is None or smallest.price(job.goal) > DISAPPOINTING * best.price(job.goal) + 8:
-        found.extend(_stirred(job, smallest, workers, resume))
+    if _disappointing(job, found):  # the ids are regular
+        for factor in DEEPER:
+            plan = resized(job, job.plans[0], round(factor * job.plans[0].folds))
+            memory = _carry_out(job, plan, 0, workers, resume)
+            found.extend([memory] if memory else [])
+    if _disappointing(job, found):
+        found.extend(_stirred(job, min(found, key=lambda m: m.price(job.goal), default=None), workers, resume))
     if not found:
         raise BuildError(
             f"no label memory of {len(job.ids)} ids was found; try another seed, effort='high', or objective='depth', "
             "which always succeeds"
         )
     return min(found, key=lambda m: m.price(job.goal))
+
+
+def _disappointing(job: Job, found: Sequence[LabelMemory]) -> bool:
+    """Whether no memory comes near the predicted size."""
+    wanted = DISAPPOINTING * job.plans[0].price(job.goal) + 8
+    return min((m.price(job.goal) for m in found), default=wanted + 1) > wanted
 
 
 def _tries(job: Job) -> list[Plan]:
@@ -379,7 +390,7 @@ class _Walks:
         zeros = [common_zeros(self.ids[k : k + span + 1]) for k in starts]
         halves = sorted(((self.ids[k + span] - self.ids[k]) >> z) // 2 + 1 for k, z in zip(starts, zeros, strict=True))
         tail = halves[int(0.98 * (len(halves) - 1))].bit_length() + 1
-        self.frame = Frame.whole(tail, max(zeros) + 64 if max(zeros) else 0)
+        self.frame = Frame.whole(tail, max(zeros) if max(zeros) > 8 else 0)
         self.method = Walk(
             plan.folds, tail, walking.range_bits(size), shares, closed, plan.cell, max(6, size.bit_length() + 1)
         )

@@ -22,7 +22,7 @@ BEAMS = (8, 10, 20, 40, 80, 200, 1000)
 TRAP_RATES = (1.42, 1.47, 1.59, 1.65, 1.70, 1.74, 1.78)
 WALK_RATES = (1.25, 1.30, 1.43, 1.54, 1.62, 1.70, 1.76)
 PHASE_LOSS = {2: 1.0, 3: 0.98, 4: 0.94, 8: 0.88, 16: 0.80}  # of a trap's rate, by classes
-LOOKUP = 12e-9  # seconds per id, fold and candidate, about
+LOOKUP = {"traps": 12e-9, "walk": 25e-9}  # seconds per id, fold and candidate, about
 
 
 class Objective(StrEnum):
@@ -44,7 +44,7 @@ class Effort(StrEnum):
 WORK = {Effort.QUICK: 1e8, Effort.NORMAL: 8.4e8, Effort.HIGH: 6e9}  # candidates times ids times folds
 NARROWEST = {Effort.QUICK: 8, Effort.NORMAL: 24, Effort.HIGH: 80}
 WIDEST = {Effort.QUICK: 40, Effort.NORMAL: 200, Effort.HIGH: 1000}
-SECONDS = {Effort.QUICK: 0.0, Effort.NORMAL: 1.0, Effort.HIGH: 20.0}  # for tries with other numbers of folds
+SECONDS = {Effort.QUICK: 0.0, Effort.NORMAL: 0.6, Effort.HIGH: 20.0}  # for tries with other numbers of folds
 TRIES = {Effort.QUICK: 1, Effort.NORMAL: 7, Effort.HIGH: 32}
 
 
@@ -80,7 +80,7 @@ class Plan:
 
     def seconds(self, count: int) -> float:
         """Processor seconds, about."""
-        return LOOKUP * self.beam * self.folds * count
+        return LOOKUP[self.kind] * self.beam * self.folds * count
 
 
 def plans(
@@ -187,6 +187,8 @@ def _cheapest(
     guess = sqrt(0.75 * count * max(cost, 1e-3) / 1.6)
     phases = len(labels.shares) - 1 if kind == "traps" else 1
     least = 2 + 3 * phases if phases > 1 else 2
+    if labels.abstain_bits:
+        least = 4 + round(0.8 * cost)  # few ids too need a walk that is long enough to be anywhere
     sizes = sorted({max(least, round(guess * factor)) for factor in np.geomspace(0.2, 1.6, 40)})
     found = (sized(kind, head, cost, cell, count, id_bits, labels, folds, effort) for folds in sizes)
     return min(found, key=lambda plan: plan.price(objective))

@@ -30,6 +30,7 @@ LEAST_BITS = 14  # of coordinates
 STARTS = 8  # per candidate of the beam
 JOINT_DRAWS = 60  # times as many for a line that must meet two others
 SLACK = 4 + float(int(W) >> 24)  # what floats and cut-off bits may hide
+FAR = 1 << 200  # leading words farther away than this are as good as there
 Ints = npt.NDArray[np.int64]
 
 
@@ -75,7 +76,6 @@ class Frame:
     shift: int  # the largest shift of a group
     pad: int  # zeros at the end of all coordinates
     widest: int
-    narrowest: int
     tail: int | None = None  # bits of the walk's last digits: coordinates are whole multiples of W·2^-tail
 
     @property
@@ -90,21 +90,21 @@ class Frame:
         room = WIDTH_BITS + LIMB * limbs
         shift = max(0, half.bit_length() + STRETCH - room)
         pad = 0 if limbs else max(0, min(room - half.bit_length() - STRETCH, WIDTH_BITS - LEAST_BITS))
-        return Frame(limbs, shift, pad, half << 1, max(1, half >> 8))
+        return Frame(limbs, shift, pad, half << 1)
 
     @staticmethod
     def whole(tail: int, zeros: int) -> Frame:
         """Whole numbers of `tail` bits, twice the distance from the middle: for the walk."""
         limbs = max(0, -(-(tail - WIDTH_BITS) // LIMB))
         pad = WIDTH_BITS + LIMB * limbs - tail
-        return Frame(limbs, zeros, pad, 1 << (tail - 1), max(1, 1 << tail >> 10), tail)
+        return Frame(limbs, zeros, pad, 1 << (tail - 1), tail)
 
     def place(self, ids: Sequence[int]) -> Placed | None:
         """Coordinates of a group, None if it is too wide."""
         first, last = ids[0], ids[-1]
         if self.tail is None:
             middle = (first + last) >> 1
-            half = max(last - middle, middle - first, self.narrowest)
+            half = max(last - middle, middle - first, 1)
             if half > self.widest:
                 return None
             room = WIDTH_BITS + LIMB * self.limbs
@@ -113,7 +113,7 @@ class Frame:
             return Placed(middle, times, shift) if times else None
         zeros = min(self.shift, common_zeros(ids))
         middle = first + ((last - first) >> (zeros + 1) << zeros)
-        half = max((last - middle) >> zeros, (middle - first) >> zeros, self.narrowest)
+        half = max((last - middle) >> zeros, (middle - first) >> zeros, 1)
         if half > self.widest:
             return None
         return Placed(middle, 2 * ((1 << self.tail) // (2 * half)) << self.pad, zeros)
@@ -318,7 +318,7 @@ def _starts(
     low = LIMB * segment.frame.limbs
 
     def word(x: int) -> float:
-        return float(placed(x) >> low)
+        return float(max(min(placed(x) >> low, FAR), -FAR))
 
     first, end = word(ids[0]), word(ids[-1])
     goal = rng.uniform(0.80, 0.97, count) * top if up else rng.uniform(0.03, 0.20, count) * top

@@ -46,7 +46,7 @@ class Journal:
         found: dict[str, Solved] = {}
         if not self.path.exists():
             return found
-        for text in self.path.read_text().splitlines():
+        for text in filter(None, self.path.read_text().splitlines()):
             try:
                 entry = json.loads(text)
                 if entry["key"] == self.key:
@@ -61,7 +61,7 @@ class Journal:
         entry = {"key": self.key, "part": part, "lines": lines, "failed": solved.failed, "refused": solved.refused}
         try:
             with self.path.open("a") as file:
-                file.write(json.dumps(entry) + "\n")
+                file.write("\n" + json.dumps(entry) + "\n")  # what was cut off before stands on a line of its own
         except OSError as error:
             raise DataError(f"cannot keep the journal {self.path}: {error.strerror}; give resume= another file") from None
 

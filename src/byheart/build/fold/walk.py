@@ -201,9 +201,9 @@ class Walk:
         blocks.append(_fold(E * (D + 1) * times, -E * (D // 4 - cells * width // 2) * times))
         for i in range(c + self.cell_bits):
             copied = (1 << (c - i)) - 1 if i < c else 0
-            blocks.append(_fold((E * (width << c >> i) - copied) * times))
+            blocks.append(_fold(E * (width << c >> i) * times - copied))
         blocks.append(_fold(E * times))
-        return tuple(blocks), Reading.value(-1, E // 2 - (cells - self.classes) // 2)
+        return tuple(blocks), Reading.value(-1, E * times // 2 - (cells - self.classes) // 2)
 
 
 def _fold(threshold: int, shift: int = 0) -> Block:
