@@ -27,6 +27,8 @@ from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 
 THEOREM = Ref("byheart", "compact memory")
+FEW_CLASSES = 8  # up to which traps are likely; their folds do not depend on the length of ids
+WALK_BIT, TRAP_BIT = 2.0, 0.1  # parameters per bit of an id
 HEADS = ("value", "logits", "sign")
 
 
@@ -79,7 +81,8 @@ def build_compact(
     """Tokens to ids, ids to labels. With `abstain_bits` most ids off the data get no label."""
     _check(dataset, abstain_bits, head, objective)
     token, ids = hash_tokens(
-        dataset, shallow=objective == "depth", thorough=abstain_bits > 0, seed=seed, progress=progress
+        dataset, shallow=objective == "depth", thorough=abstain_bits > 0,
+        bit_price=WALK_BIT if dataset.C > FEW_CLASSES else TRAP_BIT, seed=seed, progress=progress,
     )
     labels = dataset.contexts.label.tolist()
     head = head or _best_head(dataset, ids, labels, abstain_bits, objective, effort)

@@ -24,7 +24,7 @@ from byheart.build.fold.reading import Reading
 from byheart.build.fold.search import Found
 
 EXTRA = 12  # steps behind the last level that only settle on which side of 0 a key is
-FINE = WIDTH_BITS - 2  # a table has a column per W/4
+FINE = WIDTH_BITS - 1  # a table has a column per W/2
 LOW = -10 * int(W)
 WINDOW = 1.15  # reach of the digits to come, in W
 LOG_UNIT = 600.0  # tables hold logarithms times this
@@ -72,8 +72,9 @@ class Traps:
         place = np.empty(self.classes, np.int64)
         place[list(self.order)] = np.arange(self.classes) * folds.size
         trace = np.zeros((self.steps + 1, 2, beam), np.int32)
+        by_label = np.argsort(labels, kind="stable")  # one label's table after the other: they fit the nearest cache
         k, c = trap_beam(
-            delta, place[labels], starts, folds.levels, folds.table, FINE, LOW, folds.size, self.classes * folds.size,
+            np.ascontiguousarray(delta[:, by_label]), place[labels[by_label]], starts, folds.levels, folds.table, FINE, LOW, folds.size, self.classes * folds.size,
             beam, np.zeros((2, beam, limbs, n), np.int64), np.zeros((2, beam, 2, n), np.int32),
             np.zeros((2, beam), np.int64), np.zeros(wide, np.int64), np.zeros(wide, np.int64), trace,
         )
