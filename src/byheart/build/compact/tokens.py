@@ -180,7 +180,7 @@ def _shorter(
     """
     if not draft.folds and not draft.table:
         return found
-    least = max(4, 2 * len(dataset.contexts).bit_length() - 6 - mean_count(dataset).bit_length())
+    least = max(4, 2 * len(dataset.contexts).bit_length() - 5 - mean_count(dataset).bit_length() // 2)
     if not draft.table:
         least = max(least, line.bits + 2 - draft.folds)
     for low in range(least, draft.low + 1):
@@ -274,7 +274,8 @@ def context_ids(dataset: Dataset, codes: list[int], factor: int, start: int | No
     words = np.array([*(code & WORD for code in codes), 0], dtype=np.uint64)
     for upto in (SOME, None) if len(dataset.contexts) > 2 * SOME else (None,):  # most of them by a part of the contexts
         quick = context_sums(dataset, words, factor, start, upto)
-        if len(np.unique(quick)) < len(quick):
+        ordered = np.sort(quick)
+        if (ordered[1:] == ordered[:-1]).any():
             return None
     if biggest.bit_length() <= SAFE_BITS:
         return list(map(int, quick.tolist()))
