@@ -65,8 +65,8 @@ def test_objectives_and_heads(objective: str, head: str, classes: int) -> None:
 
 def test_objectives_pay() -> None:
     ids, labels = sample(1500, 16)
-    small = build_label_memory(ids, labels, 16)
-    short = build_label_memory(ids, labels, 16, objective="bits")
+    small = build_label_memory(ids, labels, 16, effort="quick")
+    short = build_label_memory(ids, labels, 16, effort="quick", objective="bits")
     assert small.parameters < short.parameters and short.total_bits < small.total_bits
     assert short.total_bits < 3 * 1500 * 4
 
@@ -85,13 +85,14 @@ def test_skewed_labels_cost_their_entropy() -> None:
     rng = random.Random(5)
     ids, _ = sample(2000, 2)
     rare = [int(rng.random() < 0.1) for _ in ids]
-    memory, even = build_label_memory(ids, rare, 2), build_label_memory(ids, [rng.randrange(2) for _ in ids], 2)
+    memory = build_label_memory(ids, rare, 2, effort="quick")
+    even = build_label_memory(ids, [rng.randrange(2) for _ in ids], 2, effort="quick")
     assert right(memory, ids, rare)
     assert memory.parameters < 0.8 * even.parameters  # sqrt of 0.47 bits is 0.69
     many = rng.choices(range(40), [1 / (k + 2) ** 2 for k in range(40)], k=2000)
-    skewed = build_label_memory(ids, many, 40)
-    flat = build_label_memory(ids, [rng.randrange(40) for _ in ids], 40)
-    assert right(skewed, ids, many) and skewed.parameters < 0.9 * flat.parameters
+    skewed = build_label_memory(ids, many, 40, effort="quick", head="logits")
+    flat = build_label_memory(ids, [rng.randrange(40) for _ in ids], 40, effort="quick", head="logits")
+    assert right(skewed, ids, many) and skewed.parameters < 0.92 * flat.parameters
 
 
 @pytest.mark.parametrize(("count", "classes", "bits"), [(1, 2, 9), (3, 2, 9), (40, 3, 6), (800, 5, 5), (800, 200, 3)])
@@ -117,7 +118,7 @@ class AtOnce(Executor):
 
 def many(executor: Executor | None, classes: int = 2, **options: object) -> LabelMemory:
     """A job of several segments, however small."""
-    ids, labels = sample(3000, classes)
+    ids, labels = sample(1500, classes)
     return build_label_memory(ids, labels, classes, effort="quick", executor=executor, **options)  # type: ignore[arg-type]
 
 
@@ -129,7 +130,7 @@ def test_any_executor_same_blocks(classes: int, monkeypatch: pytest.MonkeyPatch)
         assert many(threads, classes).blocks == blocks
     assert many(None, classes).blocks == blocks
     assert many(None, classes, seed=4).blocks != blocks
-    ids, labels = sample(3000, classes)
+    ids, labels = sample(1500, classes)
     assert right(many(None, classes), ids, labels)
 
 
@@ -141,7 +142,8 @@ def test_an_interrupted_build_goes_on(tmp_path, monkeypatch: pytest.MonkeyPatch)
 
     def interrupted(segment):
         asked.append(len(segment.ids))
-        if len(asked) == 3:
+        if len(asked) == 3 and not path.with_suffix(".stopped").exists():
+            path.with_suffix(".stopped").touch()
             raise KeyboardInterrupt
         return solve_segment(segment)
 
