@@ -18,17 +18,20 @@ from byheart.build.fold import Block, Effort, Objective, build_label_memory, sma
 from byheart.build.fold.zigzag import Zigzag
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
-from byheart.errors import OptionError
+from byheart.errors import BuildError, OptionError
 from byheart.ir.claim import Claim
 from byheart.ir.layers import Affine, Attention, GlobalToken, Head, Kind, Layer, Pattern, Place, Pool
 from byheart.ir.matrix import Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
+from byheart.ir.size import measure
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
+from byheart.theory.compact_budget import CompactFacts, compact_budget
 
 THEOREM = Ref("byheart", "compact memory")
 FEW_CLASSES = 8  # up to which traps are likely; their folds do not depend on the length of ids
 WALK_BIT, TRAP_BIT = 2.0, 0.1  # parameters per bit of an id
+REDRAW = 1_000_003  # between the seeds of draws
 HEADS = ("value", "logits", "sign")
 
 
@@ -86,22 +89,31 @@ def build_compact(
     )
     labels = dataset.contexts.label.tolist()
     head = head or _best_head(dataset, ids, labels, abstain_bits, objective, effort)
-    memory = build_label_memory(
-        ids, labels, dataset.C, head="logits" if head == "sign" else head, objective=objective, effort=effort,
-        abstain_bits=abstain_bits, seed=seed, executor=executor, resume=resume, progress=progress,
-    )
-    back = _Back(memory.blocks, memory.reading.layer(), memory.reading.decode, f"label memory: {memory.note}")
-    if head == "sign":
-        with progress.stage("looking for runs of labels"):
-            small = zigzag_memory(dataset, token, Effort(effort), _counted(token.blocks) + back.parameters, seed)
-        if small is not None:
-            token, back = small.token, _zigzag_back(small.zigzag)
-    network = _network(dataset, token, back, attention)
+    claim = _claim(dataset, head, abstain_bits, objective, attention)
     options = {
         "objective": objective, "effort": effort, "abstain_bits": abstain_bits, "head": head, "attention": attention,
     }
-    hashing = f"token hash: {len(token.blocks)} block(s) after {token.draws} draw(s)"
-    return Construction(network, _claim(dataset, token, back, attention), options, (hashing, back.note))
+    efforts = [effort, *(e.value for e in Effort if e.value == "high" != effort)]
+    for draw, work in enumerate([effort, *efforts]):  # what is too large is drawn again, and then worked on harder
+        memory = build_label_memory(
+            ids, labels, dataset.C, head="logits" if head == "sign" else head, objective=objective, effort=work,
+            abstain_bits=abstain_bits, seed=seed + REDRAW * draw, executor=executor, resume=resume, progress=progress,
+        )
+        front, back = token, _Back(
+            memory.blocks, memory.reading.layer(), memory.reading.decode, f"label memory: {memory.note}"
+        )
+        if head == "sign":
+            with progress.stage("looking for runs of labels"):
+                small = zigzag_memory(dataset, token, Effort(effort), _counted(token.blocks) + back.parameters, seed)
+            if small is not None:
+                front, back = small.token, _zigzag_back(small.zigzag)
+        network = _network(dataset, front, back, attention)
+        broken = claim.broken_by(measure(network))
+        if not broken:
+            hashing = f"token hash: {len(front.blocks)} block(s) after {front.draws} draw(s)"
+            return Construction(network, claim, options, (hashing, back.note))
+        progress.say(f"over the budget ({'; '.join(broken)}): drawing again")
+    raise BuildError(f"the budget was not kept after {draw + 1} draws: {'; '.join(broken)}; try another seed")
 
 
 @dataclass(frozen=True)
@@ -191,21 +203,22 @@ def _averaging(token: TokenHash, task: Task, attention: str) -> Attention:
     return Attention(kind, pattern, (Head(one, Matrix.of_dense([[token.mean_factor]]), zero, zero),))
 
 
-def _claim(dataset: Dataset, token: TokenHash, back: _Back, attention: str) -> Claim:
-    """The count formula, from the numbers of groups and folds."""
-    averaging = 0 if dataset.encoder.task is Task.SET else 2 if attention == "uniform" else 4
-    started = int(token.start is not None)
-    parameters = dataset.d + 1 + _counted(token.blocks) + started + averaging + back.parameters
-    depth = len(token.blocks) + len(back.blocks) + (averaging > 0)
-    widest = max([1, *(len(block.units) for block in (*token.blocks, *back.blocks))])
-    rows = back.output.width_out
+def _claim(dataset: Dataset, head: str, abstain_bits: int, objective: str, attention: str) -> Claim:
+    """The budget, from facts about the data and the options: nothing here has seen the network."""
+    scores = 2 if attention == "softmax" and dataset.encoder.task is not Task.SET else 0
+    budget = compact_budget(
+        CompactFacts.of(dataset), head=head, abstain_bits=abstain_bits, objective=objective, scores=scores
+    )
+    bounds = {"parameters": budget, "depth": budget // 4 + 2, "width": max(1, budget // 3)}
+    if objective == Objective.DEPTH:
+        bounds["depth"] = 3
     return Claim(
         THEOREM,
-        {"parameters": parameters, "depth": depth, "width": widest},
+        bounds,
         {
-            "parameters": f"d + 1 + 3·units + blocks + {averaging + started} + 2·{rows}",
-            "depth": "folds of the token hash, attention, blocks of the label memory",
-            "width": "one unit per group",
+            "parameters": "c1·sqrt(contexts·bits per label) + c2·(length of ids) + c3, byheart.theory.compact_budget",
+            "depth": "a block has at least 4 parameters" if objective != Objective.DEPTH else "hash, attention, one line",
+            "width": "a unit has 3 parameters",
         },
         assumptions=("exact integers of any length", "ids tell contexts apart, which is checked on the data"),
     )

@@ -151,6 +151,7 @@ class Job:
 
     ids: list[int]
     labels: Ints
+    classes: int
     about: Labels
     goal: Objective
     effort: Effort
@@ -198,7 +199,7 @@ def _job(
         raise OptionError(f"head={head!r} is not one of value, logits")
     shares = np.bincount(ys, minlength=max(2, classes)) / len(ys)
     about = Labels(tuple(shares.tolist()), head, abstain_bits)
-    return Job(xs, ys, about, goal, effort, seed, progress)
+    return Job(xs, ys, classes, about, goal, effort, seed, progress)
 
 
 def _line(job: Job, needed: bool) -> LabelMemory | None:
@@ -209,7 +210,7 @@ def _line(job: Job, needed: bool) -> LabelMemory | None:
     blocks = interpolate(job.ids, job.labels.tolist())
     reading = Reading.value(dyadic(1, -1), dyadic(-1, -1))
     if job.about.head == "logits":
-        reading = Reading.logits([(g, -g * (g + 1)) for g in range(len(job.about.shares))])
+        reading = Reading.logits([(g, -g * (g + 1)) for g in range(job.classes)])
     return LabelMemory(blocks, reading, 1, "one line through all ids")
 
 
