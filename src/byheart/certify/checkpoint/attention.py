@@ -84,14 +84,19 @@ def attend(n: Normed, attention: d.Attention, shape: Shape, reach: Reach, store:
     q, k = linear(n.whole, attention.q, store), linear(n.whole, attention.k, store)
     whole = linear(n.whole, attention.v, store)
     copies: list[Copy] = []
-    plans: list[tuple[Array, Array, Copy | Field]] = []  # columns of o, rows of v, and what the head does with the values
+    plans: list[
+        tuple[Array, Array, Copy | Field]
+    ] = []  # columns of o, rows of v, and what the head does with the values
     for head in range(shape.heads):
         columns = np.arange(head * shape.head_dim, (head + 1) * shape.head_dim)
         if not attention.o.weight[:, columns].any():
             continue
         group = head // (shape.heads // shape.kv_heads)
         rows = np.arange(group * shape.head_dim, (group + 1) * shape.head_dim)
-        query, key = _head_norm(q.rows(columns), attention.q_norm, store), _head_norm(k.rows(rows), attention.k_norm, store)
+        query, key = (
+            _head_norm(q.rows(columns), attention.q_norm, store),
+            _head_norm(k.rows(rows), attention.k_norm, store),
+        )
         copy = one_hot(query, key, shape, reach, store)
         if copy is None:
             mixed = blended(query, key, whole.rows(rows), attention.o.weight[:, columns], shape, reach, store)
@@ -104,7 +109,9 @@ def attend(n: Normed, attention: d.Attention, shape: Shape, reach: Reach, store:
     return settle(_kept_output(n, n.kept, attention, plans, store), store), copies
 
 
-def _stored_output(v: Field, attention: d.Attention, plans: list[tuple[Array, Array, Copy | Field]], store: Storage) -> Field:
+def _stored_output(
+    v: Field, attention: d.Attention, plans: list[tuple[Array, Array, Copy | Field]], store: Storage
+) -> Field:
     """The normed stream was stored: values and the heads' outputs are kept or stored, each by itself."""
     size = attention.o.weight.shape[1]
     lo, hi, parts = np.zeros(size), np.zeros(size), []
@@ -158,7 +165,10 @@ def _head_norm(field: Field, norm: d.Norm | None, store: Storage) -> Field:
         return scaled(field, norm_factor(field, norm.eps, None), norm, store)
     (part,) = field.parts
     lo, hi = tabulated(field)
-    rows = [scaled(row, norm_factor(row, norm.eps, None), norm, store) for row in (Field(a, b) for a, b in zip(lo, hi, strict=True))]
+    rows = [
+        scaled(row, norm_factor(row, norm.eps, None), norm, store)
+        for row in (Field(a, b) for a, b in zip(lo, hi, strict=True))
+    ]
     low, high = np.stack([r.lo for r in rows]), np.stack([r.hi for r in rows])
     zero = np.zeros(field.size)
     return fold(Field(zero, zero, (Part(part.key, np.arange(field.size), low, high),)), 0.0)
@@ -220,7 +230,11 @@ def _rotary_copy(q: Field, k: Field, rotary: Rotary, shape: Shape, reach: Reach,
         # cos and sin at an angle that was rounded to float32, by their implementations
         angle = (reach.length * theta * 2 * U32 + TRIG_ERROR) * 2 * (size[:half] + size[half : 2 * half])
         wave = middle[:half] + 1j * middle[half : 2 * half]
-        return wave, np.hypot(radius[:half], radius[half : 2 * half]) + turned + angle, np.hypot(size[:half], size[half : 2 * half])
+        return (
+            wave,
+            np.hypot(radius[:half], radius[half : 2 * half]) + turned + angle,
+            np.hypot(size[:half], size[half : 2 * half]),
+        )
 
     wave_q, error_q, size_q = pairs(q)
     wave_k, error_k, size_k = pairs(k)
@@ -286,7 +300,13 @@ def _position_copy(q: Field, k: Field, shape: Shape, reach: Reach, store: Storag
     key_part = q_size @ k_rad.T  # (t, s)
     sums = float(gamma(shape.head_dim + 2)) * (q_size @ k_size.T)
     rows, wanted = t, best
-    error = common[:, None] * chord[wanted] + key_part + key_part[rows, wanted][:, None] + sums + sums[rows, wanted][:, None]
+    error = (
+        common[:, None] * chord[wanted]
+        + key_part
+        + key_part[rows, wanted][:, None]
+        + sums
+        + sums[rows, wanted][:, None]
+    )
     error = scale * error * (1 + 2.0**-20) + OWN
     error = error + stores * (np.abs(score) + np.abs(score[rows, wanted])[:, None] + 2 * error) + 2 * store.tiny
     gap = score[rows, wanted][:, None] - score - error
@@ -306,7 +326,9 @@ def shifted(value: Field, offset: int) -> Field:
     """The field as it stands `offset` positions before."""
     if any(p.key[0] in (POSITION, START) for p in value.parts):
         raise Undecided("a value depends on its position")
-    return Field(value.lo, value.hi, tuple(Part((p.key[0], p.key[1] + offset), p.channels, p.lo, p.hi) for p in value.parts))
+    return Field(
+        value.lo, value.hi, tuple(Part((p.key[0], p.key[1] + offset), p.channels, p.lo, p.hi) for p in value.parts)
+    )
 
 
 def copied(value: Field, copy: Copy, store: Storage) -> Field:
@@ -340,7 +362,9 @@ def blended(q: Field, k: Field, value: Field, o: Array, shape: Shape, reach: Rea
     ends_lo = [low + p[:, None] * (special[0] - low) for p in (share_lo, share_hi)]
     ends_hi = [high + p[:, None] * (special[1] - high) for p in (share_lo, share_hi)]
     rows_lo, rows_hi = np.minimum(*ends_lo) - slack, np.maximum(*ends_hi) + slack
-    return Field(np.zeros(value.size), np.zeros(value.size), (Part((START, 0), np.arange(value.size), rows_lo, rows_hi),))
+    return Field(
+        np.zeros(value.size), np.zeros(value.size), (Part((START, 0), np.arange(value.size), rows_lo, rows_hi),)
+    )
 
 
 def _tokens_apart(field: Field, reach: Reach) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
@@ -363,21 +387,27 @@ def _shares(q: Field, k: Field, shape: Shape, reach: Reach, store: Storage) -> t
     return lo * (1 - 4 * FUNCTION_ERROR), np.minimum(hi * (1 + 4 * FUNCTION_ERROR), 1.0)
 
 
-def _scores(q: Field, lo: Array, hi: Array, shape: Shape, rotary: Rotary, reach: Reach, store: Storage) -> tuple[Array, Array]:
+def _scores(
+    q: Field, lo: Array, hi: Array, shape: Shape, rotary: Rotary, reach: Reach, store: Storage
+) -> tuple[Array, Array]:
     """Bounds of the score at every distance, for a key in [lo, hi]."""
     half = rotary.dims // 2
     theta = rotary.theta ** (-2 * np.arange(half) / max(rotary.dims, 1))
     size_q, size_k = magnitude(q.lo, q.hi), magnitude(lo, hi)
     middle_q, middle_k = (q.lo + q.hi) / 2, (lo + hi) / 2
     radius = ((q.hi - q.lo) / 2) @ size_k + size_q @ ((hi - lo) / 2)
-    wave = (middle_q[:half] + 1j * middle_q[half : 2 * half]) * np.conj(middle_k[:half] + 1j * middle_k[half : 2 * half])
+    wave = (middle_q[:half] + 1j * middle_q[half : 2 * half]) * np.conj(
+        middle_k[:half] + 1j * middle_k[half : 2 * half]
+    )
     distance = np.arange(max(reach.length, STARTS))
     angle = np.outer(distance, theta)
     score = np.cos(angle) @ wave.real - np.sin(angle) @ wave.imag
     plain = middle_q[2 * half :] @ middle_k[2 * half :]
     pair_q, pair_k = (np.hypot(s[:half], s[half : 2 * half]) for s in (size_q, size_k))
     turn = (reach.length * theta * 4 * U32 + TRIG_ERROR + distance.max() * theta * FREQUENCY_ERROR) * 4
-    error_q, error_k = (_rotation_error(s[:half], s[half : 2 * half], store) + turn * p for s, p in ((size_q, pair_q), (size_k, pair_k)))
+    error_q, error_k = (
+        _rotation_error(s[:half], s[half : 2 * half], store) + turn * p for s, p in ((size_q, pair_q), (size_k, pair_k))
+    )
     scale = shape.head_dim**-0.5
     stores, scaling = _score_stores(scale, store)
     error_q = error_q + scaling * pair_q

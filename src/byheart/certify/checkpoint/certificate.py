@@ -91,7 +91,9 @@ class MarginCertificate:
             f"  for {over}",
         ]
         for t in self.types:
-            found.append(f"  {t.type}{'' if t.weights == 'type' else ' with ' + t.weights + ' weights'}: {_type_line(t)}")
+            found.append(
+                f"  {t.type}{'' if t.weights == 'type' else ' with ' + t.weights + ' weights'}: {_type_line(t)}"
+            )
         return [*found, "  engines: " + "; ".join(self.error_model)]
 
 
