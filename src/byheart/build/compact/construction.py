@@ -18,6 +18,7 @@ from byheart.build.fold import Block, Effort, Objective, build_label_memory, sma
 from byheart.build.fold.zigzag import Zigzag
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
+from byheart.data.values import key
 from byheart.errors import BuildError, OptionError
 from byheart.ir.layers import Affine, Attention, GlobalToken, Head, Kind, Layer, Pattern, Place, Pool
 from byheart.ir.matrix import Matrix
@@ -175,9 +176,9 @@ def is_language_model(dataset: Dataset) -> bool:
     symbols = dataset.encoder.symbols
     if dataset.encoder.task is not Task.CAUSAL or symbols is None:
         return False
-    numbers = [symbol for symbol in symbols if isinstance(symbol, int)]
+    numbers = [symbol for symbol in symbols if type(symbol) is int]
     numbered = numbers == list(range(len(numbers))) and all(isinstance(label, str) for label in dataset.classes)
-    return set(dataset.classes) <= set(symbols) or (numbered and len(numbers) > 0)
+    return set(map(key, dataset.classes)) <= set(map(key, symbols)) or (numbered and len(numbers) > 0)
 
 
 def _check(dataset: Dataset, abstain_bits: int, head: str | None, objective: str) -> None:
