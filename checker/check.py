@@ -855,6 +855,10 @@ def read_cases(memory: Memory, flags: argparse.Namespace) -> list[Case]:
     usual = [name for name in names if name.lower() in LABELS and name not in chosen]
     target = target or (guess(names, LABELS, SEQUENCES, chosen) if usual or memory.task != "causal" else [])
     then = memory.stored["selection"]
+    need(
+        flags.label_type or then["label_type"] == "auto",
+        f"FILE was made with --label-type {then['label_type']}: say it",
+    )
     made_of = then["sequence_columns"], [then["label_column"]] if then["label_column"] else []
     told = flags.sequence_column and (flags.label_column or not made_of[1])
     need(told or not made_of[0] or made_of == (chosen, target), f"name the columns: FILE was made of {made_of}")
@@ -883,7 +887,7 @@ def question(memory: Memory, cell: Any, given: Any, flags: argparse.Namespace) -
     row, labels = (row or [None])[: flags.max_length], labels[: flags.max_length] if memory.per_token else labels
     row = row[: memory.most]
     row += [memory.filler] * (memory.most - len(row)) if memory.filler is not None else []
-    return row, labels if given is NEXT else [convert(value, flags.label_type) for value in labels]
+    return row, labels if given is NEXT else [convert(value, flags.label_type or "auto") for value in labels]
 
 
 # ------------------------------------------------------------------------------------------------ the verdict
@@ -984,7 +988,7 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--label-column", metavar="NAME", help="both are guessed by usual names unless given")
     parser.add_argument("--no-header", dest="header", action="store_false", help="the first line is a row")
-    parser.add_argument("--label-type", choices=sorted(TYPES), default="auto", help="auto: as DATA has them")
+    parser.add_argument("--label-type", choices=sorted(TYPES), help="auto: as DATA has them")
     parser.add_argument("--missing", choices=["error", "drop", "label"], default="error", help="empty cells and nulls")
     parser.add_argument("--max-rows", type=whole, metavar="N", help="ask the first N rows only")
     parser.add_argument("--max-length", type=whole, metavar="N", help="the first N tokens and labels of a row only")
