@@ -377,12 +377,13 @@ class Layer:
 
     def _head(self, stored: dict[str, Any]) -> list[Any]:
         """Value, output, key and query; the latter two are None where attention is uniform."""
-        v, o, k, q = (m and Linear(m, None, self.budget) for m in map(stored.get, ("value", "output", "key", "query")))
+        names = ("value", "output", "key", "query")
+        v, o, k, q = parts = [None if stored[n] is None else Linear(stored[n], None, self.budget) for n in names]
         scored = self.stored["kind"] != "uniform"
         need((k is not None) == (q is not None) == scored, "uniform attention, and no other, has no keys and queries")
         fits = v.shape == o.shape[::-1] and (not scored or (k.shape == q.shape and k.columns == v.columns))
         need(fits, "the matrices of a head do not fit")
-        return [v, o, k, q]
+        return parts
 
     def _widths(self) -> tuple[int, int, int]:
         """Numbers of a token in front of the layer and behind it, and KS25's max(m, sH, q)."""
@@ -453,7 +454,8 @@ class Layer:
             V = [output(value(z, row.den), row.den << value.shift) for z in row.tokens]
             den = row.den << value.shift + output.shift
             K = [key(z, row.den) for z in row.tokens] if key and key.numbers and query.numbers else None  # scores: 0
-            before, total = [], [[0] * self.outward] * len(V[0])
+            before: list[int] = []
+            total = [[0] * self.outward] * len(V[0])
             for part, k in zip(parts, wanted, strict=True):
                 keys = allowed(self.stored["pattern"], k, len(V))
                 self.budget.charge(len(keys) * self.outward)
@@ -671,7 +673,7 @@ class Memory:
         self.symbols = None if encoder["symbols"] is None else [symbol(value) for value in encoder["symbols"]]
         self.codes = {same_key(found): k for k, found in enumerate(self.symbols or (), start=1)}
         self.pad = encoder["pad_vector"] and [coordinate(value) for value in encoder["pad_vector"]]
-        self.cutting = {"kind": tokens} | PLAIN if isinstance(tokens, str) else tokens
+        self.cutting: dict[str, Any] = {"kind": tokens, **PLAIN} if isinstance(tokens, str) else tokens
         self.filler, self.most = symbol(self.cutting["pad"]), self.cutting["max_length"]
         self._check()
 
@@ -822,7 +824,7 @@ def read_pages(path: str, memory: Memory) -> list[Case]:
         source = data.decode("latin-1")
     found: list[Case] = []
     for page, start in enumerate(range(0, len(source), memory.length)):
-        letters = list(source[start : start + memory.length])
+        letters: list[Any] = list(source[start : start + memory.length])
         end = [""] if len(letters) < memory.length else []  # the end of the text is a class of its own
         found.append((f"page {page}", [page, *letters][: memory.length], letters + end))
     return found
