@@ -147,10 +147,8 @@ def _print(found: list[Comparison]) -> None:
                 out.print(f"{row.construction}: {row.reason}")
             for note in row.waived:
                 out.print(f"{row.construction}: {note}")
-        for floor in comparison.floors:
-            out.print(
-                f"no network below {floor.value:,} {floor.quantity.replace('_', ' ')} ({floor.name}, {floor.theorem})"
-            )
+        for sentence in comparison.lower:
+            out.print(sentence)
     if len(found) > 1:
         for name, slope in sorted(growth_exponents(found).items()):
             out.print(f"{name}: parameters grow like N^{slope:.2f}")
@@ -164,7 +162,7 @@ def _print_table(out: Console, comparison: Comparison) -> None:
         left_out.append(DISPENSABLE[len(left_out)])
         table = comparison_table(comparison, left_out)
     if not out.is_terminal:
-        out = Console(highlight=False, width=max(out.width, _width(out, table)))
+        out = show.console(width=max(out.width, _width(out, table)))
     out.print(table)
     if left_out:
         headings = ", ".join(dict(COLUMNS)[field] for field in left_out)

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import click
 
+from byheart.certify import Verdict
 from byheart.cli import show
 from byheart.cli.data_options import DataFlags, data_options, output_options, progress_for
 from byheart.cli.export_folder import export_folder
+from byheart.cli.verify import check_data
 from byheart.compile import load
 from byheart.compile.export_memory import TARGETS, export_file
-from byheart.compile.memory_file import check_target
+from byheart.errors import DataError
+from byheart.files import check_target
 
 
 @click.command("export")
@@ -25,7 +28,8 @@ from byheart.compile.memory_file import check_target
     "--data",
     metavar="DATA",
     type=click.Path(),
-    help="Recheck on every row of this data (otherwise on 10,000 drawn inputs).",
+    help="Verify the memory on this data first, and recheck the model on every row of it (otherwise on 10,000 drawn "
+    "inputs).",
 )
 @data_options
 @output_options
@@ -42,6 +46,7 @@ def command(
     """Write the memory in FILE as a model that runs without byheart, bit-exactly.
 
     A memory whose numbers do not fit the float type is refused. Every export is compared with the exact answers first.
+    With --data, the memory is verified as `byheart verify` does it, and nothing is written unless it is proved.
     FILE may be a checkpoint folder (fixture, --to huggingface), which becomes GGUF or ONNX with a key-value cache.
 
     \b
@@ -54,7 +59,13 @@ def command(
     if target == "gguf" or dtype not in (None, "float64", "float32"):
         raise click.UsageError("GGUF and types other than float64 and float32 are for checkpoint folders")
     memory, progress = load(file), progress_for(as_json, quiet)
-    dataset = None if data is None else flags.dataset_again(data, memory, progress)
+    dataset = None
+    if data is not None:
+        checked, _ = check_data(memory, data, flags, progress)
+        if checked.certificate.verdict is not Verdict.PROVED:
+            scope = checked.certificate.count_words
+            raise DataError(f"{file} does not know {data} by heart: {checked.certificate.reason} ({scope})")
+        memory, dataset = checked.renew(memory), checked.asked
     written = export_file(memory, target, output, dtype=dtype, dataset=dataset, progress=progress)
     about = written["metadata"]
     if as_json:

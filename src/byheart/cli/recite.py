@@ -10,9 +10,8 @@ from byheart.cli import show
 from byheart.cli.data_options import output_options, progress_for
 from byheart.cli.recite_folder import recite_folder
 from byheart.compile import load
-from byheart.compile.memory_file import check_target
 from byheart.compile.text import page_count, recite
-from byheart.files import write_atomically
+from byheart.files import check_target, write_atomically
 
 
 @click.command("recite")

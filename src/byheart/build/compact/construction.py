@@ -20,7 +20,6 @@ from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import OptionError
 from byheart.exact import dyadic
-from byheart.ir.claim import Claim
 from byheart.ir.layers import Affine, Attention, GlobalToken, Head, Kind, Layer, Pattern, Place, Pool
 from byheart.ir.matrix import Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
@@ -53,6 +52,9 @@ OPTIONS = (
 @register(
     "compact",
     summary="a stream of one number: folds count parities, about 10·sqrt(contexts·log2 C) parameters",
+    formula="byheart compact",
+    words="A stream of one number: folds count parities of a hashed id, and the label is the parity. The smallest "
+    "network here; its weights are long integers. Take it by default.",
     ref=THEOREM,
     tasks=tuple(Task),
     options=OPTIONS,
@@ -115,7 +117,7 @@ def build_compact(
         "attention": attention,
     }
     hashing = f"token hash: {len(token.blocks)} block(s) after {token.draws} draw(s)"
-    return Construction(network, _claim(dataset, token, back, attention), options, (hashing, back.note))
+    return Construction(network, options, (hashing, back.note))
 
 
 @dataclass(frozen=True)
@@ -205,26 +207,6 @@ def _output(classes: int, head: str) -> Affine:
     if head == "value":
         return Affine(Matrix.of_dense([[dyadic(1, -1)]]), (dyadic(-1, -1),))
     return Affine(Matrix.of([{0: g} for g in range(classes)], 1), tuple(-g * (g + 1) for g in range(classes)))
-
-
-def _claim(dataset: Dataset, token: TokenHash, back: _Back, attention: str) -> Claim:
-    """The count formula, from the numbers of groups and folds."""
-    averaging = 0 if dataset.encoder.task is Task.SET else 2 if attention == "uniform" else 4
-    started = int(token.start is not None)
-    parameters = dataset.d + 1 + _counted(token.blocks) + started + averaging + back.parameters
-    depth = len(token.blocks) + len(back.blocks) + (averaging > 0)
-    widest = max([1, *(len(block.units) for block in (*token.blocks, *back.blocks))])
-    rows = back.output.width_out
-    return Claim(
-        THEOREM,
-        {"parameters": parameters, "depth": depth, "width": widest},
-        {
-            "parameters": f"d + 1 + 3·units + blocks + {averaging + started} + 2·{rows}; {back.groups} groups",
-            "depth": "folds of the token hash, attention, blocks of the label memory",
-            "width": "one unit per group",
-        },
-        assumptions=("exact integers of any length", "ids tell contexts apart, which is checked on the data"),
-    )
 
 
 def _counted(blocks: Sequence[Block]) -> int:
