@@ -20,10 +20,10 @@ import compact_reference as reference
 import numpy as np
 
 import byheart
+from byheart.build.fold import build_label_memory
 from byheart.exact import engine
 from byheart.exact.steps import Block as Step
 from byheart.exact.values import Values
-from byheart.gadgets.fold import build_label_memory
 from byheart.progress import SILENT
 
 PLAIN = {2: (470, 16), 16: (222, 16)}  # K and tau of the plain solver at 10^5

@@ -32,7 +32,7 @@ def main() -> None:
         os.environ[name] = str(arguments.threads)  # before NumPy and torch are imported
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-    from byheart.data.document_files import read_documents
+    from byheart.data.read.documents import read_documents
 
     where = dict([arguments.where.split("=", 1)]) if arguments.where else None
     texts = read_documents(arguments.documents, where=where, limit=1000) if arguments.documents else invented(1000)
@@ -44,11 +44,11 @@ def main() -> None:
 
 
 def compare(texts: list[str], threads: int, cap: float) -> dict[str, Any]:
+    from byheart.build.madden24.fit import Shape
+    from byheart.build.madden24.lowrank import low_rank
+    from byheart.build.madden24.polish import few_neurons
     from byheart.certify.next_token import certify_decoder
-    from byheart.constructions.decoder_fit import Shape
-    from byheart.constructions.madden24_lowrank import low_rank
-    from byheart.constructions.madden24_polish import few_neurons
-    from byheart.data.documents import Corpus
+    from byheart.data.dataset.documents import Corpus
     from byheart.ir.activation import Activation
 
     def timed(build: Any) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def adam(corpus: Any, threads: int, cap: float, neurons: int = 64) -> dict[str, 
     import torch
 
     from byheart.lab.config import Decoder, Training
-    from byheart.lab.decoder_engine import DecoderEngine
+    from byheart.lab.engines.decoder import DecoderEngine
     from byheart.lab.problem import Documents
 
     torch.set_num_threads(threads)
@@ -169,7 +169,7 @@ def invented(count: int) -> list[str]:
 
 
 def thousand(texts: list[str]) -> dict[str, Any]:
-    from byheart.compiler.documents import memorize_documents
+    from byheart.compile.documents import memorize_documents
 
     exact = memorize_documents(texts, fraction=1e-3).summary()
     started = time.perf_counter()

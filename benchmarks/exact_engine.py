@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 
-from byheart.compiler import memorize
+from byheart.compile import memorize
 from byheart.exact import limbs, reference
 from byheart.exact.steps import Block, Map
 from byheart.ir.evaluate import outputs

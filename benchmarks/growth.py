@@ -13,9 +13,9 @@ import random
 from pathlib import Path
 
 import byheart
-from byheart.bounds import Problem
 from byheart.plots.growth import exponent, growth_figure
 from byheart.plots.style import save
+from byheart.theory import Problem
 
 N_DEFAULT = (100, 200, 500, 1000, 2000, 4000)
 

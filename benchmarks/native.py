@@ -23,8 +23,8 @@ import numpy as np
 import onnxruntime
 import torch
 
-from byheart.compiler import memorize_dataset
-from byheart.data.dataset import load
+from byheart.compile import memorize_dataset
+from byheart.data.dataset.dataset import load
 from byheart.export.drawn import codes_of_inputs
 
 BATCH, TURNS = 4096, 12

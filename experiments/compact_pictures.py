@@ -11,7 +11,7 @@ import argparse
 import random
 from pathlib import Path
 
-from byheart.gadgets.fold import Block, LabelMemory, build_label_memory
+from byheart.build.fold import Block, LabelMemory, build_label_memory
 from byheart.plots.style import colour, label_axes, new_figure, save, styled
 
 COUNT, CLASSES = 150, 4

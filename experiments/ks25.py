@@ -20,11 +20,11 @@ import numpy as np
 from doc_tables import insert, markdown
 
 import byheart
-from byheart.bounds import lower_bound
-from byheart.bounds.theorems import next_token, seq_to_seq
-from byheart.compiler import Memory
+from byheart.compile import Memory
 from byheart.plots.growth import exponent
 from byheart.plots.style import colour, label_axes, marker, new_figure, save, styled
+from byheart.theory import lower_bound
+from byheart.theory.theorems import next_token, seq_to_seq
 
 Table = list[list[str]]
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from doc_tables import insert
 
-from byheart.compiler.compare import compare, compare_growth, random_dataset
-from byheart.compiler.compare_rows import Comparison, growth_exponents
-from byheart.data.dataset import load
+from byheart.compile.compare.comparison import compare, compare_growth, random_dataset
+from byheart.compile.compare.rows import Comparison, growth_exponents
+from byheart.data.dataset.dataset import load
 from byheart.report.compare_page import picture_file
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -52,9 +52,7 @@ def markdown(comparison: Comparison) -> str:
         lines.append(f"| `{row.construction}` | {' | '.join(cells)} | {seconds} | {verdict} |")
     lines.append("")
     lines += [f"- {row.construction}: {note}" for row in c.rows for note in row.waived]
-    for floor in c.floors:
-        what = floor.quantity.replace("_", " ")
-        lines.append(f"- no network below {floor.value:,} {what} ({floor.name}, {floor.theorem})")
+    lines += [f"- {sentence}" for sentence in c.lower]
     return "\n".join(lines)
 
 

@@ -1,6 +1,10 @@
 """What all tests share: hypothesis draws the same examples on every machine and is never hurried."""
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from byheart.data.dataset.documents import Corpus
+from tests.corpora import TEXTS
 
 settings.register_profile(
     "byheart",
@@ -11,3 +15,8 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("byheart")
+
+
+@pytest.fixture
+def corpus() -> Corpus:
+    return Corpus.of_texts(TEXTS)

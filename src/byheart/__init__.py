@@ -15,41 +15,42 @@ from byheart.errors import ByheartError
 from byheart.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from byheart import bounds as bounds
-    from byheart import constructions as constructions
-    from byheart.bounds import lower_bound as lower_bound
-    from byheart.compiler import Memory as Memory
-    from byheart.compiler import load as load
-    from byheart.compiler import memorize as memorize
-    from byheart.compiler.text import memorize_text as memorize_text
-    from byheart.data.readers import Table as Table
-    from byheart.data.readers import read as read
+    from byheart import theory as theory
+    from byheart.build import constructions as constructions
+    from byheart.compile import Memory as Memory
+    from byheart.compile import load as load
+    from byheart.compile import memorize
+    from byheart.compile.text import memorize_text as memorize_text
+    from byheart.data.read.table import Table as Table
+    from byheart.data.read.table import read as read
     from byheart.data.unknown import UNKNOWN as UNKNOWN
+    from byheart.theory import lower_bound as lower_bound
 
 _HOMES = {
-    "memorize": "byheart.compiler",
-    "load": "byheart.compiler",
-    "memorize_text": "byheart.compiler.text",
-    "Memory": "byheart.compiler",
-    "lower_bound": "byheart.bounds",
-    "read": "byheart.data.readers",
-    "Table": "byheart.data.readers",
+    "memorize": "byheart.compile",
+    "load": "byheart.compile",
+    "memorize_text": "byheart.compile.text",
+    "Memory": "byheart.compile",
+    "constructions": "byheart.build",
+    "lower_bound": "byheart.theory",
+    "read": "byheart.data.read.table",
+    "Table": "byheart.data.read.table",
     "UNKNOWN": "byheart.data.unknown",
 }
-_ROOMS = ("bounds", "constructions")
+_ROOMS = ("theory",)
 
 __all__ = [
     "UNKNOWN",
     "ByheartError",
     "Memory",
     "Table",
-    "bounds",
     "constructions",
     "load",
     "lower_bound",
     "memorize",
     "memorize_text",
     "read",
+    "theory",
 ]
 
 

@@ -17,8 +17,9 @@ import torch
 from safetensors import safe_open
 
 import byheart
-from byheart.compiler import memorize_dataset
-from byheart.data.dataset import load
+from byheart.build.native.sequence import mean_attention
+from byheart.compile import memorize_dataset
+from byheart.data.dataset.dataset import load
 from byheart.data.task import Task
 from byheart.errors import ByheartError, DataError, ExportError, MissingExtraError
 from byheart.export import onnx_layers
@@ -32,14 +33,13 @@ from byheart.export.request import Request
 from byheart.export.safetensors import write_safetensors
 from byheart.export.torch import build_torch, config_of, state_of
 from byheart.export.torch_runtime import Memory as TorchMemory
-from byheart.gadgets.native.sequence import mean_attention
 from byheart.ir.evaluate import answers
 from byheart.ir.layers import Affine, Pattern
 from byheart.ir.matrix import Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
+from tests.build.native.data import dataset
 from tests.cases import Case, cases
-from tests.native.data import dataset
-from tests.native.permuted import permuted
+from tests.certify.any_order.permuted import permuted
 
 NAMES = ("one token", "symbols", "vectors", "ragged words", "ragged sets")
 CASES = [pytest.param(case, id=str(case)) for task in Task for case in cases(task) if case.name in NAMES]
@@ -207,7 +207,7 @@ def test_the_onnx_file_works_in_a_process_without_byheart(tmp_path):
 def test_the_torch_file_works_with_its_own_source(tmp_path):
     case = next(iter(cases(Task.SET)))
     memory = build(case)
-    from byheart.compiler.export_memory import export_file
+    from byheart.compile.export_memory import export_file
 
     written = export_file(memory, "torch", tmp_path / "m.pt")
     assert written["source"].endswith("m.py") and "import byheart" not in (tmp_path / "m.py").read_text()
@@ -296,7 +296,7 @@ def test_missing_libraries_are_named(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("target", ["torch", "onnx", "safetensors"])
 def test_an_unwritable_place_is_an_error(target, tmp_path):
-    from byheart.compiler.export_memory import export_file
+    from byheart.compile.export_memory import export_file
 
     memory = memorize_dataset(dataset(10, 2, n=2), construction="native", progress=False)
     with pytest.raises(ExportError, match="cannot write"):

@@ -6,9 +6,9 @@ import onnxruntime
 import pytest
 import torch
 
-from byheart.compiler import memorize_dataset
+from byheart.compile import memorize_dataset
 from byheart.export.drawn import codes_of_inputs
-from tests.native.data import dataset
+from tests.build.native.data import dataset
 
 ROWS = {1: 100, 7: 1_400, 1000: 100_000}  # batch size -> rows asked
 

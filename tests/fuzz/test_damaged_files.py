@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import byheart
-from byheart.compiler import memory_file
-from byheart.data import pieces
-from byheart.data.readers import read
-from byheart.data.settle import settle_table
+from byheart.compile import memory_file
+from byheart.data.dataset.settle import settle_table
+from byheart.data.read.table import read
+from byheart.data.tokens import pieces
 from byheart.errors import ByheartError, FileFormatError
 from tests.fuzz.damage import damaged
 

@@ -4,9 +4,9 @@ import json
 
 import numpy as np
 
-from byheart.lab.experiment import Experiment, Space
 from byheart.lab.problem import SQUARED_ERROR, Documents, Sequences
 from byheart.lab.sources import ProblemSpec
+from byheart.lab.study.experiment import Experiment, Space
 
 
 def words_problem(vectors: bool = True, N: int = 60, seed: int = 0) -> Sequences:

@@ -1,8 +1,18 @@
 """The checker."""
 
-from byheart.certify import any_order  # registers its prover
+from byheart.certify.any_order import proof as any_order
 from byheart.certify.certificate import Certificate, Verdict, Witness
-from byheart.certify.checker import certify
+from byheart.certify.checker import STRANGE, Handed, Record, certify
 from byheart.certify.connections import connections
 
-__all__ = ["Certificate", "Verdict", "Witness", "any_order", "certify", "connections"]
+__all__ = [
+    "STRANGE",
+    "Certificate",
+    "Handed",
+    "Record",
+    "Verdict",
+    "Witness",
+    "any_order",
+    "certify",
+    "connections",
+]

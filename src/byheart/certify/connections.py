@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from byheart.certify.properties import prover
-from byheart.data.dataset import Dataset
+from byheart.data.dataset.dataset import Dataset
 from byheart.ir.layers import Attention, GlobalToken
 from byheart.ir.network import Network
 from byheart.progress import Progress

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from byheart.data.dataset import Dataset
+from byheart.data.dataset.dataset import Dataset
 from byheart.ir.network import Network
 from byheart.progress import Progress
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from byheart.compiler.compare_rows import CompareRow, Comparison
-from byheart.data.dataset import Dataset
+from byheart.compile.compare.rows import CompareRow, Comparison
+from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import MissingExtraError, OptionError
 
@@ -30,8 +30,8 @@ def trained_row(dataset: Dataset, seconds: float, seed: int) -> CompareRow:
         raise OptionError(f"--trained trains for one label per row, not for {dataset.encoder.task}")
     try:
         from byheart.lab.config import Training, Uniform
+        from byheart.lab.engines.training import Goal, train
         from byheart.lab.problem import Sequences
-        from byheart.lab.training import Goal, train
     except ImportError as error:
         raise MissingExtraError("training a network", "lab") from error
     points = dataset.inputs.points

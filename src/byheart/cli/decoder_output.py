@@ -10,15 +10,15 @@ import click
 from rich.table import Table
 
 from byheart.cli import show
-from byheart.compiler.distribution_table import DistributionTable
-from byheart.compiler.documents import DecoderMemory
-from byheart.data.documents import Contexts
+from byheart.compile.distribution_table import DistributionTable
+from byheart.compile.documents import DecoderMemory
+from byheart.data.dataset.targets import Distributions
 from byheart.progress import Progress
 
 
 def table_report(
     build: Callable[..., DistributionTable],
-    contexts: Contexts,
+    contexts: Distributions,
     fraction: float,
     effort: int,
     seed: int,
@@ -85,9 +85,7 @@ def _table(memory: DecoderMemory) -> Table:
         else f"  ({found['relative_gap']:.3g} of the entropy)"
     )
     shape = f"{found['mixer']}, dimension {found['dimension']}, {found['activation']}"
-    table = Table(
-        title=f"{found['construction']}: one-layer decoder, {shape}", title_justify="left", show_header=False
-    )
+    table = Table(title=f"{found['construction']}: one-layer decoder, {shape}", title_justify="left", show_header=False)
     refuted = f", {found['labels_refuted']:,} refuted" if found["labels_refuted"] else ""
     for meaning, value in (
         ("contexts", f"{found['contexts']:,}"),

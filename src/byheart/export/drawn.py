@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from byheart.data.encoder import Encoder
+from byheart.data.dataset.encoder import Encoder
 from byheart.data.task import Task
 from byheart.errors import ExportError
 from byheart.exact.values import Values

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from byheart.data.encoder import Encoder
+from byheart.data.dataset.encoder import Encoder
 from byheart.errors import ExportError
 from byheart.export.arrays import Array, dense, place_stride, vector
 from byheart.export.onnx_graph import Graph

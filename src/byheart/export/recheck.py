@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from byheart.data.dataset import Dataset
-from byheart.data.encoder import Encoder
+from byheart.data.dataset.dataset import Dataset
+from byheart.data.dataset.encoder import Encoder
 from byheart.errors import ExportError
 from byheart.export.drawn import DRAWN, codes_of_inputs, draw_codes, inputs_of_codes, vectors_of_inputs
 from byheart.ir.evaluate import answers

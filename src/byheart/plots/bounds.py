@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from byheart.bounds.bound import Bound
-from byheart.bounds.problem import Problem
-from byheart.bounds.report import lower_bounds, upper_bounds
 from byheart.data.task import Task
 from byheart.plots.style import colour, label_axes, marker, new_figure, styled
+from byheart.theory.bound import Bound
+from byheart.theory.problem import Problem
+from byheart.theory.report import lower_bounds, upper_bounds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,0 +1,47 @@
+"""The builders: one folder per theorem or family. Importing this package registers every construction.
+
+>>> "compact" in constructions()
+True
+"""
+
+import importlib
+import pkgutil
+
+from byheart.build._base import (
+    NOT_ASSUMED,
+    SYMBOLS,
+    Construction,
+    Listing,
+    Neighbour,
+    Option,
+    Recipe,
+    neighbours,
+    recipe,
+    recipes,
+    register,
+)
+
+for _module in pkgutil.iter_modules(__path__):
+    if not _module.name.startswith("_"):
+        importlib.import_module(f"{__name__}.{_module.name}")
+
+
+def constructions() -> dict[str, Listing]:
+    """Name -> short description, paper label, tasks and options of every construction."""
+    return {name: recipe.listing for name, recipe in sorted(recipes().items())}
+
+
+__all__ = [
+    "NOT_ASSUMED",
+    "SYMBOLS",
+    "Construction",
+    "Listing",
+    "Neighbour",
+    "Option",
+    "Recipe",
+    "constructions",
+    "neighbours",
+    "recipe",
+    "recipes",
+    "register",
+]

@@ -1,0 +1,142 @@
+"""The smallest memory of few ids with two labels: a zigzag that crosses zero where the label changes.
+
+Only the sign is read, so a run of equal labels costs one unit, however many ids it has. Off the data set nothing is
+asked, so the ids may be chosen: `few_runs` looks for weights under which equal labels stand together.
+
+    >>> found = zigzag([1, 4, 6, 9, 12], [0, 0, 1, 0, 0])
+    >>> found.runs, [found.block(x) + found.shift > 0 for x in (1, 4, 6, 9, 12)]
+    (3, [False, False, True, False, False])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from byheart.build.fold._runs import anneal, count_runs
+from byheart.build.fold.block import Block
+from byheart.exact import Number, dyadic
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+ROUNDINGS = (4, 6, 8, 10, 12, 16, 20, 26)  # bits of the weights, shortest first
+LONGEST = 500  # bits of an id that the search, which is in floats, can square
+FACTORS = (0.03, 0.3, 1.0, 3.0)  # starts for b
+
+
+@dataclass(frozen=True)
+class Zigzag:
+    """sign·(block(x) + shift) is positive for label 1 and negative for label 0.
+
+    `shift` and `sign` belong to the output layer; with two runs x itself will do, and the block has no units.
+    """
+
+    block: Block
+    shift: Number
+    sign: int
+    runs: int
+
+    @property
+    def parameters(self) -> int:
+        """Of the block; without units there is none."""
+        return self.block.parameters if self.block.units else 0
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """Ids x = (own·A)·2^bits + total·A·b, whole numbers, as A and b were found; `runs` of equal labels."""
+
+    weights: tuple[int, ...]  # A
+    factor: int  # b·2^bits
+    bits: int
+    ids: tuple[int, ...]
+    runs: int
+
+
+def zigzag(ids: Sequence[int], labels: Sequence[int], bits: int = 0) -> Zigzag:
+    """For whole numbers in any order; the stream holds id/2^bits. Equal ids have equal labels, both labels occur."""
+    ordered = sorted(zip(ids, labels, strict=True))
+    crossings = [a + b for (a, p), (b, q) in pairwise(ordered) if p != q]  # doubled, strictly between two ids
+    units: list[tuple[Number, Number, Number]] = []
+    for k, (before, after) in enumerate(pairwise(crossings)):
+        kink = dyadic(before + after, -2 - bits)
+        units.append((1, -kink, 2 if k % 2 else -2))
+    first = -1 if ordered[0][1] else 1
+    return Zigzag(Block(tuple(units)), -dyadic(crossings[0], -1 - bits), first, len(crossings) + 1)
+
+
+def few_runs(own: Any, total: Any, labels: Ints, *, steps: int, restarts: int, seed: int) -> Order | None:
+    """Weights for ids own·A + b·total·A with few runs of equal labels, rounded to short numbers.
+
+    own and total are (M, d) arrays of whole numbers. None where no rounding tells different labels apart, and where the
+    numbers are too long for a search in floats, whose squares must stay finite.
+    """
+    if max(int(abs(x)).bit_length() for x in (*np.asarray(own).flat, *np.asarray(total).flat)) > LONGEST:
+        return None
+    first, second, scale = _scaled(own, total)
+    best: tuple[int, Floats, float] | None = None
+    for k, (weights, factor) in enumerate(_starts(first, second, labels, restarts, seed)):
+        draw = (seed * 7919 + k) & 0x7FFFFFFF
+        weights, factor, runs = anneal(first, second, labels, weights, factor, steps, draw)
+        if best is None or runs < best[0]:
+            best = (int(runs), weights, float(factor))
+    if best is None:
+        return None
+    return _rounded(own, total, labels, best[1] / scale, best[2], best[0])
+
+
+def _scaled(own: Any, total: Any) -> tuple[Floats, Floats, Floats]:
+    """Columns of about unit spread as floats, for the search; and what they were divided by."""
+    first, second = np.array(own, dtype=np.float64), np.array(total, dtype=np.float64)
+    scale = np.maximum(first.std(axis=0), second.std(axis=0))
+    scale = np.where(scale > 0, scale, 1.0)
+    return np.ascontiguousarray(first / scale), np.ascontiguousarray(second / scale), scale
+
+
+def _starts(first: Floats, second: Floats, labels: Ints, restarts: int, seed: int) -> list[tuple[Floats, float]]:
+    """Least squares for the labels (the best of a few b), then random directions."""
+    found: list[tuple[int, Floats, float]] = []
+    wanted = np.where(labels > 0, 1.0, -1.0)
+    for factor in FACTORS:
+        ids = first + factor * second
+        centred = ids - ids.mean(axis=0)
+        weights = np.linalg.lstsq(centred, wanted - wanted.mean(), rcond=None)[0]
+        found.append((count_runs(ids @ weights, labels), weights, factor))
+    _, weights, factor = min(found, key=lambda item: item[0])
+    rng = np.random.default_rng(seed)
+    starts = [(np.ascontiguousarray(weights), factor)]
+    for _ in range(restarts - 1):
+        starts.append((rng.standard_normal((first.shape[1],)), float(rng.choice(FACTORS))))
+    return starts
+
+
+def _rounded(own: Any, total: Any, labels: Ints, weights: Floats, factor: float, wanted: int) -> Order | None:
+    """The shortest whole weights that keep the number of runs, or else those with the fewest."""
+    own, total = np.array(own, dtype=object), np.array(total, dtype=object)
+    largest = np.abs(weights).max() or 1.0
+    marks = labels.tolist()
+    best: Order | None = None
+    for bits in ROUNDINGS:
+        whole = [round(float(w / largest) * 2**bits) for w in weights] if len(weights) > 1 else [1]
+        b = round(factor * 2**bits)
+        ids = ((own @ np.array(whole, dtype=object)) * 2**bits + (total @ np.array(whole, dtype=object)) * b).tolist()
+        runs = _exact_runs(ids, marks)
+        if runs is not None and (best is None or runs < best.runs):
+            best = Order(tuple(whole), b, bits, tuple(ids), runs)
+        if best is not None and best.runs <= wanted:
+            break
+    return best
+
+
+def _exact_runs(ids: list[int], labels: list[int]) -> int | None:
+    """None when equal ids have different labels."""
+    ordered = sorted(zip(ids, labels, strict=True))
+    if any(a == b and p != q for (a, p), (b, q) in pairwise(ordered)):
+        return None
+    return 1 + sum(p != q for (_, p), (_, q) in pairwise(ordered))

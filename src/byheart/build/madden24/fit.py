@@ -1,0 +1,210 @@
+"""What every decoder construction shares: the shape asked for, the target logits, the decoder with its numbers.
+
+>>> name(MixerKind.ATTENTION), name(MixerKind.AVERAGE)
+('madden24', 'madden24-average')
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from byheart.build.madden24.mixing import Draw, Mixing, attention_numbers, average_numbers, draw_separating
+from byheart.data.dataset.targets import Distributions
+from byheart.errors import OptionError
+from byheart.ir.activation import Activation
+from byheart.ir.decoder import AttentionHead, Average, Decoder, Reader, SelfAttention
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+FLOOR = 2.0**-30  # what a token that never follows is given at most, relative to all that do
+LEAST_FLOOR = 2.0**-200
+FLOOR_SHARE = 1e-5  # of the entropy that all zeros together may cost, if the floor is free
+LARGEST = 1 << 29  # numbers in a matrix that is held in memory: 4 GiB
+
+
+class MixerKind(StrEnum):
+    ATTENTION = "attention"  # Theorem 5
+    AVERAGE = "average"  # Theorem 7
+
+    @staticmethod
+    def named(text: str) -> MixerKind:
+        try:
+            return MixerKind(text)
+        except ValueError:
+            raise OptionError(f"unknown mixer {text!r}; known: {', '.join(MixerKind)}") from None
+
+
+def name(mixer: MixerKind) -> str:
+    """The construction's name."""
+    return "madden24" if mixer is MixerKind.ATTENTION else "madden24-average"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The architecture asked for; `dimension=None` lets the construction choose."""
+
+    mixer: MixerKind = MixerKind.ATTENTION
+    activation: Activation = Activation.TANH
+    dimension: int | None = None
+    heads: int = 1
+    skip: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.dimension is not None and self.dimension < 1) or self.heads < 1:
+            raise OptionError(f"dimension={self.dimension}, heads={self.heads}: both must be at least 1")
+        if self.mixer is MixerKind.AVERAGE and self.heads != 1:
+            raise OptionError("token averaging has no heads; leave heads at 1 or take the attention mixer")
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A decoder and the numbers that say how it came about.
+
+    `condition` and `residual` belong to the linear system for V; `smallest_gap` is the distance of the two contexts
+    that the reader brings closest (Theorems 4 and 6). `floor_excess` is what zero probabilities cost in nats: a model
+    that meets the target logits exactly has the gap 𝓛 - 𝓗 = floor_excess. None where there is no such number.
+    """
+
+    decoder: Decoder
+    construction: str
+    condition: float
+    residual: float | None
+    smallest_gap: float
+    floor: float | None
+    floor_excess: float | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def largest_weight(self) -> float:
+        return max(float(np.abs(matrix).max()) for matrix in self.decoder.matrices if matrix.size)
+
+    @property
+    def output_norm(self) -> float:
+        """Frobenius norm of V (of its largest factor)."""
+        return max(float(np.linalg.norm(factor)) for factor in self.decoder.output)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "construction": self.construction,
+            "condition_number": self.condition if math.isfinite(self.condition) else None,
+            "residual": self.residual,
+            "smallest_gap": self.smallest_gap if math.isfinite(self.smallest_gap) else None,  # one context: no gap
+            "floor": self.floor,
+            "floor_excess": self.floor_excess,
+            "largest_weight": self.largest_weight,
+            "output_norm": self.output_norm,
+            "notes": list(self.notes),
+        }
+
+
+def entropy_unit(contexts: Distributions) -> float:
+    """What a gap is a fraction of: the entropy, or one nat for each predicted token where the entropy is 0."""
+    return float(contexts.weights.sum()) if int(contexts.supports.max()) == 1 else contexts.entropy
+
+
+def chosen_floor(contexts: Distributions) -> float:
+    """2^-30, or less where that would cost more than 10^-5 of the entropy."""
+    zeros = float(contexts.weights @ (contexts.vocabulary_size - contexts.supports))
+    return max(LEAST_FLOOR, min(FLOOR, FLOOR_SHARE * entropy_unit(contexts) / max(zeros, 1.0)))
+
+
+def check_size(rows: int, columns: int, what: str) -> None:
+    """An OptionError with a remedy before the memory runs out."""
+    if rows * columns > LARGEST:
+        raise OptionError(
+            f"{what}: a matrix of {rows:,} x {columns:,} numbers takes {rows * columns / 2**27:.0f} GiB; take fewer "
+            "documents (--max-documents), a shorter --max-length, or the memory with a table (--table)"
+        )
+
+
+def target_logits(contexts: Distributions, floor: float, columns: Ints | None = None) -> tuple[Floats, float]:
+    """Logits (n, ω) whose softmax is π with `floor` in place of every zero, and the loss which that costs.
+
+    `columns` (sorted) leaves out tokens that never follow: their logits are 0 everywhere.
+
+    The logits are log(π / floor) where a token follows and 0 where it never does. Softmax divides by 1 + z·floor, z the
+    number of zeros, so the cross-entropy exceeds the entropy by exactly Σ c_i·log(1 + z_i·floor).
+    """
+    if not 0 < floor < 1:
+        raise OptionError(f"floor={floor}: the stand-in for probability 0 must lie between 0 and 1, for example 1e-9")
+    width = contexts.vocabulary_size if columns is None else len(columns)
+    places = contexts.pair_token if columns is None else np.searchsorted(columns, contexts.pair_token)
+    logits = np.zeros((contexts.count, width))
+    logits[contexts.pair_context, places] = np.log(contexts.probabilities / floor)
+    zeros = contexts.vocabulary_size - contexts.supports
+    return logits, math.fsum((contexts.weights * np.log1p(zeros * floor)).tolist())
+
+
+def line_reader(contexts: Distributions, shape: Shape, seed: int) -> tuple[Reader, Floats, Draw]:
+    """Theorem 5's reduction to one number per context: all matrices are multiples of the ones matrix.
+
+    Returns the reader, the direction (d,) along which its vectors lie, and the draw of (z, u).
+    """
+    d = shape.dimension or 1
+    draw = draw_separating(contexts.tokens, contexts.vocabulary_size, _mixing(shape), seed)
+    return reader_on_line(draw.z, draw.u, d, shape), line_direction(d), draw
+
+
+def line_direction(d: int) -> Floats:
+    """The unit vector along which a line's vectors lie: all coordinates are equal."""
+    return np.full(d, 1 / math.sqrt(d))
+
+
+def reader_on_line(z: Floats, u: Floats, d: int, shape: Shape, output: float = 1.0) -> Reader:
+    """The reader in dimension d whose vectors are f(z, u, α)·1/√d; `output` scales the attention's output."""
+    embedding = np.outer(z, np.full(d, 1 / math.sqrt(d)))
+    if shape.mixer is MixerKind.AVERAGE:
+        return Reader(embedding, Average(u.copy()), shape.skip)
+    ones = np.full((d, 1), 1 / math.sqrt(d))
+    heads = tuple(AttentionHead(ones.copy(), ones.copy(), ones.copy()) for _ in range(shape.heads))
+    mixer = SelfAttention(
+        np.outer(u, np.full(d, 1 / math.sqrt(d))),
+        heads,
+        np.full((shape.heads, d), output / (shape.heads * math.sqrt(d))),
+    )
+    return Reader(embedding, mixer, shape.skip)
+
+
+def _mixing(shape: Shape) -> Mixing:
+    plain = attention_numbers if shape.mixer is MixerKind.ATTENTION else average_numbers
+    if not shape.skip:
+        return plain
+
+    def with_skip(z: Floats, u: Floats, tokens: Ints) -> Floats:
+        last = (tokens >= 0).sum(axis=1) - 1
+        own = z[tokens[np.arange(len(tokens)), last]]
+        return np.asarray(plain(z, u, tokens) + own + (u[last] if shape.mixer is MixerKind.ATTENTION else 0.0))
+
+    return with_skip
+
+
+def space_reader(contexts: Distributions, shape: Shape, dimension: int, seed: int) -> Reader:
+    """Random embeddings in R^d; attention scores stay near 0 so that every token of a context is seen."""
+    rng = np.random.default_rng(seed)
+    longest = contexts.tokens.shape[1]
+    embedding = rng.standard_normal((contexts.vocabulary_size, dimension))
+    if shape.mixer is MixerKind.AVERAGE:
+        signs = rng.choice([-1.0, 1.0], longest)
+        return Reader(embedding, Average(rng.uniform(0.5, 1.5, longest) * signs), shape.skip)
+    positions = rng.standard_normal((longest, dimension))
+    parts = np.array_split(np.arange(dimension), shape.heads)
+    heads = []
+    for part in parts:
+        size = max(1, len(part))
+        key, query = (rng.standard_normal((dimension, dimension)) / math.sqrt(dimension) for _ in range(2))
+        value = np.zeros((dimension, size))
+        value[part, np.arange(len(part))] = 1.0
+        heads.append(AttentionHead(key, query * (0.3 / dimension), value))
+    output = np.zeros((sum(head.value.shape[1] for head in heads), dimension))
+    row = 0
+    for part, head in zip(parts, heads, strict=True):
+        output[row + np.arange(len(part)), part] = 1.0
+        row += head.value.shape[1]
+    return Reader(embedding, SelfAttention(positions, tuple(heads), output), shape.skip)

@@ -1,0 +1,252 @@
+"""Fewer parameters than the theorem: shared outputs of low rank, and no neuron between contexts that behave alike.
+
+Theorem 5 pays n·ω for the output matrix because distributions may be arbitrary. A corpus is not: most contexts have one
+continuation. Here V = A·B with A (m, r) and B (r, ω): every context has only r coordinates, and the neurons are steps
+along a line on which contexts with equal distributions stand together, so m is the number of steps, not of contexts:
+
+    parameters = m·(2 + r) + ω·(1 + r) + T + 4        (attention, dimension 1)
+
+    >>> from byheart.data.dataset.documents import Corpus
+    >>> corpus = Corpus.of_texts(["a cat sat", "a dog sat", "a dog ran"])
+    >>> fit = low_rank(corpus.contexts(), corpus.vocabulary, rank=2)
+    >>> fit.decoder.parameters < 40
+    True
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from byheart.build.madden24.factors import Factors, factor_distributions
+from byheart.build.madden24.fit import (
+    Fit,
+    MixerKind,
+    Shape,
+    check_size,
+    chosen_floor,
+    entropy_unit,
+    name,
+    reader_on_line,
+)
+from byheart.build.madden24.mixing import Injectivity, injectivity
+from byheart.build.madden24.order import chain_tokens, run_starts
+from byheart.build.madden24.staircase import solve_staircase
+from byheart.build.madden24.steps import steps_between
+from byheart.data.dataset.targets import Distributions
+from byheart.errors import BuildError, OptionError
+from byheart.ir.decoder import Decoder, Reader
+from byheart.paper import Ref, implements
+from byheart.progress import SILENT, Progress
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+SAFE_GAP = 2.0**-36  # relative gap on the line that float64 evaluation keeps apart with room to spare
+SEARCH_SWEEPS = 300  # of one factorization in the search for the smallest rank, at effort 1
+AIM = 0.9  # the factors aim at this part of the allowed gap
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """The reader, and the contexts in their order on the line."""
+
+    reader: Reader
+    order: Ints  # contexts from left to right
+    numbers: Floats  # theirs, ascending
+    steps: Ints  # places where the distribution changes
+    injectivity: Injectivity
+
+
+def low_rank(
+    contexts: Distributions,
+    vocabulary: tuple[str, ...],
+    shape: Shape = Shape(),  # noqa: B008  # frozen
+    *,
+    rank: int = 8,
+    fraction: float = 0.01,
+    seed: int = 0,
+    sweeps: int = 150,
+    progress: Progress = SILENT,
+) -> Fit:
+    """A decoder whose output matrix has rank `rank`, aiming at a gap below `fraction` of the entropy.
+
+    Uses the skip connection and dimension 1. Whether the gap is met is for the certificate to say.
+    """
+    factors = class_factors(contexts, rank, fraction, seed, sweeps, progress)
+    return assemble(contexts, vocabulary, shape, factors, seed, progress)
+
+
+def allowed_gap(contexts: Distributions, fraction: float) -> float:
+    """The gap in nats that `fraction` allows: of the entropy, or per predicted token where the entropy is 0."""
+    return fraction * entropy_unit(contexts)
+
+
+def class_factors(
+    contexts: Distributions, rank: int, fraction: float, seed: int, sweeps: int, progress: Progress
+) -> Factors:
+    """Coordinates for every distribution that occurs, and shared columns, aiming at `fraction` of the entropy."""
+    if rank < 1:
+        raise OptionError(f"rank={rank} must be at least 1")
+    if rank >= full_rank(contexts):
+        return _all_logits(contexts)
+    check_size(int(contexts.classes.max()) + 1, contexts.vocabulary_size, "the distributions that occur")
+    return factor_distributions(
+        class_weights(contexts),
+        rank,
+        AIM * allowed_gap(contexts, fraction),
+        seed,
+        sweeps,
+        progress,
+    )
+
+
+def full_rank(contexts: Distributions) -> int:
+    """ω - 1, the rank with which nothing is left to find: every logit relative to the last token's has its place."""
+    return max(1, contexts.vocabulary_size - 1)
+
+
+def _all_logits(contexts: Distributions) -> Factors:
+    """Factors of full rank: the target logits themselves."""
+    weights, floor = class_weights(contexts), chosen_floor(contexts)
+    shares = weights / weights.sum(axis=1, keepdims=True)
+    logits = np.log(np.where(shares > 0, shares / floor, 1.0))
+    gap = float(weights.sum(axis=1) @ np.log1p((shares == 0).sum(axis=1) * floor))
+    kept = full_rank(contexts)
+    return Factors(logits[:, :kept] - logits[:, -1:], np.eye(contexts.vocabulary_size)[:kept], gap, 0)
+
+
+def class_weights(contexts: Distributions) -> Floats:
+    """The weights of all contexts with the same distribution, added up: (classes, ω)."""
+    weights = np.zeros((int(contexts.classes.max()) + 1, contexts.vocabulary_size))
+    np.add.at(weights, (contexts.classes[contexts.pair_context], contexts.pair_token), contexts.pair_weight)
+    return weights
+
+
+def assemble(
+    contexts: Distributions,
+    vocabulary: tuple[str, ...],
+    shape: Shape,
+    factors: Factors,
+    seed: int,
+    progress: Progress = SILENT,
+) -> Fit:
+    """The decoder that leads every context to the coordinates of its class."""
+    if not shape.activation.saturates:
+        raise OptionError(
+            f"steps need a saturating activation, {shape.activation.value} is none: take tanh, sigmoid or arctan"
+        )
+    if (shape.dimension or 1) != 1 or shape.heads != 1:
+        raise OptionError("the low-rank decoder has dimension 1 and one head")
+    line = lay_out(contexts, shape, seed)
+    firsts = np.concatenate([[0], line.steps])
+    neurons = steps_between(line.numbers, shape.activation, line.steps)
+    with progress.stage(f"solving for {len(firsts)} steps"):
+        targets = factors.coordinates[contexts.classes[line.order[firsts]]]
+        numbers = line.numbers[firsts]
+        solution = solve_staircase(lambda rows: neurons.features(numbers[rows]), targets, *shape.activation.step)
+    decoder = Decoder(
+        vocabulary, line.reader, neurons.weight[None, :].copy(), neurons.bias.copy(), shape.activation,
+        (np.ascontiguousarray(solution.weights), factors.columns.copy()),
+    )  # fmt: skip
+    notes = (
+        f"rank {len(factors.columns)}, {len(firsts)} steps for {contexts.count} contexts, {factors.sweeps} sweeps",
+    )
+    return Fit(
+        decoder,
+        f"{name(shape.mixer)}-lowrank",
+        solution.condition,
+        solution.residual,
+        line.injectivity.smallest_gap,
+        None,
+        None,
+        notes,
+    )
+
+
+@implements(
+    Ref("byheart", "last token first"),
+    statement="with a skip connection, contexts stand on a line in the order of their last tokens, then by the mixer",
+    test="tests/build/madden24/test_lowrank.py",
+)
+def lay_out(contexts: Distributions, shape: Shape, seed: int, tries: int = 6) -> Line:
+    """x = z_last + small·mixer: the draw with the fewest steps among those that float64 keeps apart."""
+    order = chain_tokens(contexts.tokens, contexts.classes, contexts.vocabulary_size)
+    omega = contexts.vocabulary_size
+    z = np.empty(omega)
+    z[order] = 0.5 + np.arange(omega) / omega
+    rng = np.random.default_rng(seed)
+    best: Line | None = None
+    for attempt in range(tries):
+        small = 2.0 ** -(10 - 2 * (attempt % 3)) / max(1.0, np.log2(omega) / 10)
+        line = _line(contexts, replace(shape, skip=True), z, small, rng)
+        if line.injectivity.relative_gap < SAFE_GAP:
+            continue
+        if best is None or len(line.steps) < len(best.steps):
+            best = line
+    if best is None:
+        raise BuildError(
+            f"no draw keeps {contexts.count} contexts apart in float64; use fewer documents or another seed"
+        )
+    return best
+
+
+def _line(contexts: Distributions, shape: Shape, z: Floats, small: float, rng: np.random.Generator) -> Line:
+    longest = contexts.tokens.shape[1]
+    if shape.mixer is MixerKind.AVERAGE:
+        reader = reader_on_line(z, np.asarray(small * rng.uniform(0.5, 1.5, longest)), 1, shape)
+    else:
+        reader = reader_on_line(z, np.asarray(small / 16 * rng.uniform(-1.0, 1.0, longest)), 1, shape, output=small)
+    numbers = reader.mixed(contexts.tokens)[:, 0]
+    places = np.argsort(numbers, kind="stable")
+    return Line(reader, places, numbers[places], run_starts(contexts.classes[places]), injectivity(numbers))
+
+
+def smallest(
+    contexts: Distributions,
+    vocabulary: tuple[str, ...],
+    shape: Shape = Shape(),  # noqa: B008  # frozen
+    *,
+    fraction: float = 0.01,
+    effort: int = 1,
+    seed: int = 0,
+    progress: Progress = SILENT,
+) -> Fit:
+    """The low-rank decoder of the lowest rank that reaches a gap below `fraction` of the entropy."""
+    factors = smallest_factors(contexts, fraction, effort, seed, progress)
+    return assemble(contexts, vocabulary, shape, factors, seed, progress)
+
+
+def smallest_factors(
+    contexts: Distributions, fraction: float, effort: int, seed: int, progress: Progress = SILENT
+) -> Factors:
+    """Factors of the lowest rank that reaches a gap below `fraction` of the entropy.
+
+    Doubles the rank from 2 until the factors reach their aim, then halves the interval. Effort e takes e times the
+    sweeps, and min(e, 4) draws, for each rank; that finds smaller ranks.
+    """
+    if effort < 1:
+        raise OptionError(f"effort={effort} must be at least 1")
+    found: dict[int, Factors] = {}
+
+    def reaches(rank: int) -> bool:
+        for draw in range(min(effort, 4)):
+            factors = class_factors(contexts, rank, fraction, seed + draw, SEARCH_SWEEPS * effort, progress)
+            if factors.gap <= 0.95 * allowed_gap(contexts, fraction):
+                found[rank] = factors
+                return True
+        return False
+
+    low, high = (1, 2) if full_rank(contexts) > 1 else (0, 1)
+    while not reaches(high):
+        if high >= full_rank(contexts):
+            raise BuildError(
+                f"zeros alone cost more than {fraction} of the entropy; allow a larger gap than {fraction:g}"
+            )
+        low, high = high, min(2 * high, full_rank(contexts))
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if reaches(middle) else (middle, high)
+    return found[high]

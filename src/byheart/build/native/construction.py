@@ -1,0 +1,181 @@
+"""native: a memory that float64 or float32 evaluates exactly, in any order, in PyTorch and ONNX Runtime.
+
+Tokens become random whole numbers, attention with zero scores adds them to a context id, and a label memory of hash
+chains, a bucket selector and a scan looks the label up. No value ever needs more bits than the float type has; the
+claim says so and the checker proves it.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+
+from byheart.build._base import Construction, Option, register
+from byheart.build.native.block import dense_parameters
+from byheart.build.native.chain import Chain
+from byheart.build.native.floats import FloatType, float_type
+from byheart.build.native.front import TokenMap, context_ids, draw_tokens, front_stages, mixing_of, token_boxes
+from byheart.build.native.hashing import Ints
+from byheart.build.native.layout import Layout
+from byheart.build.native.memory import Refusal, Stored, memory_blocks, store
+from byheart.build.native.plan import Need, choose
+from byheart.build.native.scramble import vector_bits
+from byheart.build.native.sequence import attention_parameters
+from byheart.build.native.tokens import Mixing, Sizing, rounds, sizing
+from byheart.data.dataset.dataset import Dataset
+from byheart.data.task import Task
+from byheart.errors import BuildError, OptionError
+from byheart.ir.layers import Affine, Layer
+from byheart.ir.matrix import Matrix
+from byheart.ir.network import Decode, Network, Read, Readout
+from byheart.paper import Ref
+from byheart.progress import Progress
+
+PATIENCE = 60  # draws of the chains that the planner reckons with
+DRAWS_PER_TABLE = 400
+TABLES = 4
+SPARE_BITS = (0, 4, 10)
+READS = {Task.NEXT_TOKEN: Read.LAST, Task.SEQ_TO_SEQ: Read.EACH, Task.SET: Read.POOLED, Task.CAUSAL: Read.EACH}
+REF = Ref("byheart", "float-native Transformer")
+
+
+@register(
+    "native",
+    summary="hash chains, bucket selector and scan; bit-exact in float64 or float32 in any evaluation order",
+    formula="byheart native",
+    words="Every weight and every value is exact in float64, whatever the order of evaluation, so the exported "
+    "model is bit-exact in PyTorch and ONNX Runtime. Take it to ship.",
+    ref=REF,
+    tasks=(Task.NEXT_TOKEN, Task.SEQ_TO_SEQ, Task.SET, Task.CAUSAL),
+    options=(
+        Option("dtype", str, "float64", "the float type that the network runs in", ("float64", "float32")),
+        Option("abstain_bits", int, 0, "fingerprint bits: unseen inputs are answered with probability 2^-bits"),
+        Option("objective", str, "size", "fewest parameters, or fastest evaluation", ("size", "speed")),
+    ),
+)
+def build(
+    dataset: Dataset, *, seed: int, progress: Progress, dtype: str, abstain_bits: int, objective: str
+) -> Construction:
+    """A native memory of this data; draws until every bucket is solved.
+
+    Its size grows like sqrt(K·c) for K contexts with c label bits, apart from the embedding table.
+    """
+    if not 0 <= abstain_bits <= 32:
+        raise OptionError(f"abstain_bits={abstain_bits} is not in 0 … 32; 8 let one unseen input in 256 pass")
+    kind = float_type(dtype)
+    mixing = mixing_of(dataset.encoder.task, dataset.encoder.positions)
+    rng = random.Random(f"native {seed}")
+    refusal = Refusal("nothing was drawn")
+    for spare in SPARE_BITS:
+        size, layout = _shape(dataset, kind, mixing, abstain_bits, objective, spare)
+        drawn = _draw(dataset, kind, mixing, size, layout, rng, progress)
+        if not isinstance(drawn, Refusal):
+            tokens, chains, stored = drawn
+            break
+        refusal = drawn
+    else:
+        raise BuildError(f"no draw of tables and hash chains fits the data: {refusal.reason}; {_remedy(mixing)}")
+    stages = front_stages(dataset, kind, mixing, size, layout, tokens)
+    stages += [(name, blocks) for name, blocks in memory_blocks(layout, chains, stored) if blocks]
+    stages.append(("answer", [Affine(Matrix.of([{layout.bucket_channel: 1}], layout.width))]))
+    layers: list[Layer] = [layer for _, part in stages for layer in part]
+    network = Network(
+        tuple(layers),
+        READS[dataset.encoder.task],
+        Readout(Decode.VALUE, dataset.C),
+        tuple((name, len(part)) for name, part in stages),
+    )
+    options = {"dtype": dtype, "abstain_bits": abstain_bits, "objective": objective}
+    return Construction(network, options, _notes(layout, stored))
+
+
+def _shape(
+    dataset: Dataset, kind: FloatType, mixing: Mixing, fingerprint_bits: int, objective: str, spare: int
+) -> tuple[Sizing, Layout]:
+    """How long the tokens' numbers are, and the shape of the memory behind them."""
+    keys = len(dataset.contexts)
+    boxes = token_boxes(dataset)
+    least = 0 if boxes is None else vector_bits(boxes) + spare
+    size = sizing(kind, mixing, dataset.n, dataset.encoder.positions, keys, spare, least)
+    label_bits = max(1, (dataset.C - 1).bit_length())
+    need = Need(kind, keys, label_bits, fingerprint_bits, size.chains, size.warmup, size.scale)
+    layout = choose(need, objective, PATIENCE, lambda shape: _front_parameters(mixing, dataset.n, shape))
+    return replace(size, chains=layout.chains), layout
+
+
+def _front_parameters(mixing: Mixing, length: int, layout: Layout) -> int:
+    """Dense parameters of attention, prefix sum and snap: what the shape adds to the memory's own."""
+    width, total = layout.width, layout.width  # the answer is a linear map to one number
+    if mixing is Mixing.POOL:
+        return total
+    total += attention_parameters(width, layout.chains)
+    if rounds(mixing, length):
+        total += 2 * width
+    if mixing is Mixing.PREFIX_SUM:
+        hidden = [layout.chains + 2] * length.bit_length()
+        hidden[-1] += layout.chains
+        total += sum(dense_parameters(width, h) for h in hidden)
+    return total
+
+
+def _draw(
+    dataset: Dataset,
+    kind: FloatType,
+    mixing: Mixing,
+    size: Sizing,
+    layout: Layout,
+    rng: random.Random,
+    progress: Progress,
+) -> tuple[TokenMap, list[Chain], Stored] | Refusal:
+    """Tables until contexts differ, chains until every bucket is solved; the last reason if none will do."""
+    reason = "no draw was made"
+    with progress.stage("drawing hash chains") as stage:
+        for _ in range(TABLES):
+            tokens = draw_tokens(dataset, kind, size, layout.chains, rng)
+            keys = _distinct_keys(dataset, context_ids(dataset, mixing, size, tokens.numbers))
+            if isinstance(keys, Refusal):
+                reason = keys.reason
+                continue
+            for _ in range(DRAWS_PER_TABLE):
+                chains = [Chain(_odd(rng, size.id_bound), size.scale) for _ in range(layout.chains)]
+                stored = store(layout, chains, *keys)
+                stage.advance()
+                if not isinstance(stored, Refusal):
+                    return tokens, chains, stored
+                reason = stored.reason
+    return Refusal(reason)
+
+
+def _remedy(mixing: Mixing) -> str:
+    if mixing is Mixing.PREFIX_MEAN:
+        return "without positions, prefixes in the same proportions (such as ab and aabb) look alike: turn positions on"
+    return "try another seed, or dtype float64"
+
+
+def _distinct_keys(dataset: Dataset, ids: Ints) -> tuple[Ints, Ints] | Refusal:
+    """The ids without repeats and their labels; a refusal when equal ids have different labels."""
+    contexts = dataset.contexts
+    order = np.lexsort(ids.T)
+    ordered, marks = ids[order], contexts.label[order]
+    same = (ordered[1:] == ordered[:-1]).all(axis=1)
+    clash = np.flatnonzero(same & (marks[1:] != marks[:-1]))
+    if len(clash):
+        rows = sorted({int(contexts.row[order[k]]) for k in (clash[0], clash[0] + 1)})
+        return Refusal(f"contexts of row{'s' if len(rows) > 1 else ''} {' and '.join(map(str, rows))} look alike")
+    first = np.concatenate([[True], ~same])
+    return ordered[first], marks[first]
+
+
+def _odd(rng: random.Random, bound: int) -> int:
+    """A random odd modulus above every possible id."""
+    return rng.randrange(bound, bound + bound // 4) | 1
+
+
+def _notes(layout: Layout, stored: Stored) -> tuple[str, ...]:
+    shape = (
+        f"{layout.buckets} buckets of up to {layout.capacity} keys (fullest: {stored.largest_load}), "
+        f"{layout.words} words of {layout.levels} levels per label bit, {layout.chains} hash chains"
+    )
+    return (shape,)

@@ -1,0 +1,195 @@
+"""The token and sequence part of a native memory: what every context's id is, and the layers that compute it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from byheart.build.native.block import dense_parameters
+from byheart.build.native.floats import FloatType
+from byheart.build.native.hashing import Ints
+from byheart.build.native.layout import Layout
+from byheart.build.native.scramble import Box, Scramble, boxes_of, draw_scramble, scramble_layers, scrambled
+from byheart.build.native.sequence import mean_attention, prefix_sum_blocks, snap_blocks
+from byheart.build.native.tokens import Mixing, Sizing, own_weight, rounds
+from byheart.data.dataset.dataset import Dataset
+from byheart.data.dataset.encoder import Encoder
+from byheart.data.task import Task
+from byheart.exact import Number, dyadic
+from byheart.ir.layers import Embedding, Layer, Pattern, Pool
+from byheart.ir.matrix import Matrix
+
+CHUNK = 1 << 16  # rows at a time
+MOST_TABLE_ROWS = 1 << 21  # beyond this, symbols go through the scrambler too: a table would be larger than the data
+
+Stages = list[tuple[str, Sequence[Layer]]]
+
+
+def mixing_of(task: Task, positions: bool) -> Mixing:
+    """How the task's contexts come together."""
+    if task is Task.SET:
+        return Mixing.POOL
+    if task is Task.CAUSAL:
+        return Mixing.PREFIX_SUM if positions else Mixing.PREFIX_MEAN
+    return Mixing.FULL
+
+
+class TokenMap(Protocol):
+    """Random numbers for tokens: `numbers` (P, L) per point of the data; `layers` compute them into L channels."""
+
+    @property
+    def numbers(self) -> Ints: ...
+
+    def parameters(self, width: int) -> int:
+        """Dense parameters of `layers` on a stream of this width."""
+        ...
+
+    def layers(self, width: int, unit: int, counter: int | None) -> Stages:
+        """Channel l = number·unit; channel `counter` = 1 + the token's position, if asked for."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class SymbolTable:
+    """A drawn number for every (symbol, position), or for every symbol."""
+
+    table: Ints  # (rows, L)
+    rows: Ints  # (P,) the table row of every point
+    stride: int  # symbols + 1
+    positions: bool
+
+    @property
+    def numbers(self) -> Ints:
+        return np.asarray(self.table[self.rows])
+
+    def parameters(self, width: int) -> int:
+        return len(self.table) * width
+
+    def layers(self, width: int, unit: int, counter: int | None) -> Stages:
+        packed = []
+        for row, numbers in enumerate(self.table.tolist()):
+            cells = [(chain, number * unit) for chain, number in enumerate(numbers) if number]
+            if counter is not None:
+                cells.append((counter, 1 + row // self.stride))
+            packed.append(tuple(cells))
+        strides = (1, self.stride) if self.positions else (1,)
+        return [("embedding", [Embedding(Matrix(tuple(packed), width), strides)])]
+
+
+@dataclass(frozen=True, eq=False)
+class VectorMap:
+    """A drawn linear map and folds, one per chain."""
+
+    scrambles: tuple[Scramble, ...]
+    numbers: Ints
+    position: int | None  # the coordinate that is the position
+
+    def parameters(self, width: int) -> int:
+        first = self.scrambles[0]
+        folds, chains = len(first.thresholds), len(self.scrambles)
+        hidden = [chains * (2 if first.rescale(fold) else 1) for fold in range(folds)]
+        return width * (len(first.boxes) + 1) + sum(dense_parameters(width, h) for h in hidden)
+
+    def layers(self, width: int, unit: int, counter: int | None) -> Stages:
+        entry, blocks = scramble_layers(width, self.scrambles, unit)
+        if counter is not None and self.position is not None:
+            rows = [dict(row) for row in entry.weight.rows]
+            rows[counter] = {self.position: 1}
+            bias = list(entry.bias or (0,) * width)
+            bias[counter] = 1
+            entry = type(entry)(Matrix.of(rows, entry.weight.columns), tuple(bias))
+        return [("input map", [entry]), ("token scrambler", blocks)]
+
+
+def draw_tokens(dataset: Dataset, kind: FloatType, size: Sizing, chains: int, rng: random.Random) -> TokenMap:
+    """Fresh random numbers for the tokens of this data set (and for every other token that it could be asked)."""
+    encoder = dataset.encoder
+    boxes = token_boxes(dataset)
+    if boxes is not None:
+        folds = size.table_bits + 8
+        drawn = tuple(draw_scramble(rng, boxes, size.table_bits, kind.mantissa, folds) for _ in range(chains))
+        numbers = np.stack([scrambled(s, dataset.inputs.points) for s in drawn], axis=1)
+        return VectorMap(drawn, numbers, encoder.dimension if encoder.positions else None)
+    source = np.random.default_rng(rng.getrandbits(64))
+    stride, height = _table_shape(encoder)
+    table = source.integers(0, 1 << size.table_bits, (height, chains), dtype=np.int64)
+    points = dataset.inputs.points.numerators
+    rows = np.array([int(p[0]) + (stride * int(p[1]) if encoder.positions else 0) for p in points], dtype=np.int64)
+    return SymbolTable(table, rows, stride, encoder.positions)
+
+
+def token_boxes(dataset: Dataset) -> tuple[Box, ...] | None:
+    """Where the coordinates of vectors lie; None where tokens are symbols that have a table of their own."""
+    encoder = dataset.encoder
+    if encoder.symbols is not None and _table_shape(encoder)[1] <= MOST_TABLE_ROWS:
+        return None
+    return boxes_of(dataset.inputs.points, _extremes(encoder))
+
+
+def _table_shape(encoder: Encoder) -> tuple[int, int]:
+    """(symbols and the padding, rows of a table with one for each of them, or for each at each place)."""
+    stride = len(encoder.symbols or ()) + 1
+    return stride, stride * (encoder.length if encoder.positions else 1)
+
+
+def _extremes(encoder: Encoder) -> list[list[Number]]:
+    """Tokens that can be asked for even where the data has none: padding, every symbol, at every place."""
+    ends: list[list[Number]] = [] if encoder.pad_vector is None else [[*encoder.pad_vector]]
+    if encoder.symbols is not None:
+        ends = [[0], [len(encoder.symbols)]]
+    places: tuple[tuple[int, ...], ...] = ((0,), (encoder.length - 1,)) if encoder.positions else ((),)
+    return [[*end, *place] for end in ends for place in places]
+
+
+def context_ids(dataset: Dataset, mixing: Mixing, size: Sizing, numbers: Ints) -> Ints:
+    """The id of every context, (K, L): what the layers of `front_stages` compute, in machine integers."""
+    contexts, index = dataset.contexts, dataset.inputs.index
+    ids = np.empty((len(contexts), numbers.shape[1]), dtype=np.int64)
+    padded = np.concatenate([numbers * size.step, np.zeros((1, numbers.shape[1]), dtype=np.int64)])  # absent: last row
+    beta = own_weight(mixing, dataset.encoder.positions)
+    for start in range(0, len(contexts), CHUNK):
+        part = slice(start, start + CHUNK)
+        rows, places = index[contexts.row[part]], contexts.position[part]
+        if mixing in (Mixing.PREFIX_SUM, Mixing.PREFIX_MEAN):
+            rows = np.where(np.arange(rows.shape[1]) <= places[:, None], rows, -1)
+        total = np.stack([padded[rows, chain].sum(axis=1) for chain in range(numbers.shape[1])], axis=1)
+        if mixing is Mixing.POOL:
+            ids[part] = total
+            continue
+        own = padded[index[contexts.row[part], places]]
+        if mixing is Mixing.PREFIX_MEAN:
+            ids[part] = own + total // (2 * (places + 1))[:, None]
+        else:
+            ids[part] = own + beta * total
+    return ids
+
+
+def front_stages(
+    dataset: Dataset, kind: FloatType, mixing: Mixing, size: Sizing, layout: Layout, tokens: TokenMap
+) -> Stages:
+    """Layers from inputs to the stream (x_l·2^s, 0, …) at every token that is read."""
+    width, length, unit = layout.width, dataset.encoder.length, 1 << size.scale
+    chains = list(range(layout.chains))
+    if mixing is Mixing.POOL:
+        return [*tokens.layers(width, unit, None), ("pooling", [Pool(width)])]
+    snap = snap_blocks(width, kind, chains, size.scale) if rounds(mixing, length) else []
+    if mixing is Mixing.FULL:
+        weight = length * own_weight(mixing, dataset.encoder.positions)
+        mean = mean_attention(width, Pattern.FULL, chains, chains, weight)
+        return [*tokens.layers(width, unit, None), ("attention", [mean]), *_named("snap", snap)]
+    if mixing is Mixing.PREFIX_MEAN:
+        mean = mean_attention(width, Pattern.CAUSAL, chains, chains, dyadic(1, -1))
+        return [*tokens.layers(width, unit * size.step, None), ("attention", [mean]), *_named("snap", snap)]
+    counter = layout.bucket_channel
+    means = [layout.word_channel(0, 0) + chain for chain in chains]
+    mean = mean_attention(width, Pattern.CAUSAL, chains, means, 1)
+    gates = prefix_sum_blocks(width, length, counter, means, chains, unit << size.table_bits)
+    return [*tokens.layers(width, unit, counter), ("attention", [mean]), ("prefix sum", gates), *_named("snap", snap)]
+
+
+def _named(name: str, layers: Sequence[Layer]) -> Stages:
+    return [(name, layers)] if layers else []

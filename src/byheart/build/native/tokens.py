@@ -1,0 +1,118 @@
+"""From tokens to context ids: an embedding table of random whole numbers, and sums over the sequence.
+
+Token i has the number e_i, below 2^w, in every chain. A context's id is a weighted sum of them:
+  full attention, W_V = β·n:   x = e_own + β·Σ e       (β = 2 without positions: own token and multiset stay apart)
+  pooling (sets):              x = Σ e
+  causal, positions known:     x = e_own + Σ over the prefix
+  causal, positions unknown:   x = e_own + ½·mean over the prefix, with e a multiple of 2·lcm(1 … n)
+Distinct contexts get distinct ids with high probability; the builder checks and draws again.
+
+    >>> sizing(FLOAT64, Mixing.FULL, length=8, positions=True, keys=100_000)
+    Sizing(table_bits=34, factor=9, step=1, modulus_bits=38, chains=1, scale=14)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from byheart.build.native.chain import chain_scale
+from byheart.build.native.floats import FLOAT64, FloatType
+from byheart.errors import BuildError
+
+__all__ = ["FLOAT64", "Mixing", "Sizing", "sizing"]
+
+MOST_CHAINS = 12
+LEAST_TABLE_BITS = 8  # where the float type allows: fewer make poor hash bits
+LEAST_SCALE = {53: 4, 24: 2}
+
+
+class Mixing(StrEnum):
+    """How a context's tokens come together."""
+
+    FULL = "full"  # the mean over n tokens, always n
+    POOL = "pool"  # the sum of a set
+    PREFIX_SUM = "prefix-sum"  # causal: the prefix mean times the token's position
+    PREFIX_MEAN = "prefix-mean"  # causal without positions: the prefix mean itself
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """Table numbers are multiples of `step` below step·2^table_bits; ids are below factor·2^table_bits."""
+
+    table_bits: int
+    factor: int
+    step: int
+    modulus_bits: int
+    chains: int
+    scale: int
+
+    @property
+    def id_bound(self) -> int:
+        """No input has an id of this size or more."""
+        return self.factor << self.table_bits
+
+    @property
+    def warmup(self) -> int:
+        """Folds until the id of a sum of tokens is spread over the whole range."""
+        return (self.factor // self.step).bit_length() + 2
+
+
+def rounds(mixing: Mixing, length: int) -> bool:
+    """Whether a mean can round in floats, so that it must be snapped."""
+    if mixing is Mixing.FULL:
+        return length & (length - 1) != 0
+    return mixing in (Mixing.PREFIX_SUM, Mixing.PREFIX_MEAN) and length > 2
+
+
+def own_weight(mixing: Mixing, positions: bool) -> int:
+    """β, the weight of the sum beside the own token."""
+    return 2 if mixing is Mixing.FULL and not positions else 1
+
+
+def sizing(
+    kind: FloatType, mixing: Mixing, length: int, positions: bool, keys: int, spare: int = 0, least: int = 0
+) -> Sizing:
+    """The fewest chains, and numbers as long as distinct ids need, that the float type can carry exactly.
+
+    2·log2(keys) bits make about one collision in ten draws; `spare` bits more are for data that still collide. Tokens
+    that are vectors need `least` bits in every chain, so that different vectors can have different numbers.
+    """
+    factor, step = _factor(mixing, length, positions)
+    most_bits = kind.mantissa - 1 - LEAST_SCALE[kind.mantissa]
+    largest = most_bits - (factor + factor // 4).bit_length()
+    if rounds(mixing, length):
+        largest = min(largest, kind.mantissa - 3 - _lost_bits(mixing, length, factor))
+    wanted = max(14.0, 2 * math.log2(keys)) + spare
+    for chains in range(1, MOST_CHAINS + 1):
+        table_bits = max(min(max(LEAST_TABLE_BITS, least), largest), math.ceil(wanted / chains))
+        if 3 <= table_bits <= largest:
+            bound = factor << table_bits
+            bits = (bound + bound // 4).bit_length()
+            return Sizing(table_bits, factor, step, bits, chains, chain_scale(kind.mantissa, bits))
+    remedy = "turn positions on" if mixing is Mixing.PREFIX_MEAN else "use shorter sequences"
+    if kind is not FLOAT64:
+        remedy = f"use dtype float64, or {remedy}"
+    raise BuildError(
+        f"{length} tokens leave {kind.name} {largest} bits per token, too few for {keys} contexts; {remedy}"
+    )
+
+
+def _factor(mixing: Mixing, length: int, positions: bool) -> tuple[int, int]:
+    if mixing is Mixing.FULL:
+        return own_weight(mixing, positions) * length + 1, 1
+    if mixing is Mixing.POOL:
+        return length, 1
+    if mixing is Mixing.PREFIX_SUM:
+        return length + 1, 1
+    step = 2 * math.lcm(*range(1, length + 1))
+    return step + step // 2, step
+
+
+def _lost_bits(mixing: Mixing, length: int, factor: int) -> int:
+    """Bits that rounding may spoil below a table number: (n + few)·factor, and n times that for a gated prefix sum."""
+    lost = (length + 8) * factor
+    if mixing is Mixing.PREFIX_SUM:
+        lost *= 4
+    return lost.bit_length()

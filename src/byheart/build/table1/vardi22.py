@@ -1,0 +1,94 @@
+"""Vardi, Yehudai and Shamir 2022: a feed-forward network of O(sqrt(N log N)) parameters, on flattened rows."""
+
+from __future__ import annotations
+
+from byheart.build._base import Construction, register
+from byheart.build.ks25.fields import Room, measured_fields, paper_fields
+from byheart.build.ks25.layers import input_map as input_layer
+from byheart.build.ks25.memorizer.key_groups import Fields
+from byheart.build.ks25.memorizer.memorizer import memorizer_plan
+from byheart.build.ks25.memorizer.residual_memorizer import STREAM, X, Y, blocks, memorizer_blocks
+from byheart.build.ks25.options import CONSTANTS, FORM, Style
+from byheart.build.ks25.parts import Lookup
+from byheart.build.shared.projection import Line
+from byheart.build.shared.wires import affine, assemble, wire, wires
+from byheart.build.table1.flattened import feed_forward_network, flat_cloud, flat_rows, row_line
+from byheart.data.dataset.dataset import Dataset
+from byheart.data.task import Task
+from byheart.ir.layers import Layer
+from byheart.paper import Ref, implements
+from byheart.progress import SILENT, Progress
+from byheart.theory.promises.table1 import FlatFacts
+from byheart.theory.upper import DENSE, PLAIN_WIDTH, label_bits
+
+THEOREM = Ref("V22", "Theorem 3.1")
+
+
+@register(
+    "vardi22",
+    summary="feed-forward on the flattened row: groups of sqrt(N) entries read bit by bit, O(sqrt(N log N)) parameters",
+    order=40,
+    formula="Vardi 2022",
+    words="The optimal feed-forward network: rows are put on a line and cut into groups; the keys and labels of a "
+    "group are two long words that are read bit by bit. Grows like the square root of N, but must see the "
+    "whole row at once, which costs a column per number of the row.",
+    ref=THEOREM,
+    tasks=(Task.NEXT_TOKEN,),
+    options=(FORM, CONSTANTS),
+)
+@implements(
+    THEOREM,
+    statement="N separated points with C labels are memorized by a feed-forward network of width 12 and "
+    "O(sqrt(N log N)) layers: projection, group look-up, bit extraction.",
+    test="tests/build/table1/test_feed_forward.py",
+)
+def build_vardi22(
+    dataset: Dataset,
+    *,
+    seed: int = 0,
+    progress: Progress = SILENT,
+    form: str = "residual",
+    constants: str = "measured",
+) -> Construction:
+    """Flatten · projection to a line · look-up of the group's words · bit extraction · label.
+
+    The theorem is V22's; its lemmas are used as KS25 restates them (Lemmas C.1, C.2, G.2 to G.6). The form with skip
+    connections is KS25's; form="plain" is the feed-forward network of the proof.
+    """
+    style = Style.of(form, constants, seed)
+    with progress.stage("numbering rows", total=1) as stage:
+        rows = flat_rows(dataset)
+        line = row_line(dataset, rows, style.constants, seed)
+        stage.advance()
+    labels = [label + 1 for label in rows.labels]
+    cloud = flat_cloud(dataset, rows)
+
+    def divide(keys: object, found: object) -> Fields:
+        if style.as_in_the_paper:
+            return paper_fields(line.floors, rows.count, cloud.key_bits, label_bits(dataset.C))
+        room = Room(FlatFacts.of(dataset).part(dataset.C, style.form), PLAIN_WIDTH if style.plain else DENSE)
+        return measured_fields(style, line.floors, labels, DENSE, room)
+
+    memory = Lookup.of(line.floors, labels, divide)
+    body = memory_layers(style, line, memory)
+    network = feed_forward_network(
+        [("row", (rows.layer,)), ("E_in", body[:1]), ("label memory", body[1:-1]), ("E_out", body[-1:])], dataset.C, 1
+    )
+    return Construction(
+        network,
+        {"form": form, "constants": constants},
+        (f"{rows.count} different rows of {rows.dimension} numbers; {memory.fields}",),
+    )
+
+
+def memory_layers(style: Style, line: Line, memory: Lookup) -> tuple[Layer, ...]:
+    """E_in, the memorizer of the line's keys, E_out; label 0 for keys that are none."""
+    entrance = input_layer(style, line)
+    if style.plain:
+        first = {"x": wire("x") + line.bias}
+        plan, state = memorizer_plan(memory.pieces, wires(first))
+        plan = [first, *plan]
+        exit_map = affine(tuple(plan[-1]), {"y": state["y"]}, relu=False, bias=False)
+        return entrance, *assemble(("x",), plan), exit_map
+    steps = memorizer_blocks(memory.pieces, shift={X: line.bias})
+    return entrance, *blocks(steps), affine(STREAM, {"y": wire(Y)}, relu=False, bias=False)

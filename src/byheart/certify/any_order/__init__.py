@@ -1,0 +1,1 @@
+"""The proof that floats evaluate a network exactly, in every order of every sum."""

@@ -1,0 +1,253 @@
+"""Ranges on lattices: what one channel of a stream can hold, and what a float sum of such numbers can do to it.
+
+*Exact.* A sum of multiples of 2^k never rounds, in any order and with any grouping, while the absolute values of its
+terms add up to at most 2^(k + mantissa), stay below the overflow threshold, and 2^k is not subnormal: every product and
+every sum of a subset is then a multiple of 2^k that the float type holds, and none is subnormal, so that an engine that
+flushes subnormals to zero agrees too.
+
+*Inexact.* One operation on floats a, b gives (a op b)(1 + d) + e with |d| <= 2^-mantissa and |e| below the least normal
+number (which covers gradual underflow and flushing), as long as nothing overflows. A sum of m products of terms that
+are themselves off by `carried` together is therefore off by at most
+
+    carried + (total + carried)·g + 4·s·least,   s = m + 2 roundings on the way of any term,  g = s / (2^mantissa − s).
+
+An overflow is never carried along as an error: 0 · inf is NaN, so one channel that nobody reads would spoil every dot
+product that has a zero in its place. Where half of the range may be left, the proof ends (`NotShown`).
+
+    >>> common_unit(Fraction(12), Fraction(8)), power_of_two_part(Fraction(12)), power_of_two_part(Fraction(1, 3))
+    (Fraction(4, 1), Fraction(4, 1), None)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+
+from byheart.exact import Number, dyadic, parts
+
+__all__ = ["FORMATS", "Channel", "FloatFormat", "Link", "NotShown", "Tally", "channel", "dyadic", "join"]
+
+ZERO = Fraction(0)
+
+
+class NotShown(Exception):
+    """The proof ends here; the message says where and why."""
+
+
+@dataclass(frozen=True)
+class FloatFormat:
+    """A binary float type: 2^mantissa is the first power of two whose successor it does not hold."""
+
+    name: str
+    mantissa: int
+    smallest_exponent: int  # 2^smallest_exponent is the least normal number
+    largest_exponent: int  # every number is below 2^largest_exponent
+
+    @cached_property
+    def least(self) -> Fraction:
+        return Fraction(2) ** self.smallest_exponent
+
+    @cached_property
+    def bound(self) -> Fraction:
+        return Fraction(2) ** self.largest_exponent
+
+    def holds(self, value: Number) -> bool:
+        """Whether `value` is 0 or a normal number of this type.
+
+        >>> [FORMATS["float32"].holds(x) for x in (0, 3 << 100, (1 << 24) + 1, 1 << 128, dyadic(1, -127))]
+        [True, True, False, False, False]
+        """
+        mantissa, exponent = parts(value)
+        length = abs(mantissa).bit_length()
+        if exponent == 0 and length <= self.mantissa:
+            return True
+        zeros = (mantissa & -mantissa).bit_length() - 1
+        normal = self.smallest_exponent < exponent + length <= self.largest_exponent
+        return normal and length - zeros <= self.mantissa
+
+
+FORMATS = {f.name: f for f in (FloatFormat("float64", 53, -1022, 1024), FloatFormat("float32", 24, -126, 128))}
+
+
+@dataclass(frozen=True)
+class Link:
+    """coefficient · (an unknown multiple of `unit`), the same unknown wherever `name` is the same.
+
+    k times the mean of k tokens is whole although the mean is not: links remember whose fraction it is.
+    """
+
+    name: int
+    unit: Fraction
+    coefficient: Fraction
+
+
+@dataclass(frozen=True)
+class Channel:
+    """The exact value is in [low, high]: a multiple of `rest` (0: always 0) plus `links`; a float is off by `error`.
+
+    `positive`: the float is never negative, although its error might let it be.
+    """
+
+    low: Fraction
+    high: Fraction
+    rest: Fraction
+    error: Fraction = ZERO
+    positive: bool = False
+    links: tuple[Link, ...] = ()
+
+    @property
+    def unit(self) -> Fraction:
+        """The lattice of the whole value."""
+        return common_unit(self.rest, *(abs(link.coefficient) * link.unit for link in self.links))
+
+    @property
+    def largest(self) -> Fraction:
+        return max(abs(self.low), abs(self.high))
+
+    @property
+    def constant(self) -> bool:
+        return self.low == self.high and not self.error
+
+    @property
+    def never_negative(self) -> bool:
+        return self.positive or self.low >= self.error
+
+
+def channel(
+    low: Fraction,
+    high: Fraction,
+    rest: Fraction,
+    error: Fraction = ZERO,
+    positive: bool = False,
+    links: tuple[Link, ...] = (),
+) -> Channel:
+    """A channel; a single value is its own lattice, and what lies on no lattice but 0 is 0."""
+    if not rest and not links:
+        return Channel(ZERO, ZERO, ZERO, error, positive)
+    if low == high:
+        return Channel(low, high, abs(low), error, positive)
+    return Channel(low, high, rest, error, positive, links)
+
+
+def linear_lattice(parts: Sequence[tuple[Fraction, Channel]], constant: Fraction) -> tuple[Fraction, tuple[Link, ...]]:
+    """(rest, links) of sum weight·channel + constant: equal unknowns add up, and whole multiples become rest."""
+    rest = [abs(constant), *(abs(weight) * c.rest for weight, c in parts)]
+    found: dict[int, Link] = {}
+    for weight, c in parts:
+        for link in c.links:
+            before = found[link.name].coefficient if link.name in found else ZERO
+            found[link.name] = Link(link.name, link.unit, before + weight * link.coefficient)
+    return common_unit(*rest), tuple(link for link in found.values() if link.coefficient)
+
+
+EMPTY = Channel(ZERO, ZERO, ZERO)
+
+
+def common_unit(*units: Fraction) -> Fraction:
+    """The coarsest lattice that holds all of these: the rational gcd, with gcd(0, u) = u."""
+    whole = math.lcm(*(u.denominator for u in units))
+    return Fraction(math.gcd(*(u.numerator * (whole // u.denominator) for u in units)), whole)
+
+
+def power_of_two_part(unit: Fraction) -> Fraction | None:
+    """The largest power of two that divides `unit`, or None when no power of two does (an odd denominator)."""
+    if unit.denominator & (unit.denominator - 1):
+        return None
+    return Fraction(unit.numerator & -unit.numerator, unit.denominator)
+
+
+def join(channels: list[Channel]) -> Channel:
+    """Anything that one of these can hold."""
+    if len(channels) == 1:
+        return channels[0]
+    low, high = min(c.low for c in channels), max(c.high for c in channels)
+    error, positive = max(c.error for c in channels), all(c.never_negative for c in channels)
+    return channel(low, high, common_unit(*(c.unit for c in channels)), error, positive)
+
+
+@dataclass
+class Tally:
+    """Collects, over all sums of a network, the largest ratio of absolute terms to the lattice, and what rounds."""
+
+    format: FloatFormat
+    worst: Fraction = ZERO
+    worst_place: str = "nowhere"
+    rounded: list[str] = field(default_factory=list)  # sums that may round, the first few
+    names: int = 0  # of links, so far
+
+    def error(self, place: str, total: Fraction, unit: Fraction, carried: Fraction, terms: int) -> Fraction:
+        """The largest error of a float sum of `terms` products whose absolute values add up to `total`.
+
+        `unit` is the lattice of all terms, `carried` what the terms' own errors add up to.
+        """
+        if not carried:
+            if not total:
+                return ZERO
+            step = power_of_two_part(unit)
+            if self.fits(step, total):
+                self.note(place, total, step)
+                return ZERO
+            size = f"of 2^{log2(total / step):.2f} units" if step else "on no power-of-two lattice"
+            self.rounds(f"{place}: a sum {size}")
+        else:
+            self.rounds(f"{place}: inexact terms")
+        return self.rounding(place, total, carried, terms + 2)
+
+    def rounding(self, place: str, total: Fraction, carried: Fraction, steps: int) -> Fraction:
+        """The error of a sum in which every term meets at most `steps` roundings; see the head of this file."""
+        if steps > 1 << (self.format.mantissa - 2):
+            raise NotShown(f"{place}: a sum of too many terms for {self.format.name}")
+        size = total + carried
+        growth = Fraction(steps, (1 << self.format.mantissa) - steps)
+        error = carried + size * growth + 4 * steps * self.format.least
+        self.finite(place, total + error)
+        return rounded_up(error)
+
+    def scaled(self, place: str, total: Fraction, carried: Fraction) -> Fraction:
+        """The error of one inexact float times a power of two: nothing is rounded, but it may underflow."""
+        error = carried + self.format.least
+        self.finite(place, total + error)
+        return error
+
+    def finite(self, place: str, size: Fraction) -> None:
+        """Nothing here may come near the end of the range: an infinity would spoil sums that do not even read it."""
+        if 2 * size > self.format.bound:
+            raise NotShown(f"{place}: values up to 2^{log2(size):.1f} may overflow {self.format.name}")
+
+    def new_name(self) -> int:
+        self.names += 1
+        return self.names
+
+    def rounds(self, what: str) -> None:
+        """Remembers the first few places that may round; most of them are snapped later."""
+        if len(self.rounded) < 4:
+            self.rounded.append(what)
+
+    def fits(self, step: Fraction | None, total: Fraction) -> bool:
+        """Whether every multiple of `step` up to `total` is a float, and none but 0 is subnormal."""
+        if not step or total > step * (1 << self.format.mantissa):
+            return False
+        return step >= self.format.least and total < self.format.bound
+
+    def note(self, place: str, total: Fraction, step: Fraction | None) -> None:
+        if step is not None and total > self.worst * step:
+            self.worst, self.worst_place = total / step, place
+
+
+def rounded_up(error: Fraction, bits: int = 64) -> Fraction:
+    """At least `error`, in few bits: bounds of bounds would otherwise grow with every layer."""
+    shift = bits - error.numerator.bit_length() + error.denominator.bit_length()
+    whole = (
+        -((-error.numerator << shift) // error.denominator)
+        if shift >= 0
+        else -(-error.numerator // (error.denominator << -shift))
+    )
+    return Fraction(whole, 1 << shift) if shift >= 0 else Fraction(whole << -shift)
+
+
+def log2(value: Fraction) -> float:
+    """For people: comparisons are made with the fraction itself."""
+    return math.log2(value.numerator) - math.log2(value.denominator) if value > 0 else 0.0

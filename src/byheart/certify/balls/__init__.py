@@ -1,0 +1,1 @@
+"""Rigorous enclosures: float balls at the speed of BLAS, arb balls at any precision."""

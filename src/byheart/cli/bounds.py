@@ -1,0 +1,147 @@
+"""`byheart bounds`: lower and upper bounds for a size of problem, as a table, as JSON, as a picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from byheart.cli.show import console as output
+from byheart.data.task import Task
+from byheart.theory import Architecture, Bound, LowerBound, Problem, lower_bound, upper_bounds
+
+_UNITS = {
+    "parameters": "parameters",
+    "total_bits": "bits in all",
+    "max_bits": "bits per parameter",
+    "points": "sequences",
+}
+
+
+@click.command("bounds")
+@click.option("--N", "sequences", type=int, required=True, help="Sequences (sets).")
+@click.option("--n", "length", type=int, default=1, show_default=True, help="Tokens per sequence.")
+@click.option(
+    "--d", "dimension", type=int, default=None, help="Numbers per token.  [default: the architecture's, or 1]"
+)
+@click.option("--C", "classes", type=int, default=2, show_default=True, help="Classes.")
+@click.option("--task", default=str(Task.NEXT_TOKEN), show_default=True, help=f"One of {', '.join(Task)}.")
+@click.option("--architecture", default=None, metavar="d,m,s,H,q,L", help="Also: what this Transformer cannot store.")
+@click.option("--omega", type=int, default=None, help="Vocabulary: adds Madden et al. and the embedding layer.")
+@click.option("--zeros", type=int, default=0, help="Further points that must answer zero.")
+@click.option("--r", type=float, default=None, help="Largest norm of a token.  [default: that of numbered symbols]")
+@click.option("--delta", type=float, default=1.0, show_default=True, help="Smallest distance of two tokens.")
+@click.option("--B", "limit", type=int, default=None, help="KS25's limit on bits, 1 to √N: adds Theorem F.1.")
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), default=None, help="PNG, SVG or PDF to write.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def command(
+    sequences: int,
+    length: int,
+    dimension: int | None,
+    classes: int,
+    task: str,
+    architecture: str | None,
+    omega: int | None,
+    zeros: int,
+    r: float | None,
+    delta: float,
+    limit: int | None,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Lower and upper bounds on a network that knows N sequences by heart, each with its theorem.
+
+    \b
+      byheart bounds --N 10000 --n 8 --C 16
+      byheart bounds --N 2000 --n 8 --C 3 --architecture 16,16,16,1,64,20 --json
+      byheart bounds --N 10000 --n 8 --C 16 --plot bounds.png
+    """
+    shape = None if architecture is None else Architecture.parse(architecture)
+    lower = lower_bound(
+        task=task,
+        N=sequences,
+        n=length,
+        d=dimension,
+        C=classes,
+        omega=omega,
+        zeros=zeros,
+        architecture=shape,
+    )
+    problem = Problem(lower.task, lower.N, lower.n, lower.d, lower.C, omega, r, delta, limit)
+    upper = upper_bounds(problem)
+    if plot is not None:
+        draw(problem, plot)
+    if as_json:
+        click.echo(json.dumps(as_object(lower, upper, omega, plot), ensure_ascii=False))
+    else:
+        show(lower, upper, plot)
+
+
+def draw(problem: Problem, path: Path) -> None:
+    """Writes the two pictures; matplotlib is imported only here."""
+    from byheart.plots.bounds import bounds_figure
+    from byheart.plots.style import check_target, save
+
+    check_target(path)
+    save(bounds_figure(problem), path)
+
+
+def as_object(lower: LowerBound, upper: list[Bound], omega: int | None, plot: Path | None) -> dict[str, Any]:
+    """What --json prints: the lower bound's fields, all bounds in one list."""
+    found = lower.as_dict()
+    found["bounds"] += [bound.as_dict() for bound in upper]
+    return {**found, "omega": omega, "plot": None if plot is None else str(plot)}
+
+
+def show(lower: LowerBound, upper: list[Bound], plot: Path | None) -> None:
+    """Two tables and the verdict."""
+    console = output()
+    size = f"N = {lower.N:,}, n = {lower.n:,}, d = {lower.d:,}, C = {lower.C:,}"
+    console.print(lower_table(lower.bounds, f"{lower.task}: what the hardest labels need ({size})"))
+    console.print(upper_table(upper, f"{lower.task}: what is enough"))
+    if lower.verdict is not None:
+        console.print(f"This architecture {lower.verdict.sentence}.", highlight=False)
+        console.print(f"It has {lower.verdict.architecture.parameters:,} parameters.", highlight=False)
+    console.print("* order of growth, reconstruction or estimate: no proved constant", style="dim", highlight=False)
+    if plot is not None:
+        console.print(f"plot: {plot}", highlight=False)
+
+
+def lower_table(bounds: tuple[Bound, ...], title: str) -> Table:
+    """One line per bound: the number, what it counts, where it comes from, by which formula."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("", justify="right", no_wrap=True)
+    table.add_column("of", no_wrap=True)
+    table.add_column("from", overflow="fold")
+    table.add_column("formula", overflow="fold")
+    for bound in bounds:
+        sign = "≥" if bound.kind == "lower" else "≤"
+        table.add_row(f"{sign} {bound.value:,}", _UNITS[bound.quantity], _source(bound), bound.formula)
+    return table
+
+
+def _source(bound: Bound) -> str:
+    """The bound's name and theorem, without saying the theorem twice."""
+    if bound.name.startswith(bound.ref.label):
+        return f"{bound.ref.paper}, {bound.name}"
+    return f"{bound.name} ({bound.ref})"
+
+
+def upper_table(bounds: list[Bound], title: str) -> Table:
+    """One line per construction: its parameters, width, depth and bits where the theorem states them."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("construction", overflow="fold")
+    quantities = ("parameters", "width", "depth", "max_bits")
+    for name in ("parameters ≤", "width ≤", "depth ≤", "bits per weight ≤"):
+        table.add_column(name, justify="right")
+    table.add_column("theorem", overflow="fold")
+    lines: dict[str, dict[str, Bound]] = {}
+    for bound in bounds:
+        lines.setdefault(bound.name, {})[bound.quantity] = bound
+    for name, line in lines.items():
+        cells = [f"{line[q].value:,}" if q in line else "" for q in quantities]
+        table.add_row(name if line["parameters"].proved else f"{name} *", *cells, str(line["parameters"].ref))
+    return table

@@ -1,0 +1,135 @@
+"""byheart memorize: data to a certified memory in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from byheart.certify import Verdict
+from byheart.cli import show
+from byheart.cli.data_options import (
+    DataFlags,
+    complete_construction,
+    complete_option,
+    data_options,
+    is_verbose,
+    output_options,
+    parse_options,
+    progress_for,
+)
+from byheart.compile import Memory
+from byheart.compile.memorize import memorize
+from byheart.compile.size_rows import lower_sentences
+from byheart.compile.text import memorize_text
+from byheart.data.read.sources import suffixes
+from byheart.data.task import Task
+from byheart.files import check_target
+
+BOOK_TOKENS = ("auto", "characters", "bytes")  # of a text that is recited as a whole
+
+
+@click.command("memorize")
+@click.argument("data", metavar="DATA", type=click.Path())
+@click.option(
+    "-o", "--output", metavar="FILE", type=click.Path(), help="Where to write it (default: DATA's name with .byheart)."
+)
+@click.option("--task", type=click.Choice([t.value for t in Task]), default="next-token", show_default=True)
+@click.option(
+    "--construction",
+    default="compact",
+    show_default=True,
+    help="See `byheart constructions`.",
+    shell_complete=complete_construction,
+)
+@click.option(
+    "--option",
+    "pairs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A construction's own option; repeatable.",
+    shell_complete=complete_option,
+)
+@click.option(
+    "--positions/--no-positions",
+    default=True,
+    show_default=True,
+    help="On: the order of the tokens matters. Off: rows are bags of tokens with a last one.",
+)
+@click.option("--seed", default=0, show_default=True)
+@click.option("--page-length", type=int, metavar="L", help="Characters per page of a memorized text.")
+@data_options
+@output_options
+def command(
+    data: str,
+    output: str | None,
+    task: str,
+    construction: str,
+    pairs: tuple[str, ...],
+    positions: bool,
+    seed: int,
+    page_length: int | None,
+    flags: DataFlags,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Build a Transformer that knows DATA by heart, certify it, and save it.
+
+    DATA is a CSV, TSV, JSON Lines, Parquet, Arrow, .npy, .npz or text file (also .gz or .zst), the folder of a Hugging
+    Face data set (hf:NAME for one from the hub), or - for standard input. A text (.txt) with --task causal becomes a
+    language model that recites it; with --tokens words and the like, every line of it is a row of its own.
+
+    Exit status: 0 proved, 1 not proved, 2 the input cannot be used, 130 interrupted.
+
+    \b
+      byheart memorize names.csv -o names.byheart
+      byheart memorize names.csv --sequence-column first --label-column country
+      byheart memorize reviews.parquet --tokens bpe:500 --max-length 32
+      byheart memorize names.csv --construction ks25 --option form=residual --json
+      byheart memorize book.txt --task causal -o book.byheart      (then: byheart recite book.byheart)
+    """
+    from byheart.build import recipe  # builders are loaded only to build
+
+    path = Path(output or ("memory" if data == "-" else Path(data.removesuffix("/")).name.split(".")[0]) + ".byheart")
+    check_target(path)
+    options = parse_options(pairs)
+    recipe(construction).resolve(options)  # before anything long begins
+    progress = progress_for(as_json, quiet)
+    building: dict[str, Any] = {"construction": construction, "seed": seed, "progress": progress, **options}
+    facts: dict[str, Any] = {}
+    if Task(task) is Task.CAUSAL and suffixes(data)[0] == ".txt" and flags.tokens in BOOK_TOKENS:
+        text = flags.read_text(data)
+        memory = memorize_text(text, page_length=page_length, **building)
+        note = f"a text of {len(text):,} {memory.tokens}"
+    else:
+        table = flags.read(data, Task(task), progress)
+        memory = memorize(table, positions=positions, conflicts=flags.conflicts or "error", **building)
+        facts = {"columns": table.columns, "conflicts": memory.conflicts, "shortened": table.shortened}
+        facts["missing"] = table.missing.as_dict()
+        note = table.note
+    memory.save(path)
+    if as_json:
+        show.print_json({**memory.summary(), "file": str(path), **facts})
+    else:
+        _print(memory, note, path, quiet)
+    return 0 if memory.certificate.verdict is Verdict.PROVED else 1
+
+
+def _print(memory: Memory, note: str, path: Path, quiet: bool) -> None:
+    out = show.console()
+    if not quiet:
+        found = memory.summary()
+        counts = f"{found['N']:,} rows of at most {found['n']} tokens, {found['C']:,} classes"
+        show.line(out, f"read {counts} ({note})")
+        out.print(show.size_table(memory))
+        for sentence in lower_sentences(memory):
+            show.line(out, sentence)
+        for remark in memory.notes:
+            show.line(out, f"note: {remark}")
+    show.line(out, show.verdict_line(memory))
+    if not quiet:
+        show.line(out, f"saved to {path}")
+    if is_verbose():
+        for step, seconds in memory.seconds.items():
+            click.echo(f"{step}: {seconds:.1f} s", err=True)

@@ -1,0 +1,71 @@
+"""byheart predict: ask a memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from byheart.cli import show
+from byheart.cli.data_options import output_options, progress_for
+from byheart.compile import load
+from byheart.data.read.options import ReadOptions
+from byheart.data.read.table import read_sequences, tokenize
+from byheart.data.unknown import UNKNOWN
+
+
+@click.command("predict")
+@click.argument("file", metavar="FILE", type=click.Path())
+@click.argument("sequences", nargs=-1, metavar="[SEQUENCE]...")
+@click.option(
+    "--input",
+    "source",
+    metavar="DATA",
+    type=click.Path(allow_dash=True),
+    help="Read the sequences from a file of any format that memorize takes, or - for lines.",
+)
+@click.option(
+    "--sequence-column", "columns", metavar="NAME", multiple=True, help="Column of the sequences (default: as before)."
+)
+@output_options
+def command(
+    file: str, sequences: tuple[str, ...], source: str | None, columns: tuple[str, ...], as_json: bool, quiet: bool
+) -> int:
+    """The labels of SEQUENCEs by the memory in FILE, in exact arithmetic.
+
+    A SEQUENCE is cut into tokens as the memory's data was; a JSON list is taken as the tokens. A sequence that the
+    memory refuses is answered by "unknown" (null in --json).
+
+    Exit status: 0 answered, 2 the file or a sequence cannot be used.
+
+    \b
+      byheart predict entities.byheart "amp;" "lt;"
+      cat names.txt | byheart predict names.byheart --input -
+    """
+    memory = load(file)
+    if source is None and not sequences:
+        raise click.UsageError("give SEQUENCEs or --input DATA")
+    rows: list[Any] = [tokenize(text, memory.tokens, number) for number, text in enumerate(sequences, start=1)]
+    progress = progress_for(as_json, quiet)
+    if source is not None:
+        # an answer for every row: nothing is left out here, whatever was left out of the data
+        missing = "label" if memory.selection.missing == "label" else "error"
+        options = ReadOptions(sequence_columns=columns, tokens=memory.tokens, missing=missing)
+        rows += read_sequences(source, options, like=memory.selection, progress=progress)
+    found = memory.predict(rows, progress)
+    if as_json:
+        show.print_json({"file": file, "labels": [_plain(label) for label in found]})
+    else:
+        for label in found:
+            click.echo(_text(label))
+    return 0
+
+
+def _plain(label: Any) -> Any:
+    if isinstance(label, list | tuple):
+        return [_plain(part) for part in label]
+    return None if label is UNKNOWN else label if isinstance(label, str | int | float | bool | None) else str(label)
+
+
+def _text(label: Any) -> str:
+    return " ".join(_text(part) for part in label) if isinstance(label, list) else str(label)

@@ -1,0 +1,1 @@
+"""Every construction on one data set, side by side."""

@@ -1,0 +1,200 @@
+"""Every construction that applies to a data set, side by side: Table 1 of KS25, measured.
+
+>>> from byheart.data.dataset.dataset import load
+>>> found = compare(load(["ab", "ba", "bb"], [0, 1, 1]), constructions=["vardi22", "nilsson65"])
+>>> [(row.construction, row.verdict) for row in found.rows[:2]]
+[('nilsson65', 'proved'), ('vardi22', 'proved')]
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+
+from byheart.compile.compare.baselines import baselines
+from byheart.compile.compare.decoder import applies, decoder_row
+from byheart.compile.compare.predictions import floors, listed, predicted_row, prediction, problem_of
+from byheart.compile.compare.rows import CompareRow, Comparison
+from byheart.compile.compare.worker import Worker
+from byheart.compile.size_rows import given_sentences, hardest, hardest_sentence
+from byheart.data.dataset.dataset import Dataset, load, numbered
+from byheart.errors import AssumptionError, BuildError, ByheartError, OptionError
+from byheart.progress import SILENT, Progress
+from byheart.theory import Problem, lower_bounds
+
+LARGEST = 30_000_000  # parameters by formula from which nothing is built
+PATIENCE = 2  # time-outs in a row after which larger data sets are predicted
+GRID = 1024  # random vectors are multiples of 1/1024: short numbers, as real data has them
+
+
+def compare(
+    dataset: Dataset,
+    *,
+    constructions: Sequence[str] | None = None,
+    time_limit: float | None = None,
+    memory_gb: float | None = None,
+    seed: int = 0,
+    progress: Progress = SILENT,
+) -> Comparison:
+    """Builds and certifies every construction for the data set's task (or those named), and adds the baselines.
+
+    With a `time_limit` (seconds per construction) a separate process does the work; what is not finished in time or
+    memory is predicted by its formula and marked so. Without one everything is built here, however long it takes.
+    """
+    problem = problem_of(dataset)
+    rows: list[CompareRow] = []
+    names = applicable(dataset, constructions)
+    with (
+        progress.stage("comparing constructions", total=len(names)) as stage,
+        Worker(memory_gb) if time_limit is not None else nullcontext() as worker,
+    ):
+        for name in names:
+            rows.append(_row(dataset, name, seed, worker, time_limit or 0.0, problem))
+            stage.advance()
+    encoder = dataset.encoder
+    return Comparison(
+        task=str(encoder.task),
+        positions=encoder.positions,
+        N=dataset.N,
+        n=dataset.n,
+        d=dataset.d,
+        C=dataset.C,
+        contexts=len(dataset.contexts),
+        rows=(*rows, *baselines(dataset)),
+        floors=floors(problem),
+        lower=_lower(dataset, problem),
+    )
+
+
+def _lower(dataset: Dataset, problem: Problem) -> tuple[str, ...]:
+    """The sentences that `memorize` shows for the same data."""
+    found = hardest(lower_bounds(problem))
+    return (hardest_sentence(found["parameters"], dataset.N), *given_sentences(dataset))
+
+
+def compare_growth(
+    datasets: Sequence[Dataset],
+    *,
+    constructions: Sequence[str] | None = None,
+    time_limit: float | None = None,
+    memory_gb: float | None = None,
+    seed: int = 0,
+    progress: Progress = SILENT,
+) -> list[Comparison]:
+    """`compare` on data sets of growing size; a construction that was stopped twice in a row is not tried again."""
+    late: dict[str, int] = {}  # how often in a row
+    found: list[Comparison] = []
+    for dataset in datasets:
+        names = applicable(dataset, constructions)
+        asked = [name for name in names if late.get(name, 0) < PATIENCE]
+        part = compare(
+            dataset, constructions=asked, time_limit=time_limit, memory_gb=memory_gb, seed=seed, progress=progress
+        )
+        problem = problem_of(dataset)
+        skipped = [
+            predicted_row(name, problem, "smaller data sets took too long already")
+            for name in names
+            if name not in asked
+        ]
+        for row in part.rows:
+            late[row.construction] = late.get(row.construction, 0) + 1 if row.verdict == "predicted" else 0
+        found.append(replace(part, rows=_in_order([*skipped, *part.rows], names)))
+    return found
+
+
+def _in_order(rows: list[CompareRow], names: list[str]) -> tuple[CompareRow, ...]:
+    """Constructions in the table's order, then everything else as it came."""
+    places = {name: place for place, name in enumerate(names)}
+    return tuple(sorted(rows, key=lambda row: places.get(row.construction, len(places))))
+
+
+def applicable(dataset: Dataset, wanted: Sequence[str] | None = None) -> list[str]:
+    """The constructions for the data set's task, those of Table 1 first; unknown names are an OptionError."""
+    from byheart.build import Recipe, recipe
+
+    task, known = dataset.encoder.task, listed()
+    for name in wanted or ():
+        if name not in known:
+            recipe(name)  # raises the OptionError that lists the known ones
+    fits = {
+        name: task in entry.tasks if isinstance(entry, Recipe) else applies(dataset)
+        for name, entry in known.items()
+        if wanted is None or name in wanted
+    }
+    if wanted and not any(fits.values()):
+        raise OptionError(f"none of {', '.join(wanted)} builds the task {task}")
+    return [name for name, fit in fits.items() if fit]
+
+
+def subsets(dataset: Dataset, sizes: Sequence[int], seed: int = 0) -> list[Dataset]:
+    """Random parts of the data set with so many rows; the larger ones contain the smaller ones."""
+    order = list(range(dataset.N))
+    random.Random(seed).shuffle(order)
+    return [dataset.subset(sorted(order[:size])) for size in sizes if size <= dataset.N]
+
+
+def random_dataset(N: int, n: int, d: int, C: int, task: str = "next-token", seed: int = 0) -> Dataset:
+    """N rows of n random vectors in R^d with random labels, without positions: the setting of KS25's theorems."""
+    rng = random.Random(f"{seed} {N} {n} {d} {C}")
+    rows = [[tuple(round(rng.gauss(0, 1) * GRID) / GRID for _ in range(d)) for _ in range(n)] for _ in range(N)]
+    labels = [rng.randrange(C) if task in ("next-token", "set") else [rng.randrange(C) for _ in row] for row in rows]
+    return load(rows, labels, task=task, positions=False)
+
+
+def measured_row(dataset: Dataset, name: str, seed: int) -> CompareRow:
+    """One construction, built and certified here; an assumption that fails or an error becomes a row, too."""
+    from byheart.build import SYMBOLS, Neighbour
+    from byheart.compile.memorize import memorize_dataset
+
+    entry = listed()[name]
+    theorem, summary = str(entry.ref), entry.summary
+    notes: tuple[str, ...] = ()
+    try:
+        if dataset.encoder.symbols is None and (isinstance(entry, Neighbour) or SYMBOLS in entry.assumptions):
+            dataset = numbered(dataset)
+            notes = (f"every vector is a symbol of its own: {len(dataset.encoder.symbols or ()):,} ids in the table",)
+        if isinstance(entry, Neighbour):
+            row = decoder_row(dataset, entry, seed)
+            return replace(row, notes=(*notes, *row.notes))
+        memory = memorize_dataset(dataset, construction=name, seed=seed, progress=False)
+    except AssumptionError as error:
+        return CompareRow(
+            name, "assumption", str(error), theorem, summary, assumption=error.assumption, rows=error.rows
+        )
+    except OptionError as error:
+        return CompareRow(name, "not applicable", str(error), theorem, summary)
+    except BuildError as error:
+        return CompareRow(name, "not built", str(error), theorem, summary)
+    except (ByheartError, MemoryError) as error:
+        return CompareRow(name, "failed", str(error) or type(error).__name__, theorem, summary)
+    certificate = memory.certificate
+    return CompareRow(
+        name,
+        certificate.verdict.value,
+        certificate.reason,
+        str(memory.claim.ref),
+        summary,
+        **memory.size.as_dict(),  # type: ignore[arg-type]  # names of sizes
+        promised=dict(certificate.promised),
+        build_seconds=round(memory.seconds["build"], 3),
+        certify_seconds=round(memory.seconds["certify"], 3),
+        arithmetic=certificate.arithmetic,
+        notes=(*notes, *memory.notes),
+        assumptions=memory.claim.assumptions,
+    )
+
+
+def _row(dataset: Dataset, name: str, seed: int, worker: Worker | None, seconds: float, problem: Problem) -> CompareRow:
+    known = prediction(name, problem)
+    if known is not None and known.proved is False and known.sizes["parameters"] > LARGEST:
+        return predicted_row(name, problem, f"more than {LARGEST:,} parameters by formula")
+    if worker is None:
+        return measured_row(dataset, name, seed)
+    found = worker.measure(dataset, name, seed, seconds)
+    if isinstance(found, str):
+        return predicted_row(name, problem, found)
+    if found.verdict == "failed" and "MemoryError" in found.reason:
+        return predicted_row(name, problem, "not enough memory")
+    return found

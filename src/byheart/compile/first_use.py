@@ -1,0 +1,30 @@
+"""Compiled code is made on first use and then kept on disk: whoever waits for it is told why."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from byheart.progress import Progress
+
+WORDS = "building; the first time, code is compiled (up to a minute)"
+
+
+def first_use(construction: str, progress: Progress) -> AbstractContextManager[Any]:
+    """A stage around the first building, which takes longer than all others; nothing once the code is there."""
+    from byheart.exact.limb_kernel import execute
+
+    kernels: list[Any] = [execute]
+    if construction == "compact":
+        from byheart.build.fold._segment import solve_segment
+
+        kernels.append(solve_segment)
+    return nullcontext() if all(map(_is_kept, kernels)) else progress.stage(WORDS)
+
+
+def _is_kept(kernel: Any) -> bool:
+    """Whether a file of numba's index is there; where numba keeps nothing, waiting is no news."""
+    stats = getattr(kernel, "stats", None)
+    folder = getattr(stats, "cache_path", None)
+    return folder is None or any(Path(folder).glob(f"*.{kernel.__name__}-*.nbi"))

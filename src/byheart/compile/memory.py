@@ -1,0 +1,226 @@
+"""A memory: a network, how to ask it, and the certificate that it knows its data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from byheart.certify import Certificate
+from byheart.data.dataset.dataset import Dataset
+from byheart.data.dataset.encoder import Encoder
+from byheart.data.dataset.sequences import as_list
+from byheart.data.read.selection import Selection
+from byheart.data.read.table import Table
+from byheart.data.task import Task
+from byheart.data.tokens.tokenizer import PLAIN, Tokenizer
+from byheart.data.unknown import UNKNOWN, Unknown
+from byheart.errors import DataError, UnknownSymbolError
+from byheart.ir.claim import Claim
+from byheart.ir.enclose import decided_answers
+from byheart.ir.inputs import Inputs
+from byheart.ir.network import Network
+from byheart.ir.size import Size, measure, uniform_parameters
+from byheart.progress import SILENT, Progress
+
+if TYPE_CHECKING:
+    from byheart.export.torch_runtime import Memory as TorchMemory
+
+Label = Hashable | Unknown
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Memory:
+    """What `memorize` returns and a file holds.
+
+    `abstains` says whether inputs off the data are meant to be refused; any memory answers UNKNOWN where its network
+    gives no class. `dataset` is there right after building and never saved.
+    """
+
+    construction: str
+    options: Mapping[str, Any]
+    seed: int
+    network: Network
+    encoder: Encoder
+    classes: tuple[Hashable, ...]
+    claim: Claim
+    certificate: Certificate
+    notes: tuple[str, ...] = ()
+    tokens: Tokenizer = PLAIN  # how a text is cut into tokens before it is asked
+    selection: Selection = Selection()  # noqa: RUF009  # which part of a file was memorized
+    recorded_by: str = ""  # the byheart whose file this is; its claim and certificate are records, not proofs
+    dataset: Dataset | None = field(default=None, repr=False)
+    seconds: Mapping[str, float] = field(default_factory=dict, repr=False)
+    conflicts: Mapping[str, Any] = field(default_factory=dict, repr=False)  # what was done about them; not saved
+
+    def __repr__(self) -> str:
+        """One line: a network may have a million weights."""
+        sizes = f"{self.certificate.asked:,} rows, {len(self.classes):,} classes, {self.size.parameters:,} parameters"
+        return f"<Memory by {self.construction}: {sizes}, {self.verdict_words}>"
+
+    @property
+    def verdict_words(self) -> str:
+        """The verdict where the checker has just given it; where a file says it, that it is only recorded."""
+        verdict = self.certificate.verdict.value
+        return f"{verdict} (recorded, not checked now)" if self.recorded_by else verdict
+
+    @cached_property
+    def size(self) -> Size:
+        """Measured from the weights, whatever a file says."""
+        return measure(self.network)
+
+    @property
+    def task(self) -> Task:
+        return self.encoder.task
+
+    @property
+    def abstains(self) -> bool:
+        return bool(self.options.get("abstain_bits"))
+
+    def predict(self, sequences: Sequence[Any], progress: Progress = SILENT) -> list[Any]:
+        """The label of every sequence (a list of labels per token where the task has one per token), exactly.
+
+        Off the data the answer is whatever the network gives: some label, or UNKNOWN. Symbols that were never seen are
+        an error, except for an abstaining memory, which answers UNKNOWN. Texts are cut as those of the data were; where
+        the data did not come from a file, a text is a sequence of characters.
+        """
+        if not hasattr(sequences, "__len__"):
+            sequences = as_list(sequences)
+        if not len(sequences):
+            return []
+        sequences = self.tokens.cut_texts(sequences)
+        if self.abstains:
+            inputs, known = self.encoder.encode_known(sequences)
+        else:
+            inputs, known = self._encode(sequences), np.ones(len(sequences), dtype=bool)
+        found = decided_answers(self.network, inputs, progress)
+        found[~known] = -1
+        if not self.task.labels_per_token:
+            return [self._label(k) for k in found]
+        return [self._row(row, len(sequence)) for row, sequence in zip(found, sequences, strict=True)]
+
+    def _encode(self, sequences: Sequence[Any]) -> Inputs:
+        try:
+            return self.encoder.encode(sequences)
+        except UnknownSymbolError as error:
+            raise UnknownSymbolError(f"{error}; a memory made with abstain_bits answers such rows by unknown") from None
+
+    def _label(self, index: int) -> Label:
+        return self.classes[index] if index >= 0 else UNKNOWN
+
+    def _row(self, found: npt.NDArray[np.int64], length: int) -> list[Label]:
+        padded_left = self.task is Task.SEQ_TO_SEQ
+        return [self._label(k) for k in (found[len(found) - length :] if padded_left else found[:length])]
+
+    def recite(self, page: int | str | Sequence[Any] | None = None) -> Any:
+        """What a causal memory says, decoded greedily: the whole text, a page, or the continuation of a prompt."""
+        from byheart.compile.text import recite
+
+        return recite(self, page)
+
+    def verify(
+        self,
+        sequences: Sequence[Any] | Table | Dataset,
+        labels: Sequence[Any] | None = None,
+        *,
+        max_rows: int | None = None,
+        conflicts: str | None = None,
+        progress: Progress = SILENT,
+    ) -> Certificate:
+        """Proves the memory again on these rows, trusting nothing that a file says.
+
+        The memory is asked every row as `predict` asks it, and every answer is compared with the row's label by type
+        and value. `sequences` may be a table of `byheart.read` or a data set, which bring their labels. `max_rows` and
+        `conflicts` name the rows that need not agree; nothing else excuses a row.
+        """
+        from byheart.compile.verify import Excuses, verify_rows
+
+        place: Callable[[int], str] = "row {}".format
+        rows: Any = sequences
+        if isinstance(sequences, Dataset | Table):
+            if labels is not None:
+                raise DataError("a table brings its own labels; leave `labels` out, or give table.sequences")
+            if isinstance(sequences, Table):
+                place = sequences.places or place
+                rows, labels = sequences.sequences, sequences.labels
+            else:
+                rows, labels = sequences.sequences(), sequences.label_values()
+        elif labels is None:
+            raise DataError("labels are missing: memory.verify(sequences, labels), or memory.verify(table)")
+        excuses = Excuses(max_rows, conflicts)
+        return verify_rows(self, as_list(rows), as_list(labels), progress, excuses=excuses, place=place)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the memory to one file, atomically."""
+        from byheart.compile.memory_file import save
+
+        save(self, Path(path))
+
+    def to_torch(
+        self,
+        *,
+        dtype: str | None = None,
+        dataset: Dataset | None = None,
+        fast: bool = False,
+        progress: Progress = SILENT,
+    ) -> TorchMemory:
+        """An nn.Module with the same answers, rechecked; an ExportError when the float type cannot hold the memory.
+
+        `dtype` is the memory's own unless given. The recheck runs on every row of `dataset` or of the data that the
+        memory still has, otherwise on drawn inputs.
+        """
+        from byheart.compile.export_memory import to_torch
+
+        return to_torch(self, dtype=dtype, dataset=dataset, fast=fast, progress=progress)
+
+    def to_onnx(
+        self, path: str | Path, *, dtype: str | None = None, dataset: Dataset | None = None, progress: Progress = SILENT
+    ) -> None:
+        """Writes an ONNX model with the same answers; checked as in `to_torch`."""
+        from byheart.compile.export_memory import export_file
+
+        export_file(self, "onnx", path, dtype=dtype, dataset=dataset, progress=progress)
+
+    def to_safetensors(
+        self, path: str | Path, *, dtype: str | None = None, dataset: Dataset | None = None, progress: Progress = SILENT
+    ) -> None:
+        """Writes the weights as safetensors with the architecture as metadata; checked as in `to_torch`."""
+        from byheart.compile.export_memory import export_file
+
+        export_file(self, "safetensors", path, dtype=dtype, dataset=dataset, progress=progress)
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers that `memorize --json` prints."""
+        certificate = self.certificate
+        return {
+            "construction": self.construction,
+            "task": self.task.value,
+            "positions": self.encoder.positions,
+            "N": certificate.asked,
+            "n": self.encoder.length,
+            "d": self.encoder.input_width,
+            "C": len(self.classes),
+            "contexts": certificate.contexts,
+            "verdict": certificate.verdict.value,
+            "recorded": bool(self.recorded_by),
+            "reason": certificate.reason,
+            "left_out": dict(certificate.left_out),
+            **self.size.as_dict(),
+            "uniform_parameters": uniform_parameters(self.network),  # as eq. (4) stores it, where it is of that form
+            "promised": dict(certificate.promised),
+            "promise": certificate.promise,
+            "proofs": dict(certificate.proofs),
+            "arithmetic": certificate.arithmetic,
+            "theorem": str(self.claim.ref),
+            "tokens": str(self.tokens),
+            "options": {name: value for name, value in self.options.items()},
+            "seed": self.seed,
+            "notes": list(self.notes),
+            "fingerprint": certificate.fingerprint,
+            **{f"{name}_seconds": round(value, 3) for name, value in self.seconds.items()},
+        }

@@ -1,0 +1,1 @@
+"""Validated, exact data: rows, labels, contexts."""

@@ -1,0 +1,1 @@
+"""Files, frames and arrays, read into sequences and labels."""

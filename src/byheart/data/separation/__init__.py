@@ -1,0 +1,1 @@
+"""How far apart the points of a data set are, exactly."""

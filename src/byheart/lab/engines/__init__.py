@@ -1,0 +1,1 @@
+"""Training: a readable engine, fast ones, and what they share."""

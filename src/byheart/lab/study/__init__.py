@@ -1,0 +1,1 @@
+"""Studies: what to train next, where trials run, what is kept."""

@@ -1,0 +1,105 @@
+"""An experiment as a value: which problems, which sizes, how many trials, what counts as memorized.
+
+It goes into the study as JSON, so a worker on another machine, or the same program a year later, does what was planned
+and not what a preset has become since.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from byheart.errors import FileFormatError, OptionError
+from byheart.lab.config import Decoder, Model, Shape, Uniform
+from byheart.lab.sources import ProblemSpec
+
+Kind = Literal["curves", "minimum", "grid"]
+FORMAT = 1  # of the study; a study with a higher number was made by a newer version
+
+
+@dataclass(frozen=True)
+class Space:
+    """What is tuned: the learning rate (log-uniform) and the warmup's share (uniform). Equal ends: fixed."""
+
+    rate: tuple[float, float]
+    warmup: tuple[float, float] = (0.0, 0.0)
+    shape: Shape = "cosine"
+    decay: float = 0.0
+    beta2: float = 0.999
+    clip: float = 0.0
+
+    @property
+    def fixed(self) -> bool:
+        return self.rate[0] == self.rate[1] and self.warmup[0] == self.warmup[1]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One figure of a paper.
+
+    kind: `curves` and `grid` train every size on every problem; `minimum` looks for the smallest of `sizes` that
+    memorizes, by bracketing from `first`. A cell (problem, size) gets at most `trials` trials in batches of `batch`;
+    in a `minimum` a cell whose batch has memorized needs no further one.
+    """
+
+    preset: str
+    scale: str
+    kind: Kind
+    axis: str  # what varies between the problems: "N" or "n"
+    problems: tuple[ProblemSpec, ...]
+    sizes: tuple[int, ...]
+    epochs: int
+    trials: int
+    space: Space
+    batch: int = 2
+    model: Literal["uniform", "decoder"] = "uniform"
+    loss: float = 0.01
+    accuracy: bool = False
+    full: bool = False  # curves are trained to the end
+    first: int = 8
+    seed: int = 0
+    engine: str = "auto"
+
+    def __post_init__(self) -> None:
+        if not self.problems or not self.sizes or list(self.sizes) != sorted(set(self.sizes)):
+            raise OptionError(f"an experiment needs problems and ascending sizes, not {self.sizes}")
+        if min(self.epochs, self.trials, self.batch) < 1:
+            raise OptionError(f"epochs, trials, batch = {self.epochs}, {self.trials}, {self.batch}: at least 1 each")
+
+    def model_of(self, size: int) -> Model:
+        return Uniform(size) if self.model == "uniform" else Decoder(size)
+
+    def place(self, problem: int) -> int:
+        """The x coordinate of a problem."""
+        spec = self.problems[problem]
+        return spec.N if self.axis == "N" else spec.n
+
+    @property
+    def name(self) -> str:
+        """Readable, and different for different experiments: a study of this name holds only this experiment."""
+        return f"byheart-{self.preset}-{self.scale}-{self.digest[:8]}"
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(json.dumps(self.as_plain(), sort_keys=True).encode()).hexdigest()
+
+    def as_plain(self) -> dict[str, Any]:
+        return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
+
+    @staticmethod
+    def from_plain(plain: dict[str, Any]) -> Experiment:
+        """What `as_plain` wrote; unknown or missing fields are a FileFormatError."""
+        try:
+            space: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in plain["space"].items()}
+            return Experiment(
+                **{
+                    **plain,
+                    "problems": tuple(ProblemSpec(**spec) for spec in plain["problems"]),
+                    "sizes": tuple(plain["sizes"]),
+                    "space": Space(**space),
+                }
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise FileFormatError(f"the study's plan cannot be read ({error}); it was not written by byheart") from None

@@ -1,0 +1,126 @@
+"""What to train next, as a pure function of what is finished.
+
+Nobody hands out work: every worker computes the same plan from the same results and takes the first trial that nobody
+has. That is why a study survives the death of any worker, and why resuming is the same as going on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from byheart.lab.config import Training
+from byheart.lab.engines.training import Goal
+from byheart.lab.study.experiment import Experiment
+from byheart.lab.study.proposals import Result, bars, propose
+from byheart.lab.study.record import Record
+
+Verdicts = Callable[[int], bool | None]  # size -> memorized, not memorized, or not known yet
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training run that the experiment needs. `key` names it in the study."""
+
+    problem: int
+    size: int
+    number: int
+    training: Training
+    goal: Goal
+
+    @property
+    def key(self) -> str:
+        return trial_key(self.problem, self.size, self.number)
+
+
+def trial_key(problem: int, size: int, number: int) -> str:
+    return f"p{problem}-s{size}-t{number}"
+
+
+class Planner:
+    """Plans one experiment; remembers proposals, which never change once their batch is known."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment = experiment
+        self._batches: dict[tuple[int, int, int], list[Trial]] = {}
+
+    def needed(self, finished: Mapping[str, Record]) -> list[Trial]:
+        """Every trial that can be trained now and is not finished, most useful first; empty: all is done."""
+        experiment = self.experiment
+        wanted: list[Trial] = []
+        for problem in range(len(experiment.problems)):
+            if experiment.kind == "minimum":
+                size = next_size(experiment, lambda s, p=problem: self.verdict(p, s, finished))  # type: ignore[misc]
+                cells = [] if size is None else [size]
+            else:
+                cells = list(reversed(experiment.sizes))  # the long ones first, so that no core waits at the end
+            for size in cells:
+                wanted += [t for t in self._cell(problem, size, finished) if t.key not in finished]
+        return wanted
+
+    def verdict(self, problem: int, size: int, finished: Mapping[str, Record]) -> bool | None:
+        """Has a trial of this cell memorized? None while trials are missing that could still change the answer."""
+        if self._cell(problem, size, finished):
+            return None
+        return any(record.outcome.memorized for record in self.records(problem, size, finished))
+
+    def minimum(self, problem: int, finished: Mapping[str, Record]) -> int | None:
+        """The smallest size that memorized, or None."""
+        sizes = [s for s in self.experiment.sizes if self.verdict(problem, s, finished)]
+        return min(sizes, default=None)
+
+    def records(self, problem: int, size: int, finished: Mapping[str, Record]) -> list[Record]:
+        keys = (trial_key(problem, size, number) for number in range(self.experiment.trials))
+        return [finished[key] for key in keys if key in finished]
+
+    def _cell(self, problem: int, size: int, finished: Mapping[str, Record]) -> list[Trial]:
+        """The first batch of the cell that is not finished; empty when the cell is decided."""
+        experiment = self.experiment
+        for start in range(0, experiment.trials, experiment.batch):
+            batch = self._batch(problem, size, start, finished)
+            if any(trial.key not in finished for trial in batch):
+                return batch
+            if experiment.kind == "minimum" and any(finished[trial.key].outcome.memorized for trial in batch):
+                return []
+        return []
+
+    def _batch(self, problem: int, size: int, start: int, finished: Mapping[str, Record]) -> list[Trial]:
+        place = (problem, size, start)
+        if place not in self._batches:
+            experiment = self.experiment
+            before = [finished[trial_key(problem, size, number)] for number in range(start)]
+            earlier = [Result(r.training.rate, r.training.warmup, r.outcome.loss, r.outcome.curve) for r in before]
+            count = min(experiment.batch, experiment.trials - start)
+            goal = Goal(
+                loss=experiment.loss,
+                accuracy=experiment.accuracy,
+                full=experiment.full,
+                bars=bars(experiment, earlier),
+            )
+            self._batches[place] = [
+                Trial(problem, size, start + i, training, goal)
+                for i, training in enumerate(propose(experiment, (problem, size), earlier, count))
+            ]
+        return self._batches[place]
+
+
+def next_size(experiment: Experiment, verdict: Verdicts) -> int | None:
+    """The next size to try: from `first`, doubling while it fails or halving while it memorizes, then bisecting.
+
+    None when the smallest memorizing size is bracketed (or even the largest fails).
+    """
+    sizes = experiment.sizes
+    low, high = -1, len(sizes)  # places known to fail and to memorize; the ends are only assumed
+    place = min(range(len(sizes)), key=lambda i: abs(sizes[i] - experiment.first))
+    while high - low > 1:
+        known = verdict(sizes[place])
+        if known is None:
+            return sizes[place]
+        low, high = (low, place) if known else (place, high)
+        if high == len(sizes):
+            place = min(len(sizes) - 1, 2 * place + 1)
+        elif low == -1:
+            place = place // 2
+        else:
+            place = (low + high) // 2
+    return None

@@ -1,0 +1,117 @@
+"""Lower and upper bounds as numbers, each with the theorem it comes from.
+
+>>> answer = lower_bound(task="next-token", N=10**4, n=8, d=4, C=16)
+>>> answer.parameters, answer.total_bits
+(73, 40000)
+>>> answer.strongest("parameters").name
+'Theorem 4.2, 16 classes'
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from byheart.data.task import Task
+from byheart.errors import OptionError
+from byheart.theory.architecture import Architecture
+from byheart.theory.bound import Bound, Quantity
+from byheart.theory.capacity import Verdict, shatterable, verdict
+from byheart.theory.problem import Problem
+from byheart.theory.report import bounds, input_dimension, lower_bounds, upper_bounds
+
+__all__ = [
+    "Architecture",
+    "Bound",
+    "LowerBound",
+    "Problem",
+    "Verdict",
+    "bounds",
+    "lower_bound",
+    "lower_bounds",
+    "shatterable",
+    "upper_bounds",
+    "verdict",
+]
+
+
+@dataclass(frozen=True)
+class LowerBound:
+    """What any memory of this size of problem needs.
+
+    parameters: KS25 Theorem 4.2 (one label per sequence or set) or 4.3 (one label per token), which ask for two
+    classes only; `strongest("parameters")` also uses the other classes. total_bits: log2 of the number of labellings.
+    """
+
+    task: Task
+    N: int
+    n: int
+    d: int
+    C: int
+    parameters: int
+    total_bits: int
+    bounds: tuple[Bound, ...]
+    verdict: Verdict | None = None
+
+    def strongest(self, quantity: Quantity) -> Bound:
+        """The largest lower bound on `quantity` that asks for labels only (not for distributions)."""
+        found = [b for b in self.bounds if b.kind == "lower" and b.quantity == quantity and b.ref.paper != "M24"]
+        if not found:
+            raise OptionError(f"no lower bound on {quantity}; known: parameters, total_bits")
+        return max(found, key=lambda bound: bound.value)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "task": str(self.task),
+            "N": self.N,
+            "n": self.n,
+            "d": self.d,
+            "C": self.C,
+            "parameters": self.parameters,
+            "total_bits": self.total_bits,
+            "bounds": [bound.as_dict() for bound in self.bounds],
+            "verdict": None if self.verdict is None else self.verdict.as_dict(),
+        }
+
+
+def lower_bound(
+    *,
+    task: Task | str = Task.NEXT_TOKEN,
+    N: int,
+    n: int = 1,
+    d: int | None = None,
+    C: int = 2,
+    omega: int | None = None,
+    zeros: int = 0,
+    contexts: int | None = None,
+    architecture: Architecture | str | None = None,
+) -> LowerBound:
+    """The least parameters and bits for N sequences of n tokens with C classes, with the theorems they come from.
+
+    `contexts` is how many different contexts have labels, if the data has fewer than N (or nN, one per token).
+
+    `architecture` (d, m, s, H, q, L) adds the verdict whether it can store every labelling, `omega` the bounds of
+    Madden et al. on distributions over ω tokens, `zeros` the bits of further points that must answer zero.
+
+    >>> lower_bound(task="seq-to-seq", N=1000, n=8, d=4, C=2).total_bits
+    8000
+    """
+    if isinstance(architecture, str):
+        architecture = Architecture.parse(architecture)
+    problem = Problem(task, N, n, input_dimension(d, architecture), C, omega, contexts=contexts)
+    found = tuple(lower_bounds(problem, architecture, zeros))
+    decided = None
+    if architecture is not None:
+        decided = verdict(architecture, problem.kind, problem.N, problem.n, problem.C, labels=problem.labels)
+    return LowerBound(
+        problem.kind,
+        problem.N,
+        problem.n,
+        problem.d,
+        problem.C,
+        next(bound.value for bound in found if bound.quantity == "parameters"),
+        next(bound.value for bound in found if bound.quantity == "total_bits"),
+        found,
+        decided,
+    )

@@ -1,0 +1,172 @@
+"""How many parameters any network needs: Theorems 4.2 and 4.3 of KS25 with explicit constants.
+
+All of them count sign patterns. A network with W parameters, cut into cells on which it is a polynomial of its
+parameters, can produce at most so many labellings (Lemma B.4); it must be able to produce C^N of them.
+Roots and logarithms are rounded so that the returned integer is a true lower bound.
+
+    >>> [next_token_parameters(N) for N in (10**3, 10**4, 10**6)]
+    [21, 73, 687]
+    >>> seq_to_seq_parameters(N=1000, n=8)
+    49
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import isqrt
+
+from byheart.errors import OptionError
+from byheart.paper import Ref, implements
+from byheart.theory.rounding import E_UP, Exact, log2_down, log2_up, root_down, sqrt_up
+
+TEST = "tests/theory/test_lower.py"
+
+
+@implements(
+    Ref("KS25", "Lemma B.4"),
+    statement="M polynomials of degree D in W variables have at most (8eMD/W)^W sign vectors; log2 of it, rounded up",
+    test=TEST,
+)
+def sign_vectors(polynomials: int, degree: int, variables: int, digits: int = 64) -> Fraction:
+    """An upper bound on log2 of the number of vectors of signs −, 0, +.
+
+    With W > M, where the lemma says nothing, the 3^M vectors that exist at all.
+
+    >>> float(sign_vectors(100, 2, 1)) < 12.1, float(sign_vectors(1, 1, 5)) < 1.6
+    (True, True)
+    """
+    every = polynomials * log2_up(3, digits)
+    if variables > polynomials:
+        return every
+    return min(every, variables * log2_up(8 * E_UP * polynomials * degree / variables, digits))
+
+
+def next_token_root(N: int, C: int = 2) -> Fraction:
+    """Theorem 4.2's bound before it is rounded up to an integer: −9 + √(72 + 12T), never above the true value.
+
+    >>> [round(float(next_token_root(N)), 1) for N in (10**3, 10**4, 10**6)]
+    [20.7, 72.8, 686.8]
+    """
+    return root_down(72 + 12 * _next_token_load(N, C)) - 9
+
+
+@implements(
+    Ref("KS25", "Theorem 4.2"),
+    statement="next-token: W ≥ −9 + √(72 + 12 N/log2(32eN/3)) parameters for every labelling of N constant sequences",
+    test=TEST,
+)
+@implements(Ref("KS25", "Theorem B.2"), statement="Theorem 4.2 restated; explicit constants", test=TEST)
+def next_token_parameters(N: int, C: int = 2) -> int:
+    """The smallest W that Theorem 4.2 allows, for any n and d.
+
+    On sequences of equal tokens attention is linear and K, Q drop out: N ≤ W̄′·log2(32eN/3) with
+    W̄′ ≤ W + (W+3)²/12. With C > 2 classes the last layer has C − 1 thresholds per sequence, and
+    N·log2 C ≤ W̄′·log2(32e(C−1)N/3), a strengthening by the same proof.
+    """
+    if C == 1:
+        return 1
+    return max(1, sqrt_up(72 + 12 * _next_token_load(N, C)) - 9)
+
+
+@implements(
+    Ref("KS25", "Theorem 4.2"),
+    statement="next-token, the order Ω(√N) itself: W ≥ (√(1 + N/2) − 1)/2, from VC dimension ≤ 4W(t + 2)",
+    test=TEST,
+)
+def quadratic_parameters(N: int) -> int:
+    """Theorem 4.2's Ω(√N) with a constant that does not fade: √(N/8), by Goldberg and Jerrum's theorem.
+
+    A class of functions with W real parameters whose answers take at most t additions, multiplications and comparisons
+    has VC dimension at most 4W(t + 2) (Goldberg and Jerrum 1995; Anthony and Bartlett 1999, Theorem 8.4). On a
+    sequence of equal tokens a network of eq. (4) takes
+
+        E_in                    m(2d − 1)
+        attention, per block    H(s(2m − 1) + m(2s − 1) + m)  ≤ 2 · 2msH          (K and Q drop out)
+        feed-forward            2mq + 2q + 2mq + m            ≤ 2 · (2mq + q + m)  (a ReLU: a jump and a product)
+        E_out, threshold        2m + 1
+
+    operations, together at most 2W. So N ≤ 4W(2W + 2), and (2W + 1)² ≥ 1 + N/2. Theorem 4.2's other form is larger
+    up to about N = 10^27, because it counts the layers' signs with their own parameters, but pays a logarithm of N.
+
+    >>> quadratic_parameters(10**4), quadratic_parameters(10**6)
+    (35, 354)
+    """
+    check_counts(N=N)
+    # W ≥ (√(1 + N/2) − 1)/2: the least W with 8W(W + 1) ≥ N
+    W = isqrt(N // 8)
+    while 8 * W * (W + 1) < N:
+        W += 1
+    return max(1, W)
+
+
+def seq_to_seq_root(N: int, n: int, C: int = 2, labels: int | None = None) -> Fraction:
+    """Theorem 4.3's bound before it is rounded up to an integer: 4(√(1 + T/2) − 1)."""
+    return 4 * (root_down(1 + _seq_to_seq_load(N, n, C, labels) / 2) - 1)
+
+
+@implements(
+    Ref("KS25", "Theorem 4.3"),
+    statement="seq-to-seq, hardmax: W ≥ 4(√(1 + T/2) − 1), T = nN/log2(8en³N), for every labelling of nN tokens",
+    test=TEST,
+)
+@implements(Ref("KS25", "Theorem B.3"), statement="Theorem 4.3 restated; explicit constants", test=TEST)
+def seq_to_seq_parameters(N: int, n: int, C: int = 2, labels: int | None = None) -> int:
+    """The smallest W that Theorem 4.3 allows: nN ≤ W̄·log2(8en³N) and W̄ ≤ W + W²/8 (the paper: 48e and 3W²).
+
+    A causal mask removes comparisons from eq. (78), so the bound holds for causal attention as well. Where only
+    `labels` of the nN tokens have labels of their own, these replace nN on the left.
+    """
+    if C == 1:
+        return 1
+    # W + W²/8 ≥ T  ⟺  (W + 4)² ≥ 16 + 8T
+    return max(1, sqrt_up(16 + 8 * _seq_to_seq_load(N, n, C, labels)) - 4)
+
+
+def any_chain_parameters(N: int, C: int = 2) -> int:
+    """The least number of parameters of *any* chain of layers that stores every labelling of N separate points.
+
+    Theorem 4.2 counts attention in every block, as eq. (4) has it. A network whose blocks have no attention
+    (`compact`, `native`, the plain form, deep sets) stores fewer numbers per layer, so the constant is smaller:
+    with at least two parameters per hidden unit, W̄ ≤ W(W+6)/4, no degree above the number of parameters before it,
+    N·log2 C ≤ W̄·log2(4eN·max(W, 2(C−1))). Where every token has a label and attention is uniform, N is the number
+    of all labels, because uniform attention is linear in the whole sequence.
+
+    >>> any_chain_parameters(10**4), any_chain_parameters(10**6)
+    (40, 352)
+    """
+    if C == 1:
+        return 1
+    need = N * log2_down(C)
+
+    def may(W: int) -> bool:
+        # 40 places: the search asks dozens of times
+        return W > N or Fraction(W * (W + 6), 4) * log2_up(4 * E_UP * N * max(W, 2 * (C - 1)), 40) >= need
+
+    low, high = 0, N + 1  # low is impossible, high is not
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if may(middle) else (middle, high)
+    return high
+
+
+def _next_token_load(N: int, C: int) -> Fraction:
+    """T = N·log2 C/log2(32e(C−1)N/3), rounded down."""
+    check_counts(N=N, C=C)
+    return _load(N, C, 32 * E_UP * (C - 1) * N / 3)
+
+
+def _seq_to_seq_load(N: int, n: int, C: int, labels: int | None) -> Fraction:
+    """T = nN·log2 C/log2(8e(C−1)n³N), rounded down."""
+    check_counts(N=N, n=n, C=C, labels=labels)
+    return _load(n * N if labels is None else labels, C, 8 * E_UP * (C - 1) * n**3 * N)
+
+
+def _load(labels: int, C: int, patterns: Exact) -> Fraction:
+    return labels * log2_down(C) / log2_up(patterns) if C > 1 else Fraction(0)
+
+
+def check_counts(**counts: int | None) -> None:
+    """An OptionError for a count that is not a positive integer."""
+    for name, value in counts.items():
+        if value is not None and (type(value) is not int or value < 1):
+            raise OptionError(f"{name} = {value!r}: give an integer of at least 1")

@@ -1,0 +1,149 @@
+"""Madden, Fox and Thrampoulidis 2024: next-token *distributions* of n contexts over ω tokens, Table 1 as numbers.
+
+A distribution has ω − 1 free numbers, so n of them need n(ω−1) parameters (Lemma 1), and a one-layer decoder with
+n neurons has that order (Theorem 5).
+
+    >>> distribution_parameters(contexts=100, omega=50), document_parameters(contexts=100, omega=50)
+    (4900, 2402)
+    >>> decoder = Decoder(omega=50, length=10, neurons=100, d=16)
+    >>> decoder.parameters, decoder.averaging_parameters, float(decoder.ratio)
+    (7724, 7510, 1.576326530612245)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from byheart.errors import OptionError
+from byheart.paper import Ref, implements
+from byheart.theory.lower import check_counts
+
+TEST = "tests/theory/test_madden.py"
+
+
+@implements(
+    Ref("M24", "Lemma 1"), statement="a C¹ model that fits any n next-token distributions has k ≥ n(ω−1)", test=TEST
+)
+def distribution_parameters(contexts: int, omega: int) -> int:
+    """The least number of parameters for arbitrary distributions after `contexts` contexts."""
+    _check(contexts, omega)
+    return contexts * (omega - 1)
+
+
+def distribution_capacity(parameters: int, omega: int) -> int:
+    """The most contexts that `parameters` parameters can serve: ⌊k/(ω−1)⌋.
+
+    >>> distribution_capacity(4900, 50)
+    100
+    """
+    _check(parameters, omega)
+    return parameters // (omega - 1)
+
+
+def document_capacity(parameters: int, omega: int) -> Fraction:
+    """(2 + 1/(ω−1))·k/(ω−1) + 1: some documents with at most so many contexts are too much for k parameters."""
+    _check(parameters, omega)
+    return (2 + Fraction(1, omega - 1)) * Fraction(parameters, omega - 1) + 1
+
+
+@implements(
+    Ref("M24", "Theorem 1"),
+    statement="empirical distributions: every k has documents with ≤ (2+1/(ω−1))k/(ω−1)+1 contexts it cannot fit",
+    test=TEST,
+)
+def document_parameters(contexts: int, omega: int) -> int:
+    """The least k that can reach the entropy of *every* set of documents with this many contexts.
+
+    contexts < (2 + 1/(ω−1))·k/(ω−1) + 1, hence k > (contexts − 1)(ω−1)²/(2ω−1).
+    """
+    _check(contexts, omega)
+    return (contexts - 1) * (omega - 1) ** 2 // (2 * omega - 1) + 1
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """The one-layer decoder of eq. (2): ω tokens, T positions, m neurons, stream d, m₀ heads of sizes d₀ and d₁.
+
+    With m neurons it fits any m contexts (Theorem 5), so its parameters are an upper bound for n = m.
+    """
+
+    omega: int
+    length: int
+    neurons: int
+    d: int = 1
+    heads: int = 1
+    value_size: int = 1
+    key_size: int = 1
+
+    def __post_init__(self) -> None:
+        check_counts(length=self.length, d=self.d, heads=self.heads)
+        check_counts(value_size=self.value_size, key_size=self.key_size)
+        _check(self.neurons, self.omega)
+
+    @property
+    def attention_parameters(self) -> int:
+        return 2 * self.heads * (self.value_size + self.key_size) * self.d
+
+    @property
+    def parameters(self) -> int:
+        """ωm + m(d+1) + 2m₀(d₀+d₁)d + (ω+T)d, Theorem 5."""
+        m, d = self.neurons, self.d
+        return self.omega * m + m * (d + 1) + self.attention_parameters + (self.omega + self.length) * d
+
+    @property
+    def averaging_parameters(self) -> int:
+        """dω + T + dm + m + mω: token averaging instead of attention, Theorem 7."""
+        m, d = self.neurons, self.d
+        return d * self.omega + self.length + d * m + m + m * self.omega
+
+    @property
+    def ratio(self) -> Fraction:
+        """How far Theorem 5 is from Lemma 1, eq. (3)."""
+        return capacity_ratio(self)
+
+
+@implements(
+    Ref("M24", "Theorem 5"),
+    statement="a one-layer decoder with m neurons fits any m contexts; its parameters",
+    test=TEST,
+)
+def decoder_parameters(contexts: int, omega: int, length: int, d: int = 1) -> int:
+    """Parameters of the decoder that Theorem 5 gives for this many contexts (one head of size one).
+
+    >>> decoder_parameters(contexts=100, omega=50, length=10)
+    5264
+    """
+    return Decoder(omega, length, contexts, d).parameters
+
+
+@implements(Ref("M24", "Theorem 7"), statement="the same with token averaging in place of attention", test=TEST)
+def averaging_parameters(contexts: int, omega: int, length: int, d: int = 1) -> int:
+    """Parameters of the network that Theorem 7 gives.
+
+    >>> averaging_parameters(contexts=100, omega=50, length=10)
+    5260
+    """
+    return Decoder(omega, length, contexts, d).averaging_parameters
+
+
+@implements(
+    Ref("M24", "Equation (3)"),
+    statement="upper by lower bound: 1 + (d+2)/(ω−1) + 2m₀(d₀+d₁)d/((ω−1)m) + (ω+T)d/((ω−1)m)",
+    test=TEST,
+)
+def capacity_ratio(decoder: Decoder) -> Fraction:
+    """Parameters of Theorem 5 for m contexts over the m(ω−1) of Lemma 1."""
+    free, m = decoder.omega - 1, decoder.neurons
+    return (
+        1
+        + Fraction(decoder.d + 2, free)
+        + Fraction(decoder.attention_parameters, free * m)
+        + Fraction((decoder.omega + decoder.length) * decoder.d, free * m)
+    )
+
+
+def _check(count: int, omega: int) -> None:
+    check_counts(contexts=count, omega=omega)
+    if omega < 2:
+        raise OptionError(f"omega = {omega}: a distribution over one token has nothing to store; take at least 2")

@@ -1,0 +1,101 @@
+"""The question that bounds answer: so many sequences, of such tokens, with so many classes."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from byheart.data.task import Task
+from byheart.errors import OptionError
+from byheart.theory.capacity import label_count
+
+LARGEST = 10**18
+
+
+@dataclass(frozen=True)
+class Problem:
+    """N sequences of n tokens (sets of at most n elements) of dimension d with C classes.
+
+    omega: vocabulary, if tokens are symbols; r and delta: largest norm and smallest distance of the tokens, by default
+    those of symbols numbered 1, 2, … (r only enters logarithms); B: KS25's limit on bits, if asked for;
+    contexts: how many different contexts have labels, if fewer than N (nN where every token has one).
+
+    >>> Problem(task="seq-to-seq", N=100, n=8).labels
+    800
+    """
+
+    task: Task | str
+    N: int
+    n: int = 1
+    d: int = 1
+    C: int = 2
+    omega: int | None = None
+    r: Fraction | float | None = None
+    delta: Fraction | float = 1
+    B: int | None = None
+    contexts: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "task", check_task(self.task))
+        for name in ("N", "n", "d", "C", "omega", "B", "contexts"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, count(name, value))
+        for name in ("r", "delta"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, positive(name, value))
+        most = label_count(self.kind, self.N, self.n)
+        if self.contexts is not None and self.contexts > most:
+            raise OptionError(f"contexts = {self.contexts}, but {self.task} has at most {most} labels here")
+
+    @property
+    def kind(self) -> Task:
+        return Task(self.task)
+
+    @property
+    def labels(self) -> int:
+        """Labels to be stored: one per context, N or nN of them unless told otherwise."""
+        return label_count(self.kind, self.N, self.n) if self.contexts is None else self.contexts
+
+    @property
+    def r_squared(self) -> Fraction:
+        largest = Fraction(self.omega or self.n * self.N) if self.r is None else Fraction(self.r)
+        return largest**2
+
+    @property
+    def delta_squared(self) -> Fraction:
+        return Fraction(self.delta) ** 2
+
+
+def check_task(task: Task | str) -> Task:
+    """The task, or an OptionError that lists the tasks."""
+    try:
+        return Task(task)
+    except ValueError:
+        raise OptionError(f"unknown task {task!r}; known: {', '.join(Task)}") from None
+
+
+def count(name: str, value: object) -> int:
+    """`value` as a positive integer; NumPy integers are welcome, floats are not."""
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]  # its TypeError is the answer for everything else
+    except TypeError:
+        number = 0
+    if number < 1 or isinstance(value, bool):
+        raise OptionError(f"{name} = {value!r}: give an integer of at least 1")
+    if number > LARGEST:
+        raise OptionError(f"{name} = {value!r} is more than 10^18; such a count means nothing here")
+    return number
+
+
+def positive(name: str, value: object) -> Fraction:
+    """`value` as an exact positive fraction; floats are taken at their exact value."""
+    try:
+        number = Fraction(value)  # type: ignore[call-overload]  # its errors are the answer for everything else
+    except (TypeError, ValueError, OverflowError):
+        number = Fraction(0)
+    if number <= 0:
+        raise OptionError(f"{name} = {value!r}: give a positive finite number")
+    return Fraction(number)

@@ -1,0 +1,193 @@
+"""The other rows of KS25's Table 1, and byheart's own, as formulas that give numbers.
+
+Where a paper states its count, the row is that count. Where it states only an order, the row is our reconstruction
+or the order with constant 1, and says so: `proved` is False.
+
+    >>> [row.name for row in rows(Problem("next-token", N=100, n=4, d=8))][:3]
+    ['Nilsson 1965', 'Baum 1988', 'Park 2021, order only']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import cbrt, ceil, log2
+
+from byheart.data.task import Task
+from byheart.paper import Ref
+from byheart.theory.estimates import compact_transformer_estimate, native_estimate
+from byheart.theory.madden import averaging_parameters, decoder_parameters
+from byheart.theory.problem import Problem
+from byheart.theory.theorems import HEAD
+from byheart.theory.upper import STREAM, Cloud, dense_blocks, feed_forward_memory
+
+_ONE_LABEL = (Task.NEXT_TOKEN,)
+_PER_TOKEN = (Task.SEQ_TO_SEQ,)
+_ALL = tuple(Task)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A construction of the literature: for which tasks, how many parameters, by which formula, under what."""
+
+    name: str
+    ref: Ref
+    tasks: tuple[Task, ...]
+    formula: str
+    assumptions: tuple[str, ...]
+    proved: bool
+    parameters: Callable[[Problem], int | None]  # None where the construction does not apply
+
+
+def rows(problem: Problem) -> list[Row]:
+    """The rows that apply to the problem's task and numbers."""
+    return [row for row in TABLE if problem.kind in row.tasks and row.parameters(problem) is not None]
+
+
+def _nilsson(p: Problem) -> int:
+    return (p.N - 1) * (p.d * p.n + 2) + 1
+
+
+def _baum(p: Problem) -> int | None:
+    if p.C > 2:
+        return None
+    width = p.d * p.n
+    hidden = 2 * -(-(p.N // 2) // width)
+    return hidden * (width + 1) + hidden + 1
+
+
+def _park(p: Problem) -> int:
+    ratio = p.r_squared / p.delta_squared + 1  # beyond what a float holds, perhaps
+    spread = (log2(ratio) if ratio < 1 << 1000 else log2(ratio.numerator) - log2(ratio.denominator)) / 2
+    return p.d * p.n + ceil(cbrt(p.N) ** 2 + spread)
+
+
+def _vardi(p: Problem) -> int:
+    flat = Cloud(p.N, p.d * p.n, p.n * p.r_squared, p.delta_squared)
+    return feed_forward_memory(flat, p.N, p.C).parameters
+
+
+def _mahdavi(p: Problem) -> int | None:
+    rank = min(p.n, p.d)
+    if rank < 2:
+        return None
+    heads = -(-max(p.N - 1, 1) // (rank - 1))
+    return heads * 4 * p.d * p.d
+
+
+def _boltzmann(p: Problem) -> int:
+    hidden = max(p.n * p.N - 1, 1)
+    return 4 * p.d * p.d + 2 * p.d * hidden + hidden + p.d
+
+
+def _kim(p: Problem) -> int:
+    rounds = 2 * p.n * (4 * HEAD * STREAM + dense_blocks(1))
+    ids = Cloud(p.n * p.N, 1, 4 * p.r_squared * p.n**4 * p.N**4, p.delta_squared)
+    return rounds + feed_forward_memory(ids, p.n * p.N, p.C).parameters + STREAM * p.d
+
+
+def _madden(p: Problem) -> int | None:
+    return None if p.omega is None or p.omega < 2 else decoder_parameters(p.labels, p.omega, p.n)
+
+
+def _madden_average(p: Problem) -> int | None:
+    return None if p.omega is None or p.omega < 2 else averaging_parameters(p.labels, p.omega, p.n)
+
+
+_SEPARATED = "tokens are (r, δ)-separated"
+_FLAT = "a feed-forward network on the flattened sequence of d·n numbers"
+_OWN = "an estimate from measured builds, not a theorem; the built network is certified"
+
+TABLE: tuple[Row, ...] = (
+    Row("Nilsson 1965", Ref("N65", "one hidden layer"), _ONE_LABEL, "(N−1)(dn+2) + 1", (_FLAT,), True, _nilsson),
+    Row(
+        "Baum 1988",
+        Ref("B88", "Theorem 1"),
+        _ONE_LABEL,
+        "h(dn+1) + h + 1, h = 2⌈⌊N/2⌋/(dn)⌉ threshold units",
+        (_FLAT, "two classes", "points in general position", "threshold units"),
+        True,
+        _baum,
+    ),
+    Row(
+        "Park 2021, order only",
+        Ref("P21", "Theorem 1"),
+        _ONE_LABEL,
+        "O(N^(2/3) + log(r/δ)) with constant 1, + dn for the input",
+        (_FLAT, _SEPARATED, "order of growth only"),
+        False,
+        _park,
+    ),
+    Row(
+        "Vardi 2022",
+        Ref("V22", "Theorem 3.1"),
+        _ONE_LABEL,
+        "Lemma C.1's sum on sequences as points of dimension dn: 12·13 per layer, 12·dn for the input",
+        (_FLAT, _SEPARATED),
+        True,
+        _vardi,
+    ),
+    Row(
+        "Kim 2023",
+        Ref("K23", "Theorem 3.1"),
+        _PER_TOKEN,
+        "2n blocks of attention + Lemma C.1's sum on nN contexts, Õ(n + √(nN))",
+        (_SEPARATED, "our reconstruction; the paper states the order"),
+        False,
+        _kim,
+    ),
+    Row(
+        "Mahdavi 2024",
+        Ref("MA24", "Theorem 1"),
+        _ONE_LABEL,
+        "4d²·⌈(N−1)/(min(n,d)−1)⌉, O(d²N/n)",
+        ("linearly independent tokens", "parameters of unlimited precision", "n ≥ 2 and d ≥ 2"),
+        False,
+        _mahdavi,
+    ),
+    Row(
+        "Kajitsuka and Sato 2024",
+        Ref("KS24", "Theorem 1"),
+        _PER_TOKEN,
+        "4d² + (2d+1)(nN−1) + d, O(dnN + d²)",
+        (_SEPARATED, "one softmax head; parameters of unlimited precision", "our reconstruction"),
+        False,
+        _boltzmann,
+    ),
+    Row(
+        "Madden 2024, attention",
+        Ref("M24", "Theorem 5"),
+        (Task.NEXT_TOKEN, Task.CAUSAL),
+        "ωm + m(d+1) + 2m₀(d₀+d₁)d + (ω+T)d, m = contexts, d = m₀ = d₀ = d₁ = 1",
+        ("stores arbitrary next-token distributions over ω tokens", "analytic activation", "unlimited precision"),
+        True,
+        _madden,
+    ),
+    Row(
+        "Madden 2024, averaging",
+        Ref("M24", "Theorem 7"),
+        (Task.NEXT_TOKEN, Task.CAUSAL),
+        "dω + T + dm + m + mω, m = contexts, d = 1",
+        ("stores arbitrary next-token distributions over ω tokens", "analytic activation", "unlimited precision"),
+        True,
+        _madden_average,
+    ),
+    Row(
+        "byheart compact",
+        Ref("byheart", "compact"),
+        _ALL,
+        "3m + 1 + 4(Q−c−1) + 4(2·log2 contexts + 6) + 6",
+        ("integers of any length", _OWN),
+        False,
+        lambda p: compact_transformer_estimate(p.labels, p.C),
+    ),
+    Row(
+        "byheart native",
+        Ref("byheart", "native"),
+        _ALL,
+        "hash chain + selector of 2^g buckets + scan of Z words",
+        ("every weight and every value is exact in float64", _OWN),
+        False,
+        lambda p: native_estimate(p.labels, p.C),
+    ),
+)

@@ -1,0 +1,232 @@
+"""What KS25's theorems promise about whole networks: Theorems B.1, D.1, E.1, F.1, Corollary 4.1 and Remark 4.5.
+
+Each function is the sum of its theorem's parts: a token memory φ̃, attention, a label memory. `constants` of the
+paper are kept except one: Lemma B.2's shift has a gap, and the repaired lemma gives token labels up to
+N(N−1)/2 + 1 instead of 4N³√π, which is smaller.
+
+Arguments everywhere: N sequences of n tokens of dimension d, C classes, r² and δ² of the tokens;
+`contexts` distinct labelled contexts (default: as many as the task can have); `points` distinct tokens (default nN).
+
+    >>> next_token(N=1000, n=8, d=4, C=10, r_squared=9)
+    Promise(width=14, depth=3863, parameters=811169, max_bits=803)
+    >>> seq_to_seq(N=1000, n=8, d=4, C=10, r_squared=9).depth
+    8297
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import isqrt
+
+from byheart.errors import OptionError
+from byheart.paper import Ref, implements
+from byheart.theory.rounding import PI_UP, Exact
+from byheart.theory.upper import (
+    PLAIN_WIDTH,
+    STREAM,
+    Cloud,
+    Promise,
+    feed_forward_memory,
+    limited_memory,
+)
+
+TEST = "tests/theory/test_theorems.py"
+TRANSFORMER_WIDTH, LIMITED_WIDTH = 14, 15
+PLAIN_STREAM = 3  # (φ̃(x), F(x), id), eq. (50)
+HEAD = 3  # head size of eq. (52)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The numbers a theorem is about; makes the clouds of its two memories."""
+
+    N: int
+    n: int
+    d: int
+    C: int
+    r_squared: Exact
+    delta_squared: Exact
+    contexts: int
+    points: int
+
+    @property
+    def tokens(self) -> Cloud:
+        """The distinct tokens: range R₁ = 20 r V² δ⁻¹ √(πd), V = nN at most."""
+        return Cloud(self.points, self.d, self.r_squared, self.delta_squared)
+
+    @property
+    def attended(self) -> Cloud:
+        """What attention returns: norms at most 20 r n² N³ δ⁻¹ √(πd), distances at least 1/n, eq. (55) and (56)."""
+        norm = 400 * self.tokens.spread_squared * self.n**4 * self.N**6 * PI_UP * self.d
+        return Cloud(self.contexts, 3, norm, Fraction(1, self.n**2))
+
+
+def token_labels(N: int) -> int:
+    """C_φ: the largest label that the repaired Lemma B.2 gives a token, N(N−1)/2 + 1.
+
+    >>> token_labels(1), token_labels(4)
+    (1, 7)
+    """
+    return N * (N - 1) // 2 + 1
+
+
+def attention_layer(n: int, form: str, layers: int = 1) -> Promise:
+    """Attention with one head of size 3: keys, queries, values and output, whether they are used or not."""
+    stream = PLAIN_STREAM if form == "plain" else STREAM
+    return Promise(max(stream, HEAD), layers, layers * 4 * HEAD * stream, (2 * n + 2).bit_length())
+
+
+def output_map(width: int) -> Promise:
+    """E_out: one weight per number of the stream, and a bias."""
+    return Promise(1, 0, width + 1, 1)
+
+
+@implements(
+    Ref("KS25", "Theorem B.1"),
+    statement="next-token labels with width 14 and the depth and bits of two memories and one attention layer",
+    test=TEST,
+)
+@implements(Ref("KS25", "Theorem 4.1"), statement="the explicit size of the next-token Transformer", test=TEST)
+def next_token(
+    N: int,
+    n: int,
+    d: int,
+    C: int,
+    *,
+    r_squared: Exact = 1,
+    delta_squared: Exact = 1,
+    contexts: int | None = None,
+    points: int | None = None,
+    form: str = "plain",
+) -> Promise:
+    """Theorem B.1: φ̃ by Lemma C.1 with (R₁, C_φ), uniform attention, f₂ by Lemma C.1 with (R₂, C)."""
+    setting = _setting(N, n, d, C, r_squared, delta_squared, N if contexts is None else contexts, points)
+    return _transformer(setting, form, attention_layer(n, form))
+
+
+@implements(
+    Ref("KS25", "Corollary 4.1"),
+    statement="labels for every token: the label memory holds nN contexts, width 14",
+    test=TEST,
+)
+def seq_to_seq(
+    N: int,
+    n: int,
+    d: int,
+    C: int,
+    *,
+    r_squared: Exact = 1,
+    delta_squared: Exact = 1,
+    contexts: int | None = None,
+    points: int | None = None,
+    form: str = "plain",
+) -> Promise:
+    """Corollary 4.1: as Theorem B.1, but f₂ tells nN contexts apart while φ̃ still serves N multisets."""
+    setting = _setting(N, n, d, C, r_squared, delta_squared, n * N if contexts is None else contexts, points)
+    return _transformer(setting, form, attention_layer(n, form))
+
+
+@implements(
+    Ref("KS25", "Remark 4.5"),
+    statement="two attention layers and a global token replace n² connections by 4n + 2",
+    test=TEST,
+)
+def sparse(
+    N: int,
+    n: int,
+    d: int,
+    C: int,
+    *,
+    r_squared: Exact = 1,
+    delta_squared: Exact = 1,
+    contexts: int | None = None,
+    points: int | None = None,
+    form: str = "plain",
+) -> Promise:
+    """Corollary 4.1 with two attention layers, the global token's stream and one layer that rebuilds the id."""
+    setting = _setting(N, n, d, C, r_squared, delta_squared, n * N if contexts is None else contexts, points)
+    stream = PLAIN_STREAM if form == "plain" else STREAM
+    glue = Promise(stream, 1, 2 * stream * stream + 3 * stream, (2 * n + 2).bit_length())
+    return _transformer(setting, form, attention_layer(n, form, layers=2).then(glue))
+
+
+@implements(
+    Ref("KS25", "Theorem F.1"),
+    statement="at most about B·max(log R, log C)/√log B bits per weight, width 15, Õ(N/B) layers",
+    test=TEST,
+)
+def limited_bits(
+    N: int,
+    n: int,
+    d: int,
+    C: int,
+    B: int,
+    *,
+    r_squared: Exact = 1,
+    delta_squared: Exact = 1,
+    contexts: int | None = None,
+    points: int | None = None,
+    form: str = "plain",
+) -> Promise:
+    """Theorem F.1: both memories by Lemma F.1."""
+    s = _setting(N, n, d, C, r_squared, delta_squared, N if contexts is None else contexts, points)
+    if not 1 <= B <= isqrt(N):
+        raise OptionError(f"B = {B} for N = {N} sequences: take 1 <= B <= √N, here at most {isqrt(N)}")
+    token = limited_memory(s.tokens, N, token_labels(N), B, form=form, width=LIMITED_WIDTH)
+    label = limited_memory(s.attended, s.contexts, C, B, form=form, width=LIMITED_WIDTH)
+    return token.then(attention_layer(n, form), label, output_map(LIMITED_WIDTH))
+
+
+@implements(
+    Ref("KS25", "Theorem D.1"),
+    statement="multisets of at most M elements: width 12, sum pooling, two memories",
+    test=TEST,
+)
+def deep_set(
+    N: int,
+    M: int,
+    d: int,
+    C: int,
+    *,
+    r_squared: Exact = 1,
+    delta_squared: Exact = 1,
+    points: int | None = None,
+    form: str = "plain",
+) -> Promise:
+    """Theorem D.1: φ̃ with (R_φ, C_φ), the sum, ρ̃ with R_ρ = 80 M N⁵ π."""
+    s = _setting(N, M, d, C, r_squared, delta_squared, N, points)
+    sums = Cloud(N, 1, 16 * M**2 * N**6 * PI_UP, 1)
+    token = feed_forward_memory(s.tokens, N, token_labels(N), form=form)
+    return token.then(feed_forward_memory(sums, N, C, form=form), output_map(PLAIN_WIDTH))
+
+
+@implements(
+    Ref("KS25", "Theorem E.1"),
+    statement="token ids through a table of 3ω numbers, then attention and one memory",
+    test=TEST,
+)
+def with_embedding(N: int, n: int, omega: int, C: int, *, contexts: int | None = None, form: str = "plain") -> Promise:
+    """Theorem E.1 with r = δ = 1, which it leaves open: R = 200√3 n² N⁵ ω π."""
+    s = _setting(N, n, 1, C, 1, 1, N if contexts is None else contexts, omega)
+    stream = PLAIN_STREAM if form == "plain" else STREAM
+    bits = max(token_labels(N).bit_length(), omega.bit_length())
+    attended = Cloud(s.contexts, 3, 100 * n**2 * N**6 * omega**2 * PI_UP, Fraction(1, n**2))
+    label = feed_forward_memory(attended, s.contexts, C, form=form, width=TRANSFORMER_WIDTH)
+    table = Promise(stream, 0, stream * omega, bits)
+    return table.then(attention_layer(n, form), label, output_map(TRANSFORMER_WIDTH))
+
+
+def _transformer(s: Setting, form: str, attention: Promise) -> Promise:
+    token = feed_forward_memory(s.tokens, s.N, token_labels(s.N), form=form, width=TRANSFORMER_WIDTH)
+    label = feed_forward_memory(s.attended, s.contexts, s.C, form=form, width=TRANSFORMER_WIDTH)
+    return token.then(attention, label, output_map(TRANSFORMER_WIDTH))
+
+
+def _setting(
+    N: int, n: int, d: int, C: int, r_squared: Exact, delta_squared: Exact, contexts: int, points: int | None
+) -> Setting:
+    for name, value in (("N", N), ("n", n), ("d", d), ("C", C), ("contexts", contexts)):
+        if value < 1:
+            raise OptionError(f"{name} = {value}: it counts something and is at least 1")
+    return Setting(N, n, d, C, r_squared, delta_squared, contexts, n * N if points is None else points)

@@ -1,0 +1,88 @@
+"""Documents of every odd kind, through every construction: always a proof."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from byheart.build.madden24.fit import FLOOR, MixerKind, Shape, chosen_floor
+from byheart.compile.distribution_table import smallest_table
+from byheart.compile.documents import memorize_documents
+from byheart.data.dataset.documents import Corpus
+from byheart.data.dataset.targets import Distributions
+from byheart.data.tokens.tokenizer import Tokenizer
+from byheart.ir.activation import Activation
+from tests.corpora import random_texts
+
+RNG = random.Random(5)
+CORPORA = {
+    "one document": ["the cat sat on the mat and saw the other cat"],
+    "one context": ["a b"],
+    "one token": ["a a a a a a a"],
+    "one token twice": ["a a a", "a a a a a"],
+    "duplicates": ["a b c d"] * 20,
+    "empty documents": ["", "a b", "", "   ", "a c"],
+    "prefixes": [" ".join("abcdefgh"[:k]) for k in range(1, 9)],
+    "short": ["a b", "a c", "b a", "c", "a b"],
+    "one surprise": ["x y"] * 500 + ["x z"],
+    "no entropy": [f"w{k} x{k} y{k} z{k}" for k in range(30)],
+    "nearly no entropy": [f"w{k} x{k} y{k} z{k}" for k in range(60)] + ["w0 x0 y0 y1"],
+    "two tokens": random_texts(40, 2, 8, seed=1),
+    "languages": ["Es war einmal ein König", "Il était une fois", "昔々あるところに", "жили-были старик", "ਇੱਕ ਵਾਰ"],
+    "code": ["def f(x): return x + 1", "def g(x): return f(x) * 2", "for i in range(10): print(i)"],
+    "random strings": [" ".join(str(RNG.getrandbits(12)) for _ in range(8)) for _ in range(30)],
+}
+
+
+@pytest.mark.parametrize("mixer", list(MixerKind))
+@pytest.mark.parametrize("activation", list(Activation))
+@pytest.mark.parametrize("name", CORPORA)
+def test_closed_form(name: str, activation: Activation, mixer: MixerKind) -> None:
+    memory = memorize_documents(CORPORA[name], shape=Shape(mixer, activation), fraction=1e-3)
+    found = memory.summary()
+    assert found["verdict"] == "proved" and found["labels_proved"] == found["contexts"], found["reason"]
+    assert found["neurons"] == found["contexts"]
+    gap = found["gap"] / found["entropy"] if found["entropy"] else found["gap_per_token"]
+    assert gap < 1e-4 and all(math.isfinite(v) for v in found.values() if isinstance(v, float))
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_fewer_parameters(name: str) -> None:
+    smallest = memorize_documents(CORPORA[name], find_smallest=True).summary()
+    assert smallest["verdict"] == "proved", smallest["reason"]
+    contexts = Corpus.of_texts(CORPORA[name], max_length=10).contexts()
+    assert smallest_table(contexts).certificate.verdict == "proved"
+
+
+@pytest.mark.parametrize("name", ["languages", "code", "random strings"])
+def test_characters(name: str) -> None:
+    memory = memorize_documents(CORPORA[name], tokenizer=Tokenizer("characters"), max_length=12, fraction=1e-3)
+    assert memory.certificate.verdict == "proved"
+
+
+def test_long_documents() -> None:
+    text = " ".join(f"{RNG.choice(['the', 'a', 'cat', 'dog', 'ran', 'sat'])}" for _ in range(300))
+    for mixer in MixerKind:
+        memory = memorize_documents([text], max_length=None, shape=Shape(mixer), fraction=1e-3)
+        assert memory.certificate.verdict == "proved" and memory.contexts == 299
+
+
+def test_the_floor_follows_the_entropy() -> None:
+    """One surprise among many certain contexts: the zeros of all must not cost more than its entropy allows."""
+    contexts = Distributions.given(
+        [(k,) for k in range(200)], [{0: 1e6} for _ in range(199)] + [{0: 1.0, 1: 1.0}], vocabulary_size=1000
+    )
+    zeros = 199 * 1e6 * 999
+    assert contexts.entropy == pytest.approx(2 * math.log(2)) and FLOOR * zeros > contexts.entropy
+    assert chosen_floor(contexts) * zeros < 1e-4 * contexts.entropy
+    certain = Distributions.given([(0,)], [{0: 1.0}], vocabulary_size=2)
+    assert chosen_floor(certain) == FLOOR
+
+
+def test_no_entropy_is_said() -> None:
+    memory = memorize_documents(CORPORA["no entropy"])
+    assert "the entropy is 0" in memory.certificate.reason
+    found = memory.summary()
+    assert found["relative_gap"] is None and found["gap_per_token"] < 1e-6

@@ -1,0 +1,94 @@
+"""`byheart bounds` and its pictures."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from byheart.cli.bounds import command as bounds_command
+from byheart.errors import MissingExtraError, OptionError
+from byheart.theory import Problem
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(bounds_command, arguments, catch_exceptions=True)
+
+
+def test_json_is_one_object() -> None:
+    result = run("--N", "10000", "--n", "8", "--d", "4", "--C", "16", "--omega", "50", "--json")
+    assert result.exit_code == 0 and result.stdout.count("\n") == 1
+    found = json.loads(result.stdout)
+    assert (found["parameters"], found["total_bits"], found["task"]) == (73, 40000, "next-token")
+    kinds = {(b["kind"], b["quantity"]) for b in found["bounds"]}
+    assert {("lower", "parameters"), ("upper", "width"), ("upper", "depth"), ("upper", "max_bits")} <= kinds
+    assert all(b["theorem"] and b["formula"] for b in found["bounds"])
+
+
+@pytest.mark.parametrize("task", ["next-token", "seq-to-seq", "set", "causal"])
+def test_tables_name_theorems(task: str) -> None:
+    result = run("--N", "1000", "--n", "8", "--task", task, "--architecture", "4,9,1,1,10,4")
+    assert result.exit_code == 0, result.output
+    assert "KS25" in result.output and "what is enough" in result.output
+    assert "This architecture" in result.output and "985 parameters" in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--N", "0"), ("--N", "10", "--task", "x"), ("--N", "10", "--architecture", "1,2"), ("--N", "9", "--B", "4")],
+)
+def test_errors_are_for_people(arguments: tuple[str, ...]) -> None:
+    result = run(*arguments)
+    assert isinstance(result.exception, OptionError) and result.stdout == ""
+
+
+def test_plot_is_written(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    target = tmp_path / "bounds.png"
+    result = run("--N", "1000", "--n", "8", "--plot", str(target), "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["plot"] == str(target) and target.stat().st_size > 5000
+
+
+def test_pictures() -> None:
+    pytest.importorskip("matplotlib")
+    from byheart.plots.bounds import curves, parameters_by_count, parameters_by_length
+
+    problem = Problem("seq-to-seq", N=500, n=8, d=4, C=3)
+    figure = parameters_by_count(problem, measured={"compact": [(100, 400), (500, 900)]})
+    labels = figure.axes[0].get_legend_handles_labels()[1]
+    assert "compact, measured" in labels and "at least: Theorem 4.3" in labels and "ks25" in labels
+    assert figure.axes[0].get_xscale() == "log" == figure.axes[0].get_yscale()
+    labels = parameters_by_length(problem).axes[0].get_legend_handles_labels()[1]
+    assert any(label.startswith("next-token") for label in labels) and "seq-to-seq: ks25" in labels
+    found = {curve.name: curve for curve in curves([(8, problem), (9, problem)])}
+    assert len(found["ks25"].points) == 2 and not found["byheart compact"].proved
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".png", ".pdf"])
+def test_same_figure_same_bytes(tmp_path: Path, suffix: str) -> None:
+    pytest.importorskip("matplotlib")
+    from byheart.plots.style import label_axes, new_figure, save
+
+    files = []
+    for name in "ab":
+        figure = new_figure()
+        figure.axes[0].plot([1, 10, 100], [1, 5, 30], label="line")
+        label_axes(figure.axes[0], "title", "x", "y")
+        files.append(save(figure, tmp_path / f"{name}{suffix}").read_bytes())
+    assert files[0] == files[1] and len(files[0]) > 1000
+
+
+def test_bad_plot_names(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert "end the name in" in str(run("--N", "10", "--plot", str(tmp_path / "x.doc")).exception)
+    assert "cannot write" in str(run("--N", "10", "--plot", str(tmp_path / "no" / "x.png")).exception)
+
+
+def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = run("--N", "10", "--plot", str(tmp_path / "x.png"))
+    assert isinstance(result.exception, MissingExtraError) and "byheart[plot]" in str(result.exception)

@@ -1,0 +1,170 @@
+"""Memories: answers, files, and what happens when either goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+
+import byheart
+from byheart.compile import memory_file
+from byheart.compile.verify import verify_rows
+from byheart.errors import FileFormatError, OptionError, UnknownSymbolError
+from byheart.files import canonical, digest
+
+WORDS = ["cat", "act", "dog", "go"]
+LABELS = ["animal", "deed", "animal", ("two", 2)]
+
+
+@pytest.fixture(scope="module")
+def memory():
+    return byheart.memorize(WORDS, LABELS, construction="ks25", progress=False)
+
+
+def test_it_answers(memory):
+    assert memory.predict(WORDS) == LABELS
+    assert memory.predict([]) == []
+
+
+def test_a_strange_symbol_is_named(memory):
+    with pytest.raises(UnknownSymbolError, match=r"row 1.*'x'"):
+        memory.predict(["cat", "cax"])
+
+
+def test_unknown_names_are_listed():
+    with pytest.raises(OptionError, match="known: "):
+        byheart.memorize(WORDS, LABELS, construction="nope", progress=False)
+    with pytest.raises(OptionError, match="form"):
+        byheart.memorize(WORDS, LABELS, construction="ks25", shape="plain", progress=False)
+    with pytest.raises(OptionError, match="one of"):
+        byheart.memorize(WORDS, LABELS, construction="ks25", form="round", progress=False)
+    with pytest.raises(OptionError, match="task"):
+        byheart.memorize(WORDS, LABELS, task="nope", progress=False)
+
+
+def test_labels_of_many_kinds_survive_a_file(tmp_path):
+    labels = ["a", 7, 2**70, (1, ("x", None)), None, True, 0.5, b"\x00", -(2**60)]
+    rows = [[k] for k in range(len(labels))]
+    memory = byheart.memorize(rows, labels, construction="ks25", progress=False)
+    memory.save(tmp_path / "m")
+    loaded = byheart.load(tmp_path / "m")
+    assert loaded.predict(rows) == labels
+    assert [type(x) for x in loaded.predict(rows)] == [type(x) for x in labels]
+
+
+def test_pickling_keeps_the_memory(memory):
+    assert pickle.loads(pickle.dumps(memory)).predict(WORDS) == LABELS
+    assert pickle.loads(pickle.dumps(byheart.UNKNOWN)) is byheart.UNKNOWN
+
+
+def test_a_failed_write_leaves_the_old_file(memory, tmp_path, monkeypatch):
+    path = tmp_path / "m.byheart"
+    memory.save(path)
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(FileFormatError, match="No space left"):
+        memory.save(path)
+    assert path.read_bytes() == before and os.listdir(tmp_path) == ["m.byheart"]
+
+
+def test_writing_into_a_folder_that_is_not_there(memory, tmp_path):
+    with pytest.raises(FileFormatError, match="cannot write"):
+        memory.save(tmp_path / "nowhere" / "m")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "null",
+        "[]",
+        "{}",
+        "hello",
+        '{"byheart":1}',
+        '{"byheart":3,"memory":{},"sha256":""}',
+        '{"byheart":true,"memory":{},"sha256":""}',
+        "[" * 100_000,
+        '{"byheart":1e5}',
+        '{"byheart":NaN}',
+        '{"byheart":' + "9" * 5000 + "}",
+        "\x00",
+    ],
+)
+def test_foreign_files_are_clear_errors(text, tmp_path):
+    path = tmp_path / "m"
+    path.write_text(text)
+    with pytest.raises(FileFormatError):
+        byheart.load(path)
+
+
+def test_not_even_text(tmp_path):
+    (tmp_path / "m").write_bytes(os.urandom(500))
+    for path in (tmp_path / "m", tmp_path / "missing", tmp_path):
+        with pytest.raises(FileFormatError):
+            byheart.load(path)
+
+
+def test_a_forged_file_is_read_strictly(memory, tmp_path):
+    """A right checksum does not help a wrong body."""
+    body = memory_file.to_json(memory)
+    for field in list(body):
+        for junk in (None, 3, "x", [], {}, [[]]):
+            forged = {**json.loads(json.dumps(body)), field: junk}
+            document = {"byheart": 2, "memory": forged, "sha256": digest(forged)}
+            path = tmp_path / "m"
+            path.write_text(canonical(document))
+            if field in ("options", "seed", "notes", "construction", "tokens", "version") and isinstance(
+                junk, type(body[field])
+            ):
+                continue
+            with pytest.raises(FileFormatError):
+                byheart.load(path)
+
+
+def test_verify_names_the_row_that_differs(memory):
+    assert verify_rows(memory, WORDS, LABELS).verdict == "proved"
+    assert verify_rows(memory, WORDS[::-1], LABELS[::-1]).verdict == "proved"
+    wrong = verify_rows(memory, WORDS, ["animal", "animal", *LABELS[2:]])
+    assert wrong.verdict == "refuted" and "row 1" in wrong.reason and wrong.witness.row == 1
+    fewer = verify_rows(memory, WORDS[:3], LABELS[:3])
+    assert fewer.verdict == "proved" and fewer.promise.startswith("not checked") and "fingerprint" in fewer.remarks[0]
+    strange = verify_rows(memory, [*WORDS[:3], "oz"], LABELS)
+    assert strange.verdict == "refuted" and "row 3" in strange.reason and (strange.agree, strange.differ) == (3, 1)
+
+
+def test_the_page_evaluates_a_file(memory, tmp_path):
+    """The code of docs/file-format.md answers without byheart."""
+    page = Path(__file__).parents[2] / "docs" / "file-format.md"
+    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
+    names: dict = {}
+    exec(compile(code, str(page), "exec"), names)
+    memory.save(tmp_path / "m")
+    answers = [names["ask"](tmp_path / "m", word) for word in WORDS]
+    assert answers == ["animal", "deed", "animal", {"tuple": ["two", 2]}]
+
+
+def test_a_memory_is_shown_in_one_line():
+    memory = byheart.memorize(["ab", "ba"], [0, 1], construction="ks25", progress=False)
+    assert repr(memory) == f"<Memory by ks25: 2 rows, 2 classes, {memory.size.parameters:,} parameters, proved>"
+
+
+def test_rows_that_come_one_by_one_and_what_is_no_row(tmp_path):
+    memory = byheart.memorize(["ab", "ba"], [0, 1], construction="ks25", progress=False)
+    assert memory.predict(row for row in ["ba", "ab"]) == [1, 0]
+    with pytest.raises(byheart.ByheartError, match="give a list of sequences"):
+        memory.predict(None)
+    with pytest.raises(byheart.ByheartError, match="there is no folder"):
+        memory.save(tmp_path / "nowhere" / "m")
+    with pytest.raises(byheart.ByheartError, match="it is a folder"):
+        memory.save(tmp_path)
+    table = byheart.read({"text": ["ab", "ba"], "label": [0, 1]})
+    with pytest.raises(byheart.ByheartError, match="brings its own labels"):
+        byheart.memorize(table, [1, 2], progress=False)

@@ -1,0 +1,129 @@
+"""The fast engines against the readable models: the same loss curve for the same seed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from byheart.errors import OptionError
+from byheart.lab.config import Decoder, Training, Uniform
+from byheart.lab.engines.training import make_engine
+from tests.lab.small import signs_problem, stories, words_problem
+
+torch = pytest.importorskip("torch", reason="needs byheart[lab]")
+
+PLAIN = Training(epochs=40, rate=0.01, warmup=0.1, shape="cosine", decay=0.01, seed=3)
+CLIPPED = Training(epochs=40, rate=0.02, warmup=0.25, shape="linear", beta2=0.99, clip=0.1, seed=4)
+PROBLEMS = {
+    "vectors": words_problem(),
+    "one-hot": words_problem(vectors=False),
+    "squared error": signs_problem(),
+    "more than one tile": words_problem(N=300),
+}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+def curve(engine, problem, model, training):
+    return make_engine(engine, problem, model, training).epochs(training.epochs)
+
+
+@pytest.mark.parametrize("training", [PLAIN, CLIPPED], ids=["plain", "clipped"])
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+@pytest.mark.parametrize("engine", ["kernel", "stacked"])
+def test_same_curve_as_the_readable_model(engine, problem, training):
+    found = curve(engine, problem, Uniform(blocks=3), training)
+    expected = curve("readable", problem, Uniform(blocks=3), training)
+    assert found[:, 0] == pytest.approx(expected[:, 0], rel=2e-4)
+    assert found[:, 1] == pytest.approx(expected[:, 1], abs=0.04)  # a tie may fall either way
+
+
+def test_stacked_takes_other_widths_and_the_kernel_says_so():
+    model = Uniform(blocks=2, m=3, q=5, s=2)
+    problem = PROBLEMS["vectors"]
+    expected = curve("readable", problem, model, PLAIN)
+    assert curve("stacked", problem, model, PLAIN)[:, 0] == pytest.approx(expected[:, 0], rel=1e-4)
+    assert curve("auto", problem, model, PLAIN)[:, 0] == pytest.approx(expected[:, 0], rel=1e-4)
+    with pytest.raises(OptionError, match="m = 2, not m = 3"):
+        make_engine("kernel", problem, model, PLAIN)
+
+
+def test_decoder_on_distinct_contexts_is_the_decoder_on_documents():
+    model = Decoder(neurons=6, d=8)
+    found = curve("decoder", stories(), model, PLAIN)
+    expected = curve("readable", stories(), model, PLAIN)
+    assert found[:, 0] == pytest.approx(expected[:, 0], rel=1e-4)
+
+
+def test_engines_that_do_not_fit_are_refused():
+    with pytest.raises(OptionError, match="unknown engine 'turbo'"):
+        make_engine("turbo", PROBLEMS["vectors"], Uniform(1), PLAIN)
+    with pytest.raises(OptionError, match="does not train a decoder model on sequences"):
+        make_engine("decoder", PROBLEMS["vectors"], Decoder(4), PLAIN)
+
+
+def test_parameters_are_those_of_the_readable_model():
+    from byheart.lab.engines.models import DecoderTransformer, UniformTransformer
+
+    for problem in PROBLEMS.values():
+        model = Uniform(blocks=3)
+        assert sum(p.numel() for p in UniformTransformer(model, problem).parameters()) == model.parameters(problem)
+    decoder = Decoder(neurons=6, d=8)
+    assert sum(p.numel() for p in DecoderTransformer(decoder, stories()).parameters()) == decoder.parameters(stories())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+def test_kernel_in_float64_agrees_to_the_last_digits(problem):
+    from byheart.lab.engines.compiled import KernelEngine
+    from byheart.lab.engines.readable import ReadableEngine
+
+    found = KernelEngine(problem, Uniform(blocks=4), CLIPPED, np.float64).epochs(100)
+    expected = ReadableEngine(problem, Uniform(blocks=4), CLIPPED, torch.float64).epochs(100)
+    assert found[:, 0] == pytest.approx(expected[:, 0], rel=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # PyTorch's own, inside torch.compile
+def test_compiled_engine_agrees():
+    problem = PROBLEMS["vectors"]
+    found = curve("compiled", problem, Uniform(blocks=2), PLAIN)
+    assert found[:, 0] == pytest.approx(curve("readable", problem, Uniform(blocks=2), PLAIN)[:, 0], rel=2e-4)
+
+
+def test_a_certain_and_wrong_answer_has_a_large_loss_and_not_an_infinite_one():
+    """exp(-2000) is zero in every float; the loss of such an answer is 2000 all the same."""
+    from byheart.lab.engines.kernel import LANES
+    from byheart.lab.engines.kernel_ends import cross_entropy
+
+    stream, slope = np.zeros((1, 2, LANES), np.float32), np.zeros((1, 2, LANES), np.float32)
+    stream[0, :, 0] = 1000.0
+    E_out, slope_out = np.array([[1, 1], [0, 0]], np.float32), np.zeros((2, 2), np.float32)
+    loss, accuracy = cross_entropy(stream, E_out, np.array([1]), slope, slope_out)
+    assert (loss, accuracy) == (2000.0, 0.0)
+    assert np.isfinite(slope).all() and np.isfinite(slope_out).all()
+
+
+REPEAT = """
+from byheart.lab.config import Training, Uniform
+from byheart.lab.engines.compiled import KernelEngine
+from tests.lab.small import words_problem
+print(KernelEngine(words_problem(N=300), Uniform(6), Training(epochs=400, rate=0.02)).epochs(400).tobytes().hex())
+"""
+
+
+@pytest.mark.slow
+def test_compiled_or_loaded_from_the_cache_the_losses_are_the_same_to_the_last_bit(tmp_path):
+    root = Path(__file__).parents[3]
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
+    words = [sys.executable, "-c", REPEAT]
+    compiled, loaded = (
+        subprocess.run(words, env=environment, check=True, capture_output=True).stdout for _ in range(2)
+    )
+    assert len(compiled) > 10_000 and compiled == loaded

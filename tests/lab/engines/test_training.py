@@ -1,0 +1,126 @@
+"""When a run ends, and what is kept of it."""
+
+import json
+
+import numpy as np
+import pytest
+
+from byheart.errors import OptionError
+from byheart.lab.config import Decoder, Training, Uniform, as_plain, model_of
+from byheart.lab.engines.training import Goal, Outcome, train
+from byheart.lab.sources import ProblemSpec
+from byheart.lab.study.record import Record, machine, versions
+from tests.lab.small import signs_problem, stories, words_problem
+
+TRAINING = Training(epochs=600, rate=0.03, beta2=0.99, clip=0.1, shape="cosine", seed=1)
+
+
+class Scripted:
+    """An engine that plays a given curve."""
+
+    def __init__(self, losses):
+        self.losses, self.step = np.asarray(losses, dtype=float), 0
+
+    def epochs(self, count):
+        part = self.losses[self.step : self.step + count]
+        self.step += count
+        return np.stack([part, np.zeros(len(part))], axis=1)
+
+
+@pytest.fixture
+def play(monkeypatch):
+    def run(losses, goal):
+        monkeypatch.setattr("byheart.lab.engines.training.make_engine", lambda *_: Scripted(losses))
+        return train(signs_problem(), Uniform(1), Training(epochs=len(losses), rate=0.1), goal)
+
+    return run
+
+
+def test_stops_at_the_first_epoch_below_the_goal(play):
+    outcome = play(np.linspace(1, 0, 1000), Goal(loss=0.5))
+    assert (outcome.state, outcome.epochs) == ("memorized", 501)
+    assert outcome.loss < 0.5 and outcome.curve[-1][0] == 500
+
+
+def test_a_full_run_goes_on_and_still_counts(play):
+    outcome = play(np.linspace(1, 0, 1000), Goal(loss=0.5, full=True))
+    assert (outcome.state, outcome.epochs) == ("memorized", 1000)
+    assert len(outcome.curve) <= 201 and outcome.curve[-1][0] == 999
+
+
+def test_gives_up_when_nothing_improves(play):
+    outcome = play(np.full(1000, 0.7), Goal(patience=0.3))
+    assert outcome.state == "hopeless" and outcome.epochs < 400
+
+
+def test_slow_progress_is_not_hopeless(play):
+    assert play(np.linspace(1, 0.5, 1000), Goal(patience=0.3)).state == "exhausted"
+
+
+def test_notices_divergence(play):
+    outcome = play([0.9] * 50 + [np.nan] * 50, Goal())
+    assert (outcome.state, outcome.epochs, outcome.loss) == ("diverged", 51, 0.9)
+    assert play([np.inf] * 40, Goal(full=True)).loss == np.inf
+
+
+def test_prunes_what_is_worse_than_the_median_of_earlier_trials(play):
+    assert play(np.full(100, 0.5), Goal(bars=((50, 0.4),), patience=1.0)).state == "pruned"
+    assert play(np.full(100, 0.3), Goal(bars=((50, 0.4),), patience=1.0)).state == "exhausted"
+
+
+def test_memorizes_and_repeats_itself():
+    first, second = (train(signs_problem(N=10), Uniform(3), TRAINING, Goal()) for _ in range(2))
+    assert first.memorized and first.accuracy == 1.0
+    assert first.curve == second.curve
+
+
+def test_accuracy_alone_may_be_the_goal():
+    outcome = train(words_problem(N=12), Uniform(4), TRAINING, Goal(loss=0.0, accuracy=True))
+    assert outcome.memorized and outcome.accuracy == 1.0 and outcome.loss > 0
+
+
+def test_a_record_survives_json():
+    curve = ((0, 1.0, 0.5), (1, float("nan"), 0.5))
+    record = Record(
+        "p0-s1-t0", ProblemSpec("random", 5, 3, 4), "f" * 64, Uniform(1), 99, TRAINING, "auto",
+        Outcome("diverged", float("inf"), 0.5, 2, curve, 0.1), versions(), machine(),
+    )  # fmt: skip
+    text = json.dumps(record.as_plain(), allow_nan=False)
+    again = Record.from_plain(json.loads(text))
+    assert repr(again) == repr(record)
+    assert {"byheart", "python", "numpy"} <= set(record.versions)
+
+
+def test_models_survive_json():
+    for model in (Uniform(3, q=4), Decoder(8)):
+        assert model_of(json.loads(json.dumps(as_plain(model)))) == model
+    with pytest.raises(OptionError, match="unknown model 'lstm'"):
+        model_of({"kind": "lstm"})
+
+
+@pytest.mark.parametrize("shape", ["constant", "linear", "cosine"])
+def test_rates_rise_then_fall(shape):
+    plan = Training(epochs=50, rate=0.1, warmup=0.2, shape=shape)
+    rates = [plan.rate_at(epoch) for epoch in range(50)]
+    assert rates[:10] == sorted(rates[:10]) and rates[9] == 0.1
+    assert all(0 <= rate <= 0.1 for rate in rates)
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+    assert (rates[-1] == 0.1) == (shape == "constant")
+
+
+def test_entropy_is_what_no_model_undercuts():
+    problem = stories()
+    # after 0 1: twice 2, once 5; after 0 1 2: 3 or 4; everything else is certain; 11 predictions
+    expected = -(2 * np.log(2 / 3) + np.log(1 / 3) + 2 * np.log(1 / 2)) / 11
+    assert problem.entropy == pytest.approx(expected)
+    outcome = train(problem, Decoder(16, d=8), Training(epochs=150, rate=0.03, shape="constant"), Goal(full=True))
+    assert problem.entropy <= outcome.loss < 1.25 * problem.entropy
+    assert len(problem.contexts) == 6
+
+
+def test_documents_are_memorized_when_the_loss_is_near_their_entropy():
+    problem, goal = stories(), Goal(loss=0.01, full=True)
+    plans = [Training(epochs=epochs, rate=0.03, shape="constant", seed=2) for epochs in (800, 20)]
+    near, far = (train(problem, Decoder(16, d=8), plan, goal) for plan in plans)
+    assert near.memorized and problem.entropy < near.loss < 1.01 * problem.entropy
+    assert not far.memorized and far.loss > 1.01 * problem.entropy

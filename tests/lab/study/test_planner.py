@@ -1,0 +1,96 @@
+"""The plan is a pure function of what is finished, whoever asks; searches end at the least size."""
+
+import random
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from byheart.lab.engines.training import Outcome
+from byheart.lab.presets import PRESETS, SCALES, experiment_of
+from byheart.lab.results.summary import minima
+from byheart.lab.study.experiment import Experiment
+from byheart.lab.study.planner import Planner, next_size
+from byheart.lab.study.proposals import Result, bars, propose
+from byheart.lab.study.record import Record
+from tests.lab.small import search
+
+
+@given(st.sets(st.integers(1, 60), min_size=1, max_size=20), st.integers(0, 61), st.integers(1, 70))
+def test_bracketing_finds_the_least_size(sizes, threshold, first):
+    experiment = search(sizes=tuple(sorted(sizes)), first=first)
+    known: dict[int, bool] = {}
+    while (size := next_size(experiment, known.get)) is not None:
+        assert size not in known
+        known[size] = size >= threshold
+    expected = min((s for s in sizes if s >= threshold), default=None)
+    assert min((s for s, memorized in known.items() if memorized), default=None) == expected
+    assert len(known) <= 2 * len(sizes).bit_length() + 1
+
+
+def record_of(experiment: Experiment, trial, memorized: bool) -> Record:
+    spec = experiment.problems[trial.problem]
+    loss = 0.005 if memorized else 0.5
+    curve = tuple((k, loss, 1.0) for k in range(0, 300, 30))
+    outcome = Outcome("memorized" if memorized else "exhausted", loss, 1.0, 300, curve, 1.0)
+    model = experiment.model_of(trial.size)
+    return Record(trial.key, spec, "f", model, 10 * trial.size, trial.training, "auto", outcome, {}, "")
+
+
+def simulate(experiment: Experiment, order: random.Random) -> dict[str, Record]:
+    """Finishes needed trials in any order; problem p is memorized from p + 3 blocks on, by every second trial."""
+    planner, finished = Planner(experiment), {}
+    while needed := planner.needed(finished):
+        trial = order.choice(needed)
+        memorized = trial.size >= trial.problem + 3 and trial.number % 2 == 1
+        finished[trial.key] = record_of(experiment, trial, memorized)
+    return finished
+
+
+def test_the_order_of_finishing_changes_nothing():
+    experiment = search()
+    runs = [simulate(experiment, random.Random(seed)) for seed in range(3)]
+    assert runs[0] == runs[1] == runs[2]
+    assert [m.size for m in minima(experiment, runs[0])] == [3, 4]
+    assert [m.largest_failed for m in minima(experiment, runs[0])] == [2, 3]
+
+
+def test_a_search_that_never_succeeds_ends():
+    experiment = search(sizes=(1, 2))
+    finished = simulate(experiment, random.Random(0))
+    assert [m.size for m in minima(experiment, finished)] == [None, None]
+    assert {r.model.size for r in finished.values()} == {2}  # what the largest cannot, no smaller one can
+
+
+def test_proposals_depend_on_earlier_batches_only():
+    experiment = search()
+    earlier = [Result(0.01, 0.1, 0.3, ((0, 1.0, 0.5),)), Result(0.02, 0.0, 0.1, ((0, 1.0, 0.5),))]
+    assert propose(experiment, (0, 3), earlier, 2) == propose(experiment, (0, 3), earlier, 2)
+    assert propose(experiment, (0, 3), earlier, 2) != propose(experiment, (0, 4), earlier, 2)
+    seeds = {t.seed for done in (earlier[:0], earlier) for t in propose(experiment, (0, 3), done, 2)}
+    assert len(seeds) == 4
+    for training in propose(experiment, (0, 3), earlier * 4, 2):
+        assert 5e-3 <= training.rate <= 5e-2 and 0 <= training.warmup <= 0.2
+
+
+def test_bars_are_medians_of_enough_trials():
+    experiment = search(epochs=100)
+    results = [Result(0.01, 0.0, v, ((0, 1.0, 0.5), (50, v, 0.5))) for v in (0.1, 0.2, 0.9)]
+    assert bars(experiment, results[:2]) == ()
+    assert bars(experiment, results) == ((25, 1.0), (50, 0.2), (75, 0.2))
+    assert bars(replace(experiment, full=True), results) == ()
+
+
+def test_every_preset_is_planned_at_every_scale():
+    names = set()
+    for name in PRESETS:
+        for scale in SCALES:
+            experiment = experiment_of(name, scale)
+            assert Experiment.from_plain(experiment.as_plain()) == experiment
+            assert Planner(experiment).needed({})
+            names.add(experiment.name)
+    assert len(names) == len(PRESETS) * len(SCALES)
+    paper = experiment_of("ks25-fig3", "paper")
+    assert [spec.N for spec in paper.problems] == list(range(600, 1701, 100)) and paper.trials == 10
+    assert [spec.n for spec in experiment_of("ks25-length", "paper").problems] == [10, 100, 1000, 10000]
+    assert experiment_of("madden24-fig1", "paper").sizes == (4, 8, 16, 32, 64, 128, 256, 512)

@@ -1,0 +1,158 @@
+"""Theorems 4.2 and 4.3 with explicit constants: the inequalities behind them, and the numbers."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+from math import log2
+
+import pytest
+
+from byheart.errors import OptionError
+from byheart.theory.architecture import Architecture
+from byheart.theory.lower import (
+    any_chain_parameters,
+    next_token_parameters,
+    next_token_root,
+    quadratic_parameters,
+    seq_to_seq_parameters,
+    seq_to_seq_root,
+    sign_vectors,
+)
+from byheart.theory.rounding import E_DOWN, E_UP
+
+
+def random_architectures(count: int, seed: int = 0) -> list[Architecture]:
+    rng = random.Random(seed)
+    found = []
+    for _ in range(count):
+        d, m, s, H, q = (rng.randint(1, rng.choice([1, 2, 5, 20])) for _ in range(5))
+        found.append(Architecture(d, m, s, H, q, rng.randint(1, rng.choice([1, 3, 30, 300]))))
+    return found
+
+
+def test_inequalities_of_theorem_4_2() -> None:
+    """W̄′ as a sum, W̄′ ≤ W′ + (W′+3)²/12, and Σ M·D ≤ (4/3)·N·W̄′."""
+    for a in random_architectures(4000):
+        P, W, total = a.block_without_scores, a.parameters_without_scores, a.summed_without_scores
+        layers = range(1, a.L + 1)
+        assert total == W + sum(a.m * a.d + (layer - 1) * P + 2 * a.m * a.s * a.H + (a.m + 1) * a.q for layer in layers)
+        assert 12 * total <= 12 * W + (W + 3) ** 2
+        assert 3 * (4 * a.L + 2 + 2 * a.q * a.L * (a.L + 1)) <= 4 * total
+        assert a.parameters >= W
+
+
+def test_inequalities_of_theorem_4_3() -> None:
+    """W̄ as the sum (91), W̄ ≤ W + W²/8, and Σ M·D ≤ n³·N·W̄."""
+    for index, a in enumerate(random_architectures(4000, seed=1)):
+        n, W, total = 1 + index % 6, a.parameters, a.summed
+        layers = range(1, a.L + 1)
+        assert total == W + sum(
+            2 * (a.m * a.d + (layer - 1) * a.block) + 4 * a.m * a.s * a.H + (a.m + 1) * a.q for layer in layers
+        )
+        assert 8 * total <= 8 * W + W * W
+        products = sum(n**3 * a.H * (8 * layer - 4) + n * a.q * 4 * layer for layer in layers)
+        assert n * (4 * a.L + 2) + products <= n**3 * total
+
+
+def test_inequalities_behind_any_chain() -> None:
+    """Chains of layers with at least two parameters per unit: W̄ ≤ W(W+6)/4 and q_l·D_l ≤ W_l²/2."""
+    rng = random.Random(2)
+    for _ in range(2000):
+        before, degree, summed = rng.randint(1, 5), 1, 0
+        for _ in range(rng.randint(1, rng.choice([2, 10, 60]))):
+            if rng.random() < 0.2:  # attention on equal tokens: linear, two matrices
+                before, degree = before + 2 * rng.randint(1, 4), degree + 2
+            units = rng.randint(1, rng.choice([1, 2, 9]))
+            before += units * rng.randint(2, 6)
+            degree += 1
+            assert 2 * units * degree <= before * before and degree <= before
+            summed += before
+            if rng.random() < 0.5:  # the second matrix of a residual block
+                before, degree = before + units + 1, degree + 1
+        W = before + rng.randint(0, 3)
+        assert 4 * (summed + W) <= W * (W + 6)
+
+
+def test_known_numbers() -> None:
+    assert [round(float(next_token_root(N)), 1) for N in (10**3, 10**4)] == [20.7, 72.8]
+    assert round(float(next_token_root(10**6))) == 687
+    assert [next_token_parameters(N) for N in (10**3, 10**4, 10**6)] == [21, 73, 687]
+    assert float(seq_to_seq_root(1000, 8)) == pytest.approx(48.5, abs=0.5)
+
+
+@pytest.mark.parametrize("N", [1, 2, 3, 10, 97, 1000, 10**4, 10**6, 10**12])
+@pytest.mark.parametrize("C", [2, 3, 16, 1000])
+def test_next_token_number_is_the_ceiling_of_a_true_bound(N: int, C: int) -> None:
+    W = next_token_parameters(N, C)
+    assert max(next_token_root(N, C), 1) + Fraction(1, 10**6) > W - 1
+    if W > 1:
+        # one parameter fewer violates N·log2 C ≤ (W + (W+3)²/12)·log2(32e(C−1)N/3), in floats
+        load = N * log2(C) / log2(float(32 * E_UP * (C - 1) * N / 3))
+        assert load * (1 + 1e-9) > (W - 1) + (W + 2) ** 2 / 12
+        load = N * log2(C) / log2(float(32 * E_DOWN * (C - 1) * N / 3))
+        assert load * (1 - 1e-9) <= W + (W + 3) ** 2 / 12
+
+
+@pytest.mark.parametrize(("N", "n"), [(1, 1), (10, 1), (1000, 8), (10**4, 64), (10**6, 1024), (10**12, 3)])
+def test_seq_to_seq_number_is_the_ceiling_of_a_true_bound(N: int, n: int) -> None:
+    W = seq_to_seq_parameters(N, n)
+    load = n * N / log2(float(8 * E_UP) * n**3 * N)
+    assert load * (1 - 1e-9) <= W + W * W / 8
+    if W > 1:
+        assert load * (1 + 1e-9) > (W - 1) + (W - 1) ** 2 / 8
+    paper = (n * N / (9 * log2(48 * float(E_UP) * n * N))) ** 0.5
+    assert paper <= W  # the explicit constant is better than the paper's
+
+
+def test_monotone_in_everything() -> None:
+    counts = [1, 2, 5, 20, 100, 1000, 10**5, 10**8, 10**12]
+    for C in (2, 10):
+        for function in (next_token_parameters, any_chain_parameters):
+            found = [function(N, C) for N in counts]
+            assert found == sorted(found)
+        lengths = [seq_to_seq_parameters(1000, n, C) for n in (1, 2, 8, 64, 1024)]
+        assert lengths == sorted(lengths)
+    for N in counts:
+        by_classes = [next_token_parameters(N, C) for C in (1, 2, 3, 10, 100)]
+        assert by_classes == sorted(by_classes)
+
+
+def test_nothing_to_tell_apart() -> None:
+    assert next_token_parameters(10**6, 1) == seq_to_seq_parameters(10**6, 8, 1) == any_chain_parameters(10**6, 1) == 1
+    assert next_token_parameters(1) == 1 == seq_to_seq_parameters(1, 1)
+
+
+def test_sign_vectors_covers_small_cases() -> None:
+    """One polynomial of degree D in one variable has at most 2D + 1 sign cells; M linear ones at most 2M + 1."""
+    for M in range(1, 40):
+        assert sign_vectors(M, 1, 1) >= log2(2 * M + 1) - 1e-12
+    assert sign_vectors(1, 3, 7) < 2  # more variables than polynomials: three signs
+
+
+@pytest.mark.parametrize("bad", [0, -5, 2.5, "10", True])
+def test_bad_counts(bad: object) -> None:
+    with pytest.raises(OptionError, match="N = "):
+        next_token_parameters(bad)  # type: ignore[arg-type]
+
+
+def test_the_order_itself_never_fades() -> None:
+    """Theorem 4.2 says Ω(√N): the form with a logarithm falls below any multiple of √N, this one does not."""
+    for exponent in (4, 16, 64, 256, 512):
+        N = 10**exponent
+        W = quadratic_parameters(N)
+        assert 8 * W * (W + 1) >= N > 8 * (W - 1) * W
+        assert 9 * W * W >= N  # at least √N/3
+    assert quadratic_parameters(10**4) < next_token_parameters(10**4)
+    assert quadratic_parameters(10**30) > next_token_parameters(10**30)
+
+
+def test_operations_are_at_most_twice_the_parameters() -> None:
+    """The count behind Goldberg and Jerrum's theorem, for random architectures of eq. (4)."""
+    rng = random.Random(5)
+    for _ in range(2000):
+        d, m, s, H, q, L = (rng.randint(1, 9) for _ in range(6))
+        attention = H * (s * (2 * m - 1) + m * (2 * s - 1) + m)
+        feed_forward = q * (2 * m - 1) + q + 2 * q + m * (2 * q - 1) + m + m
+        operations = m * (2 * d - 1) + L * (attention + feed_forward) + (2 * m - 1) + 2
+        assert operations <= 2 * Architecture(d, m, s, H, q, L).parameters_without_scores

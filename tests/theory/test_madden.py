@@ -1,0 +1,61 @@
+"""Table 1 of Madden, Fox and Thrampoulidis."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from byheart.errors import OptionError
+from byheart.theory.madden import (
+    Decoder,
+    averaging_parameters,
+    capacity_ratio,
+    decoder_parameters,
+    distribution_capacity,
+    distribution_parameters,
+    document_capacity,
+    document_parameters,
+)
+
+
+@pytest.mark.parametrize("omega", [2, 3, 50, 5000])
+@pytest.mark.parametrize("contexts", [1, 2, 377, 2637])
+def test_capacity_and_parameters_are_inverse(contexts: int, omega: int) -> None:
+    k = distribution_parameters(contexts, omega)
+    assert distribution_capacity(k, omega) == contexts and distribution_capacity(k - 1 or 1, omega) <= contexts
+    # Theorem 1: k is the first number whose limit exceeds `contexts`
+    k = document_parameters(contexts, omega)
+    assert contexts < document_capacity(k, omega)
+    if k > 1:
+        assert contexts >= document_capacity(k - 1, omega)
+
+
+def test_documents_need_at_most_what_distributions_need() -> None:
+    for omega in (2, 10, 1000):
+        for contexts in (2, 100, 10**6):
+            assert document_parameters(contexts, omega) <= distribution_parameters(contexts, omega)
+
+
+def test_decoder_counts() -> None:
+    """Theorem 5: Z, U, the attention matrices, W, b, V counted one by one."""
+    omega, T, m, d, heads, d0, d1 = 30, 10, 64, 16, 2, 5, 7
+    model = Decoder(omega, T, m, d, heads, d0, d1)
+    attention = heads * (2 * d * d1 + d * d0) + heads * d0 * d
+    assert model.parameters == d * omega + d * T + attention + d * m + m + m * omega
+    assert model.averaging_parameters == d * omega + T + d * m + m + m * omega
+    assert capacity_ratio(model) == Fraction(model.parameters, m * (omega - 1))
+    assert decoder_parameters(m, omega, T) == Decoder(omega, T, m).parameters
+    assert averaging_parameters(m, omega, T) == Decoder(omega, T, m).averaging_parameters
+
+
+def test_the_ratio_tends_to_one() -> None:
+    ratios = [float(Decoder(omega=k, length=10, neurons=k).ratio) for k in (10, 100, 1000, 10**4)]
+    assert ratios == sorted(ratios, reverse=True) and ratios[-1] < 1.001
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(OptionError, match="omega = 1"):
+        distribution_parameters(10, 1)
+    with pytest.raises(OptionError, match="contexts = 0"):
+        document_parameters(0, 5)
