@@ -9,11 +9,7 @@ import numpy as np
 from byheart.certify.checkpoint.storage import FUNCTION_ERROR, Array, Interval, Storage, in_float32
 
 SILENT_BELOW = {"silu": -8.0, "gelu": -4.0, "gelu_tanh": -4.0, "relu": 0.0}  # where a unit counts as not fired
-LEAST = {
-    "silu": (-1.2784645427610738, -0.2784645427610738),
-    "gelu": (-0.7517915, -0.1699712),
-    "gelu_tanh": (-0.7524614, -0.1700407),
-}
+LEAST = {"silu": (-1.2784645427610738, -0.2784645427610738), "gelu": (-0.7517915, -0.1699712), "gelu_tanh": (-0.7524614, -0.1700407)}
 TURN = {"silu": (-1.279, -1.278), "gelu": (-0.753, -0.751), "gelu_tanh": (-0.754, -0.751)}  # the minimum lies inside
 
 
@@ -59,9 +55,7 @@ def enclose(kind: str, lo: Array, hi: Array) -> Interval:
     if kind != "relu":
         turn = TURN[kind]
         low = np.where((lo <= turn[1]) & (hi >= turn[0]), np.minimum(low, LEAST[kind][1] - 1e-6), low)
-        wide = np.where(
-            (lo < 0) & (hi > -6), np.maximum(wide, FUNCTION_ERROR * np.maximum(np.abs(lo), np.abs(hi))), wide
-        )
+        wide = np.where((lo < 0) & (hi > -6), np.maximum(wide, FUNCTION_ERROR * np.maximum(np.abs(lo), np.abs(hi))), wide)
     return in_float32(low - wide, high + wide)
 
 

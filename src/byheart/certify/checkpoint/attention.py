@@ -55,6 +55,7 @@ from byheart.certify.checkpoint.storage import (
 )
 
 LARGEST_LEAK = 2.0**-4
+POSITION_BLOCK = 256
 NEGLIGIBLE = 2.0**-12  # what a head that mixes may add to the stream without being looked at
 
 
@@ -84,19 +85,14 @@ def attend(n: Normed, attention: d.Attention, shape: Shape, reach: Reach, store:
     q, k = linear(n.whole, attention.q, store), linear(n.whole, attention.k, store)
     whole = linear(n.whole, attention.v, store)
     copies: list[Copy] = []
-    plans: list[
-        tuple[Array, Array, Copy | Field]
-    ] = []  # columns of o, rows of v, and what the head does with the values
+    plans: list[tuple[Array, Array, Copy | Field]] = []  # columns of o, rows of v, and what the head does with the values
     for head in range(shape.heads):
         columns = np.arange(head * shape.head_dim, (head + 1) * shape.head_dim)
         if not attention.o.weight[:, columns].any():
             continue
         group = head // (shape.heads // shape.kv_heads)
         rows = np.arange(group * shape.head_dim, (group + 1) * shape.head_dim)
-        query, key = (
-            _head_norm(q.rows(columns), attention.q_norm, store),
-            _head_norm(k.rows(rows), attention.k_norm, store),
-        )
+        query, key = _head_norm(q.rows(columns), attention.q_norm, store), _head_norm(k.rows(rows), attention.k_norm, store)
         copy = one_hot(query, key, shape, reach, store)
         if copy is None:
             mixed = blended(query, key, whole.rows(rows), attention.o.weight[:, columns], shape, reach, store)
@@ -109,9 +105,7 @@ def attend(n: Normed, attention: d.Attention, shape: Shape, reach: Reach, store:
     return settle(_kept_output(n, n.kept, attention, plans, store), store), copies
 
 
-def _stored_output(
-    v: Field, attention: d.Attention, plans: list[tuple[Array, Array, Copy | Field]], store: Storage
-) -> Field:
+def _stored_output(v: Field, attention: d.Attention, plans: list[tuple[Array, Array, Copy | Field]], store: Storage) -> Field:
     """The normed stream was stored: values and the heads' outputs are kept or stored, each by itself."""
     size = attention.o.weight.shape[1]
     lo, hi, parts = np.zeros(size), np.zeros(size), []
@@ -165,10 +159,7 @@ def _head_norm(field: Field, norm: d.Norm | None, store: Storage) -> Field:
         return scaled(field, norm_factor(field, norm.eps, None), norm, store)
     (part,) = field.parts
     lo, hi = tabulated(field)
-    rows = [
-        scaled(row, norm_factor(row, norm.eps, None), norm, store)
-        for row in (Field(a, b) for a, b in zip(lo, hi, strict=True))
-    ]
+    rows = [scaled(row, norm_factor(row, norm.eps, None), norm, store) for row in (Field(a, b) for a, b in zip(lo, hi, strict=True))]
     low, high = np.stack([r.lo for r in rows]), np.stack([r.hi for r in rows])
     zero = np.zeros(field.size)
     return fold(Field(zero, zero, (Part(part.key, np.arange(field.size), low, high),)), 0.0)
@@ -230,11 +221,7 @@ def _rotary_copy(q: Field, k: Field, rotary: Rotary, shape: Shape, reach: Reach,
         # cos and sin at an angle that was rounded to float32, by their implementations
         angle = (reach.length * theta * 2 * U32 + TRIG_ERROR) * 2 * (size[:half] + size[half : 2 * half])
         wave = middle[:half] + 1j * middle[half : 2 * half]
-        return (
-            wave,
-            np.hypot(radius[:half], radius[half : 2 * half]) + turned + angle,
-            np.hypot(size[:half], size[half : 2 * half]),
-        )
+        return wave, np.hypot(radius[:half], radius[half : 2 * half]) + turned + angle, np.hypot(size[:half], size[half : 2 * half])
 
     wave_q, error_q, size_q = pairs(q)
     wave_k, error_k, size_k = pairs(k)
@@ -280,55 +267,55 @@ def _best(score: Array, gaps: object) -> Copy | None:
 
 
 def _position_copy(q: Field, k: Field, shape: Shape, reach: Reach, store: Storage) -> Copy | None:
-    """All pairs of positions. The query's slack meets the difference of two keys, by Cauchy and Schwarz."""
-    q_lo, q_hi = (x[: reach.length] for x in _by_position(q, reach.length))
-    k_lo, k_hi = (x[: reach.length] for x in _by_position(k, reach.length))
-    q_mid, q_rad, k_mid, k_rad = (q_lo + q_hi) / 2, (q_hi - q_lo) / 2, (k_lo + k_hi) / 2, (k_hi - k_lo) / 2
+    """All pairs of positions, a block of queries at a time. The query's slack meets the difference of two keys, and all slacks are
+    taken by their lengths (Cauchy and Schwarz), so that two matrix products per block suffice."""
+    q_lo, q_hi = _by_position(q, reach.length)
+    k_lo, k_hi = _by_position(k, reach.length)
+    q_mid, k_mid = (q_lo + q_hi) / 2, (k_lo + k_hi) / 2
+    q_rad, k_rad = (np.linalg.norm((hi - lo) / 2, axis=1) for lo, hi in ((q_lo, q_hi), (k_lo, k_hi)))
+    q_len, k_len = np.linalg.norm(q_mid, axis=1), np.linalg.norm(k_mid, axis=1)
     scale, t = shape.head_dim**-0.5, np.arange(reach.length)
-    score = scale * (q_mid @ k_mid.T)
-    seen = t[None, :] <= t[:, None]
-    best = np.where(seen, score, -np.inf).argmax(1)
-    offset = int(t[-1] - best[-1])
-    if not np.array_equal(best, np.maximum(0, t - offset)):
-        return None
-    q_size, k_size = np.abs(q_mid) + q_rad, np.abs(k_mid) + k_rad
-    length = np.linalg.norm(k_mid, axis=1)
-    gram = k_mid @ k_mid.T
-    chord = np.sqrt(np.maximum(length[:, None] ** 2 + length[None, :] ** 2 - 2 * gram, 0.0) + 1e-9 * length.max() ** 2)
+    offset = int(t[-1] - (q_mid[-1] @ k_mid.T).argmax())
+    wanted = np.maximum(0, t - offset)
     stores, scaling = _score_stores(scale, store)
-    common = np.linalg.norm(q_rad, axis=1) + scaling * np.linalg.norm(q_size, axis=1)
-    key_part = q_size @ k_rad.T  # (t, s)
-    sums = float(gamma(shape.head_dim + 2)) * (q_size @ k_size.T)
-    rows, wanted = t, best
-    error = (
-        common[:, None] * chord[wanted]
-        + key_part
-        + key_part[rows, wanted][:, None]
-        + sums
-        + sums[rows, wanted][:, None]
-    )
-    error = scale * error * (1 + 2.0**-20) + OWN
-    error = error + stores * (np.abs(score) + np.abs(score[rows, wanted])[:, None] + 2 * error) + 2 * store.tiny
-    gap = score[rows, wanted][:, None] - score - error
-    others = seen & (t[None, :] != wanted[:, None])
-    least = float(gap[others].min(initial=np.inf))
-    with np.errstate(over="ignore"):
-        leak = float(np.where(others, np.exp(-gap), 0.0).sum(1).max()) * (1 + 2 * FUNCTION_ERROR)
-    return Copy(offset, least, leak) if leak <= LARGEST_LEAK else None
+    common = (q_rad + scaling * (q_len + q_rad)) * (1 + 2.0**-20)
+    key_most, rad_most = float((k_len + k_rad).max()), float(k_rad.max())
+    sums = float(gamma(shape.head_dim + 2)) * (q_len + q_rad) * key_most
+    fixed = scale * (2 * (q_len + q_rad) * rad_most + 2 * sums) * (1 + 2.0**-20) + OWN * (1 + scale * q_len * key_most) + 2 * store.tiny
+    least, leak = np.inf, 0.0
+    for first in range(0, reach.length, POSITION_BLOCK):
+        rows = t[first : first + POSITION_BLOCK]
+        score = scale * (q_mid[rows] @ k_mid[: rows[-1] + 1].T)
+        chord = k_mid[wanted[rows]] @ k_mid[: rows[-1] + 1].T
+        chord *= -2
+        chord += k_len[wanted[rows], None] ** 2 + (k_len[None, : rows[-1] + 1] ** 2 + 1e-9 * key_most**2)
+        np.sqrt(np.maximum(chord, 0.0, out=chord), out=chord)
+        chord *= (scale * common[rows])[:, None]
+        best = score[np.arange(len(rows)), wanted[rows]]
+        # score_wanted - score - error - stores (|score_wanted| + |score| + 2 error), for all keys that the query sees
+        gap = best[:, None] - score
+        gap -= (1 + 2 * stores) * chord
+        gap -= stores * np.abs(score)
+        gap -= (stores * np.abs(best) + (1 + 2 * stores) * fixed[rows])[:, None]
+        gap[(t[None, : rows[-1] + 1] > rows[:, None]) | (t[None, : rows[-1] + 1] == wanted[rows, None])] = np.inf
+        least = min(least, float(gap.min()))
+        with np.errstate(over="ignore"):
+            leak = max(leak, float(np.exp(-gap).sum(1).max()) * (1 + 2 * FUNCTION_ERROR))
+        if not leak <= LARGEST_LEAK:
+            return None
+    return Copy(offset, least, leak)
 
 
 def _by_position(field: Field, length: int) -> tuple[Array, Array]:
     lo, hi = tabulated(field)
-    return (lo, hi) if len(lo) > 1 else (np.tile(lo, (length, 1)), np.tile(hi, (length, 1)))
+    return (lo[:length], hi[:length]) if len(lo) > 1 else (np.tile(lo, (length, 1)), np.tile(hi, (length, 1)))
 
 
 def shifted(value: Field, offset: int) -> Field:
     """The field as it stands `offset` positions before."""
     if any(p.key[0] in (POSITION, START) for p in value.parts):
         raise Undecided("a value depends on its position")
-    return Field(
-        value.lo, value.hi, tuple(Part((p.key[0], p.key[1] + offset), p.channels, p.lo, p.hi) for p in value.parts)
-    )
+    return Field(value.lo, value.hi, tuple(Part((p.key[0], p.key[1] + offset), p.channels, p.lo, p.hi) for p in value.parts))
 
 
 def copied(value: Field, copy: Copy, store: Storage) -> Field:
@@ -362,9 +349,7 @@ def blended(q: Field, k: Field, value: Field, o: Array, shape: Shape, reach: Rea
     ends_lo = [low + p[:, None] * (special[0] - low) for p in (share_lo, share_hi)]
     ends_hi = [high + p[:, None] * (special[1] - high) for p in (share_lo, share_hi)]
     rows_lo, rows_hi = np.minimum(*ends_lo) - slack, np.maximum(*ends_hi) + slack
-    return Field(
-        np.zeros(value.size), np.zeros(value.size), (Part((START, 0), np.arange(value.size), rows_lo, rows_hi),)
-    )
+    return Field(np.zeros(value.size), np.zeros(value.size), (Part((START, 0), np.arange(value.size), rows_lo, rows_hi),))
 
 
 def _tokens_apart(field: Field, reach: Reach) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
@@ -387,27 +372,21 @@ def _shares(q: Field, k: Field, shape: Shape, reach: Reach, store: Storage) -> t
     return lo * (1 - 4 * FUNCTION_ERROR), np.minimum(hi * (1 + 4 * FUNCTION_ERROR), 1.0)
 
 
-def _scores(
-    q: Field, lo: Array, hi: Array, shape: Shape, rotary: Rotary, reach: Reach, store: Storage
-) -> tuple[Array, Array]:
+def _scores(q: Field, lo: Array, hi: Array, shape: Shape, rotary: Rotary, reach: Reach, store: Storage) -> tuple[Array, Array]:
     """Bounds of the score at every distance, for a key in [lo, hi]."""
     half = rotary.dims // 2
     theta = rotary.theta ** (-2 * np.arange(half) / max(rotary.dims, 1))
     size_q, size_k = magnitude(q.lo, q.hi), magnitude(lo, hi)
     middle_q, middle_k = (q.lo + q.hi) / 2, (lo + hi) / 2
     radius = ((q.hi - q.lo) / 2) @ size_k + size_q @ ((hi - lo) / 2)
-    wave = (middle_q[:half] + 1j * middle_q[half : 2 * half]) * np.conj(
-        middle_k[:half] + 1j * middle_k[half : 2 * half]
-    )
+    wave = (middle_q[:half] + 1j * middle_q[half : 2 * half]) * np.conj(middle_k[:half] + 1j * middle_k[half : 2 * half])
     distance = np.arange(max(reach.length, STARTS))
     angle = np.outer(distance, theta)
     score = np.cos(angle) @ wave.real - np.sin(angle) @ wave.imag
     plain = middle_q[2 * half :] @ middle_k[2 * half :]
     pair_q, pair_k = (np.hypot(s[:half], s[half : 2 * half]) for s in (size_q, size_k))
     turn = (reach.length * theta * 4 * U32 + TRIG_ERROR + distance.max() * theta * FREQUENCY_ERROR) * 4
-    error_q, error_k = (
-        _rotation_error(s[:half], s[half : 2 * half], store) + turn * p for s, p in ((size_q, pair_q), (size_k, pair_k))
-    )
+    error_q, error_k = (_rotation_error(s[:half], s[half : 2 * half], store) + turn * p for s, p in ((size_q, pair_q), (size_k, pair_k)))
     scale = shape.head_dim**-0.5
     stores, scaling = _score_stores(scale, store)
     error_q = error_q + scaling * pair_q

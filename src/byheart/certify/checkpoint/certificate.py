@@ -91,9 +91,7 @@ class MarginCertificate:
             f"  for {over}",
         ]
         for t in self.types:
-            found.append(
-                f"  {t.type}{'' if t.weights == 'type' else ' with ' + t.weights + ' weights'}: {_type_line(t)}"
-            )
+            found.append(f"  {t.type}{'' if t.weights == 'type' else ' with ' + t.weights + ' weights'}: {_type_line(t)}")
         return [*found, "  engines: " + "; ".join(self.error_model)]
 
 

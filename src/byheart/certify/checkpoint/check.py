@@ -81,9 +81,7 @@ def _worst(found: list[TypeResult], seconds: float) -> TypeResult:
     last = found[-1]
     if last.verdict is not Verdict.PROVED or len(found) == 1:
         return replace(last, seconds=seconds)
-    smaller = {
-        name: _least(min, [getattr(f, name) for f in found]) for name in ("margin", "gap", "agree", "unknown_margin")
-    }
+    smaller = {name: _least(min, [getattr(f, name) for f in found]) for name in ("margin", "gap", "agree", "unknown_margin")}
     larger = {name: _least(max, [getattr(f, name) for f in found]) for name in ("variation", "nats")}
     same = len({f.unknown for f in found}) == 1
     if not same:
@@ -96,9 +94,7 @@ def _least(choose: Callable[[list[float]], float], values: list[float | None]) -
     return choose(known) if len(known) == len(values) else None
 
 
-def _interpret(
-    checkpoint: Checkpoint, name: str, length: int, weights: str, once: frozenset[int], stored: bool
-) -> Program:
+def _interpret(checkpoint: Checkpoint, name: str, length: int, weights: str, once: frozenset[int], stored: bool) -> Program:
     """For all sequences if possible; otherwise for those in which BOS stands at the start or nowhere."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         try:
@@ -144,11 +140,7 @@ def _witness(questions: Questions, found: Answers, right: np.ndarray) -> MarginW
     score = np.where(found.refuted, -np.inf, np.where(right, np.inf, np.nan_to_num(found.margin, nan=-1e300)))
     i = int(score.argmin())
     return MarginWitness(
-        int(questions.document[i]),
-        int(questions.position[i]),
-        int(questions.answer[i]),
-        int(found.found[i]),
-        float(found.margin[i]),
+        int(questions.document[i]), int(questions.position[i]), int(questions.answer[i]), int(found.found[i]), float(found.margin[i])
     )
 
 
@@ -168,17 +160,7 @@ def _together(
         return _nothing("nothing was asked", checkpoint.shape.family, fingerprint)
     reason = types[0].reason if verdict is Verdict.PROVED or worst is None else f"{worst.type}: {worst.reason}"
     return MarginCertificate(
-        verdict,
-        reason,
-        checkpoint.shape.family,
-        asked,
-        windows,
-        ambiguous,
-        reach,
-        span,
-        tuple(sorted(once)),
-        fingerprint,
-        types,
+        verdict, reason, checkpoint.shape.family, asked, windows, ambiguous, reach, span, tuple(sorted(once)), fingerprint, types
     )
 
 
@@ -222,6 +204,4 @@ def verify_folder(
         documents = tokenize(folder, texts)
     except Undecided as reason:
         return _nothing(str(reason), "unknown", _fingerprint(Path(folder)))
-    return certify_checkpoint(
-        folder, documents, types, reach=reach, weights=weights, copies=copies, ambiguous=ambiguous, least=least
-    )
+    return certify_checkpoint(folder, documents, types, reach=reach, weights=weights, copies=copies, ambiguous=ambiguous, least=least)

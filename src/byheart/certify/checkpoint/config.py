@@ -120,16 +120,12 @@ class _Reader:
         unknown = set(inner) - {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
         kind = inner.get("rope_type", inner.get("type", "default"))
         if unknown or kind != "default":
-            raise Undecided(
-                f"config.json: rope_parameters {sorted(unknown)} of type {kind!r}; the proof knows plain rotary positions"
-            )
+            raise Undecided(f"config.json: rope_parameters {sorted(unknown)} of type {kind!r}; the proof knows plain rotary positions")
         theta = self._same(inner, "rope_theta", ("rope_theta", "rotary_emb_base"), default_theta)
         part = self._same(inner, "partial_rotary_factor", ("partial_rotary_factor", "rotary_pct"), default_part)
         dims = int(head_dim * part)
         if theta <= 1 or dims != head_dim * part or dims % 2 or not 0 < dims <= head_dim:
-            raise Undecided(
-                f"config.json: rotary positions with theta {theta} on {head_dim * part} of {head_dim} dimensions"
-            )
+            raise Undecided(f"config.json: rotary positions with theta {theta} on {head_dim * part} of {head_dim} dimensions")
         return Rotary(theta, dims)
 
     def _same(self, inner: Mapping[str, Any], name: str, outer: tuple[str, ...], default: float) -> float:
@@ -141,9 +137,7 @@ class _Reader:
         if any(isinstance(v, bool) or not isinstance(v, int | float) for v in found):
             raise Undecided(f"config.json: {name} is {found}")
         if len({float(v) for v in found}) > 1:
-            raise Undecided(
-                f"config.json: {name} stands in two places with different values {found}: engines would differ"
-            )
+            raise Undecided(f"config.json: {name} stands in two places with different values {found}: engines would differ")
         return float(found[0]) if found else default
 
     def close(self) -> None:

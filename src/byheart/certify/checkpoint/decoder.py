@@ -178,12 +178,7 @@ def _integers_per_row(values: Array, levels: int) -> Array:
 
 def _llama_layer(r: Reader, p: str) -> Layer:
     s = r.checkpoint.shape
-    q_size, kv_size, biased, plus = (
-        s.heads * s.head_dim,
-        s.kv_heads * s.head_dim,
-        s.family == "qwen2",
-        float(s.family == "gemma"),
-    )
+    q_size, kv_size, biased, plus = s.heads * s.head_dim, s.kv_heads * s.head_dim, s.family == "qwen2", float(s.family == "gemma")
     if s.family == "phi3":
         fused = r.linear(f"{p}.self_attn.qkv_proj", q_size + 2 * kv_size, s.hidden)
         q, k, v = _split(fused, (q_size, kv_size, kv_size))
@@ -198,10 +193,7 @@ def _llama_layer(r: Reader, p: str) -> Layer:
         r.norm(f"{p}.self_attn.k_norm", s.head_dim) if normed else None,
     )  # fmt: skip
     return Layer(
-        r.norm(f"{p}.input_layernorm", s.hidden, plus=plus),
-        attention,
-        r.norm(f"{p}.post_attention_layernorm", s.hidden, plus=plus),
-        _glu(r, p),
+        r.norm(f"{p}.input_layernorm", s.hidden, plus=plus), attention, r.norm(f"{p}.post_attention_layernorm", s.hidden, plus=plus), _glu(r, p)
     )
 
 
@@ -228,11 +220,7 @@ def _glu(r: Reader, p: str) -> Mlp:
 def _split(fused: Linear, sizes: tuple[int, ...]) -> list[Linear]:
     ends = np.cumsum(sizes)
     return [
-        Linear(
-            f"{fused.name} rows {e - n}:{e}",
-            fused.weight[e - n : e],
-            None if fused.bias is None else fused.bias[e - n : e],
-        )
+        Linear(f"{fused.name} rows {e - n}:{e}", fused.weight[e - n : e], None if fused.bias is None else fused.bias[e - n : e])
         for n, e in zip(sizes, ends, strict=True)
     ]
 
@@ -250,9 +238,7 @@ def _gpt2_layer(r: Reader, p: str) -> Layer:
 
 def _opt_layer(r: Reader, p: str) -> Layer:
     s = r.checkpoint.shape
-    q, k, v, o = (
-        r.linear(f"{p}.self_attn.{n}", s.hidden, s.hidden, True) for n in ("q_proj", "k_proj", "v_proj", "out_proj")
-    )
+    q, k, v, o = (r.linear(f"{p}.self_attn.{n}", s.hidden, s.hidden, True) for n in ("q_proj", "k_proj", "v_proj", "out_proj"))
     return Layer(
         r.norm(f"{p}.self_attn_layer_norm", s.hidden, True),
         Attention(q, k, v, o),
@@ -280,15 +266,7 @@ def _neox_layer(r: Reader, p: str) -> Layer:
 
 def _plain(r: Reader, first: str, second: str, transposed: bool = False) -> Mlp:
     s = r.checkpoint.shape
-    return Mlp(
-        (
-            Expert(
-                r.linear(first, s.units, s.hidden, True, transposed),
-                None,
-                r.linear(second, s.hidden, s.units, True, transposed),
-            ),
-        )
-    )
+    return Mlp((Expert(r.linear(first, s.units, s.hidden, True, transposed), None, r.linear(second, s.hidden, s.units, True, transposed)),))
 
 
 _LLAMA = Names("model.embed_tokens", "lm_head", "model.norm", "model.layers.{}", _llama_layer)

@@ -302,9 +302,7 @@ def normalize(field: Field, norm: Norm, store: Storage, stored: bool) -> Normed:
 def weighted(field: Field, weight: Array) -> Field:
     """Every channel times its weight."""
     lo, hi = _times(field.lo, field.hi, weight, weight)
-    parts = tuple(
-        Part(p.key, p.channels, *_times(p.lo, p.hi, weight[p.channels], weight[p.channels])) for p in field.parts
-    )
+    parts = tuple(Part(p.key, p.channels, *_times(p.lo, p.hi, weight[p.channels], weight[p.channels])) for p in field.parts)
     return Field(lo, hi, parts)
 
 
@@ -318,10 +316,7 @@ def _stored(field: Field, factor: tuple[float, float], norm: Norm, store: Storag
         weight, shift, loose = norm.weight[channels], bias[channels], several[channels]
         low, high = _times(lo, hi, np.float64(factor[0]), np.float64(factor[1]))
         rounded = store.rounded(low, high)
-        first = (
-            np.minimum(rounded[0] * weight, rounded[1] * weight),
-            np.maximum(rounded[0] * weight, rounded[1] * weight),
-        )  # exact
+        first = np.minimum(rounded[0] * weight, rounded[1] * weight), np.maximum(rounded[0] * weight, rounded[1] * weight)  # exact
         plain = _times(low, high, weight, weight)
         found = [store.rounded(x[0] + shift, x[1] + shift) for x in (plain, first, store.rounded(*first))]
         found += [] if ends else [first]
@@ -341,9 +336,7 @@ def _stored(field: Field, factor: tuple[float, float], norm: Norm, store: Storag
 def scaled(field: Field, factor: tuple[float, float], norm: Norm, store: Storage) -> Field:
     """(x * factor) * weight + bias, each step stored or not."""
     lo, hi = _times(field.lo, field.hi, np.float64(factor[0]), np.float64(factor[1]))
-    parts = tuple(
-        Part(p.key, p.channels, *_times(p.lo, p.hi, np.float64(factor[0]), np.float64(factor[1]))) for p in field.parts
-    )
+    parts = tuple(Part(p.key, p.channels, *_times(p.lo, p.hi, np.float64(factor[0]), np.float64(factor[1]))) for p in field.parts)
     result = settle(weighted(settle(Field(lo, hi, parts), store), norm.weight), store)
     return result if norm.bias is None or not norm.bias.any() else settle(add(result, constant(norm.bias)), store)
 

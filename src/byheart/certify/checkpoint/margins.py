@@ -48,9 +48,7 @@ def answer(program: Program, questions: Questions) -> Answers:
         lo, hi = logits.bounds()
         left, right = np.searchsorted(inverse[order], [start, start + len(block)])
         some = order[left:right]
-        pairs, which = np.unique(
-            np.stack([inverse[some] - start, questions.answer[some]], 1), axis=0, return_inverse=True
-        )
+        pairs, which = np.unique(np.stack([inverse[some] - start, questions.answer[some]], 1), axis=0, return_inverse=True)
         lead = np.empty(len(pairs))
         for token in np.unique(pairs[:, 1]):
             rows = pairs[:, 1] == token

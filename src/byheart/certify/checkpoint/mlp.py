@@ -20,19 +20,7 @@ import numpy as np
 from byheart.certify.checkpoint import decoder as d
 from byheart.certify.checkpoint.activation import enclose, largest_below, tail, variants
 from byheart.certify.checkpoint.config import Shape, Undecided
-from byheart.certify.checkpoint.fields import (
-    FOLD,
-    Field,
-    Key,
-    Normed,
-    Part,
-    add,
-    constant,
-    fold,
-    linear,
-    magnitude,
-    settle,
-)
+from byheart.certify.checkpoint.fields import FOLD, Field, Key, Normed, Part, add, constant, fold, linear, magnitude, settle
 from byheart.certify.checkpoint.storage import FUNCTION_ERROR, OWN, U32, Array, Interval, Storage, gamma, in_float32
 from byheart.certify.checkpoint.units import ANY, Firing, SumError, at_windows, base, firing, readers, sum_error
 
@@ -62,9 +50,7 @@ class Fired:
     quiet: Array  # (U,) bound of |product| of every unit where it does not fire
 
 
-def apply(
-    n: Normed, mlp: d.Mlp, shape: Shape, once: frozenset[int], store: Storage, signal: int
-) -> tuple[Field, Table]:
+def apply(n: Normed, mlp: d.Mlp, shape: Shape, once: frozenset[int], store: Storage, signal: int) -> tuple[Field, Table]:
     """The MLP's output as a field that depends on one new signal, and the signal's table."""
     chosen = _route(n, mlp, shape, store)
     outputs = [_expert(n, expert, shape, once, store) for expert in mlp.experts]
@@ -269,15 +255,7 @@ def _anchors(found: Firing, gate: d.Linear) -> Array:
 
 
 def _apart(
-    case: _Case,
-    expert: d.Expert,
-    g: Interval,
-    u: Interval | None,
-    p: Interval,
-    anchor: Array,
-    size: Array,
-    shape: Shape,
-    store: Storage,
+    case: _Case, expert: d.Expert, g: Interval, u: Interval | None, p: Interval, anchor: Array, size: Array, shape: Shape, store: Storage
 ) -> Interval:
     """p_j - p_a = (g_j - g_a) u_j + g_a (u_j - u_a) + tails, with a relative error of each product; and directly: the better of both."""
     lo, hi = p[0] - p[1][anchor], p[1] - p[0][anchor]
@@ -311,9 +289,7 @@ def _sizes(x: Interval, *index: Array) -> tuple[Array, Array]:
     return one, two
 
 
-def _difference(
-    case: _Case, layer: d.Linear, part: Firing, other: Array, size: Array, totals: tuple[Array, Array]
-) -> Interval:
+def _difference(case: _Case, layer: d.Linear, part: Firing, other: Array, size: Array, totals: tuple[Array, Array]) -> Interval:
     """Pre-activation of a unit minus that of another one at the same window; each is summed by itself."""
     weight = layer.weight[part.unit] - layer.weight[other]
     bias = None if layer.bias is None else layer.bias[part.unit] - layer.bias[other]
@@ -373,14 +349,7 @@ def _group_sums(weight: Array, fired: Fired, order: Array, start: Array) -> tupl
 
 
 def _fired_output(
-    down: Array,
-    fired: Fired,
-    windows: Array,
-    always: Array,
-    chosen: _Routing | None,
-    keys: tuple[Key, ...],
-    expert: int,
-    store: Storage,
+    down: Array, fired: Fired, windows: Array, always: Array, chosen: _Routing | None, keys: tuple[Key, ...], expert: int, store: Storage
 ) -> _Output:
     """The vectors that windows add, one row per window."""
     live = np.flatnonzero(~always)
@@ -461,9 +430,9 @@ def _disjoint(windows: Array) -> None:
         for b in range(a):
             both = np.flatnonzero(masks[a] & masks[b])
             one, two = windows[kind == a][:, both], windows[kind == b][:, both]
-            if not len(both) or len(
-                np.unique(np.concatenate([np.unique(one, axis=0), np.unique(two, axis=0)]), axis=0)
-            ) < len(np.unique(one, axis=0)) + len(np.unique(two, axis=0)):
+            if not len(both) or len(np.unique(np.concatenate([np.unique(one, axis=0), np.unique(two, axis=0)]), axis=0)) < len(
+                np.unique(one, axis=0)
+            ) + len(np.unique(two, axis=0)):
                 raise Undecided("two units with different windows can fire together")
 
 
@@ -518,9 +487,7 @@ def _route(n: Normed, mlp: d.Mlp, shape: Shape, store: Storage) -> _Routing | No
     return _Routing(key, low, high)
 
 
-def _logit_differences(
-    n: Normed, router: d.Linear, key: Key, lo: Array, hi: Array, kept: bool, store: Storage
-) -> Interval:
+def _logit_differences(n: Normed, router: d.Linear, key: Key, lo: Array, hi: Array, kept: bool, store: Storage) -> Interval:
     """logit_i - logit_j for all experts and symbols: (S, experts, experts)."""
     weight, count = router.weight, len(router.weight)
     difference = (weight[:, None, :] - weight[None, :, :]).reshape(count * count, -1)

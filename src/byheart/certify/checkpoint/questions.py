@@ -36,10 +36,7 @@ class Questions:
 
 
 def ask(
-    program: Program,
-    documents: Sequence[Sequence[int]],
-    copies: Sequence[int] | None = None,
-    ambiguous: str = "distribution",
+    program: Program, documents: Sequence[Sequence[int]], copies: Sequence[int] | None = None, ambiguous: str = "distribution"
 ) -> Questions:
     """All questions of some documents. The signals are computed as the program defines them, position by position.
 
@@ -56,11 +53,7 @@ def ask(
     signals: dict[int, Array] = {TOKEN: tokens}
     for signal in sorted(program.tables):
         table = program.tables[signal]
-        window = np.stack(
-            [signals[s][np.maximum(begin, place - o)] for s, o in table.keys]
-            or [np.zeros(len(tokens), dtype=np.int64)],
-            1,
-        )
+        window = np.stack([signals[s][np.maximum(begin, place - o)] for s, o in table.keys] or [np.zeros(len(tokens), dtype=np.int64)], 1)
         signals[signal] = look_up(table, window)
     keys = [part.key for part in program.parts]
     symbols = {key: signals[key[0]][np.maximum(begin, place - key[1])] for key in keys if key[0] != POSITION}
@@ -100,13 +93,9 @@ def _tokens(program: Program, document: Sequence[int], index: int) -> Array:
     if tokens.ndim != 1 or len(tokens) < 2:
         raise DataError(f"document {index} has {tokens.size} tokens; a question needs a token and the one after it")
     if tokens.min() < 0 or tokens.max() >= program.shape.vocabulary:
-        raise DataError(
-            f"document {index} has the token {int(tokens.max())}; the vocabulary has {program.shape.vocabulary}"
-        )
+        raise DataError(f"document {index} has the token {int(tokens.max())}; the vocabulary has {program.shape.vocabulary}")
     if np.isin(tokens[1:], list(program.reach.once)).any():
-        raise DataError(
-            f"document {index} has a token inside that the proof allows only at the start: {sorted(program.reach.once)}"
-        )
+        raise DataError(f"document {index} has a token inside that the proof allows only at the start: {sorted(program.reach.once)}")
     return tokens
 
 
@@ -120,9 +109,7 @@ def look_up(table: Table, window: Array) -> Array:
         rows = np.flatnonzero(kind.reshape(-1) == index)
         known = table.windows[rows][:, mask]
         both = np.concatenate([known, window[:, mask]])
-        _, inverse = (
-            np.unique(both, axis=0, return_inverse=True) if mask.any() else (None, np.zeros(len(both), dtype=int))
-        )
+        _, inverse = np.unique(both, axis=0, return_inverse=True) if mask.any() else (None, np.zeros(len(both), dtype=int))
         inverse = inverse.reshape(-1)
         symbol = np.zeros(inverse.max() + 1, dtype=np.int64)
         symbol[inverse[: len(rows)]] = table.symbols[rows]

@@ -159,9 +159,7 @@ def firing(field: Field, gate: Linear, read: list[Array], kind: str, once: froze
     return Firing(keys, np.concatenate(unit), np.concatenate(window), silent)
 
 
-def _highest_by_start(
-    field: Field, gate: Linear, unit: int, floor: float, read: list[Array], once: frozenset[int]
-) -> float:
+def _highest_by_start(field: Field, gate: Linear, unit: int, floor: float, read: list[Array], once: frozenset[int]) -> float:
     """The largest pre-activation of a unit that reads START, over all inputs.
 
     START and what is seen at an offset are not independent: while the start is at most `offset` places back, a head with that offset
