@@ -32,7 +32,7 @@ def main() -> None:
         os.environ[name] = str(arguments.threads)  # before NumPy and torch are imported
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-    from byheart.data.read.document_files import read_documents
+    from byheart.data.read.documents import read_documents
 
     where = dict([arguments.where.split("=", 1)]) if arguments.where else None
     texts = read_documents(arguments.documents, where=where, limit=1000) if arguments.documents else invented(1000)

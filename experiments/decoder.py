@@ -27,8 +27,9 @@ from byheart.build.madden24.lowrank import assemble, smallest, smallest_factors
 from byheart.build.madden24.polish import few_neurons
 from byheart.certify.next_token import certify_decoder
 from byheart.compile.distribution_table import table_of_factors
-from byheart.data.dataset.documents import Contexts, Corpus
-from byheart.data.read.document_files import read_documents
+from byheart.data.dataset.documents import Corpus
+from byheart.data.dataset.targets import Distributions
+from byheart.data.read.documents import read_documents
 from byheart.errors import BuildError
 from byheart.ir.activation import Activation
 from byheart.plots.style import colour, label_axes, marker, new_figure, save, styled
@@ -40,7 +41,7 @@ def corpora(texts: list[str], sizes: Sequence[int]) -> dict[int, Corpus]:
     return {size: Corpus.of_texts(texts[:size], max_length=10) for size in sizes}
 
 
-def proved(fit: Fit, contexts: Contexts, fraction: float) -> float:
+def proved(fit: Fit, contexts: Distributions, fraction: float) -> float:
     """The proved relative gap, or the script stops."""
     certificate = certify_decoder(fit.decoder, contexts, fraction=fraction)
     if certificate.verdict != "proved":
@@ -64,7 +65,7 @@ def counting(texts: list[str], docs: Path, arguments: argparse.Namespace) -> Non
     write(docs, "corpus", table)
 
 
-def with_entropy(split: Corpus) -> Contexts:
+def with_entropy(split: Corpus) -> Distributions:
     contexts = split.contexts()
     _ = contexts.entropy  # computed when it is first asked for
     return contexts

@@ -12,7 +12,7 @@ from byheart.build.madden24.fit import MixerKind, Shape
 from byheart.cli.decoder import command
 from byheart.compile.decoder_file import is_decoder_file, load_decoder, save_decoder
 from byheart.compile.documents import memorize_documents
-from byheart.data.dataset.documents import Tokenizer
+from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.errors import DataError, FileFormatError, OptionError, UnknownSymbolError
 from byheart.ir.activation import Activation
 from tests.corpora import TEXTS
@@ -68,7 +68,7 @@ def test_sampling_follows_the_distribution() -> None:
 
 
 def test_characters() -> None:
-    memory = memorize_documents(["hello", "help"], tokenizer=Tokenizer.CHARACTERS)
+    memory = memorize_documents(["hello", "help"], tokenizer=Tokenizer("characters"))
     assert memory.certificate.verdict == "proved" and memory.generate("hell") == "hello"
 
 

@@ -1,8 +1,15 @@
-"""The checker: evaluates every row exactly and compares the network with its claim. It never imports a builder."""
+"""The checker: asks a network every row, exactly, and compares answers with labels and sizes with promises.
+
+It never imports a builder. What it is handed is the network, the rows as the memory's own encoder makes inputs of them
+with the class that each must get, and the promise, which the caller derives from the construction's theorem and the
+data. Nothing that a file says about itself is believed: it is compared, and a false record is a refutation.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -10,57 +17,153 @@ import numpy.typing as npt
 from byheart.certify.certificate import Certificate, Verdict, Witness
 from byheart.certify.properties import prove_property
 from byheart.data.dataset.dataset import Dataset
-from byheart.errors import MissingExtraError, NotRationalError
+from byheart.data.wording import quote
+from byheart.errors import MissingExtraError, NetworkError, NotRationalError
 from byheart.ir.attend import scores_matter
 from byheart.ir.claim import Claim
 from byheart.ir.enclose import UNDECIDED, enclosed_answers
 from byheart.ir.evaluate import answers
 from byheart.ir.layers import Kind
 from byheart.ir.network import Network
-from byheart.ir.size import measure
+from byheart.ir.size import Size, measure
 from byheart.progress import SILENT, Progress
 
 EXACT = "exact rational numbers"
+STRANGE = -3  # in place of a class number: whatever the network answers here is wrong
 Places = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
-def certify(network: Network, dataset: Dataset, claim: Claim, progress: Progress = SILENT) -> Certificate:
-    """A certificate for "this network gives every row of this data its label, and keeps the claim".
+@dataclass(frozen=True, eq=False)
+class Handed:
+    """What the asked rows are a part of: everything that was handed over.
+
+    numbers: the place of each asked row among all of them (None: its own); left_out: why others are not asked -> how
+    many; place: how people find a row; strange: why the memory cannot answer some asked rows, for the message.
+    """
+
+    numbers: Places | None = None
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    place: Callable[[int], str] = "row {}".format
+    strange: Mapping[int, str] = field(default_factory=dict)
+    contexts: int | None = None  # distinct contexts, where the asked rows' own inputs do not tell
+    remarks: tuple[str, ...] = ()
+
+    def number(self, row: int) -> int:
+        return row if self.numbers is None else int(self.numbers[row])
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a file says about itself: compared with what is found, never believed. `claim` None: cannot be compared."""
+
+    claim: Claim | None
+    size: Size
+
+    def differences(self, claim: Claim | None, size: Size) -> list[str]:
+        """Sentences for whatever the file says and the checker finds otherwise."""
+        found = [
+            f"the file says {name} = {said:,}, the network has {size.as_dict()[name]:,}"
+            for name, said in self.size.as_dict().items()
+            if said != size.as_dict()[name]
+        ]
+        if self.claim is None:
+            return found
+        if claim is None:
+            said = _bounds(self.claim) if self.claim.bounds else ", ".join(self.claim.properties)
+            return (
+                [*found, f"the file says that {said} is promised, but such a construction promises nothing"]
+                if said
+                else found
+            )
+        if self.claim.ref != claim.ref:
+            found.append(f"the file says that {self.claim.ref} promises it, the construction is that of {claim.ref}")
+        if self.claim.bounds != claim.bounds:
+            found.append(f"the file says that {_bounds(self.claim)} is promised, the theorem gives {_bounds(claim)}")
+        if self.claim.properties != claim.properties:
+            said, due = (", ".join(c.properties) or "nothing" for c in (self.claim, claim))
+            found.append(f"the file says that {said} is to be proved, the construction promises {due}")
+        return found
+
+
+def _bounds(claim: Claim) -> str:
+    return ", ".join(f"{name} ≤ {bound:,}" for name, bound in sorted(claim.bounds.items())) or "nothing"
+
+
+ALL = Handed()
+
+
+def certify(
+    network: Network,
+    dataset: Dataset,
+    claim: Claim | None,
+    progress: Progress = SILENT,
+    *,
+    handed: Handed = ALL,
+    record: Record | None = None,
+    unchecked: str = "",
+) -> Certificate:
+    """A certificate for "this network gives every row its label, and keeps its construction's promise".
 
     proved: every label was reproduced in exact arithmetic (or, where softmax makes numbers irrational, by enclosures
-    that leave no other label) and every promise holds; refuted: a witness row, or a broken promise; undecided:
-    enclosures stayed too wide, or a promised property could not be shown.
+    that leave no other label), every promise holds, and the file's record, if there is one, says nothing else;
+    refuted: a witness row, a broken promise, or a false record; undecided: enclosures stayed too wide, or a promised
+    property could not be shown. `claim` is None where nothing is promised for these rows; `unchecked` then says why.
     """
-    verdict, reason, witness, how = _labels(network, dataset, progress)
+    asked = _ask(network, dataset, handed, progress)
     size = measure(network)
+    verdict, reason, promise = asked.verdict, asked.reason, f"not checked: {unchecked}" if unchecked else "none"
     proofs: dict[str, str] = {}
-    broken = claim.broken_by(size)
-    if verdict is Verdict.PROVED and broken:
-        verdict, reason = Verdict.REFUTED, "; ".join(broken)
-    if verdict is Verdict.PROVED:
+    if claim is not None and (claim.bounds or claim.properties):
+        broken = claim.broken_by(size)
+        promise = "broken" if broken else "kept"
+        if verdict is Verdict.PROVED and broken:
+            verdict, reason = Verdict.REFUTED, "; ".join(broken)
+    differences = record.differences(claim, size) if record is not None else []
+    if verdict is Verdict.PROVED and differences:
+        verdict, reason = Verdict.REFUTED, f"every row is answered as labelled, but {'; '.join(differences)}"
+    if verdict is Verdict.PROVED and claim is not None:
         for name in claim.properties:
             shown, sentence = prove_property(name, network, dataset, progress)
             if not shown:
-                verdict, reason = Verdict.UNDECIDED, sentence
+                verdict, reason, promise = Verdict.UNDECIDED, sentence, f"not checked: {sentence}"
                 break
             proofs[name] = sentence
     return Certificate(
         verdict=verdict,
         reason=reason,
-        rows=dataset.N,
-        labels=int((dataset.labels >= 0).sum()),
-        contexts=len(dataset.contexts),
+        rows=dataset.N + sum(handed.left_out.values()),
+        asked=dataset.N,
+        agree=asked.agree,
+        differ=asked.differ,
+        labels=int((dataset.labels != -1).sum()),
+        contexts=len(dataset.contexts) if handed.contexts is None else handed.contexts,
         fingerprint=dataset.fingerprint,
         size=size,
-        promised=dict(claim.bounds),
-        arithmetic=arithmetic(network, how),
-        witness=witness,
+        promised={} if claim is None else dict(claim.bounds),
+        promise=promise,
+        arithmetic=arithmetic(network, asked.how),
+        left_out=dict(handed.left_out),
+        witness=asked.witness,
         proofs=proofs,
+        remarks=(*handed.remarks, *(differences if verdict is not Verdict.PROVED else ())),
     )
 
 
-def _labels(network: Network, dataset: Dataset, progress: Progress) -> tuple[Verdict, str, Witness | None, str]:
-    """Verdict, reason, witness, and in which arithmetic."""
+@dataclass(frozen=True)
+class _Asked:
+    """How the questions went."""
+
+    verdict: Verdict
+    reason: str
+    agree: int = 0
+    differ: int = 0
+    witness: Witness | None = None
+    how: str = EXACT
+
+
+def _ask(network: Network, dataset: Dataset, handed: Handed, progress: Progress) -> _Asked:
+    """Every row through the network; rows count as a whole, whatever the number of their labels."""
     how = EXACT
     try:
         try:
@@ -69,25 +172,46 @@ def _labels(network: Network, dataset: Dataset, progress: Progress) -> tuple[Ver
             found, bits = enclosed_answers(network, dataset.inputs, progress)
             how = f"rigorous enclosures (balls of {bits} bits)"
     except (NotRationalError, MissingExtraError) as error:
-        return Verdict.UNDECIDED, str(error), None, how
-    if found.shape != dataset.labels.shape:
-        return Verdict.REFUTED, f"the network answers {found.shape}, the labels are {dataset.labels.shape}", None, how
-    asked = dataset.labels >= 0
-    wrong = np.argwhere((found != dataset.labels) & asked & (found != UNDECIDED))
-    if len(wrong):
-        return Verdict.REFUTED, *_first_wrong(wrong, found, dataset), how
-    if (found[asked] == UNDECIDED).any():
-        row = int(np.argwhere((found == UNDECIDED) & asked)[0][0])
-        return Verdict.UNDECIDED, f"the {how} leave more than one class at row {row}", None, how
-    return Verdict.PROVED, f"every label was reproduced in {'exact arithmetic' if how == EXACT else how}", None, how
+        return _Asked(Verdict.UNDECIDED, str(error), how=how)
+    except NetworkError as error:
+        return _Asked(Verdict.REFUTED, f"the network cannot answer these rows: {error}", differ=dataset.N)
+    labels = dataset.labels
+    if found.shape != labels.shape:
+        shapes = f"the network answers {found.shape}, the labels are {labels.shape}"
+        return _Asked(Verdict.REFUTED, shapes, differ=dataset.N, how=how)
+    asked = labels != -1
+    unsure = (found == UNDECIDED) & asked & (labels != STRANGE)
+    wrong = (found != labels) & asked & ~unsure
+    differ = _rows(wrong)
+    agree = int((~differ & ~_rows(unsure)).sum())
+    if differ.any():
+        reason, witness = _first_wrong(wrong, found, dataset, handed)
+        return _Asked(Verdict.REFUTED, reason, agree, int(differ.sum()), witness, how)
+    if unsure.any():
+        row = handed.number(int(np.argwhere(unsure)[0][0]))
+        return _Asked(Verdict.UNDECIDED, f"the {how} leave more than one class at {handed.place(row)}", agree, how=how)
+    exactly = "exact arithmetic" if how == EXACT else how
+    return _Asked(Verdict.PROVED, f"every label was reproduced in {exactly}", agree, how=how)
 
 
-def _first_wrong(wrong: Places, found: Places, dataset: Dataset) -> tuple[str, Witness]:
-    place = tuple(int(k) for k in wrong[0])
-    position = place[1] if len(place) > 1 else None
-    witness = Witness(place[0], position, int(dataset.labels[place]), int(found[place]))
-    where = f"row {place[0]}" + ("" if position is None else f", position {position}")
-    return f"{len(wrong)} labels are wrong, the first at {where}", witness
+def _rows(mask: Mask) -> Mask:
+    return mask if mask.ndim == 1 else np.asarray(mask.any(axis=1))
+
+
+def _first_wrong(wrong: Mask, found: Places, dataset: Dataset, handed: Handed) -> tuple[str, Witness]:
+    """The first place where the answer is not the label, in words and as class numbers."""
+    place = tuple(int(k) for k in np.argwhere(wrong)[0])
+    row = handed.number(place[0])
+    position = place[1] if len(place) > 1 and place[0] not in handed.strange else None
+    expected, answer = int(dataset.labels[place]), int(found[place])
+    witness = Witness(row, position, max(expected, -1), max(answer, -1))
+    count = int(_rows(wrong).sum())
+    head = f"{count:,} row{'' if count == 1 else 's'} of {dataset.N:,} differ{'s' if count == 1 else ''}, the first is"
+    where = handed.place(row) + ("" if position is None else f", position {position}")
+    if place[0] in handed.strange:
+        return f"{head} {where}: {handed.strange[place[0]]}", witness
+    said = "has no answer" if answer < 0 else f"says {quote(dataset.classes[answer])}"
+    return f"{head} {where}: it is labelled {quote(dataset.classes[expected])}, the memory {said}", witness
 
 
 def arithmetic(network: Network, how: str = EXACT) -> str:
@@ -97,5 +221,5 @@ def arithmetic(network: Network, how: str = EXACT) -> str:
         equal = not any(scores_matter(head) for head in layer.heads)
         scores = " with zero scores, which is the mean" if equal and layer.kind is not Kind.UNIFORM else ""
         kinds[f"{layer.kind.value} attention over the {layer.pattern.value} pattern{scores}"] += 1
-    told = [kind if count == 1 else f"{kind} ({count} layers)" for kind, count in kinds.items()]
-    return how + (f"; {', '.join(told)}" if told else "; no attention")
+    described = [kind if count == 1 else f"{kind} ({count} layers)" for kind, count in kinds.items()]
+    return how + (f"; {', '.join(described)}" if described else "; no attention")

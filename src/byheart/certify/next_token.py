@@ -21,7 +21,7 @@ from byheart.certify.balls.arb import ArbBalls
 from byheart.certify.balls.decoder import logit_balls
 from byheart.certify.balls.floats import FloatBalls
 from byheart.certify.certificate import Verdict
-from byheart.data.dataset.documents import Contexts
+from byheart.data.dataset.targets import Distributions
 from byheart.errors import DataError, OptionError
 from byheart.exact.rigor import ball, flint, lower_float, precision, upper_float
 from byheart.ir.decoder import Decoder
@@ -73,7 +73,12 @@ class _Row:
 
 
 def certify_decoder(
-    decoder: Decoder, contexts: Contexts, *, fraction: float = 0.01, ceiling: int = CEILING, progress: Progress = SILENT
+    decoder: Decoder,
+    contexts: Distributions,
+    *,
+    fraction: float = 0.01,
+    ceiling: int = CEILING,
+    progress: Progress = SILENT,
 ) -> DecoderCertificate:
     """A certificate for "the decoder's cross-entropy exceeds the entropy by at most `fraction` of the entropy".
 
@@ -90,7 +95,7 @@ def certify_table(
     answers: Ints,
     coordinates: npt.NDArray[np.float64],
     columns: npt.NDArray[np.float64],
-    contexts: Contexts,
+    contexts: Distributions,
     *,
     fraction: float = 0.01,
     progress: Progress = SILENT,
@@ -114,7 +119,7 @@ def _table_logits(coordinates: Any, columns: Any, rows: Ints, tokens: Ints, kind
 
 
 def _certify(
-    logits: Logits, products: int, contexts: Contexts, fraction: float, ceiling: int, progress: Progress
+    logits: Logits, products: int, contexts: Distributions, fraction: float, ceiling: int, progress: Progress
 ) -> DecoderCertificate:
     """`products` is about how many products one context takes."""
     if not fraction > 0:
@@ -188,7 +193,7 @@ def _widest(rows: list[_Row], allowed: Any, gap: Any) -> Ints:
 
 
 def _open_labels(
-    logits: Logits, products: int, contexts: Contexts, entropies: list[Any], rows: list[_Row], progress: Progress
+    logits: Logits, products: int, contexts: Distributions, entropies: list[Any], rows: list[_Row], progress: Progress
 ) -> list[str]:
     """Decides labels that float64 balls left open, if there are not too many; says what was done."""
     done = []
@@ -201,13 +206,13 @@ def _open_labels(
     return done
 
 
-def _pairs(contexts: Contexts) -> list[slice]:
+def _pairs(contexts: Distributions) -> list[slice]:
     """Which pairs belong to each context."""
     edges = np.searchsorted(contexts.pair_context, np.arange(contexts.count + 1)).tolist()
     return [slice(a, b) for a, b in itertools.pairwise(edges)]
 
 
-def _entropy(contexts: Contexts, pairs: slice) -> Any:
+def _entropy(contexts: Distributions, pairs: slice) -> Any:
     """Σ w·log(c/w) of one context, c the sum of its weights: 0 for a single continuation."""
     weights = [ball(w) for w in contexts.pair_weight[pairs].tolist()]
     if len(weights) == 1:
@@ -216,7 +221,7 @@ def _entropy(contexts: Contexts, pairs: slice) -> Any:
     return sum((w * (total / w).log() for w in weights), flint().arb(0))
 
 
-def _groups(contexts: Contexts, rows: Ints, chunk: int) -> Iterator[tuple[Ints, Ints]]:
+def _groups(contexts: Distributions, rows: Ints, chunk: int) -> Iterator[tuple[Ints, Ints]]:
     """(row numbers, tokens without padding), contexts of one length together."""
     for length in np.unique(contexts.lengths[rows]):
         same = rows[contexts.lengths[rows] == length]
@@ -225,7 +230,7 @@ def _groups(contexts: Contexts, rows: Ints, chunk: int) -> Iterator[tuple[Ints, 
             yield part, contexts.tokens[part, :length]
 
 
-def _float_rows(source: Logits, contexts: Contexts, entropies: list[Any], progress: Progress) -> list[_Row]:
+def _float_rows(source: Logits, contexts: Distributions, entropies: list[Any], progress: Progress) -> list[_Row]:
     rows: list[_Row] = [_Row(flint().arb(0), 0)] * contexts.count
     pairs = _pairs(contexts)
     arb = flint().arb
@@ -247,14 +252,14 @@ def _ball(arb: Any, mid: float, rad: float) -> Any:
     return arb(float(mid), float(rad)) if np.isfinite(rad) else arb.nan()
 
 
-def _gap(contexts: Contexts, pairs: slice, log_mass: Any, own: list[Any], entropy: Any) -> Any:
+def _gap(contexts: Distributions, pairs: slice, log_mass: Any, own: list[Any], entropy: Any) -> Any:
     """Σ w·(log Σ exp(logits) - logit) - entropy of one context."""
     weights = contexts.pair_weight[pairs].tolist()
     return sum((ball(w) * (log_mass - x) for w, x in zip(weights, own, strict=True)), -entropy)
 
 
 def _label_by_floats(
-    contexts: Contexts, pairs: slice, mid: npt.NDArray[np.float64], rad: npt.NDArray[np.float64]
+    contexts: Distributions, pairs: slice, mid: npt.NDArray[np.float64], rad: npt.NDArray[np.float64]
 ) -> int:
     """1 if a most frequent token has a higher logit than every other token, for all numbers in the balls; -1 if not."""
     best = np.zeros(len(mid), dtype=bool)
@@ -265,14 +270,14 @@ def _label_by_floats(
     return -1 if low[~best].max() > high[best].max() else 0
 
 
-def _most_frequent(contexts: Contexts, pairs: slice) -> Ints:
+def _most_frequent(contexts: Distributions, pairs: slice) -> Ints:
     weights = contexts.pair_weight[pairs]
     return np.asarray(contexts.pair_token[pairs][weights == weights.max()])
 
 
 def _redo(
     source: Logits,
-    contexts: Contexts,
+    contexts: Distributions,
     entropies: list[Any],
     rows: list[_Row],
     chosen: Ints,
@@ -291,7 +296,7 @@ def _redo(
             stage.advance(len(part))
 
 
-def _arb_row(contexts: Contexts, pairs: slice, logits: Any, entropy: Any) -> _Row:
+def _arb_row(contexts: Distributions, pairs: slice, logits: Any, entropy: Any) -> _Row:
     top = max(float(x.mid()) for x in logits)
     log_mass = sum(((x - top).exp() for x in logits), flint().arb(0)).log() + top
     own = [logits[t] for t in contexts.pair_token[pairs].tolist()]

@@ -13,9 +13,9 @@ from byheart.cli.decoder_output import show_memory, show_report, table_report
 from byheart.compile.decoder_file import is_decoder_file, load_decoder, save_decoder
 from byheart.compile.distribution_table import smallest_table
 from byheart.compile.documents import DecoderMemory, contexts_of, memorize_documents
-from byheart.data.dataset.documents import Document, Tokenizer
-from byheart.data.read.document_files import read_source
-from byheart.data.read.given import GivenDistributions
+from byheart.data.dataset.documents import Document
+from byheart.data.read.documents import GivenDistributions, read_source
+from byheart.data.tokens.tokenizer import SIMPLE, Tokenizer
 from byheart.errors import OptionError
 from byheart.ir.activation import Activation
 from byheart.progress import Progress
@@ -33,11 +33,13 @@ from byheart.progress import Progress
     "--max-length", type=click.IntRange(2), default=10, show_default=True, help="Truncate documents to so many tokens."
 )
 @click.option(
+    "--tokens",
     "--tokenizer",
-    type=click.Choice([*(choice.value for choice in Tokenizer), "wordpunct"]),
-    default="words",
+    "tokenizer",
+    type=click.Choice(SIMPLE),
+    default="wordpunct",
     show_default=True,
-    help="words: runs of letters and digits, and runs of punctuation (other commands call it wordpunct).",
+    help="How a text is cut into tokens, as --tokens of the other commands.",
 )
 @click.option(
     "--mixer", type=click.Choice([choice.value for choice in MixerKind]), default="attention", show_default=True
@@ -140,13 +142,13 @@ def command(
             raise OptionError(
                 "--table reports sizes and proof; it goes with none of -o, --prompt, --neurons, --rank, --smallest"
             )
-        contexts, _ = contexts_of(read(docs), Tokenizer.named(tokenizer), max_length)
+        contexts, _ = contexts_of(read(docs), Tokenizer(tokenizer), max_length)
         report = table_report(smallest_table, contexts, fraction, effort, seed, progress)
         show_report(report, as_json, quiet)
         return 0 if report["verdict"] == Verdict.PROVED else 1
     else:
         memory = memorize_documents(
-            read(docs), tokenizer=Tokenizer.named(tokenizer), max_length=max_length, neurons=neurons, rank=rank,
+            read(docs), tokenizer=Tokenizer(tokenizer), max_length=max_length, neurons=neurons, rank=rank,
             shape=Shape(MixerKind.named(mixer), Activation.named(activation), dimension, heads, skip),
             find_smallest=smallest, effort=effort, features=None if features is None else Features.named(features),
             fraction=fraction, floor=floor, seed=seed, progress=progress,

@@ -12,13 +12,13 @@ from rich.table import Table
 from byheart.cli import show
 from byheart.compile.distribution_table import DistributionTable
 from byheart.compile.documents import DecoderMemory
-from byheart.data.dataset.documents import Contexts
+from byheart.data.dataset.targets import Distributions
 from byheart.progress import Progress
 
 
 def table_report(
     build: Callable[..., DistributionTable],
-    contexts: Contexts,
+    contexts: Distributions,
     fraction: float,
     effort: int,
     seed: int,

@@ -20,11 +20,12 @@ from byheart.cli.data_options import (
     progress_for,
 )
 from byheart.compile import Memory
-from byheart.compile.memorize import memorize_dataset, with_origin
-from byheart.compile.memory_file import check_target
+from byheart.compile.memorize import memorize
+from byheart.compile.size_rows import lower_sentences
 from byheart.compile.text import memorize_text
 from byheart.data.read.sources import suffixes
 from byheart.data.task import Task
+from byheart.files import check_target
 
 BOOK_TOKENS = ("auto", "characters", "bytes")  # of a text that is recited as a whole
 
@@ -95,21 +96,21 @@ def command(
     options = parse_options(pairs)
     recipe(construction).resolve(options)  # before anything long begins
     progress = progress_for(as_json, quiet)
-    building = {"construction": construction, "seed": seed, "progress": progress, **options}
-    told: dict[str, Any] = {}
+    building: dict[str, Any] = {"construction": construction, "seed": seed, "progress": progress, **options}
+    facts: dict[str, Any] = {}
     if Task(task) is Task.CAUSAL and suffixes(data)[0] == ".txt" and flags.tokens in BOOK_TOKENS:
         text = flags.read_text(data)
         memory = memorize_text(text, page_length=page_length, **building)
         note = f"a text of {len(text):,} {memory.tokens}"
     else:
         table = flags.read(data, Task(task), progress)
-        settled = flags.settle(table, Task(task), positions, progress=progress)
-        memory = with_origin(memorize_dataset(settled.dataset, **building), settled, table)
-        told = {"columns": table.columns, "conflicts": settled.as_dict(), "shortened": table.shortened}
+        memory = memorize(table, positions=positions, conflicts=flags.conflicts or "error", **building)
+        facts = {"columns": table.columns, "conflicts": memory.conflicts, "shortened": table.shortened}
+        facts["missing"] = table.missing.as_dict()
         note = table.note
     memory.save(path)
     if as_json:
-        show.print_json({**memory.summary(), "file": str(path), **told})
+        show.print_json({**memory.summary(), "file": str(path), **facts})
     else:
         _print(memory, note, path, quiet)
     return 0 if memory.certificate.verdict is Verdict.PROVED else 1
@@ -118,10 +119,12 @@ def command(
 def _print(memory: Memory, note: str, path: Path, quiet: bool) -> None:
     out = show.console()
     if not quiet:
-        told = memory.summary()
-        counts = f"{told['N']:,} rows of at most {told['n']} tokens, {told['C']:,} classes"
+        found = memory.summary()
+        counts = f"{found['N']:,} rows of at most {found['n']} tokens, {found['C']:,} classes"
         show.line(out, f"read {counts} ({note})")
         out.print(show.size_table(memory))
+        for sentence in lower_sentences(memory):
+            show.line(out, sentence)
         for remark in memory.notes:
             show.line(out, f"note: {remark}")
     show.line(out, show.verdict_line(memory))

@@ -9,6 +9,7 @@ import click
 from byheart.cli import show
 from byheart.cli.data_options import output_options, progress_for
 from byheart.compile import load
+from byheart.data.read.options import ReadOptions
 from byheart.data.read.table import read_sequences, tokenize
 from byheart.data.unknown import UNKNOWN
 
@@ -47,8 +48,10 @@ def command(
     rows: list[Any] = [tokenize(text, memory.tokens, number) for number, text in enumerate(sequences, start=1)]
     progress = progress_for(as_json, quiet)
     if source is not None:
-        how = {"tokens": memory.tokens, "like": memory.selection, "progress": progress}
-        rows += read_sequences(source, sequence_column=columns, **how)
+        # an answer for every row: nothing is left out here, whatever was left out of the data
+        missing = "label" if memory.selection.missing == "label" else "error"
+        options = ReadOptions(sequence_columns=columns, tokens=memory.tokens, missing=missing)
+        rows += read_sequences(source, options, like=memory.selection, progress=progress)
     found = memory.predict(rows, progress)
     if as_json:
         show.print_json({"file": file, "labels": [_plain(label) for label in found]})

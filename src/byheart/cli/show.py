@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from byheart.certify import Certificate
 from byheart.compile import Memory
 from byheart.compile.size_rows import size_rows
 
@@ -17,8 +18,16 @@ def print_json(value: dict[str, Any]) -> None:
     click.echo(json.dumps(value, ensure_ascii=False))
 
 
-def console() -> Console:
-    return Console(highlight=False)
+class _Console(Console):
+    """Lets `main` see that the reader of our output has gone; rich alone would end with the status of "not proved"."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def console(**options: Any) -> Console:
+    """Standard output for people."""
+    return _Console(highlight=False, **options)
 
 
 def line(out: Console, text: str) -> None:
@@ -27,12 +36,13 @@ def line(out: Console, text: str) -> None:
 
 
 def size_table(memory: Memory) -> Table:
-    """Promised, measured and the least that any network needs, side by side."""
+    """Promised and measured sizes, and what the hardest labels of so many rows would need, side by side."""
     table = Table(title=f"{memory.construction}: {memory.claim.ref}", title_justify="left")
-    for heading, justify in (("", "left"), ("promised", "right"), ("measured", "right"), ("no network below", "right")):
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    table.add_column("")
+    for heading in ("promised", "measured", "hardest labels need"):
+        table.add_column(heading, justify="right")
     for row in size_rows(memory):
-        table.add_row(row.meaning, _count(row.promised), _count(row.measured), _count(row.least))
+        table.add_row(row.meaning, _count(row.promised), _count(row.measured), _count(row.hardest))
     return table
 
 
@@ -41,9 +51,23 @@ def _count(value: int | None) -> str:
 
 
 def verdict_line(memory: Memory) -> str:
+    """What the checker has just found about a memory that was built now."""
     certificate = memory.certificate
     if certificate.verdict == "proved":
-        return (
-            f"proved: {certificate.labels:,} labels of {certificate.rows:,} rows reproduced in {certificate.arithmetic}"
+        rows = f"{certificate.labels:,} labels of {certificate.asked:,} rows"
+        gone = sum(certificate.left_out.values())
+        left = (
+            f"; {gone:,} of {certificate.rows:,} rows were left out ({', '.join(certificate.left_out)})" if gone else ""
         )
+        return f"proved: {rows} reproduced in {certificate.arithmetic}{left}"
     return f"{certificate.verdict.value}: {certificate.reason}"
+
+
+def certificate_lines(certificate: Certificate) -> list[str]:
+    """The verdict about data that was handed over: verdict, scope, promise, remarks."""
+    lines = [f"{certificate.verdict.value}: {certificate.reason}", certificate.count_words]
+    sizes = certificate.size.as_dict()
+    compared = [f"{name} {sizes[name]:,} of {bound:,}" for name, bound in certificate.promised.items()]
+    lines.append(f"promise {certificate.promise}" + (f": {', '.join(compared)}" if compared else ""))
+    lines += [f"{name}: {sentence}" for name, sentence in certificate.proofs.items()]
+    return lines + [f"note: {remark}" for remark in certificate.remarks]

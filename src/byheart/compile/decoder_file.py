@@ -22,9 +22,10 @@ import numpy.typing as npt
 from byheart.certify.certificate import Verdict
 from byheart.certify.next_token import DecoderCertificate
 from byheart.compile.documents import DecoderMemory
-from byheart.compile.memory_file import write_atomically
-from byheart.data.dataset.documents import Tokenizer
+from byheart.data.tokens.tokenizer import Tokenizer
+from byheart.data.values import from_json, to_json
 from byheart.errors import ByheartError, FileFormatError
+from byheart.files import write_atomically
 from byheart.ir.activation import Activation
 from byheart.ir.decoder import AttentionHead, Average, Decoder, Reader, SelfAttention
 
@@ -46,8 +47,8 @@ def save_decoder(memory: DecoderMemory, path: str | Path) -> None:
     """Writes the file whole or not at all."""
     decoder = memory.decoder
     header = {
-        "vocabulary": list(decoder.vocabulary),
-        "tokenizer": memory.tokenizer.value,
+        "vocabulary": [to_json(token) for token in decoder.vocabulary],
+        "tokenizer": memory.tokenizer.kind,
         "activation": decoder.activation.value,
         "skip": decoder.reader.skip,
         "mixer": decoder.reader.kind,
@@ -100,14 +101,14 @@ def _memory(header: dict[str, Any], raw: bytes) -> DecoderMemory:
         mixer = SelfAttention(positions, heads, tensors[2])
         rest = tensors[3 + 3 * count :]
     reader = Reader(embedding, mixer, bool(header["skip"]))
-    vocabulary = tuple(str(token) for token in header["vocabulary"])
+    vocabulary = tuple(from_json(token, "vocabulary") for token in header["vocabulary"])
     decoder = Decoder(vocabulary, reader, rest[0], rest[1], Activation.named(header["activation"]), tuple(rest[2:]))
     stored = header["certificate"]
     certificate = DecoderCertificate(**{**stored, "verdict": Verdict(stored["verdict"])})
     known = str(header.get("known", ""))
     return DecoderMemory(
         decoder,
-        Tokenizer.named(header["tokenizer"]),
+        Tokenizer(header["tokenizer"]),
         certificate,
         dict(header["numbers"]),
         int(header["seed"]),

@@ -18,7 +18,7 @@ from byheart.certify.next_token import DecoderCertificate, certify_table
 from byheart.compile.memorize import memorize_dataset
 from byheart.compile.memory import Memory
 from byheart.data.dataset.dataset import load
-from byheart.data.dataset.documents import Contexts
+from byheart.data.dataset.targets import Distributions
 from byheart.errors import BuildError
 from byheart.ir.decoder import log_softmax
 from byheart.progress import SILENT, Progress
@@ -51,7 +51,7 @@ class DistributionTable:
 
 
 def memorize_table(
-    contexts: Contexts,
+    contexts: Distributions,
     *,
     rank: int,
     fraction: float = 0.01,
@@ -71,7 +71,7 @@ def memorize_table(
 
 
 def table_of_factors(
-    contexts: Contexts, factors: Factors, fraction: float, seed: int, progress: Progress = SILENT
+    contexts: Distributions, factors: Factors, fraction: float, seed: int, progress: Progress = SILENT
 ) -> DistributionTable:
     """The memory that leads every context to its row of the factors, with the joint certificate."""
     prefixes = [contexts.prefix(i) for i in range(contexts.count)]
@@ -87,7 +87,7 @@ def table_of_factors(
 
 
 def smallest_table(
-    contexts: Contexts, *, fraction: float = 0.01, effort: int = 1, seed: int = 0, progress: Progress = SILENT
+    contexts: Distributions, *, fraction: float = 0.01, effort: int = 1, seed: int = 0, progress: Progress = SILENT
 ) -> DistributionTable:
     """The memory with the table of the lowest rank that keeps the gap, found as for decoders."""
     return table_of_factors(

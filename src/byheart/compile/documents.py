@@ -23,8 +23,10 @@ from byheart.build.madden24.fit import Fit, Shape
 from byheart.build.madden24.lowrank import low_rank, smallest
 from byheart.build.madden24.polish import few_neurons
 from byheart.certify.next_token import DecoderCertificate, certify_decoder
-from byheart.data.dataset.documents import Contexts, Corpus, Document, Tokenizer, encode
-from byheart.data.read.given import GivenDistributions
+from byheart.data.dataset.documents import WORDS, Corpus, Document, encode, tokens_of
+from byheart.data.dataset.targets import Distributions
+from byheart.data.read.documents import GivenDistributions
+from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.errors import DataError, OptionError
 from byheart.ir.decoder import Decoder
 from byheart.ir.generate import generate
@@ -79,7 +81,7 @@ class DecoderMemory:
             "mixer": self.decoder.reader.kind,
             "dimension": self.decoder.reader.dimension,
             "skip": self.decoder.reader.skip,
-            "tokenizer": self.tokenizer.value,
+            "tokenizer": self.tokenizer.kind,
             "seed": self.seed,
             **self.numbers,
             "seconds": sum(self.seconds.values()),
@@ -103,7 +105,7 @@ class DecoderMemory:
         tokens = encode(prompt, self.decoder.vocabulary, self.tokenizer)
         knows = self.knows if self.known else None
         found = generate(self.decoder, tokens, temperature=temperature, seed=seed, limit=limit, knows=knows)
-        return self.tokenizer.text_of([self.decoder.vocabulary[t] for t in found])
+        return self.tokenizer.join([self.decoder.vocabulary[t] for t in found])
 
     def verify(
         self,
@@ -121,10 +123,9 @@ class DecoderMemory:
                     "decoder's vocabulary; verify the data that it was made of"
                 )
         else:
-            length = self.decoder.length + 1
+            tokenizer = replace(self.tokenizer, max_length=self.decoder.length + 1)
             numbers = tuple(
-                encode(tuple(self.tokenizer.tokens_of(text, length)), self.decoder.vocabulary, self.tokenizer)
-                for text in documents
+                encode(tuple(tokens_of(text, tokenizer)), self.decoder.vocabulary, tokenizer) for text in documents
             )
             contexts = Corpus(self.decoder.vocabulary, numbers, self.tokenizer).contexts()
         return certify_decoder(self.decoder, contexts, fraction=fraction, progress=progress)
@@ -138,7 +139,7 @@ def context_number(tokens: Sequence[int]) -> int:
 def memorize_documents(
     texts: Sequence[Document] | GivenDistributions,
     *,
-    tokenizer: Tokenizer = Tokenizer.WORDS,
+    tokenizer: Tokenizer = WORDS,
     max_length: int | None = 10,
     shape: Shape = Shape(),  # noqa: B008  # frozen
     neurons: int | None = None,
@@ -169,7 +170,7 @@ def memorize_documents(
 
 def contexts_of(
     texts: Sequence[Document] | GivenDistributions, tokenizer: Tokenizer, max_length: int | None
-) -> tuple[Contexts, tuple[str, ...]]:
+) -> tuple[Distributions, tuple[str, ...]]:
     """Contexts and vocabulary of documents, or of given distributions."""
     if isinstance(texts, GivenDistributions):
         return texts.contexts_and_vocabulary(tokenizer)
@@ -178,10 +179,10 @@ def contexts_of(
 
 
 def memorize_contexts(
-    contexts: Contexts,
+    contexts: Distributions,
     vocabulary: tuple[str, ...],
     *,
-    tokenizer: Tokenizer = Tokenizer.WORDS,
+    tokenizer: Tokenizer = WORDS,
     shape: Shape = Shape(),  # noqa: B008  # frozen
     neurons: int | None = None,
     rank: int | None = None,
@@ -193,9 +194,9 @@ def memorize_contexts(
     seed: int = 0,
     progress: Progress = SILENT,
 ) -> DecoderMemory:
-    """`memorize_documents` for contexts with any distributions (`Contexts.given`).
+    """`memorize_documents` for contexts with any distributions (`Distributions.given`).
 
-    >>> contexts = Contexts.given([(0,), (0, 1)], [{0: 0.1, 1: 0.9}, {1: 0.5, 2: 0.5}], vocabulary_size=3)
+    >>> contexts = Distributions.given([(0,), (0, 1)], [{0: 0.1, 1: 0.9}, {1: 0.5, 2: 0.5}], vocabulary_size=3)
     >>> memorize_contexts(contexts, ("a", "b", "c")).certificate.verdict.value
     'proved'
     """
@@ -215,7 +216,7 @@ def memorize_contexts(
 
 
 def _fit(
-    contexts: Contexts, vocabulary: tuple[str, ...], shape: Shape, neurons: int | None, rank: int | None,
+    contexts: Distributions, vocabulary: tuple[str, ...], shape: Shape, neurons: int | None, rank: int | None,
     effort: int, features: Features | None, fraction: float, floor: float | None, seed: int, progress: Progress,
 ) -> Fit:  # fmt: skip
     """Which construction the options ask for; effort 0 means not to look for the smallest."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from byheart.certify import Verdict
 from byheart.compile.memory import Memory
+from byheart.compile.verify import check_rows
 from byheart.data.dataset.dataset import Dataset
 from byheart.errors import DataError, OptionError
 from byheart.export.metadata import About
@@ -20,16 +21,23 @@ TARGETS = ("torch", "onnx", "safetensors")
 
 
 def request_of(memory: Memory, dtype: str | None, dataset: Dataset | None, progress: Progress) -> Request:
-    """What to export and what to check it with: the given data, else the data that the memory still has."""
-    data = memory.dataset if dataset is None else dataset
-    certificate = memory.certificate
-    if data is not None and data.fingerprint != certificate.fingerprint:
-        raise DataError("this is not the data that the memory was made of; `byheart verify` names the difference")
+    """What to export and what to check it with: the given data, which the memory must know, else its own if it has it.
+
+    A verdict that a file records is passed on as that, a record.
+    """
+    data, certificate = memory.dataset, memory.certificate
+    proved = certificate.verdict is Verdict.PROVED and not memory.recorded_by
+    if dataset is not None:
+        checked = check_rows(memory, dataset.sequences(), dataset.label_values(), progress)
+        data, certificate = checked.asked, checked.certificate
+        proved = certificate.verdict is Verdict.PROVED
+        if not proved:
+            raise DataError(f"the memory does not know this data by heart: {certificate.reason}")
     details = {
         "construction": memory.construction,
         "options": dict(memory.options),
         "seed": memory.seed,
-        "certificate": certificate.as_dict(),
+        "certificate" if proved else "recorded_certificate": certificate.as_dict(),
         "fingerprint": certificate.fingerprint,
         "tokens": str(memory.tokens),
     }
@@ -39,7 +47,7 @@ def request_of(memory: Memory, dtype: str | None, dataset: Dataset | None, progr
         about=About(memory.classes, details),
         dtype=dtype or str(memory.options.get("dtype", "float64")),
         dataset=data,
-        certified=certificate.verdict is Verdict.PROVED,
+        certified=proved,
         progress=progress,
     )
 

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from byheart.certify import Certificate, certify
+from byheart.certify import Certificate
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.encoder import Encoder
 from byheart.data.dataset.sequences import as_list
 from byheart.data.read.selection import Selection
+from byheart.data.read.table import Table
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import PLAIN, Tokenizer
 from byheart.data.unknown import UNKNOWN, Unknown
-from byheart.errors import UnknownSymbolError
+from byheart.errors import DataError, UnknownSymbolError
 from byheart.ir.claim import Claim
 from byheart.ir.enclose import decided_answers
 from byheart.ir.inputs import Inputs
 from byheart.ir.network import Network
-from byheart.ir.size import Size
+from byheart.ir.size import Size, measure, uniform_parameters
 from byheart.progress import SILENT, Progress
 
 if TYPE_CHECKING:
@@ -51,18 +53,26 @@ class Memory:
     notes: tuple[str, ...] = ()
     tokens: Tokenizer = PLAIN  # how a text is cut into tokens before it is asked
     selection: Selection = Selection()  # noqa: RUF009  # which part of a file was memorized
+    recorded_by: str = ""  # the byheart whose file this is; its claim and certificate are records, not proofs
     dataset: Dataset | None = field(default=None, repr=False)
     seconds: Mapping[str, float] = field(default_factory=dict, repr=False)
+    conflicts: Mapping[str, Any] = field(default_factory=dict, repr=False)  # what was done about them; not saved
 
     def __repr__(self) -> str:
         """One line: a network may have a million weights."""
-        told, verdict = self.certificate, self.certificate.verdict.value
-        sizes = f"{told.rows:,} rows, {len(self.classes):,} classes, {self.size.parameters:,} parameters"
-        return f"<Memory by {self.construction}: {sizes}, {verdict}>"
+        sizes = f"{self.certificate.asked:,} rows, {len(self.classes):,} classes, {self.size.parameters:,} parameters"
+        return f"<Memory by {self.construction}: {sizes}, {self.verdict_words}>"
 
     @property
+    def verdict_words(self) -> str:
+        """The verdict where the checker has just given it; where a file says it, that it is only recorded."""
+        verdict = self.certificate.verdict.value
+        return f"{verdict} (recorded, not checked now)" if self.recorded_by else verdict
+
+    @cached_property
     def size(self) -> Size:
-        return self.certificate.size
+        """Measured from the weights, whatever a file says."""
+        return measure(self.network)
 
     @property
     def task(self) -> Task:
@@ -113,9 +123,37 @@ class Memory:
 
         return recite(self, page)
 
-    def verify(self, dataset: Dataset, progress: Progress = SILENT) -> Certificate:
-        """Proves the memory anew against `dataset`, trusting nothing that the file says."""
-        return certify(self.network, dataset, self.claim, progress)
+    def verify(
+        self,
+        sequences: Sequence[Any] | Table | Dataset,
+        labels: Sequence[Any] | None = None,
+        *,
+        max_rows: int | None = None,
+        conflicts: str | None = None,
+        progress: Progress = SILENT,
+    ) -> Certificate:
+        """Proves the memory again on these rows, trusting nothing that a file says.
+
+        The memory is asked every row as `predict` asks it, and every answer is compared with the row's label by type
+        and value. `sequences` may be a table of `byheart.read` or a data set, which bring their labels. `max_rows` and
+        `conflicts` name the rows that need not agree; nothing else excuses a row.
+        """
+        from byheart.compile.verify import Excuses, verify_rows
+
+        place: Callable[[int], str] = "row {}".format
+        rows: Any = sequences
+        if isinstance(sequences, Dataset | Table):
+            if labels is not None:
+                raise DataError("a table brings its own labels; leave `labels` out, or give table.sequences")
+            if isinstance(sequences, Table):
+                place = sequences.places or place
+                rows, labels = sequences.sequences, sequences.labels
+            else:
+                rows, labels = sequences.sequences(), sequences.label_values()
+        elif labels is None:
+            raise DataError("labels are missing: memory.verify(sequences, labels), or memory.verify(table)")
+        excuses = Excuses(max_rows, conflicts)
+        return verify_rows(self, as_list(rows), as_list(labels), progress, excuses=excuses, place=place)
 
     def save(self, path: str | Path) -> None:
         """Writes the memory to one file, atomically."""
@@ -163,15 +201,19 @@ class Memory:
             "construction": self.construction,
             "task": self.task.value,
             "positions": self.encoder.positions,
-            "N": certificate.rows,
+            "N": certificate.asked,
             "n": self.encoder.length,
             "d": self.encoder.input_width,
             "C": len(self.classes),
             "contexts": certificate.contexts,
             "verdict": certificate.verdict.value,
+            "recorded": bool(self.recorded_by),
             "reason": certificate.reason,
+            "left_out": dict(certificate.left_out),
             **self.size.as_dict(),
+            "uniform_parameters": uniform_parameters(self.network),  # as eq. (4) stores it, where it is of that form
             "promised": dict(certificate.promised),
+            "promise": certificate.promise,
             "proofs": dict(certificate.proofs),
             "arithmetic": certificate.arithmetic,
             "theorem": str(self.claim.ref),

@@ -24,7 +24,7 @@ from byheart.ir.network import Decode, Network, Read
 def write_onnx(request: Request, path: Path) -> dict[str, Any]:
     """Builds, checks, runs and writes the model."""
     onnx, runtime = _libraries()
-    proof, asked = request.prove(), request.questions()
+    fit, asked = request.prove(), request.questions()
     model = build_model(request.network, request.encoder, request.dtype, {})
     session = _session(runtime, model)
 
@@ -35,7 +35,7 @@ def write_onnx(request: Request, path: Path) -> dict[str, Any]:
         found: npt.NDArray[np.int64] = session.run(["class"], feeds)[0]
         return found
 
-    about = request.metadata(proof, request.recheck(run, asked, "ONNX"))
+    about = request.metadata(fit, request.recheck(run, asked, "ONNX"))
     onnx.helper.set_model_props(model, about)
     request.write(path, lambda part: part.write_bytes(model.SerializeToString()))
     return {"file": str(path), "metadata": about}
@@ -90,6 +90,9 @@ def _walk(graph: Graph, network: Network, encoder: Encoder, present: str | None)
         if encoder.symbols is not None:
             h = graph.node("Cast", [graph.node("Unsqueeze", [h, graph.whole([2], "axis_2")], "codes")], "numbers",
                            to=graph.element)  # fmt: skip
+        elif present is not None:  # what stands behind the end of a row is multiplied by 0, so it must be finite
+            mask = graph.node("Unsqueeze", [present, graph.whole([2], "axis_2")], "present_vectors")
+            h = graph.node("Where", [mask, h, graph.constant(0, "nothing")], "vectors")
         h = onnx_layers.map_vectors(graph, first, h, encoder)
     else:
         raise ExportError(f"a network that starts with {type(first).__name__} has no ONNX form; use native")
@@ -136,7 +139,10 @@ def _answers(graph: Graph, network: Network, columns: str, tokens: int) -> None:
     readout, k = network.readout, np.arange(network.readout.classes)
     rows = graph.node("Transpose", [columns], "answers", perm=[1, 0])
     if readout.decode is Decode.ARGMAX:
-        best = graph.node("ArgMax", [rows], "best", axis=-1, keepdims=0)
+        first = graph.node("ArgMax", [rows], "first_best", axis=-1, keepdims=0)
+        last = graph.node("ArgMax", [rows], "last_best", axis=-1, keepdims=0, select_last_index=1)
+        single = graph.node("Equal", [first, last], "single")  # a tie names no class
+        best = graph.node("Where", [single, first, graph.whole([-1], "none")], "best")
         logits = rows
     else:
         y = graph.node("Sub", [rows, graph.constant([readout.offset], "offset")], "answer") if readout.offset else rows

@@ -21,15 +21,15 @@ def write_safetensors(request: Request, path: Path) -> dict[str, Any]:
         from safetensors.numpy import load, save
     except ImportError:
         raise MissingExtraError("export to safetensors", "safetensors") from None
-    proof, asked = request.prove(), request.questions()
-    config = config_of(request.network, request.encoder, request.dtype)
+    fit, asked = request.prove(), request.questions()
+    config = config_of(request.network, request.encoder, request.dtype, fit.types)
     state = {name: np.ascontiguousarray(array) for name, array in state_of(request.network, request.dtype).items()}
     tensors = load(save(state))
 
     def run(tokens: npt.NDArray[np.generic], present: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
         return run_arrays(config, tensors, tokens, present)
 
-    about = request.metadata(proof, request.recheck(run, asked, "safetensors"))
+    about = request.metadata(fit, request.recheck(run, asked, "safetensors"))
     about["byheart.architecture"] = json.dumps(config)
     request.write(path, lambda part: part.write_bytes(save(state, metadata=about)))
     return {"file": str(path), "metadata": about}

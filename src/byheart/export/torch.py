@@ -24,8 +24,8 @@ def build_torch(request: Request, *, fast: bool = False) -> TorchMemory:
     torch = _torch()
     from byheart.export.torch_runtime import Memory
 
-    proof, asked = request.prove(), request.questions()
-    config = config_of(request.network, request.encoder, request.dtype)
+    fit, asked = request.prove(), request.questions()
+    config = config_of(request.network, request.encoder, request.dtype, fit.types)
     state = {name: torch.from_numpy(array) for name, array in state_of(request.network, request.dtype).items()}
     model = Memory(config, state, {})
     if fast:
@@ -45,7 +45,7 @@ def build_torch(request: Request, *, fast: bool = False) -> TorchMemory:
         checked = request.recheck(run, asked, "PyTorch")
     finally:
         torch.set_num_threads(threads)
-    model.metadata = request.metadata(proof, checked)
+    model.metadata = request.metadata(fit, checked)
     return model
 
 
@@ -73,12 +73,13 @@ def _torch() -> Any:
     return torch
 
 
-def config_of(network: Network, encoder: Encoder, dtype: str) -> dict[str, Any]:
-    """The architecture as plain values."""
+def config_of(network: Network, encoder: Encoder, dtype: str, proved: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The architecture as plain values; `proved` are the float types that the weights may be cast to."""
     mixers = [i for i, layer in enumerate(network.layers) if isinstance(layer, Attention | Pool)]
     last = mixers[-1] if mixers and network.read is Read.LAST else -1
     return {
         "dtype": dtype,
+        "proved": list(proved or (dtype,)),
         "read": str(network.read),
         "decode": str(network.readout.decode),
         "classes": network.readout.classes,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 from byheart.exact import bit_length
-from byheart.ir.layers import Affine, Attention, Embedding, Flatten, Layer, Residual, Threshold
+from byheart.ir.json_form import only, take
+from byheart.ir.layers import Affine, Attention, Embedding, Flatten, GlobalToken, Layer, Pool, Residual, Threshold
 from byheart.ir.network import Network
 
 FEED_FORWARD = Affine | Threshold | Residual
@@ -37,6 +39,12 @@ class Size:
         return asdict(self)
 
 
+def size_from_json(value: Any) -> Size:
+    """The size that a file records: a statement to be compared, `measure` says what is true."""
+    only(value, "size", *(part.name for part in fields(Size)))
+    return Size(**{part.name: take(value, part.name, int) for part in fields(Size)})
+
+
 def measure(network: Network) -> Size:
     """The size of a network, from its weights alone."""
     bits = [bit_length(w) for layer in network.layers for w in layer.weights()]
@@ -58,6 +66,28 @@ def measure(network: Network) -> Size:
         attention_layers=attention,
         embedding_parameters=sum(layer.parameters for layer in network.layers if isinstance(layer, Embedding)),
     )
+
+
+def uniform_parameters(network: Network) -> int | None:
+    """The same network as KS25's eq. (4) stores it: every block with attention, all blocks of one shape.
+
+    W = md + L(4msH + 2mq + q + m) + m (E_in, L blocks, E_out) with the largest stream m, head size s, number of heads H
+    and hidden size q that any layer has; an attention layer shares the block of the feed-forward layer behind it. None
+    for networks that are not of that form: plain layers without skip connections, embedding tables, flattened rows.
+    """
+    inner = inner_layers(network)
+    blocks = [layer for layer in inner if isinstance(layer, Residual | Attention)]
+    others = [layer for layer in inner if not isinstance(layer, Residual | Attention | GlobalToken | Pool)]
+    first = network.layers[0]
+    if others or not blocks or not isinstance(first, Affine):
+        return None
+    attention = [layer for layer in blocks if isinstance(layer, Attention)]
+    m = max(layer.width_in for layer in blocks)
+    s = max((len(head.value.rows) for layer in attention for head in layer.heads), default=1)
+    heads = max((len(layer.heads) for layer in attention), default=1)
+    q = max((layer.hidden for layer in blocks if isinstance(layer, Residual)), default=1)
+    per_block = 4 * m * s * heads + 2 * m * q + q + m
+    return m * first.width_in + measure(network).blocks * per_block + m
 
 
 def inner_layers(network: Network) -> tuple[Layer, ...]:

@@ -15,8 +15,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from byheart.compile.memory_file import write_atomically
 from byheart.errors import FileFormatError, MissingExtraError, OptionError
+from byheart.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -22,7 +22,7 @@ class Point:
 
 
 def log_log(series: Mapping[str, Sequence[Point]], title: str, unit: str, floor: Sequence[Point] = ()) -> str:
-    """The picture; names and titles are escaped. `floor` is drawn dotted: nothing lies below it."""
+    """The picture; names and titles are escaped. `floor` is drawn dotted: what the hardest labels need."""
     shown = {name: sorted(points, key=lambda p: p.N) for name, points in series.items() if points}
     everything = [p for points in shown.values() for p in points] + list(floor)
     if not everything:

@@ -12,10 +12,11 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, select_autoescape
 
 from byheart.compile.memory import Memory
-from byheart.compile.memory_file import to_json, write_atomically
-from byheart.compile.size_rows import size_rows
+from byheart.compile.memory_file import to_json
+from byheart.compile.size_rows import lower_sentences, size_rows
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.tokens.tokenizer import AUTO
+from byheart.files import write_atomically
 from byheart.ir.network import Read
 from byheart.report import figures, stage_words
 from byheart.version import __version__
@@ -46,6 +47,7 @@ def render(memory: Memory, dataset: Dataset | None = None, *, file: str = "FILE.
         version=__version__,
         verdict_words=_verdict_words(memory),
         rows=size_rows(memory),
+        lower=lower_sentences(memory),
         bars=figures.size_bars(size_rows(memory)),
         histogram=figures.bit_histogram(memory.network),
         map=figures.layer_map(memory.network),
@@ -102,6 +104,10 @@ def comparison(memory: Memory, dataset: Dataset | None) -> list[tuple[str, int]]
 
 
 def _verdict_words(memory: Memory) -> str:
+    if memory.recorded_by:
+        return (
+            "Recorded, not checked now: this is what the file says about itself. `byheart verify FILE DATA` checks it."
+        )
     words = WORDS[memory.certificate.verdict.value]
     return words.replace("in exact arithmetic", "with rigorous error bounds") if _by_enclosures(memory) else words
 
@@ -112,7 +118,9 @@ def _by_enclosures(memory: Memory) -> bool:
 
 def _live(memory: Memory, body: dict[str, Any]) -> dict[str, Any]:
     """What the page evaluates: the network, and how an input becomes token vectors."""
-    tokens = {"kind": memory.tokens.kind, "max_length": memory.tokens.max_length, "pad": memory.tokens.pad}
+    stored = body["tokens"]
+    plain = {"kind": stored, "max_length": None, "pad": None} if isinstance(stored, str) else stored
+    tokens = {name: value for name, value in plain.items() if name != "model"}
     classes = [str(label) for label in memory.classes]
     return {
         "network": body["network"],
@@ -161,7 +169,8 @@ def _plain_token(token: Any) -> Any:
     """A symbol, or a vector as JSON numbers (the page takes them exactly, as far as floats go)."""
     if not isinstance(token, tuple):
         return token
-    return float(token[0]) if len(token) == 1 else [float(x) for x in token]
+    numbers = [x if isinstance(x, int) else float(x) for x in token]
+    return numbers[0] if len(numbers) == 1 else numbers
 
 
 def _short(label: Any) -> str:

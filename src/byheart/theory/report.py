@@ -19,12 +19,18 @@ from byheart.theory.architecture import Architecture
 from byheart.theory.bits import bits_per_parameter, total_bits
 from byheart.theory.bound import Bound, Quantity
 from byheart.theory.capacity import shatterable
-from byheart.theory.lower import any_chain_parameters, next_token_parameters, seq_to_seq_parameters
+from byheart.theory.lower import (
+    any_chain_parameters,
+    next_token_parameters,
+    quadratic_parameters,
+    seq_to_seq_parameters,
+)
 from byheart.theory.problem import Problem
 from byheart.theory.table1 import rows
 from byheart.theory.upper import FORMS, Promise
 
 _EVERY = "the network can store every labelling"
+CHAIN = "any chain of layers"  # the bound that holds for every construction, whether or not blocks have attention
 
 
 def bounds(
@@ -108,12 +114,22 @@ def _more_parameters(p: Problem) -> Iterator[Bound]:
     """The same argument with all classes, and for networks whose blocks have no attention parameters."""
     if p.C > 2:
         yield _theorem(p, p.C)
+    if p.C > 1 and not p.kind.labels_per_token:
+        yield Bound(
+            "Theorem 4.2, without logarithms",
+            "lower",
+            "parameters",
+            quadratic_parameters(p.labels),
+            Ref("KS25", "Theorem 4.2"),
+            "(√(1 + N/2) − 1)/2, from Goldberg and Jerrum's 4W(t + 2)",
+            ("a Transformer of eq. (4)", f"{_EVERY} of N sequences of equal tokens", "two classes, so any more"),
+        )
     if p.kind.labels_per_token:
         given = ("attention, where there is any, is uniform", f"{_EVERY} of nN distinct tokens")
     else:
         given = ("attention of any kind", f"{_EVERY} of N sequences of equal tokens")
     yield Bound(
-        "any chain of layers",
+        CHAIN,
         "lower",
         "parameters",
         any_chain_parameters(p.labels, p.C),

@@ -10,7 +10,9 @@ import pytest
 from byheart.build.madden24.fit import FLOOR, MixerKind, Shape, chosen_floor
 from byheart.compile.distribution_table import smallest_table
 from byheart.compile.documents import memorize_documents
-from byheart.data.dataset.documents import Contexts, Corpus, Tokenizer
+from byheart.data.dataset.documents import Corpus
+from byheart.data.dataset.targets import Distributions
+from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.ir.activation import Activation
 from tests.corpora import random_texts
 
@@ -56,7 +58,7 @@ def test_fewer_parameters(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["languages", "code", "random strings"])
 def test_characters(name: str) -> None:
-    memory = memorize_documents(CORPORA[name], tokenizer=Tokenizer.CHARACTERS, max_length=12, fraction=1e-3)
+    memory = memorize_documents(CORPORA[name], tokenizer=Tokenizer("characters"), max_length=12, fraction=1e-3)
     assert memory.certificate.verdict == "proved"
 
 
@@ -69,13 +71,13 @@ def test_long_documents() -> None:
 
 def test_the_floor_follows_the_entropy() -> None:
     """One surprise among many certain contexts: the zeros of all must not cost more than its entropy allows."""
-    contexts = Contexts.given(
+    contexts = Distributions.given(
         [(k,) for k in range(200)], [{0: 1e6} for _ in range(199)] + [{0: 1.0, 1: 1.0}], vocabulary_size=1000
     )
     zeros = 199 * 1e6 * 999
     assert contexts.entropy == pytest.approx(2 * math.log(2)) and FLOOR * zeros > contexts.entropy
     assert chosen_floor(contexts) * zeros < 1e-4 * contexts.entropy
-    certain = Contexts.given([(0,)], [{0: 1.0}], vocabulary_size=2)
+    certain = Distributions.given([(0,)], [{0: 1.0}], vocabulary_size=2)
     assert chosen_floor(certain) == FLOOR
 
 

@@ -14,7 +14,8 @@ from byheart.certify.balls.decoder import logit_balls
 from byheart.certify.balls.floats import FloatBalls
 from byheart.certify.balls.function_tables import RANGES, function_table
 from byheart.certify.next_token import certify_decoder
-from byheart.data.dataset.documents import Contexts, Corpus
+from byheart.data.dataset.documents import Corpus
+from byheart.data.dataset.targets import Distributions
 from byheart.errors import OptionError
 from byheart.exact.rigor import ball, flint, precision
 from byheart.ir.activation import Activation
@@ -166,7 +167,7 @@ def test_wild_weights_never_prove_what_is_false() -> None:
 
 def test_open_labels_are_decided_by_arb() -> None:
     """Logits that differ by less than float64 balls can tell apart."""
-    contexts = Contexts.given([(0,), (1,)], [{0: 1.0}, {1: 1.0}], vocabulary_size=2)
+    contexts = Distributions.given([(0,), (1,)], [{0: 1.0}, {1: 1.0}], vocabulary_size=2)
     decoder = closed_form(contexts, ("a", "b")).decoder
     output = np.array([[1.0, 1.0], [1.0, 1.0 - 2.0**-53]])
     right, wrong = (certify_decoder(replace(decoder, output=(V,)), contexts) for V in (output, output[:, ::-1].copy()))
@@ -197,6 +198,6 @@ def test_options(corpus: Corpus) -> None:
     decoder = closed_form(contexts, corpus.vocabulary).decoder
     with pytest.raises(OptionError, match="must be positive"):
         certify_decoder(decoder, contexts, fraction=0)
-    other = Contexts.given([(0,)], [{0: 1.0}], vocabulary_size=2)
+    other = Distributions.given([(0,)], [{0: 1.0}], vocabulary_size=2)
     with pytest.raises(ValueError, match="2 tokens"):
         certify_decoder(decoder, other)

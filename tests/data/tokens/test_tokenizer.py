@@ -22,7 +22,7 @@ def test_simple_ways_of_cutting():
     assert Tokenizer("words").cut(" to  be\n") == ["to", "be"]
     assert Tokenizer("wordpunct").cut("isn't!") == ["isn", "'", "t", "!"]
     assert Tokenizer("integers").cut("3, -4 5") == [3, -4, 5]
-    with pytest.raises(DataError, match="'x' is no whole number"):
+    with pytest.raises(DataError, match="'x' is not a whole number"):
         Tokenizer("integers").cut("3 x")
 
 
@@ -106,7 +106,7 @@ def test_simple_names_are_stored_as_names():
     assert Tokenizer.from_dict(json.loads(json.dumps(padded.as_dict()))) == padded
 
 
-GOOD = {"kind": "words", "model": None, "max_length": 3, "pad": None}
+GOOD = {"kind": "words", "model": None, "max_length": 3, "pad": None, "type": "auto"}
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from byheart.build.madden24.mixing import injectivity
 from byheart.build.madden24.solve import solve
 from byheart.build.madden24.staircase import solve_staircase
 from byheart.build.madden24.steps import steps_between
-from byheart.data.dataset.documents import Contexts
+from byheart.data.dataset.targets import Distributions
 from byheart.errors import BuildError, OptionError
 from byheart.ir.decoder import Decoder, Reader
 from byheart.paper import Ref, implements
@@ -69,12 +69,19 @@ announce(
     summary="one-layer decoder with softmax attention and any next-token distributions",
     ref=Ref("M24", "Theorem 5"),
     door=DOOR,
+    order=80,
+    formula="Madden 2024, attention",
+    words="A one-layer decoder with a neuron per context that stores whole next-token distributions, not only a label: "
+    "it needs ω numbers per context. Float64 weights. Take it when the distributions matter.",
 )
 announce(
     "madden24-average",
     summary="the same with averaged tokens in place of attention (--mixer average)",
     ref=Ref("M24", "Theorem 7"),
     door=DOOR,
+    order=90,
+    formula="Madden 2024, averaging",
+    words="The same with averaged tokens in place of attention.",
 )
 
 
@@ -89,7 +96,7 @@ announce(
     test="tests/build/madden24/test_construction.py",
 )
 def closed_form(
-    contexts: Contexts,
+    contexts: Distributions,
     vocabulary: tuple[str, ...],
     shape: Shape = Shape(),  # noqa: B008  # frozen
     *,
@@ -132,7 +139,7 @@ def closed_form(
     return best if neurons is None else _with_resting_neurons(best, neurons)
 
 
-def _attempts(contexts: Contexts, shape: Shape, features: Features | None) -> list[tuple[Features, int | None]]:
+def _attempts(contexts: Distributions, shape: Shape, features: Features | None) -> list[tuple[Features, int | None]]:
     """What is tried in turn until the system is well-conditioned: more dimensions, then a line, if nothing is fixed.
 
     The mixed vectors lie in the span of ω token and T position vectors: more dimensions than these show nothing new.
@@ -147,7 +154,7 @@ def _attempts(contexts: Contexts, shape: Shape, features: Features | None) -> li
 
 
 def _fit(
-    contexts: Contexts,
+    contexts: Distributions,
     vocabulary: tuple[str, ...],
     shape: Shape,
     features: Features,
@@ -194,7 +201,7 @@ def _with_resting_neurons(fit: Fit, neurons: int) -> Fit:
     return replace(fit, decoder=wider, notes=(*fit.notes, note))
 
 
-def _neurons(contexts: Contexts, shape: Shape, features: Features, seed: int) -> tuple[Reader, Floats, Floats]:
+def _neurons(contexts: Distributions, shape: Shape, features: Features, seed: int) -> tuple[Reader, Floats, Floats]:
     """The reader, W (d, n) and b (n,)."""
     if features is Features.DIRECTIONS:
         reader = space_reader(contexts, shape, shape.dimension or DIMENSION, seed)

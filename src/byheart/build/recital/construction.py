@@ -14,7 +14,14 @@ import numpy as np
 
 from byheart.build.recital.goals import Ambiguous, Goals, goals_of
 from byheart.build.recital.rules import full_windows, shortest_rules
-from byheart.build.recital.schedule import LONGEST_OFFSET, Schedule, choose_schedule, merged_goals, states_after
+from byheart.build.recital.schedule import (
+    LONGEST_OFFSET,
+    Schedule,
+    choose_schedule,
+    collision,
+    merged_goals,
+    states_after,
+)
 from byheart.data.tokens.script import Script
 from byheart.errors import OptionError
 from byheart.ir.recital import Recital, Table
@@ -61,13 +68,15 @@ def build_recital(
     ambiguous: str | Ambiguous = Ambiguous.DISTRIBUTION,
     merge: bool = False,
     longest_offset: int = LONGEST_OFFSET,
+    schedule: Schedule | None = None,
 ) -> Built:
     """The recital of a script over tokens 0 .. vocabulary-1; windows that are not in it answer `unknown`.
 
     `form` is `windows` (chained tables, the default), `rules` (one row per shortest suffix that decides what comes
     next) or `full` (one row per window of the least length that decides everywhere). `ambiguous` says what a prefix
     with several continuations answers. Places that differ only beyond the reach are an error that names them, unless
-    `merge` gives them the distribution of their common window.
+    `merge` gives them the distribution of their common window. `schedule` sets the offsets of every table instead of
+    choosing them.
     """
     if form not in FORMS:
         raise OptionError(f"form {form!r} is not one of {', '.join(FORMS)}")
@@ -77,7 +86,7 @@ def build_recital(
     if merge:
         goals, merged = merged_goals(script, goals, longest_offset)
     if form == "windows":
-        tables = _chained(script, goals, choose_schedule(script, goals, vocabulary, longest_offset))
+        tables = _chained(script, goals, schedule or choose_schedule(script, goals, vocabulary, longest_offset))
     else:
         tables = (shortest_rules(script, goals) if form == "rules" else full_windows(script, goals),)
     recital = Recital(vocabulary, tables, goals.answers, unknown)
@@ -92,4 +101,10 @@ def _chained(script: Script, goals: Goals, schedule: Schedule) -> tuple[Table, .
         last = depth == len(schedule) - 1
         tables.append(Table(offsets, windows, goals.of_place[found.first] if last else np.arange(1, found.count + 1)))
         symbols = found.of_place
+    pair = collision(symbols, goals)
+    if pair is not None:
+        where = f"{script.place(pair[0])} and {script.place(pair[1])}"
+        raise OptionError(
+            f"the offsets {schedule} cannot tell {where} apart, which go on differently; take more offsets"
+        )
     return tuple(tables)

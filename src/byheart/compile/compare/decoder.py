@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,12 +11,10 @@ from byheart.compile.compare.rows import CompareRow
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 
-DECODERS = {
-    "madden24": "one-layer decoder with self-attention, one neuron per context, any next-token distributions",
-    "madden24-average": "the same with averaged tokens in place of attention",
-}
+if TYPE_CHECKING:
+    from byheart.build import Neighbour
+
 TASKS = (Task.NEXT_TOKEN, Task.CAUSAL)
-THEOREMS = {"madden24": "M24, Theorem 5", "madden24-average": "M24, Theorem 7"}
 
 
 def applies(dataset: Dataset) -> bool:
@@ -23,17 +22,17 @@ def applies(dataset: Dataset) -> bool:
     return dataset.encoder.task in TASKS
 
 
-def decoder_row(dataset: Dataset, name: str, seed: int) -> CompareRow:
+def decoder_row(dataset: Dataset, entry: Neighbour, seed: int) -> CompareRow:
     """Built in closed form from symbols; proved where balls show that every label has the highest logit."""
     from byheart.build.madden24.construction import closed_form
     from byheart.build.madden24.fit import MixerKind, Shape
     from byheart.certify.next_token import certify_decoder
-    from byheart.data.dataset.documents import Contexts
+    from byheart.data.dataset.targets import Distributions
 
     sequences, labels, size = _contexts(dataset)
     started = time.perf_counter()
-    contexts = Contexts.given(sequences, [{label: 1.0} for label in labels], size)
-    mixer = MixerKind.ATTENTION if name == "madden24" else MixerKind.AVERAGE
+    contexts = Distributions.given(sequences, [{label: 1.0} for label in labels], size)
+    mixer = MixerKind.ATTENTION if entry.name == "madden24" else MixerKind.AVERAGE
     answers = len(set(labels))
     factored = contexts.count * answers + answers * size < contexts.count * size
     words = tuple(map(str, range(size)))
@@ -44,11 +43,11 @@ def decoder_row(dataset: Dataset, name: str, seed: int) -> CompareRow:
     nonzero = sum(int(np.count_nonzero(matrix)) for matrix in decoder.matrices)
     said = f"{certificate.labels_proved} of {contexts.count} contexts provably have their label as highest logit"
     return CompareRow(
-        name,
+        entry.name,
         "proved" if proved else "undecided",
         said,
-        THEOREMS[name],
-        DECODERS[name],
+        str(entry.ref),
+        entry.summary,
         parameters=decoder.parameters,
         nonzero=nonzero,
         max_bits=64,

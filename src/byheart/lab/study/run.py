@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from byheart.errors import FileFormatError, OptionError
+from byheart.files import write_atomically
 from byheart.lab.sources import make_problem
 from byheart.lab.study.executors import opened
 from byheart.lab.study.experiment import Experiment
@@ -121,7 +122,7 @@ def _work(
     try:
         if experiment is not None:
             study = create_study(address, experiment, settings.heartbeat)
-            _write(folder / _SETTINGS, json.dumps(asdict(settings), indent=1) + "\n")
+            write_atomically(folder / _SETTINGS, (json.dumps(asdict(settings), indent=1) + "\n").encode())
         else:
             study = open_study(address, settings.study, settings.heartbeat)
         work_here(study, settings, alone, told)
@@ -146,10 +147,3 @@ def _address(folder: Path, settings: Settings, storage: str | None) -> str:
             raise OptionError(f"{folder} is a run in {settings.storage}, not in {hidden(storage)}")
         return storage or settings.storage
     return str(folder / settings.storage)
-
-
-def _write(path: Path, text: str) -> None:
-    """All or nothing: a killed run leaves the old file or the new one."""
-    draft = path.with_suffix(".draft")
-    draft.write_text(text, encoding="utf-8")
-    os.replace(draft, path)

@@ -111,7 +111,7 @@ class Study:
         return found
 
     def _trials(self) -> list[Any]:
-        return patiently(lambda: self.storage.get_all_trials(self.study_id, deepcopy=False))  # type: ignore[no-any-return]
+        return patiently(lambda: self.storage.get_all_trials(self.study_id, deepcopy=False))
 
     def _live(self, key: str) -> Any:
         """The Optuna trial that counts for this key, or None."""
