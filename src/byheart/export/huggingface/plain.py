@@ -99,7 +99,7 @@ class PlainDecoder:
 
     @property
     def units(self) -> int:
-        return self.mlp[0].first.weight.shape[0]
+        return int(self.mlp[0].first.weight.shape[0])
 
 
 class PlainLookingBack:
