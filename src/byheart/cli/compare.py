@@ -162,7 +162,7 @@ def _print_table(out: Console, comparison: Comparison) -> None:
         left_out.append(DISPENSABLE[len(left_out)])
         table = comparison_table(comparison, left_out)
     if not out.is_terminal:
-        out = Console(highlight=False, width=max(out.width, _width(out, table)))
+        out = show.console(width=max(out.width, _width(out, table)))
     out.print(table)
     if left_out:
         headings = ", ".join(dict(COLUMNS)[field] for field in left_out)

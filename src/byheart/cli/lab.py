@@ -20,7 +20,7 @@ from byheart.lab.presets import PRESETS, SCALES, experiment_of
 from byheart.lab.results import summary as results
 from byheart.lab.study.record import Record
 from byheart.lab.study.run import Settings, default_processes, look, read_settings, resume_run, start_run, work_here
-from byheart.lab.study.storage import is_database
+from byheart.lab.study.storage import hidden, is_database
 from byheart.lab.study.study import Study, open_study
 from byheart.lab.study.work import DataPlace
 from byheart.progress import SILENT, console_progress
@@ -169,12 +169,13 @@ def worker(
     """
     if not is_database(storage):
         raise OptionError(
-            f"--storage {storage}: a journal file has one owner at a time; workers need a database, "
+            "--storage is not the address of a database; a journal file has one owner at a time, so workers need a "
+            "database, "
             "for example postgresql://user@host/studies"
         )
     study = open_study(storage, name, heartbeat)
     slots = default_processes() if processes is None else processes
-    settings = Settings(study.name, storage, data, data_folder, executor, slots, heartbeat)
+    settings = Settings(study.name, hidden(storage), data, data_folder, executor, slots, heartbeat)
     done: list[Record] = []
     speak = _teller(quiet or as_json)
 

@@ -18,8 +18,16 @@ def print_json(value: dict[str, Any]) -> None:
     click.echo(json.dumps(value, ensure_ascii=False))
 
 
-def console() -> Console:
-    return Console(highlight=False)
+class _Console(Console):
+    """Lets `main` see that the reader of our output has gone; rich alone would end with the status of "not proved"."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def console(**options: Any) -> Console:
+    """Standard output for people."""
+    return _Console(highlight=False, **options)
 
 
 def line(out: Console, text: str) -> None:
