@@ -883,8 +883,9 @@ def question(memory: Memory, cell: Any, given: Any, flags: argparse.Namespace) -
     else:
         labels = [given]
     if not row or None in row or None in labels:
-        need(flags.missing != "error", "a token or label is missing: say --missing drop, or --missing label")
-        if flags.missing == "drop":
+        policy = flags.missing or memory.stored["selection"]["missing"]  # of the file's: one that leaves no row out
+        need(policy == "label" or flags.missing == "drop", "a value is missing: say --missing drop or --missing label")
+        if policy == "drop":
             return None
     row, labels = (row or [None])[: flags.max_length], labels[: flags.max_length] if memory.per_token else labels
     row = row[: memory.most]
@@ -993,7 +994,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--label-column", metavar="NAME", help="both are guessed by usual names unless given")
     parser.add_argument("--no-header", dest="header", action="store_false", help="the first line is a row")
     parser.add_argument("--label-type", choices=sorted(TYPES), help="auto: as DATA has them")
-    parser.add_argument("--missing", choices=["error", "drop", "label"], default="error", help="empty cells and nulls")
+    parser.add_argument("--missing", choices=["error", "drop", "label"], help="empty cells and nulls")
     parser.add_argument("--max-rows", type=whole, metavar="N", help="ask the first N rows only")
     parser.add_argument("--max-length", type=whole, metavar="N", help="the first N tokens and labels of a row only")
     parser.add_argument("--conflicts", choices=["error", "first", "majority", "drop"], default="error")
