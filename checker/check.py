@@ -52,7 +52,9 @@ def need(condition: Any, message: str) -> None:
 
 
 class Budget:
-    """Work is counted before it is done: 64 units a product, and one more for each pair of 64-bit words in it."""
+    """Work is counted before it is done: 64 units a product, one more for each pair of 64-bit words in it, and as much
+    as 64 products for whatever else a layer costs.
+    """
 
     def __init__(self, work: int, memory: int) -> None:
         self.work, self.memory, self.done = work, memory, 0
@@ -353,7 +355,7 @@ class Linear:
     def __call__(self, token: Token, den: int) -> Token:
         """W z + b over den·2^shift; the lower end takes lower ends where weights are positive, else upper ones."""
         words = 1 + max(x.bit_length() for end in (*token, [den]) for x in end) // 64
-        self.budget.charge(len(self.numbers) + self.height, self.words * words)
+        self.budget.charge(len(self.numbers) + self.height + 64, self.words * words)
         self.budget.hold(self.height, 64 * words + self.longest, "the output of a layer")
         return [
             [sum([w * (a if w > 0 else b)[j] for j, w in row], bias * den) for row, bias in self.rows]
@@ -998,7 +1000,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--max-rows", type=whole, metavar="N", help="ask the first N rows only")
     parser.add_argument("--max-length", type=whole, metavar="N", help="the first N tokens and labels of a row only")
     parser.add_argument("--conflicts", choices=["error", "first", "majority", "drop"], default="error")
-    parser.add_argument("--max-work", type=whole, default=40_000_000_000, metavar="UNITS", help="a minute or two")
+    parser.add_argument("--max-work", type=whole, default=40_000_000_000, metavar="UNITS", help="some minutes")
     parser.add_argument("--max-memory", type=whole, default=1 << 30, metavar="BYTES", help="for numbers")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
