@@ -617,7 +617,7 @@ class Network:
         return row
 
     def _token(self, part: Layer, token: Token, den: int) -> Token:
-        key = id(part), den, *token[0], *token[-1]
+        key = id(part), len(token), den, *token[0], *token[-1]
         if key not in self.known:
             self.known[key] = part.on_token(token, den)
             self.held += sum(2 + x.bit_length() // 64 for x in key) + part.outward * 8
