@@ -73,7 +73,7 @@ class Traps:
         place[list(self.order)] = np.arange(self.classes) * folds.size
         trace = np.zeros((self.steps + 1, 2, beam), np.int32)
         by_label = np.argsort(labels, kind="stable")  # one label's table after the other: they fit the nearest cache
-        k, c = trap_beam(
+        k, c = trap_beam(self.classes > 2, limbs > 1)(
             np.ascontiguousarray(delta[:, by_label]), place[labels[by_label]], starts, folds.levels, folds.table, FINE, LOW, folds.size, self.classes * folds.size,
             beam, np.zeros((2, beam, limbs, n), np.int64), np.zeros((2, beam, 2, n), np.int32),
             np.zeros((2, beam), np.int64), np.zeros(wide, np.int64), np.zeros(wide, np.int64), trace,

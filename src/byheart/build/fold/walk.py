@@ -103,7 +103,7 @@ class Walk:
             goals[1] = (labels == 0).astype(np.int64) - (labels == self.classes - 1)
         wide = max(starts.shape[1], 4 * beam)
         trace = np.zeros((steps + 1, 2, beam), np.int32)
-        c = walk_beam(
+        c = walk_beam(limbs > 1)(
             delta, goals, starts, self.marks, tables.forms, tables.logs, self.both, half, beam,
             np.zeros((2, beam, limbs, n), np.int64), np.zeros((2, beam, 4, n), np.int32), np.zeros((2, beam), np.int64),
             np.zeros(wide, np.int64), np.zeros(wide, np.int64), trace,
