@@ -219,3 +219,12 @@ def test_missing_is_recognised() -> None:
     pandas = pytest.importorskip("pandas")
     assert all(map(is_missing, [None, float("nan"), np.float32("nan"), np.datetime64("NaT"), pandas.NA, pandas.NaT]))
     assert not any(map(is_missing, ["", "nan", 0, False, np.int64(0), (), b""]))
+
+
+def test_an_exported_module_tells_symbols_apart() -> None:
+    pytest.importorskip("torch")
+    rows = [[value, "x"] for value in (1, "1", 1.0, True, 0.0, -0.0)]
+    memory = byheart.memorize(rows, list("abcdef"), construction="native", progress=False)
+    module = memory.to_torch()
+    assert same(module.symbols, list(memory.encoder.symbols or ()))
+    assert [module.labels[k] for k in module.predict(module.encode(rows)).tolist()] == list("abcdef")

@@ -102,7 +102,9 @@ def read_handed(memory: Memory, data: str, flags: DataFlags, progress: Progress)
         text = DataFlags({**flags.given, "tokens": memory.tokens.kind}).read_text(data)
         return Table(*rows_again(memory, text), memory.tokens, task=memory.task)
     try:
-        options = replace(flags.options(memory.task), tokens=memory.tokens, max_rows=None)
+        # The memory cuts its questions itself; the reader must not cut DATA's labels with them unless a flag says so.
+        whole = replace(memory.tokens, max_length=None, pad=None)
+        options = replace(flags.options(memory.task), tokens=whole, max_rows=None)
         table = read(data, options, progress=progress)
     except DataError as error:
         remedy = _columns_remedy(memory.selection)

@@ -55,6 +55,7 @@ from byheart.certify.checkpoint.storage import (
 )
 
 LARGEST_LEAK = 2.0**-4
+POSITION_BLOCK = 256
 NEGLIGIBLE = 2.0**-12  # what a head that mixes may add to the stream without being looked at
 
 
@@ -266,40 +267,48 @@ def _best(score: Array, gaps: object) -> Copy | None:
 
 
 def _position_copy(q: Field, k: Field, shape: Shape, reach: Reach, store: Storage) -> Copy | None:
-    """All pairs of positions. The query's slack meets the difference of two keys, by Cauchy and Schwarz."""
-    q_lo, q_hi = (x[: reach.length] for x in _by_position(q, reach.length))
-    k_lo, k_hi = (x[: reach.length] for x in _by_position(k, reach.length))
-    q_mid, q_rad, k_mid, k_rad = (q_lo + q_hi) / 2, (q_hi - q_lo) / 2, (k_lo + k_hi) / 2, (k_hi - k_lo) / 2
+    """All pairs of positions, a block of queries at a time. The query's slack meets the difference of two keys, and all slacks are
+    taken by their lengths (Cauchy and Schwarz), so that two matrix products per block suffice."""
+    q_lo, q_hi = _by_position(q, reach.length)
+    k_lo, k_hi = _by_position(k, reach.length)
+    q_mid, k_mid = (q_lo + q_hi) / 2, (k_lo + k_hi) / 2
+    q_rad, k_rad = (np.linalg.norm((hi - lo) / 2, axis=1) for lo, hi in ((q_lo, q_hi), (k_lo, k_hi)))
+    q_len, k_len = np.linalg.norm(q_mid, axis=1), np.linalg.norm(k_mid, axis=1)
     scale, t = shape.head_dim**-0.5, np.arange(reach.length)
-    score = scale * (q_mid @ k_mid.T)
-    seen = t[None, :] <= t[:, None]
-    best = np.where(seen, score, -np.inf).argmax(1)
-    offset = int(t[-1] - best[-1])
-    if not np.array_equal(best, np.maximum(0, t - offset)):
-        return None
-    q_size, k_size = np.abs(q_mid) + q_rad, np.abs(k_mid) + k_rad
-    length = np.linalg.norm(k_mid, axis=1)
-    gram = k_mid @ k_mid.T
-    chord = np.sqrt(np.maximum(length[:, None] ** 2 + length[None, :] ** 2 - 2 * gram, 0.0) + 1e-9 * length.max() ** 2)
+    offset = int(t[-1] - (q_mid[-1] @ k_mid.T).argmax())
+    wanted = np.maximum(0, t - offset)
     stores, scaling = _score_stores(scale, store)
-    common = np.linalg.norm(q_rad, axis=1) + scaling * np.linalg.norm(q_size, axis=1)
-    key_part = q_size @ k_rad.T  # (t, s)
-    sums = float(gamma(shape.head_dim + 2)) * (q_size @ k_size.T)
-    rows, wanted = t, best
-    error = common[:, None] * chord[wanted] + key_part + key_part[rows, wanted][:, None] + sums + sums[rows, wanted][:, None]
-    error = scale * error * (1 + 2.0**-20) + OWN
-    error = error + stores * (np.abs(score) + np.abs(score[rows, wanted])[:, None] + 2 * error) + 2 * store.tiny
-    gap = score[rows, wanted][:, None] - score - error
-    others = seen & (t[None, :] != wanted[:, None])
-    least = float(gap[others].min(initial=np.inf))
-    with np.errstate(over="ignore"):
-        leak = float(np.where(others, np.exp(-gap), 0.0).sum(1).max()) * (1 + 2 * FUNCTION_ERROR)
-    return Copy(offset, least, leak) if leak <= LARGEST_LEAK else None
+    common = (q_rad + scaling * (q_len + q_rad)) * (1 + 2.0**-20)
+    key_most, rad_most = float((k_len + k_rad).max()), float(k_rad.max())
+    sums = float(gamma(shape.head_dim + 2)) * (q_len + q_rad) * key_most
+    fixed = scale * (2 * (q_len + q_rad) * rad_most + 2 * sums) * (1 + 2.0**-20) + OWN * (1 + scale * q_len * key_most) + 2 * store.tiny
+    least, leak = np.inf, 0.0
+    for first in range(0, reach.length, POSITION_BLOCK):
+        rows = t[first : first + POSITION_BLOCK]
+        score = scale * (q_mid[rows] @ k_mid[: rows[-1] + 1].T)
+        chord = k_mid[wanted[rows]] @ k_mid[: rows[-1] + 1].T
+        chord *= -2
+        chord += k_len[wanted[rows], None] ** 2 + (k_len[None, : rows[-1] + 1] ** 2 + 1e-9 * key_most**2)
+        np.sqrt(np.maximum(chord, 0.0, out=chord), out=chord)
+        chord *= (scale * common[rows])[:, None]
+        best = score[np.arange(len(rows)), wanted[rows]]
+        # score_wanted - score - error - stores (|score_wanted| + |score| + 2 error), for all keys that the query sees
+        gap = best[:, None] - score
+        gap -= (1 + 2 * stores) * chord
+        gap -= stores * np.abs(score)
+        gap -= (stores * np.abs(best) + (1 + 2 * stores) * fixed[rows])[:, None]
+        gap[(t[None, : rows[-1] + 1] > rows[:, None]) | (t[None, : rows[-1] + 1] == wanted[rows, None])] = np.inf
+        least = min(least, float(gap.min()))
+        with np.errstate(over="ignore"):
+            leak = max(leak, float(np.exp(-gap).sum(1).max()) * (1 + 2 * FUNCTION_ERROR))
+        if not leak <= LARGEST_LEAK:
+            return None
+    return Copy(offset, least, leak)
 
 
 def _by_position(field: Field, length: int) -> tuple[Array, Array]:
     lo, hi = tabulated(field)
-    return (lo, hi) if len(lo) > 1 else (np.tile(lo, (length, 1)), np.tile(hi, (length, 1)))
+    return (lo[:length], hi[:length]) if len(lo) > 1 else (np.tile(lo, (length, 1)), np.tile(hi, (length, 1)))
 
 
 def shifted(value: Field, offset: int) -> Field:
