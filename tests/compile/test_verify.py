@@ -79,7 +79,7 @@ def test_other_labels_on_the_same_rows_are_refuted(saved):
 
 @pytest.mark.parametrize("label, other", [(1, True), (1, "1"), (1, 1.0), (0.0, -0.0), ((1,), (True,)), (None, "None")])
 def test_labels_agree_by_type_and_value(label, other):
-    memory = byheart.memorize(["a", "b"], [label, "x"], construction="ks25", progress=False)
+    memory = byheart.memorize(["a", "b"], [label, "x"], construction="ks25", missing="label", progress=False)
     assert memory.verify(["a", "b"], [label, "x"]).verdict == "proved"
     assert memory.verify(["a", "b"], [other, "x"]).verdict == "refuted"
     assert key(label) != key(other)

@@ -124,7 +124,12 @@ def read(
     if label is not None and options.task.labels_per_token:
         labels = _label_lists(labels, records, rows.numbers, options.task)
     present = settle_missing(
-        whole, labels, options.missing, lambda row: records.name(rows.numbers[row]), records.origin
+        whole,
+        labels,
+        options.missing,
+        lambda row: records.name(rows.numbers[row]),
+        records.origin,
+        per_token=options.task.labels_per_token,
     )
     whole, labels = list(present.sequences), list(present.labels)
     numbers = rows.numbers if present.kept is None else [rows.numbers[row] for row in present.kept]
