@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
-from byheart.data.values import same
 
 import byheart
+from byheart.data.values import same
 from byheart.errors import ByheartError
 from byheart.ir.size import measure
 from tests.checker.asked import COLUMNS, built, first, second, write_rows

@@ -8,9 +8,15 @@ import click
 
 from byheart.certify import Verdict
 from byheart.cli import show
-from byheart.cli.data_options import DataFlags, data_options, output_options, progress_for
+from byheart.cli.data_options import (
+    DataFlags,
+    budget_options,
+    data_options,
+    load_limited,
+    output_options,
+    progress_for,
+)
 from byheart.cli.verify import check_data
-from byheart.compile import load
 from byheart.compile.export_memory import TARGETS, export_file
 from byheart.errors import DataError
 from byheart.files import check_target
@@ -29,6 +35,7 @@ from byheart.files import check_target
     "inputs).",
 )
 @data_options
+@budget_options
 @output_options
 def command(
     file: str,
@@ -49,7 +56,7 @@ def command(
       byheart export table.byheart --to onnx -o table.onnx --data table.csv
     """
     check_target(Path(output))
-    memory, progress = load(file), progress_for(as_json, quiet)
+    memory, progress = load_limited(file), progress_for(as_json, quiet)
     dataset = None
     if data is not None:
         checked, _ = check_data(memory, data, flags, progress)

@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from byheart.cli import show
-from byheart.cli.data_options import output_options, progress_for
-from byheart.compile import load
+from byheart.cli.data_options import budget_options, load_limited, output_options, progress_for
 from byheart.compile.text import page_count, recite
 from byheart.files import check_target, write_atomically
 
@@ -18,6 +17,7 @@ from byheart.files import check_target, write_atomically
 @click.option("--page", type=int, metavar="K", help="Only page K, counted from 0.")
 @click.option("--prompt", metavar="TEXT", help="Go on after TEXT, to the end of its page.")
 @click.option("-o", "--output", metavar="OUT", type=click.Path(), help="Write to a file instead of standard output.")
+@budget_options
 @output_options
 def command(file: str, page: int | None, prompt: str | None, output: str | None, as_json: bool, quiet: bool) -> int:
     """Recite the text that the memory in FILE knows, byte for byte.
@@ -26,7 +26,7 @@ def command(file: str, page: int | None, prompt: str | None, output: str | None,
       byheart memorize book.txt --task causal -o book.byheart
       byheart recite book.byheart > again.txt
     """
-    memory = load(file)
+    memory = load_limited(file)
     if page is not None and prompt is not None:
         raise click.UsageError("give --page or --prompt, not both")
     if output is not None:
