@@ -7,26 +7,34 @@ import random
 import pytest
 
 import byheart
+from byheart.data.task import Task
 from byheart.data.values import same
 from byheart.errors import ByheartError
 from byheart.ir.size import measure
+from tests.cases import Case
 from tests.checker.asked import COLUMNS, built, first, second, write_rows
 from tests.checker.tampering import EDITS, RECORDS, tampered
 
 BASES = [
-    ("ks25", "next-token", 3), ("native", "seq-to-seq", 0), ("compact", "causal", 5), ("ks25-sets", "set", 4),
-    ("mahdavi24", "next-token", 3), ("baum88", "next-token", 4), ("ks25-sparse", "next-token", 9),
-    ("native", "next-token", 10), ("compact", "set", 5), ("ks25-embedding", "next-token", 8),
+    ("ks25", "next-token", 4), ("native", "seq-to-seq", 0), ("compact", "causal", 5), ("ks25-sets", "set", 5),
+    ("mahdavi24", "next-token", 4), ("baum88", "next-token", 4), ("ks25-sparse", "next-token", 6),
+    ("native", "next-token", 10), ("compact", "set", 5), ("ks25-embedding", "next-token", 6),
 ]  # fmt: skip
+
+
+def padded_vectors() -> tuple[Case, byheart.Memory]:
+    rows = [[(0.5, 1.0)], [(0.5, 1.0), (2.0, 0.25)], [(2.0, 0.25)], [(1.0, 1.0), (0.5, 1.0)]]
+    case = Case("padded vectors", Task.NEXT_TOKEN, True, rows, ["a", "b", "c", "b"])
+    return case, byheart.memorize(case.sequences, case.labels, construction="ks25", progress=False)
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """Every base memory as (case, memory, bytes of its file, its data)."""
     folder, found = tmp_path_factory.mktemp("bases"), []
-    for number, (name, task, case_number) in enumerate(BASES):
-        case, memory = built(name, case_number, task)
-        assert memory is not None, (name, task)
+    bases = [(built(name, number, task), (name, task)) for name, task, number in BASES]
+    for number, ((case, memory), words) in enumerate([*bases, (padded_vectors(), "padded vectors")]):
+        assert memory is not None, words
         memory.save(folder / "m")
         data = write_rows(folder / f"{number}.jsonl", case.sequences, case.labels)
         found.append((case, memory, (folder / "m").read_bytes(), data))
@@ -56,7 +64,7 @@ def judge(name: str, base, file, data: bytes) -> tuple[int, int]:
         assert two.proved, where
     else:
         assert one.status == two.status, where
-    if one.said and two.said:
+    if one.said and two.said and "cannot answer these rows" not in one.said["reason"]:  # byheart then counts none
         assert one.said["agree"] == two.said["agree"] and one.said["differ"] == two.said["differ"], where
     return one.status, two.status
 

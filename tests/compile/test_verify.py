@@ -14,7 +14,7 @@ import byheart
 from byheart.cli import commands
 from byheart.cli.verify import command as verify_command
 from byheart.compile.memory_file import load
-from byheart.data.values import key as label_key
+from byheart.data.values import key
 from byheart.errors import BudgetError, ByheartError, FileFormatError
 from byheart.exact.budget import Budget, limited
 from tests.forged import rewrite, tamper
@@ -85,7 +85,7 @@ def test_labels_agree_by_type_and_value(label, other):
     memory = byheart.memorize(["a", "b"], [label, "x"], construction="ks25", missing="label", progress=False)
     assert memory.verify(["a", "b"], [label, "x"]).verdict == "proved"
     assert memory.verify(["a", "b"], [other, "x"]).verdict == "refuted"
-    assert label_key(label) != label_key(other)
+    assert key(label) != key(other)
 
 
 def test_one_row_of_four_is_no_proof_of_four(tmp_path):

@@ -111,7 +111,7 @@ def test_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (tmp_path / "t.csv").write_text(CSV.removesuffix(",\n"))
     told = json.loads(run("memorize", "t.csv", "-o", "m", "--missing", "label", "--json").output)
     assert told["N"] == 4 and told["C"] == 3
-    assert run("verify", "m", "t.csv").return_value == 0
+    assert run("verify", "m", "t.csv", "--missing", "label").return_value == 0
 
 
 def test_questions(tmp_path: Path) -> None:

@@ -120,7 +120,9 @@ def test_labels_of_the_type_that_is_asked_for(tmp_path: Path, monkeypatch: pytes
     write(tmp_path / "zip.csv", ZIP)
     run("memorize", "zip.csv", "-o", "m", "--construction", "ks25", "--label-type", "int")
     assert json.loads(run("predict", "m", "holtsville", "--json"))["labels"] == [501]
-    assert run("verify", "m", "zip.csv").startswith("proved"), "the type is remembered"
+    assert run("verify", "m", "zip.csv", "--label-type", "int").startswith("proved")
+    with pytest.raises(OptionError, match="--label-type int"):
+        run("verify", "m", "zip.csv")
     with pytest.raises(DataError, match=r"line 2: the label 'red' .* is not a whole number \(and 1 more rows\)"):
         read(write(tmp_path / "t.csv", "x,y\na,red\nb,1\nc,blue\n"), label_type="int")
 
@@ -217,3 +219,12 @@ def test_missing_is_recognised() -> None:
     pandas = pytest.importorskip("pandas")
     assert all(map(is_missing, [None, float("nan"), np.float32("nan"), np.datetime64("NaT"), pandas.NA, pandas.NaT]))
     assert not any(map(is_missing, ["", "nan", 0, False, np.int64(0), (), b""]))
+
+
+def test_an_exported_module_tells_symbols_apart() -> None:
+    pytest.importorskip("torch")
+    rows = [[value, "x"] for value in (1, "1", 1.0, True, 0.0, -0.0)]
+    memory = byheart.memorize(rows, list("abcdef"), construction="native", progress=False)
+    module = memory.to_torch()
+    assert same(module.symbols, list(memory.encoder.symbols or ()))
+    assert [module.labels[k] for k in module.predict(module.encode(rows)).tolist()] == list("abcdef")

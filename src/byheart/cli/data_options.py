@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -39,10 +39,9 @@ _OPTIONS = (
     click.option(
         "--tokens",
         metavar="HOW",
-        default="auto",
-        show_default=True,
         shell_complete=lambda context, parameter, start: [name for name in names() if name.startswith(start)],
-        help=f"How a text is cut into tokens: {', '.join(names())}. A JSON list is always taken as the tokens.",
+        help=f"How a text is cut into tokens: {', '.join(names())}. A JSON list is always taken as the tokens.  "
+        "[default: auto]",
     ),
     click.option(
         "--header/--no-header",
@@ -89,37 +88,22 @@ _OPTIONS = (
 
 @dataclass(frozen=True)
 class DataFlags:
-    """What the user said about the data; None where nothing was said."""
+    """What the user said about the data: the fields of ReadOptions that were given, and the policy for conflicts."""
 
-    sequence_columns: tuple[str, ...] = ()
-    label_column: str | None = None
-    tokens: str = "auto"
-    header: bool | None = None
-    max_length: int | None = None
-    pad: str | None = None
-    max_rows: int | None = None
-    max_bytes: int = Limits.max_bytes
+    given: Mapping[str, Any] = field(default_factory=dict)
     conflicts: str | None = None
-    label_type: str | None = None
-    token_type: str | None = None
-    missing: str | None = None
+
+    @property
+    def tokens(self) -> str:
+        return str(self.given.get("tokens", AUTO))
+
+    def said(self, name: str) -> Any:
+        """What the user said; None for nothing."""
+        return self.given.get(name)
 
     def options(self, task: Task) -> ReadOptions:
-        """These flags as the one value that a reading takes."""
-        return ReadOptions(
-            sequence_columns=self.sequence_columns,
-            label_column=self.label_column,
-            tokens=self.tokens,
-            token_type=self.token_type or AUTO,
-            label_type=self.label_type or AUTO,
-            missing=self.missing or "error",
-            task=task,
-            max_length=self.max_length,
-            pad=self.pad,
-            max_rows=self.max_rows,
-            max_bytes=self.max_bytes,
-            header=self.header,
-        )
+        """The one value that a reading takes."""
+        return ReadOptions(task=task, **self.given)
 
     def read(self, path: str, task: Task, progress: Progress = SILENT) -> Table:
         """The table as these flags say."""
@@ -127,7 +111,7 @@ class DataFlags:
 
     def read_text(self, path: str) -> str | bytes:
         """A whole text: as characters when it is UTF-8, else (or when asked) as bytes."""
-        with open_bytes(path, Limits(max_bytes=self.max_bytes)) as file:
+        with open_bytes(path, self.options(Task.CAUSAL).limits) as file:
             data = file.read()
         if self.tokens == "bytes":
             return data
@@ -148,8 +132,11 @@ def data_options(command: F) -> F:
 
     @wraps(command)
     def packed(*arguments: Any, **keywords: Any) -> Any:
-        given = {field.name: keywords.pop(field.name) for field in fields(DataFlags)}
-        return command(*arguments, flags=DataFlags(**given), **keywords)
+        said = {part.name: keywords.pop(part.name) for part in fields(ReadOptions) if part.name in keywords}
+        task = {"task": said.pop("task")} if "task" in said else {}  # an argument of some commands, no flag about data
+        given = {name: value for name, value in said.items() if value not in (None, ())}
+        flags = DataFlags(given, keywords.pop("conflicts"))
+        return command(*arguments, flags=flags, **task, **keywords)
 
     wrapped: Any = packed
     for option in reversed(_OPTIONS):

@@ -16,6 +16,7 @@ from byheart.cli.data_options import (
     output_options,
     progress_for,
 )
+from byheart.cli.export_folder import export_folder
 from byheart.cli.verify import check_data
 from byheart.compile.export_memory import TARGETS, export_file
 from byheart.errors import DataError
@@ -24,9 +25,11 @@ from byheart.files import check_target
 
 @click.command("export")
 @click.argument("file", metavar="FILE", type=click.Path())
-@click.option("--to", "target", type=click.Choice(TARGETS), required=True, help="What to write.")
+@click.option("--to", "target", type=click.Choice([*TARGETS, "gguf"]), required=True, help="What to write.")
 @click.option("-o", "--output", metavar="OUT", type=click.Path(), required=True, help="Where to write it.")
-@click.option("--dtype", type=click.Choice(["float64", "float32"]), help="Float type [default: the memory's own].")
+@click.option(
+    "--dtype", metavar="TYPE", help="float64 or float32 [the memory's own]; for a folder F16, Q8_0, float16 ..."
+)
 @click.option(
     "--data",
     metavar="DATA",
@@ -51,11 +54,17 @@ def command(
 
     A memory whose numbers do not fit the float type is refused. Every export is compared with the exact answers first.
     With --data, the memory is verified as `byheart verify` does it, and nothing is written unless it is proved.
+    FILE may be a checkpoint folder (fixture, --to huggingface), which becomes GGUF or ONNX with a key-value cache.
 
     \b
       byheart export table.byheart --to onnx -o table.onnx --data table.csv
+      byheart export tiny-llama --to gguf --dtype Q8_0 -o tiny-llama.gguf
     """
     check_target(Path(output))
+    if Path(file).is_dir():
+        return export_folder(file, target, output, dtype, as_json)
+    if target == "gguf" or dtype not in (None, "float64", "float32"):
+        raise click.UsageError("GGUF and types other than float64 and float32 are for checkpoint folders")
     memory, progress = load_limited(file), progress_for(as_json, quiet)
     dataset = None
     if data is not None:

@@ -8,6 +8,7 @@ import click
 
 from byheart.cli import show
 from byheart.cli.data_options import budget_options, load_limited, output_options, progress_for
+from byheart.cli.recite_folder import recite_folder
 from byheart.compile.text import page_count, recite
 from byheart.files import check_target, write_atomically
 
@@ -17,15 +18,36 @@ from byheart.files import check_target, write_atomically
 @click.option("--page", type=int, metavar="K", help="Only page K, counted from 0.")
 @click.option("--prompt", metavar="TEXT", help="Go on after TEXT, to the end of its page.")
 @click.option("-o", "--output", metavar="OUT", type=click.Path(), help="Write to a file instead of standard output.")
+@click.option("--engine", metavar="NAME", help="For a checkpoint folder: the engine that recites [transformers].")
+@click.option("--dtype", metavar="TYPE", help="The type that the engine computes in or reads [its first].")
+@click.option("--option", "settings", metavar="KEY=VALUE", multiple=True, help="A setting of the engine.")
 @budget_options
 @output_options
-def command(file: str, page: int | None, prompt: str | None, output: str | None, as_json: bool, quiet: bool) -> int:
+def command(
+    file: str,
+    page: int | None,
+    prompt: str | None,
+    output: str | None,
+    engine: str | None,
+    dtype: str | None,
+    settings: tuple[str, ...],
+    as_json: bool,
+    quiet: bool,
+) -> int:
     """Recite the text that the memory in FILE knows, byte for byte.
+
+    FILE may be a checkpoint folder (export --to huggingface, fixture): a real engine then answers every prefix and
+    decodes greedily, and its answers are compared with what was memorized.
 
     \b
       byheart memorize book.txt --task causal -o book.byheart
       byheart recite book.byheart > again.txt
+      byheart recite tiny-qwen3 --engine llama.cpp --dtype Q8_0 --option flash=on
     """
+    if Path(file).is_dir():
+        return recite_folder(file, engine or "transformers", dtype, settings, as_json, quiet)
+    if engine is not None or dtype is not None or settings:
+        raise click.UsageError("--engine, --dtype and --option are for checkpoint folders; this is a file")
     memory = load_limited(file)
     if page is not None and prompt is not None:
         raise click.UsageError("give --page or --prompt, not both")

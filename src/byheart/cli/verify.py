@@ -89,7 +89,7 @@ def check_data(memory: Memory, data: str, flags: DataFlags, progress: Progress) 
     table = read_handed(memory, data, flags, progress)
     missing = table.missing
     gone = {f"by --missing {missing.policy}": missing.left_out} if missing.left_out else {}
-    excuses = Excuses(flags.max_rows, flags.conflicts, gone)
+    excuses = Excuses(flags.said("max_rows"), flags.conflicts, gone)
 
     def place(row: int) -> str:
         return f"row {row}" if table.places is None else f"row {row} ({table.places(row)})"
@@ -107,26 +107,28 @@ def read_handed(memory: Memory, data: str, flags: DataFlags, progress: Progress)
     if flags.tokens != "auto" and SYNONYMS.get(kind, kind) != memory.tokens.kind:
         raise OptionError(f"--tokens {flags.tokens}: the memory cuts texts into {memory.tokens} itself; leave it out")
     if page_count(memory) and suffixes(data)[0] == ".txt":
-        text = DataFlags(tokens=memory.tokens.kind, max_bytes=flags.max_bytes).read_text(data)
+        text = DataFlags({**flags.given, "tokens": memory.tokens.kind}).read_text(data)
         return Table(*rows_again(memory, text), memory.tokens, task=memory.task)
     try:
-        whole = memory.tokens if flags.max_length is not None else replace(memory.tokens, max_length=None, pad=None)
-        options = replace(flags.options(memory.task), tokens=whole, max_rows=None)  # the memory itself cuts to length
-        if flags.missing is None and memory.selection.missing == "label":
+        # The memory cuts its questions itself; the reader must not cut DATA's labels with them unless a flag says so.
+        whole = replace(memory.tokens, max_length=None, pad=None)
+        options = replace(flags.options(memory.task), tokens=whole, max_rows=None)
+        if flags.said("missing") is None and memory.selection.missing == "label":
             options = replace(options, missing="label")  # leaves no row out: what is missing is asked as such
         table = read(data, options, progress=progress)
     except DataError as error:
         remedy = _columns_remedy(memory.selection)
-        if remedy and not flags.sequence_columns and not flags.label_column:
+        if remedy and not flags.said("sequence_columns") and not flags.said("label_column"):
             raise DataError(f"{error} (the memory was made with {remedy})") from None
         raise
     then, now = memory.selection, table.selection
-    if flags.label_type is None and then.label_type != AUTO:
+    if flags.said("label_type") is None and then.label_type != AUTO:
         raise OptionError(
             f"FILE was made of labels read as {then.label_type}; DATA's labels are taken as they are unless you say "
             f"--label-type {then.label_type}"
         )
-    named = bool(flags.sequence_columns) and (flags.label_column is not None or then.label_column is None)
+    label = flags.said("label_column")
+    named = bool(flags.said("sequence_columns")) and (label is not None or then.label_column is None)
     if then.sequence_columns and not named and then.columns != now.columns:
         raise OptionError(
             f"FILE was made of {_words(then)}, but without flags {data} is read as {_words(now)}; say which columns to "

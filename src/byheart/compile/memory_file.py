@@ -37,6 +37,7 @@ from byheart.exact.budget import Budget, limited
 from byheart.files import canonical, check_target, digest, parse, read_bytes, write_atomically
 from byheart.ir.claim import Claim
 from byheart.ir.json_form import expect, network_from_json, network_to_json, only, take
+from byheart.ir.network import Read
 from byheart.version import __version__
 
 FORMAT = 2
@@ -139,6 +140,10 @@ def from_json(body: Any, version: int = FORMAT) -> Memory:
     encoder = Encoder.from_dict(take(body, "encoder", dict))
     if encoder.input_width != network.width_in:
         raise FileFormatError(f"tokens have {encoder.input_width} numbers, the network takes {network.width_in}")
+    if encoder.task.labels_per_token != (network.read is Read.EACH):
+        raise FileFormatError(
+            f"the network is read at {network.read} tokens, which does not fit the task {encoder.task}"
+        )
     certificate = take(body, "certificate", dict)
     return Memory(
         construction=take(body, "construction", str),

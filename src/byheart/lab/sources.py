@@ -177,9 +177,9 @@ def _picked(records: Records, source: Source) -> list[tuple[Any, ...]]:
     if lacking:
         raise DataError(f"{records.origin} needs rows with {' and '.join(names)}, but has no {lacking[0]!r}")
     numbers, rows = zip(*records.select(names), strict=True)
-    place = lambda row: records.name(numbers[row])  # noqa: E731
-    settle_missing([row[0] for row in rows], [row[-1] for row in rows], "error", place, records.origin)
-    wrong = next((place(k) for k, row in enumerate(rows) if not isinstance(row[0], str)), None)
+    places = [records.name(number) for number in numbers]
+    settle_missing([row[0] for row in rows], [row[-1] for row in rows], "error", places.__getitem__, records.origin)
+    wrong = next((place for place, row in zip(places, rows, strict=True) if not isinstance(row[0], str)), None)
     if wrong is not None:
         raise DataError(f"{records.origin}, {wrong}: {source.text!r} is not a text")
     return list(rows)

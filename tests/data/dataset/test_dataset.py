@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byheart.data import Dataset, Task, load
-from byheart.data.dataset import multisets
+from byheart.data.dataset import contexts as contexts_module
 from byheart.errors import ConflictError, DataError, OptionError
 
 TASKS = st.sampled_from(list(Task))
@@ -78,7 +78,7 @@ def test_a_collision_of_hashes_decides_nothing(monkeypatch: pytest.MonkeyPatch) 
         labels = consistent_labels(rows, task, False, 1)
         expected[task] = load(rows, labels, task=task, positions=False).contexts.of_label.tolist()
     monkeypatch.setattr("byheart.data.dataset.distinct.mix", lambda bits: bits * np.uint64(0))
-    monkeypatch.setattr(multisets, "mix", lambda bits: bits * np.uint64(0))
+    monkeypatch.setattr(contexts_module, "mix", lambda bits: bits * np.uint64(0))
     for task in Task:
         labels = consistent_labels(rows, task, False, 1)
         assert load(rows, labels, task=task, positions=False).contexts.of_label.tolist() == expected[task]

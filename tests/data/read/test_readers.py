@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from byheart.cli import commands
 from byheart.data.dataset.settle import settle_table
+from byheart.data.read import records
 from byheart.data.read.records import read_records
 from byheart.data.read.table import Table, read_sequences, tokenize
 from byheart.data.read.table import read as read_table
@@ -167,6 +170,30 @@ def test_damage_is_named(tmp_path: Path, content: str | bytes, name: str, messag
 def test_list_labels_need_another_task(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="seq-to-seq or causal"):
         settle_table(read(tmp_path, '{"text": "ab", "label": [1, 2]}', "t.jsonl"))
+
+
+def test_a_format_is_one_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a format takes: a function that is registered. Every command and Python read it from then on."""
+    monkeypatch.setattr(records, "_BY_ENDING", dict(records._BY_ENDING))
+
+    @records.reader(".colon")
+    def colons(source: records.Source) -> records.Records:
+        numbered, _ = source.lines()
+
+        def select(names: tuple[str, ...]) -> records.Cells:
+            for number, line in numbered:
+                cells = dict(zip(("key", "value"), line.rstrip().split(":"), strict=True))
+                yield number, tuple(cells[name] for name in names)
+
+        return records.Records(("key", "value"), select, source.name, "line")
+
+    (tmp_path / "t.colon").write_text("cat:01\ndog:1\n")
+    (tmp_path / "t.colon.gz").write_bytes(gzip.compress(b"cat:01\ndog:1\n"))
+    for name in ("t.colon", "t.colon.gz"):
+        table = read_table(tmp_path / name)
+        assert table.columns == {"sequence": "key", "label": "value"} and table.labels == ["01", "1"]
+    result = CliRunner().invoke(commands, ["memorize", str(tmp_path / "t.colon"), "-o", str(tmp_path / "m"), "--quiet"])
+    assert result.exit_code == 0 and result.output.startswith("proved")
 
 
 def test_missing_files(tmp_path: Path) -> None:

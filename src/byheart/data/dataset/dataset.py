@@ -144,7 +144,8 @@ def load(
     labels that are `Distribution`s are targets as they are. Raises a DataError that names the row, and a ConflictError
     when equal contexts have different labels and classes are the target.
     """
-    labels = labels if hasattr(labels, "__len__") else list(labels)
+    if hasattr(labels, "__iter__") and not hasattr(labels, "__len__"):  # to be gone through more than once
+        labels = list(labels)
     given = _given(labels)
     if given is not None or Target(target) is Target.DISTRIBUTION:
         return _with_distributions(sequences, labels, given, as_task(task), positions)
