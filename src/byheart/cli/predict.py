@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from byheart.cli import show
-from byheart.cli.data_options import output_options, progress_for
-from byheart.compile import load
+from byheart.cli.data_options import budget_options, load_limited, output_options, progress_for
 from byheart.data.read.options import ReadOptions
 from byheart.data.read.table import read_sequences, tokenize
 from byheart.data.unknown import UNKNOWN
@@ -27,6 +26,7 @@ from byheart.data.unknown import UNKNOWN
 @click.option(
     "--sequence-column", "columns", metavar="NAME", multiple=True, help="Column of the sequences (default: as before)."
 )
+@budget_options
 @output_options
 def command(
     file: str, sequences: tuple[str, ...], source: str | None, columns: tuple[str, ...], as_json: bool, quiet: bool
@@ -42,7 +42,7 @@ def command(
       byheart predict entities.byheart "amp;" "lt;"
       cat names.txt | byheart predict names.byheart --input -
     """
-    memory = load(file)
+    memory = load_limited(file)
     if source is None and not sequences:
         raise click.UsageError("give SEQUENCEs or --input DATA")
     rows: list[Any] = [tokenize(text, memory.tokens, number) for number, text in enumerate(sequences, start=1)]

@@ -24,6 +24,7 @@ from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.data.unknown import UNKNOWN
 from byheart.data.values import key
 from byheart.errors import DataError, OptionError
+from byheart.exact.budget import limited
 from byheart.ir.evaluate import answers
 from byheart.ir.network import Read
 from byheart.progress import SILENT, Progress
@@ -135,7 +136,8 @@ def _continue(memory: Memory, rows: list[list[Any]], progress: Progress) -> list
     known = set(map(key, memory.encoder.symbols or ()))
     for _ in range(memory.encoder.length - len(rows[0]) + 1):
         inputs = memory.encoder.encode([rows[i] + said[i] for i in live])
-        found = answers(network, inputs, progress)
+        with limited(memory.budget):
+            found = answers(network, inputs, progress)
         labels = [memory.classes[k] if k >= 0 else UNKNOWN for k in np.asarray(found).tolist()]
         for i, label in zip(live, labels, strict=True):
             if label is not UNKNOWN and label != END:

@@ -129,7 +129,12 @@ def _filled(value: Any) -> Any:
     """A row with None for each missing token; one missing token where there is none."""
     if not isinstance(value, list | tuple | np.ndarray):
         return [None]
-    return [None if _lacks(part, False) else part for part in value] or [None]
+    parts = [_filled(part) if _nested(part) else None if _lacks(part, False) else part for part in value]
+    return tuple(parts) if isinstance(value, tuple) else parts or [None]
+
+
+def _nested(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value)
 
 
 def _names(numbers: list[int], place: Callable[[int], str]) -> str:

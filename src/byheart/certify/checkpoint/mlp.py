@@ -20,7 +20,19 @@ import numpy as np
 from byheart.certify.checkpoint import decoder as d
 from byheart.certify.checkpoint.activation import enclose, largest_below, tail, variants
 from byheart.certify.checkpoint.config import Shape, Undecided
-from byheart.certify.checkpoint.fields import FOLD, Field, Key, Normed, Part, add, constant, fold, linear, magnitude, settle
+from byheart.certify.checkpoint.fields import (
+    FOLD,
+    Field,
+    Key,
+    Normed,
+    Part,
+    add,
+    constant,
+    fold,
+    linear,
+    magnitude,
+    settle,
+)
 from byheart.certify.checkpoint.storage import FUNCTION_ERROR, OWN, U32, Array, Interval, Storage, gamma, in_float32
 from byheart.certify.checkpoint.units import ANY, Firing, SumError, at_windows, base, firing, readers, sum_error
 
