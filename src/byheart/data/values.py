@@ -107,12 +107,11 @@ def distinct(values: Sequence[Any]) -> tuple[tuple[Any, ...], list[int]]:
     Raises a TypeError for a value that cannot be hashed, and a DataError for two that cannot be told apart reliably.
     """
     if set(map(type, values)) <= {int, str}:
-        names: Sequence[Hashable] = values
-        first = {value: value for value in values}
-    else:
-        names = list(map(key, values))
-        first = dict(zip(reversed(names), reversed(values), strict=True))
-        _refuse_twins(names, values, first)
+        number = {value: place for place, value in enumerate(sorted(set(values), key=order))}
+        return tuple(number), list(map(number.__getitem__, values))
+    names = list(map(key, values))
+    first = dict(zip(reversed(names), reversed(values), strict=True))
+    _refuse_twins(names, values, first)
     ordered = sorted(first.items(), key=lambda item: order(item[1]))
     number = {name: place for place, (name, _) in enumerate(ordered)}
     return tuple(value for _, value in ordered), list(map(number.__getitem__, names))

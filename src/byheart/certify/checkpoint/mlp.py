@@ -1,11 +1,14 @@
 """An MLP as a table: windows of symbols -> a vector; everything else stays near a constant.
 
-`units.firing` finds the windows. Here the fired units are evaluated on intervals, with what makes the constructions robust kept in view:
+`units.firing` finds the windows. Here the fired units are evaluated on intervals, with what makes the constructions
+robust kept in view:
 
-- *Parabolas.* In act(g) u, the errors of g and u come from the same channels. Write u = alpha g + w, where alpha makes the linear form w
-  as small as possible: then g u = alpha g^2 + g w, and an error of g counts quadratically where the parabola is flat.
-- *Plateaus.* Two units with the same weights and opposite outputs, act(g) - act(g - c): one unit of a window is the anchor a, and
-  the others are evaluated as p_j = p_a + (p_j - p_a), where g_j - g_a is a linear form with small weights.
+- *Parabolas.* In act(g) u, the errors of g and u come from the same channels. Write u = alpha g + w, where alpha
+  makes the linear form w as small as possible: then g u = alpha g^2 + g w, and an error of g counts quadratically
+  where the parabola is flat.
+- *Plateaus.* Two units with the same weights and opposite outputs, act(g) - act(g - c): one unit of a window is the
+  anchor a, and the others are evaluated as p_j = p_a + (p_j - p_a), where g_j - g_a is a linear form with small
+  weights.
 
 Each enclosure is intersected with the direct one, in which rounding snaps to representable numbers.
 """
@@ -39,7 +42,8 @@ from byheart.certify.checkpoint.units import ANY, Firing, SumError, at_windows, 
 
 @dataclass(frozen=True)
 class Table:
-    """What a layer's MLP knows: `windows[i]` (ANY: not read) has symbol `symbols[i]` >= 1; any other window has symbol 0.
+    """What a layer's MLP knows: `windows[i]` (ANY: not read) has symbol `symbols[i]` >= 1; any other window has
+    symbol 0.
 
     `units[i]` is the first hidden unit that fires there."""
 
@@ -62,7 +66,9 @@ class Fired:
     quiet: Array  # (U,) bound of |product| of every unit where it does not fire
 
 
-def apply(n: Normed, mlp: d.Mlp, shape: Shape, once: frozenset[int], store: Storage, signal: int) -> tuple[Field, Table]:
+def apply(
+    n: Normed, mlp: d.Mlp, shape: Shape, once: frozenset[int], store: Storage, signal: int
+) -> tuple[Field, Table]:
     """The MLP's output as a field that depends on one new signal, and the signal's table."""
     chosen = _route(n, mlp, shape, store)
     outputs = [_expert(n, expert, shape, once, store) for expert in mlp.experts]
@@ -98,9 +104,9 @@ def apply(n: Normed, mlp: d.Mlp, shape: Shape, once: frozenset[int], store: Stor
 class Inner(Enum):
     """How the tensors inside an MLP are kept.
 
-    KEPT: the normed stream was kept in float32, and so is everything up to the product. FUSED: the normed stream was stored; one kernel computes
-    gate, up and their product, which may be stored. STORED: gate and up are stored as well; then one kernel computes the product,
-    or the activation is stored by itself and so is the product.
+    KEPT: the normed stream was kept in float32, and so is everything up to the product. FUSED: the normed stream was
+    stored; one kernel computes gate, up and their product, which may be stored. STORED: gate and up are stored as
+    well; then one kernel computes the product, or the activation is stored by itself and so is the product.
     """
 
     KEPT = 0
@@ -110,7 +116,9 @@ class Inner(Enum):
 
 @dataclass(frozen=True)
 class _Case:
-    """Linear forms of a normed stream at the entries of `found`; `field` times `factor` plus `offset` is the stream (see `Normed`)."""
+    """Linear forms of a normed stream at the entries of `found`; `field` times `factor` plus `offset` is the stream
+    (see `Normed`).
+    """
 
     field: Field
     factor: tuple[float, float]
@@ -131,7 +139,8 @@ class _Case:
         found = self.found if found is None else found
         reads = self.read if found is self.found else [r[found.unit] for r in self.read]
         lo, hi = base(self.field, weight, reads)
-        lo, hi = _times(at_windows(self.field, weight, row, found, (lo[row], hi[row])), self.factor)
+        factor = np.float64(self.factor[0]), np.float64(self.factor[1])
+        lo, hi = _times(at_windows(self.field, weight, row, found, (lo[row], hi[row])), factor)
         if self.offset is not None:
             lo, hi = lo + (weight @ self.offset)[row], hi + (weight @ self.offset)[row]
         if bias is not None:
@@ -194,7 +203,9 @@ def _add(a: Interval, b: Interval) -> Interval:
 
 
 def _ways(g: Interval, shape: Shape, store: Storage) -> list[tuple[Interval, bool]]:
-    """act(g) for a stored gate, and whether it is stored: one kernel from the stored gate on, or step by step with stores."""
+    """act(g) for a stored gate, and whether it is stored: one kernel from the stored gate on, or step by step with
+    stores.
+    """
     gate = store.rounded(*in_float32(*g))
     steps = variants(shape.activation, *gate, store, shape.stepwise)
     return [(steps[0], False), *((store.rounded(*step), True) for step in steps)]
@@ -217,10 +228,12 @@ def _glu_way(g: Interval, u: Interval, exact: Interval, kind: Inner, shape: Shap
     last = {Inner.KEPT: in_float32}.get(kind, store.maybe)
     if kind is Inner.STORED:
         factor = store.rounded(*in_float32(*u))
-        lo, hi = _hull([
-            (store.rounded if stored else store.maybe)(*in_float32(*_times(way, factor))) for way, stored in _ways(g, shape, store)
-        ])  # fmt: skip
-        # Stores before the product's own: gate and up; sigmoid and activation too, except where the activation is the identity up to u/8.
+        found = []
+        for way, stored in _ways(g, shape, store):
+            found.append((store.rounded if stored else store.maybe)(*in_float32(*_times(way, factor))))
+        lo, hi = _hull(found)
+        # Stores before the product's own: gate and up; sigmoid and activation too, except where the activation is the
+        # identity up to u/8.
         flat = np.abs(tail(shape.activation, *g)[0]) <= np.maximum(g[0], 0.0) * store.unit / 8
         count = np.where(flat, 2.1, 4.2)
     else:
@@ -252,8 +265,8 @@ def _times(a: Interval, b: Interval) -> Interval:
 
 
 def _anchors(found: Firing, gate: d.Linear) -> Array:
-    """For every entry the one that its product is compared with: the first with the same window; among units that always fire, the first
-    with the same weights."""
+    """For every entry the one that its product is compared with: the first with the same window; among units that
+    always fire, the first with the same weights."""
     anchor = np.arange(len(found.unit))
     always = (found.window == ANY).all(1)
     for some, labels in (
@@ -267,9 +280,19 @@ def _anchors(found: Firing, gate: d.Linear) -> Array:
 
 
 def _apart(
-    case: _Case, expert: d.Expert, g: Interval, u: Interval | None, p: Interval, anchor: Array, size: Array, shape: Shape, store: Storage
+    case: _Case,
+    expert: d.Expert,
+    g: Interval,
+    u: Interval | None,
+    p: Interval,
+    anchor: Array,
+    size: Array,
+    shape: Shape,
+    store: Storage,
 ) -> Interval:
-    """p_j - p_a = (g_j - g_a) u_j + g_a (u_j - u_a) + tails, with a relative error of each product; and directly: the better of both."""
+    """p_j - p_a = (g_j - g_a) u_j + g_a (u_j - u_a) + tails, with a relative error of each product; and directly: the
+    better of both.
+    """
     lo, hi = p[0] - p[1][anchor], p[1] - p[0][anchor]
     own = anchor == np.arange(len(anchor))
     lo[own] = hi[own] = 0.0
@@ -301,7 +324,9 @@ def _sizes(x: Interval, *index: Array) -> tuple[Array, Array]:
     return one, two
 
 
-def _difference(case: _Case, layer: d.Linear, part: Firing, other: Array, size: Array, totals: tuple[Array, Array]) -> Interval:
+def _difference(
+    case: _Case, layer: d.Linear, part: Firing, other: Array, size: Array, totals: tuple[Array, Array]
+) -> Interval:
     """Pre-activation of a unit minus that of another one at the same window; each is summed by itself."""
     weight = layer.weight[part.unit] - layer.weight[other]
     bias = None if layer.bias is None else layer.bias[part.unit] - layer.bias[other]
@@ -343,7 +368,8 @@ def _constant_output(down: Array, fired: Fired, always: Array) -> tuple[Array, A
 
 
 def _group_sums(weight: Array, fired: Fired, order: Array, start: Array) -> tuple[Array, Array, Array]:
-    """Sums of weight times product over groups of entries (`order` begins a group at each of `start`), and of absolute values.
+    """Sums of weight times product over groups of entries (`order` begins a group at each of `start`), and of
+    absolute values.
 
     Directly, and through differences from the group's anchor; the better of both.
     """
@@ -361,7 +387,14 @@ def _group_sums(weight: Array, fired: Fired, order: Array, start: Array) -> tupl
 
 
 def _fired_output(
-    down: Array, fired: Fired, windows: Array, always: Array, chosen: _Routing | None, keys: tuple[Key, ...], expert: int, store: Storage
+    down: Array,
+    fired: Fired,
+    windows: Array,
+    always: Array,
+    chosen: _Routing | None,
+    keys: tuple[Key, ...],
+    expert: int,
+    store: Storage,
 ) -> _Output:
     """The vectors that windows add, one row per window."""
     live = np.flatnonzero(~always)
@@ -442,9 +475,9 @@ def _disjoint(windows: Array) -> None:
         for b in range(a):
             both = np.flatnonzero(masks[a] & masks[b])
             one, two = windows[kind == a][:, both], windows[kind == b][:, both]
-            if not len(both) or len(np.unique(np.concatenate([np.unique(one, axis=0), np.unique(two, axis=0)]), axis=0)) < len(
-                np.unique(one, axis=0)
-            ) + len(np.unique(two, axis=0)):
+            if not len(both) or len(
+                np.unique(np.concatenate([np.unique(one, axis=0), np.unique(two, axis=0)]), axis=0)
+            ) < len(np.unique(one, axis=0)) + len(np.unique(two, axis=0)):
                 raise Undecided("two units with different windows can fire together")
 
 
@@ -499,7 +532,9 @@ def _route(n: Normed, mlp: d.Mlp, shape: Shape, store: Storage) -> _Routing | No
     return _Routing(key, low, high)
 
 
-def _logit_differences(n: Normed, router: d.Linear, key: Key, lo: Array, hi: Array, kept: bool, store: Storage) -> Interval:
+def _logit_differences(
+    n: Normed, router: d.Linear, key: Key, lo: Array, hi: Array, kept: bool, store: Storage
+) -> Interval:
     """logit_i - logit_j for all experts and symbols: (S, experts, experts)."""
     weight, count = router.weight, len(router.weight)
     difference = (weight[:, None, :] - weight[None, :, :]).reshape(count * count, -1)

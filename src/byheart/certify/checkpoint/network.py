@@ -1,7 +1,7 @@
 """The whole network as a symbolic program with slack: what the tensors compute, for every input, in one number type.
 
-`interpret` walks through the layers. The result says which earlier symbols each layer's table looks at, and gives the residual stream
-before the final norm as a field; `Program.logits` evaluates it for chosen symbols.
+`interpret` walks through the layers. The result says which earlier symbols each layer's table looks at, and gives the
+residual stream before the final norm as a field; `Program.logits` evaluates it for chosen symbols.
 """
 
 from __future__ import annotations
@@ -133,7 +133,9 @@ class Logits:
     error: Array  # of the sums
 
     def rows(self, index: Array) -> Logits:
-        return Logits(self.program, *(x[index] for x in (self.middle, self.radius, self.centre, self.spread, self.error)))
+        return Logits(
+            self.program, *(x[index] for x in (self.middle, self.radius, self.centre, self.spread, self.error))
+        )
 
     def bounds(self) -> Interval:
         wide = self.spread + self.error
@@ -183,8 +185,12 @@ def _scaled(lo: Array, hi: Array, low: Array, high: Array) -> Interval:
     return in_float32(np.minimum.reduce(ends), np.maximum.reduce(ends))
 
 
-def interpret(checkpoint: d.Checkpoint, store: Storage, reach: Reach, weights: str = "type", *, stored: bool) -> Program:
-    """The program of a checkpoint in one type, in engines that store normed streams or in those that do not; `Undecided` names the layer where it is not understood."""
+def interpret(
+    checkpoint: d.Checkpoint, store: Storage, reach: Reach, weights: str = "type", *, stored: bool
+) -> Program:
+    """The program of a checkpoint in one type, in engines that store normed streams or in those that do not;
+    `Undecided` names the layer where it is not understood.
+    """
     reader, shape = checkpoint.reader(store, weights), checkpoint.shape
     if reach.length > shape.positions:
         raise Undecided(f"a reach of {reach.length} is beyond the {shape.positions} positions of config.json")
@@ -202,7 +208,9 @@ def interpret(checkpoint: d.Checkpoint, store: Storage, reach: Reach, weights: s
                 stream = _three(stream, attended, moved, store)
             else:
                 stream = _light(settle(add(stream, attended), store))
-                moved, table = apply(normalize(stream, layer.mlp_norm, store, stored), layer.mlp, shape, reach.once, store, index + 1)
+                moved, table = apply(
+                    normalize(stream, layer.mlp_norm, store, stored), layer.mlp, shape, reach.once, store, index + 1
+                )
                 stream = settle(add(stream, moved), store)
             stream = _light(stream)
         except Undecided as reason:
