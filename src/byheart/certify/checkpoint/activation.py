@@ -84,7 +84,7 @@ def largest_below(kind: str, top: Array) -> Array:
     """The largest |f(x)| for x <= top, as float32 computes it."""
     if kind == "relu":
         return np.maximum(top, 0.0)
-    turn, least = TURN[kind][0], -LEAST[kind][1] + 1e-6
+    turn, least = TURN[kind][0], 1e-6 - LEAST[kind][1]
     falling = np.abs(value(kind, np.minimum(top, 0.0))) + slack(kind, np.minimum(top, 0.0))
     size = np.where(top <= turn, falling, np.maximum(least, np.abs(top)))
     return size * (1 + 1e-9)
