@@ -46,7 +46,9 @@ def test_edited_configs_are_not_proved(name: str, llama: Path, tmp_path: Path) -
 
 
 def test_harmless_keys_stay_harmless(llama: Path, tmp_path: Path) -> None:
-    folder = edit_config(copy(llama, tmp_path / "copy"), initializer_range=0.5, use_cache=False, transformers_version="9")
+    folder = edit_config(
+        copy(llama, tmp_path / "copy"), initializer_range=0.5, use_cache=False, transformers_version="9"
+    )
     assert verify_folder(folder, [TEXT], ("float32",), reach=128).verdict is Verdict.PROVED
 
 
@@ -65,4 +67,6 @@ def test_a_key_that_stands_twice_is_refused(llama: Path, tmp_path: Path) -> None
 
 def test_types_of_values_are_checked() -> None:
     with pytest.raises(Undecided, match="vocab_size"):
-        read_shape({"model_type": "gpt2", "n_embd": 64, "n_head": 1, "n_layer": 1, "n_positions": 8, "vocab_size": True})
+        read_shape(
+            {"model_type": "gpt2", "n_embd": 64, "n_head": 1, "n_layer": 1, "n_positions": 8, "vocab_size": True}
+        )

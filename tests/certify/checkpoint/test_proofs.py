@@ -16,12 +16,19 @@ REACH = 160
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_architecture_is_proved(architecture: str, tmp_path: Path) -> None:
-    folder = write(tmp_path / "folder", architecture)
-    certificate = verify_folder(folder, [TEXT], reach=REACH)
+    certificate = verify_folder(write(tmp_path / "folder", architecture), [TEXT], ("float32",), reach=REACH)
     assert certificate.verdict is Verdict.PROVED, certificate.reason
     assert certificate.asked == len(TEXT) + 1 == certificate.agree
+    assert certificate.margin > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_architecture_is_proved_in_every_type(architecture: str, tmp_path: Path) -> None:
+    certificate = verify_folder(write(tmp_path / "folder", architecture), [TEXT], reach=REACH)
+    assert certificate.verdict is Verdict.PROVED, certificate.reason
     margins = {t.type: t.margin for t in certificate.types}
-    # The attention norm's bias of GPT-2 and OPT makes zeros that bfloat16 does not snap to: their margin there is smaller.
+    # The attention norm's bias of GPT-2 and OPT makes zeros that bfloat16 does not snap to: less is proved there.
     weak = {"bfloat16"} if architecture in ("gpt2", "opt") else set()
     assert all(margin > 20 for name, margin in margins.items() if name not in weak), margins
 
@@ -74,8 +81,9 @@ def test_windows_with_several_answers_get_their_distribution(tmp_path: Path) -> 
     assert swapped.types[0].variation > certificate.types[0].variation
 
 
-@pytest.mark.parametrize("architecture", ["llama", "gpt-neox", "mixtral"])
-@pytest.mark.parametrize("name", ["float32", "bfloat16"])
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["llama", "gpt-neox", "mixtral", "gpt2"])
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float16"])
 def test_an_engine_keeps_to_what_is_proved(architecture: str, name: str, tmp_path: Path) -> None:
     """The measured margin of every prefix is at least the proved one, and every logit lies in its interval."""
     torch = pytest.importorskip("torch")
