@@ -1,4 +1,4 @@
-"""What is written is proved: every architecture, every type, several flavours; and what is proved holds in an engine."""
+"""What is written is proved: every architecture, type and flavour; and what is proved holds in an engine."""
 
 from __future__ import annotations
 

@@ -75,9 +75,9 @@ def tail(kind: str, lo: Array, hi: Array) -> Interval:
     if kind == "relu":
         return np.zeros_like(below), below
     low = np.maximum(lo, 0.0)
-    size = np.abs(value(kind, -low))  # x - f(x) = -f(-x) for all of these
+    size = np.abs(value(kind, 0.0 - low))  # x - f(x) = -f(-x) for all of these
     size = np.where(low < 1.3, np.maximum(size, 0.2784646), size)
-    return -size * (1 + 1e-9), below
+    return np.negative(size) * (1 + 1e-9), below
 
 
 def largest_below(kind: str, top: Array) -> Array:

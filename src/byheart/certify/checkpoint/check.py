@@ -77,8 +77,8 @@ def certify_checkpoint(
                 if isinstance(error, ByheartError):
                     raise
                 # A stranger's tensors must not stop the checker; what it cannot compute it has not proved.
-                reason = f"the checker could not go on: {type(error).__name__}: {error}"
-                found.append(TypeResult(name, weights, Verdict.UNDECIDED, reason))
+                broken = f"the checker could not go on: {type(error).__name__}: {error}"
+                found.append(TypeResult(name, weights, Verdict.UNDECIDED, broken))
             if found[-1].verdict is not Verdict.PROVED:
                 break
         results.append(_worst(found, time.perf_counter() - begin))
