@@ -6,7 +6,6 @@ Some hundred damages each by default; `-m slow` tries more than ten thousand.
 from __future__ import annotations
 
 import gzip
-import hashlib
 import io
 import json
 import resource
@@ -23,6 +22,7 @@ from byheart.data.dataset.settle import settle_table
 from byheart.data.read.table import read
 from byheart.data.tokens import pieces
 from byheart.errors import ByheartError, FileFormatError
+from byheart.files import canonical, digest
 from tests.fuzz.damage import damaged
 
 FEW, MANY = 120, 2000
@@ -225,7 +225,7 @@ def test_a_forged_memory_is_refused_or_a_memory(task, count, files, tmp_path):
     @settings(max_examples=count)
     @given(forged(original))
     def check(body):
-        text = memory_file._canonical({"byheart": 1, "memory": body, "sha256": digest(body)})
+        text = canonical({"byheart": memory_file.FORMAT, "memory": body, "sha256": digest(body)})
         (tmp_path / "m").write_text(text)
         try:
             memory = byheart.load(tmp_path / "m")
@@ -240,7 +240,3 @@ def test_a_forged_memory_is_refused_or_a_memory(task, count, files, tmp_path):
         assert byheart.load(tmp_path / "again").predict(rows) == answers
 
     check()
-
-
-def digest(body: object) -> str:
-    return hashlib.sha256(memory_file._canonical(body).encode("ascii")).hexdigest()

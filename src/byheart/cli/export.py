@@ -8,10 +8,16 @@ import click
 
 from byheart.certify import Verdict
 from byheart.cli import show
-from byheart.cli.data_options import DataFlags, data_options, output_options, progress_for
+from byheart.cli.data_options import (
+    DataFlags,
+    budget_options,
+    data_options,
+    load_limited,
+    output_options,
+    progress_for,
+)
 from byheart.cli.export_folder import export_folder
 from byheart.cli.verify import check_data
-from byheart.compile import load
 from byheart.compile.export_memory import TARGETS, export_file
 from byheart.errors import DataError
 from byheart.files import check_target
@@ -32,6 +38,7 @@ from byheart.files import check_target
     "inputs).",
 )
 @data_options
+@budget_options
 @output_options
 def command(
     file: str,
@@ -58,7 +65,7 @@ def command(
         return export_folder(file, target, output, dtype, as_json)
     if target == "gguf" or dtype not in (None, "float64", "float32"):
         raise click.UsageError("GGUF and types other than float64 and float32 are for checkpoint folders")
-    memory, progress = load(file), progress_for(as_json, quiet)
+    memory, progress = load_limited(file), progress_for(as_json, quiet)
     dataset = None
     if data is not None:
         checked, _ = check_data(memory, data, flags, progress)

@@ -7,9 +7,8 @@ from pathlib import Path
 import click
 
 from byheart.cli import show
-from byheart.cli.data_options import output_options, progress_for
+from byheart.cli.data_options import budget_options, load_limited, output_options, progress_for
 from byheart.cli.recite_folder import recite_folder
-from byheart.compile import load
 from byheart.compile.text import page_count, recite
 from byheart.files import check_target, write_atomically
 
@@ -22,6 +21,7 @@ from byheart.files import check_target, write_atomically
 @click.option("--engine", metavar="NAME", help="For a checkpoint folder: the engine that recites [transformers].")
 @click.option("--dtype", metavar="TYPE", help="The type that the engine computes in or reads [its first].")
 @click.option("--option", "settings", metavar="KEY=VALUE", multiple=True, help="A setting of the engine.")
+@budget_options
 @output_options
 def command(
     file: str,
@@ -48,7 +48,7 @@ def command(
         return recite_folder(file, engine or "transformers", dtype, settings, as_json, quiet)
     if engine is not None or dtype is not None or settings:
         raise click.UsageError("--engine, --dtype and --option are for checkpoint folders; this is a file")
-    memory = load(file)
+    memory = load_limited(file)
     if page is not None and prompt is not None:
         raise click.UsageError("give --page or --prompt, not both")
     if output is not None:

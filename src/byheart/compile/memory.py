@@ -21,6 +21,7 @@ from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import PLAIN, Tokenizer
 from byheart.data.unknown import UNKNOWN, Unknown
 from byheart.errors import DataError, UnknownSymbolError
+from byheart.exact.budget import Budget, check_padding, limited
 from byheart.ir.claim import Claim
 from byheart.ir.enclose import decided_answers
 from byheart.ir.inputs import Inputs
@@ -53,6 +54,7 @@ class Memory:
     notes: tuple[str, ...] = ()
     tokens: Tokenizer = PLAIN  # how a text is cut into tokens before it is asked
     selection: Selection = Selection()  # noqa: RUF009  # which part of a file was memorized
+    budget: Budget | None = None  # what evaluating a loaded file may cost; None: as much as it takes
     recorded_by: str = ""  # the byheart whose file this is; its claim and certificate are records, not proofs
     dataset: Dataset | None = field(default=None, repr=False)
     seconds: Mapping[str, float] = field(default_factory=dict, repr=False)
@@ -94,11 +96,13 @@ class Memory:
         if not len(sequences):
             return []
         sequences = self.tokens.cut_texts(sequences)
-        if self.abstains:
-            inputs, known = self.encoder.encode_known(sequences)
-        else:
-            inputs, known = self._encode(sequences), np.ones(len(sequences), dtype=bool)
-        found = decided_answers(self.network, inputs, progress)
+        with limited(self.budget):
+            check_padding(len(sequences), self.encoder.length, sum(map(len, sequences)))
+            if self.abstains:
+                inputs, known = self.encoder.encode_known(sequences)
+            else:
+                inputs, known = self._encode(sequences), np.ones(len(sequences), dtype=bool)
+            found = decided_answers(self.network, inputs, progress)
         found[~known] = -1
         if not self.task.labels_per_token:
             return [self._label(k) for k in found]

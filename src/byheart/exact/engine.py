@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from byheart.exact import breakpoints, reference
+from byheart.exact.budget import meter
 from byheart.exact.steps import Block, Step
 from byheart.exact.values import Values
 from byheart.progress import SILENT, Progress
@@ -21,6 +22,7 @@ def run(steps: Sequence[Step], values: Values, progress: Progress = SILENT, name
         return reference.run(steps, values)
     from byheart.exact import limbs  # compiled code is loaded only when it pays
 
+    _estimate(steps, values)
     segments = list(_segments(steps))
     with progress.stage(name, total=values.count * sum(not isinstance(s, Block) for s in segments)) as stage:
         for segment in segments:
@@ -29,6 +31,16 @@ def run(steps: Sequence[Step], values: Values, progress: Progress = SILENT, name
             else:
                 values = limbs.run(segment, values, stage)
     return values
+
+
+def _estimate(steps: Sequence[Step], values: Values) -> None:
+    """Inside a budget, one input is tried with a meter and counts for all of them."""
+    limit = meter()
+    if limit is None:
+        return
+    before = limit.work
+    reference.run(steps, Values(values.numerators[:1], values.denominator))
+    limit.spend((limit.work - before) * (values.count - 1))
 
 
 def _rows(step: Step) -> int:

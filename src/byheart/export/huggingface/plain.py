@@ -4,7 +4,7 @@ Words and constants are balanced, so LayerNorm's mean is zero and it is RMSNorm.
 act(g) - act(g - 8) with g = 16 at the match: a plateau, so errors of the slots leave no trace.
 
 Every bias carries a part that matters: half of what a slot loses comes from the attention's output bias, a state's rest
-comes from the MLP's second bias, half of a threshold from its first one and a quarter from the norm's.
+comes from the MLP's second bias, and a threshold from its first one, which is too low by what the norm's bias lifts.
 
 GPT-2 and OPT have learned positions. Their table holds (cos, sin, -cos, -sin) of theta_f t, which queries rotate: a
 head's score is the same trigonometric polynomial of the distance as with rotary positions.
@@ -123,6 +123,7 @@ class PlainLookingBack:
         self.norm[layout.extra] = CONSTANT_GAIN
         self.norm[self.source] = self.norm[layout.first] = self.norm[layout.constant[-1]] = gain
         self.norm_bias[self.source] = gain * layout.signs[self.source]
+        self.norm_bias[layout.extra] = np.where(np.arange(len(layout.extra)) % 4 < 2, 0.25, -0.25)
         self.ones = layout.signs[layout.constant[0]] / (CONSTANT_GAIN * len(layout.constant[0]))
         self.first = layout.signs[layout.first] / (gain * len(layout.first))
 
@@ -173,10 +174,10 @@ class PlainLookingBack:
         size = amplitude(wave.gap, self.design.gap) * math.sqrt(self.heads.dimension)
         a, b = (np.divide(size * w, key, out=np.zeros(pairs), where=key > 0) for w in (wave.cosine, wave.sine))
         even, odd = start + np.arange(pairs), start + pairs + np.arange(pairs)
-        if not self.demands.absolute:  # twice a bias minus the matrix: both matter
+        if not self.demands.absolute:  # every other frequency is a bias, the rest is read from the constants
             for name, rows, values in (("query", even, a), ("query", odd, -b), ("key", even, key)):
-                self.bias[name][rows] = 2 * values
-                self.weight[name][np.ix_(rows, layout.constant[0])] = -np.outer(values, self.ones)
+                self.bias[name][rows[::2]] = values[::2]
+                self.weight[name][np.ix_(rows[1::2], layout.constant[0])] = np.outer(values[1::2], self.ones)
             return
         cos, sin, minus_cos, minus_sin = (layout.extra[i::4] for i in range(4))
         read = 1 / (math.sqrt(8.0) * CONSTANT_GAIN)  # a channel and its opposite hold +-sqrt(2) cos
@@ -188,6 +189,10 @@ class PlainLookingBack:
         for name, rows, plus, minus, values in entries:
             self.weight[name][rows, plus] += read * values
             self.weight[name][rows, minus] -= read * values
+        # The norm adds a constant to the positions, which the biases of queries and keys take away again.
+        for name in ("query", "key"):
+            rows = np.concatenate([even, odd])
+            self.bias[name][rows] = -self.weight[name][rows] @ self.norm_bias
 
     def _write_probe(self) -> None:
         """The scale probe, at a dimension that does not turn."""
@@ -220,7 +225,8 @@ class PlainRecognising:
         self.patterns, self.totals = words.reshape(len(windows), -1), closed.sum(axis=1) * float(book.bits)
         self.level = float(len(table.offsets) * book.bits) - self.m
         self.slots = np.concatenate(layout.slots[stage.table])
-        # Half of the threshold comes from constants that must have been turned before, the rest from the bias.
+        # The bias alone is too low by `level` per block of constants, which must have been turned before: they lift
+        # the gates. If they have not been turned, no window is recognised.
         self.sources = [layout.constant[depth]] + ([layout.order[depth]] if demands.parallel else [])
 
     @property
@@ -232,7 +238,7 @@ class PlainRecognising:
         layout, weight, bias = self.layout, np.ones(self.layout.hidden), np.zeros(self.layout.hidden)
         weight[self.slots] = self.gain
         for block in self.sources:
-            weight[block] = self.gain * self.level / (4 * len(block) * len(self.sources))
+            weight[block] = self.gain * self.level / (2 * len(block))
             bias[block] = weight[block] * layout.signs[block]
         return Linear(weight, bias)
 
@@ -240,13 +246,13 @@ class PlainRecognising:
         """`written` (hidden, rows) is what the unit of each row adds, `rest` (hidden,) what is always added."""
         count, hidden = len(self.patterns), self.layout.hidden
         first, bias, second = np.zeros((units, hidden)), np.zeros(units), np.zeros((units, hidden))
-        size = _SHARP / (self.gain * self.m)
+        size, lifted = _SHARP / (self.gain * self.m), self.level * len(self.sources)
         for k in range(2):
             rows = slice(k * count, (k + 1) * count)
             first[rows, self.slots] = size * self.patterns
             for block in self.sources:
-                first[rows, block] = -size * self.layout.signs[block]
-            bias[rows] = -_SHARP / self.m * (self.totals - self.m - self.level / 2) - k * _STEP
+                first[rows, block] = size * self.layout.signs[block]
+            bias[rows] = -_SHARP / self.m * (self.totals - self.m + lifted) - k * _STEP
             second[rows] = written.T / (_STEP if k == 0 else -_STEP)
         self._activation(bias, second, 2 * count)
         if probe:
@@ -257,7 +263,8 @@ class PlainRecognising:
 
     def _activation(self, bias: Floats, second: Floats, unit: int) -> None:
         turned = self.layout.constant[self.depth + 1]
-        target = 2 * self.design.kappa / self.demands.probe[1]
+        # Where attention and MLP are parallel, the attention beside this MLP does one half of the turn.
+        target = (1 if self.demands.parallel else 2) * self.design.kappa / self.demands.probe[1]
         mantissa, exponent = math.frexp(target)
         high = math.ldexp(round(mantissa * 256) / 256, exponent)
         bias[unit] = bias[unit + 1] = self.demands.probe[0]
@@ -284,16 +291,18 @@ class PlainRecognising:
         """The MLP beside the attention: it must see the slots still unwritten, and turns order[l] then."""
         layout, hidden = self.layout, self.layout.hidden
         first, bias, second = np.zeros((units, hidden)), np.zeros(units), np.zeros((units, hidden))
-        weight = np.ones(hidden)
-        weight[self.slots] = self.gain
+        gain, signs, block = 2.0, layout.signs, layout.order[self.depth]
+        norm = Linear(np.ones(hidden), np.zeros(hidden))
+        norm.weight[self.slots], norm.bias[self.slots] = gain, gain / 2 * signs[self.slots]
         for k in range(2):
-            first[k, self.slots] = _SHARP / (self.gain * self.m) * layout.signs[self.slots]
-            bias[k] = -_SHARP / self.m * (len(self.slots) - self.m) - k * _STEP
-            block = layout.order[self.depth]
-            second[k, block] = (1 - 2 * k) / _STEP * 2 * self.design.kappa * layout.signs[block]
+            first[k, self.slots] = _SHARP / (gain * self.m) * signs[self.slots]
+            bias[k] = -_SHARP / self.m * (1.5 * len(self.slots) - self.m) - k * _STEP
+            second[k, block] = (1 - 2 * k) / _STEP * self.design.kappa * signs[block]
+        rest = np.zeros(hidden)
+        rest[block] = self.design.kappa * signs[block]  # the other half of the turn
         column = int(layout.constant[0][0])
-        out = Linear(fill_idle(np.ascontiguousarray(second.T), units - 1), np.zeros(hidden))
-        return PlainMLP(Linear(weight, np.zeros(hidden)), Linear(fill_idle(first, column), bias), out, np.arange(0))
+        out = Linear(fill_idle(np.ascontiguousarray(second.T), units - 1), rest)
+        return PlainMLP(norm, Linear(fill_idle(first, column), bias), out, np.arange(0))
 
 
 def build_plain(recital: Recital, tokens: Tokens, design: Design, demands: PlainDemands) -> PlainDecoder:
@@ -385,7 +394,7 @@ def _last(
         weight[verdict] /= 2
         bias[verdict] = weight[verdict] * layout.signs[verdict]
         return Linear(weight, bias), embed
-    weight, lm_head = head(recital, books, layout, tokens, design)
+    weight, lm_head = head(recital, books, layout, tokens, design, strict=16.0)
     width = layout.width
     bias[width] = -weight[width] * layout.signs[width]
     lm_head[tokens.failure, width] = 4 * design.logit / len(width) * layout.signs[width]
