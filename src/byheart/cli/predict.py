@@ -34,7 +34,8 @@ def command(
     """The labels of SEQUENCEs by the memory in FILE, in exact arithmetic.
 
     A SEQUENCE is cut into tokens as the memory's data was; a JSON list is taken as the tokens. A sequence that the
-    memory refuses is answered by "unknown" (null in --json).
+    memory refuses is answered by "unknown" (null in --json, which lists
+    these rows under "unknown").
 
     Exit status: 0 answered, 2 the file or a sequence cannot be used.
 
@@ -54,11 +55,16 @@ def command(
         rows += read_sequences(source, options, like=memory.selection, progress=progress)
     found = memory.predict(rows, progress)
     if as_json:
-        show.print_json({"file": file, "labels": [_plain(label) for label in found]})
+        unknown = [row for row, label in enumerate(found) if _has_unknown(label)]  # null may also be a missing label
+        show.print_json({"file": file, "labels": [_plain(label) for label in found], "unknown": unknown})
     else:
         for label in found:
             click.echo(_text(label))
     return 0
+
+
+def _has_unknown(label: Any) -> bool:
+    return label is UNKNOWN or (isinstance(label, list) and any(part is UNKNOWN for part in label))
 
 
 def _plain(label: Any) -> Any:

@@ -183,15 +183,8 @@ class Job:
 
 
 def _job(
-    ids: Sequence[int],
-    labels: Sequence[int],
-    classes: int,
-    head: str | None,
-    abstain_bits: int,
-    goal: Objective,
-    effort: Effort,
-    seed: int,
-    progress: Progress,
+    ids: Sequence[int], labels: Sequence[int], classes: int, head: str | None, abstain_bits: int, goal: Objective,
+    effort: Effort, seed: int, progress: Progress,
 ) -> Job:
     if len(ids) == 0 or len(ids) != len(labels):
         raise BuildError(f"a label memory needs as many labels as ids and at least one; got {len(ids)}, {len(labels)}")
@@ -287,7 +280,9 @@ def resized(job: Job, plan: Plan, folds: int) -> Plan:
     """The same plan with another number of folds."""
     if folds == plan.folds:
         return plan
-    return sized(plan.kind, plan.head, plan.cost, plan.cell, len(job.ids), job.id_bits, job.about, folds, job.effort)
+    return sized(
+        plan.kind, plan.head, plan.cost, plan.cell, len(job.ids), job.id_bits, job.about, folds, job.effort
+    )
 
 
 def _carry_out(
@@ -330,19 +325,13 @@ def _stirred(
 
 
 def _solve(
-    job: Job,
-    plan: Plan,
-    seed: tuple[int, ...],
-    segments: int | None,
-    workers: Executor | None,
+    job: Job, plan: Plan, seed: tuple[int, ...], segments: int | None, workers: Executor | None,
     resume: str | Path | None,
 ) -> LabelMemory:
     count = len(job.ids)
     size = max(1, min(count, round(plan.group)))
     if segments is None:
-        segments = max(
-            1, min(MOST_SEGMENTS, int(plan.seconds(count) / SEGMENT_SECONDS), count // (LEAST_GROUPS * size))
-        )
+        segments = max(1, min(MOST_SEGMENTS, int(plan.seconds(count) / SEGMENT_SECONDS), count // (LEAST_GROUPS * size)))
     assembly = _Traps(job, plan, size) if plan.kind == "traps" else _Walks(job, plan, size)
     whole = Segment(assembly.ids, assembly.labels, assembly.method, assembly.frame, plan.beam, size, seed)
     with job.progress.stage("solving groups", total=count) as stage:
@@ -371,7 +360,9 @@ class _Traps:
         half = _halves(self.ids, min(len(self.ids) - 1, int(1.15 * size) + 4))[-1]
         warm = 0 if len(shares) == 2 else min(5, max(0, plan.folds // 8))
         self.frame = Frame.stretched(half, plan.folds + trapping.EXTRA + reach + 8)
-        self.method = Traps(plan.folds, tuple(shares[y] for y in order), order, reach, warm, self.frame.pad)
+        self.method = Traps(
+            plan.folds, tuple(shares[y] for y in order), order, reach, warm, self.frame.pad
+        )
 
     def assemble(self, lines: Sequence[Line], unit: int) -> tuple[tuple[Block, ...], Reading]:
         """In units as long as possible: zeros at the end of all numbers are cut off."""

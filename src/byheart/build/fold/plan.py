@@ -83,7 +83,9 @@ class Plan:
         return LOOKUP[self.kind] * self.beam * self.folds * count
 
 
-def plans(count: int, id_bits: int, labels: Labels, objective: Objective, effort: Effort) -> list[Plan]:
+def plans(
+    count: int, id_bits: int, labels: Labels, objective: Objective, effort: Effort
+) -> list[Plan]:
     """The cheapest plan of every kind and head that can do it, cheapest first."""
     found = [
         _cheapest(kind, head, cost, cell, count, id_bits, labels, objective, effort)
@@ -96,7 +98,7 @@ def _kinds(labels: Labels) -> Iterator[tuple[str, str, float, float]]:
     """(kind, head, bits of a label, width of a cell) of what is possible."""
     classes = len(labels.shares)
     if labels.abstain_bits:
-        accepted = 2.0**-labels.abstain_bits
+        accepted = 2.0 ** -labels.abstain_bits
         cell = 2 * NormalDist().inv_cdf(0.5 + accepted / 2) / classes
         yield "walk", "value", log2(classes) + labels.abstain_bits, cell
         return
@@ -179,15 +181,8 @@ def sized(
 
 
 def _cheapest(
-    kind: str,
-    head: str,
-    cost: float,
-    cell: float,
-    count: int,
-    id_bits: int,
-    labels: Labels,
-    objective: Objective,
-    effort: Effort,
+    kind: str, head: str, cost: float, cell: float, count: int, id_bits: int, labels: Labels,
+    objective: Objective, effort: Effort,
 ) -> Plan:
     guess = sqrt(0.75 * count * max(cost, 1e-3) / 1.6)
     phases = len(labels.shares) - 1 if kind == "traps" else 1

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from byheart.build.fold._beam import LIMB_BITS, WIDTH_BITS, W
+from byheart.build.fold._beam import LIMB_BITS, W, WIDTH_BITS
 from byheart.build.fold.block import Block, Unit
 from byheart.errors import BuildError
 
@@ -349,7 +349,9 @@ def _starts(
             shift = np.minimum(room, 0.1 * top)
             s, shift = s[room > 0], shift[room > 0]
             u = np.round(height - side * (at_last + shift * rng.uniform(0, 1, len(s))) - s * last)
-        fits = (side * (height - s * last - u) > at_last) & (side * (s * first + u - height - slope * gap) > at_first)
+        fits = (side * (height - s * last - u) > at_last) & (
+            side * (s * first + u - height - slope * gap) > at_first
+        )
         s, u = s[fits], u[fits]
         if after is not None:
             fits = (s * end + u - height_there - slope_there * (end - there) > abs(end) + WIDE + SLACK) & (

@@ -63,9 +63,7 @@ class Journal:
             with self.path.open("a") as file:
                 file.write("\n" + json.dumps(entry) + "\n")  # what was cut off before stands on a line of its own
         except OSError as error:
-            raise DataError(
-                f"cannot keep the journal {self.path}: {error.strerror}; give resume= another file"
-            ) from None
+            raise DataError(f"cannot keep the journal {self.path}: {error.strerror}; give resume= another file") from None
 
 
 def cut(ids: Sequence[int], count: int, group: int) -> list[int]:
@@ -108,15 +106,8 @@ def _joint(part: Segment, here: Solved, after: Solved) -> Segment:
     done = sum(line.count for line in here.lines)
     sizes = [line.count for line in here.lines[1:]] or [part.size]
     return replace(
-        part,
-        ids=part.ids[done:],
-        labels=part.labels[done:],
-        joined=False,
-        size=max(2, sum(sizes) // len(sizes)),
-        before=here.lines[-1],
-        after=after.lines[0],
-        odd=len(here.lines) % 2 == 1,
-        seed=(*part.seed, 1),
+        part, ids=part.ids[done:], labels=part.labels[done:], joined=False, size=max(2, sum(sizes) // len(sizes)),
+        before=here.lines[-1], after=after.lines[0], odd=len(here.lines) % 2 == 1, seed=(*part.seed, 1),
     )
 
 
@@ -131,11 +122,7 @@ def solve_joint(joint: Segment) -> Solved:
 
 
 def _map(
-    task: Callable[[Segment], Solved],
-    parts: Sequence[Segment],
-    name: str,
-    executor: Executor | None,
-    stage: Stage,
+    task: Callable[[Segment], Solved], parts: Sequence[Segment], name: str, executor: Executor | None, stage: Stage,
     journal: Journal | None,
 ) -> list[Solved]:
     """`task` of all parts, in order; what the journal has is not solved again."""

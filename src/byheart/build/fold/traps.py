@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from byheart.build.fold._beam import WIDTH_BITS, W, trap_beam
+from byheart.build.fold._beam import W, WIDTH_BITS, trap_beam
 from byheart.build.fold.block import Block
 from byheart.build.fold.reading import Reading
 from byheart.build.fold.search import Found
@@ -30,9 +30,7 @@ WINDOW = 1.15  # reach of the digits to come, in W
 LOG_UNIT = 600.0  # tables hold logarithms times this
 DEAD = -32000
 LEAST_TRAP = 2.0  # in W: a key beside a kink is surely inside or outside of the next trap
-FIRST_TRAP = (
-    8.0  # in W: the first trap of a later phase holds every key that stood beside an edge when the range turned
-)
+FIRST_TRAP = 8.0  # in W: the first trap of a later phase holds every key that stood beside an edge when the range turned
 MOST_CLASSES = 16
 
 Floats = npt.NDArray[np.float64]
@@ -75,23 +73,10 @@ class Traps:
         place[list(self.order)] = np.arange(self.classes) * folds.size
         trace = np.zeros((self.steps + 1, 2, beam), np.int32)
         by_label = np.argsort(labels, kind="stable")  # one label's table after the other: they fit the nearest cache
-        k, c = trap_beam(
-            np.ascontiguousarray(delta[:, by_label]),
-            place[labels[by_label]],
-            starts,
-            folds.levels,
-            folds.table,
-            FINE,
-            LOW,
-            folds.size,
-            self.classes * folds.size,
-            beam,
-            np.zeros((2, beam, limbs, n), np.int64),
-            np.zeros((2, beam, 2, n), np.int32),
-            np.zeros((2, beam), np.int64),
-            np.zeros(wide, np.int64),
-            np.zeros(wide, np.int64),
-            trace,
+        k, c = trap_beam(self.classes > 2, limbs > 1)(
+            np.ascontiguousarray(delta[:, by_label]), place[labels[by_label]], starts, folds.levels, folds.table, FINE, LOW, folds.size, self.classes * folds.size,
+            beam, np.zeros((2, beam, limbs, n), np.int64), np.zeros((2, beam, 2, n), np.int32),
+            np.zeros((2, beam), np.int64), np.zeros(wide, np.int64), np.zeros(wide, np.int64), trace,
         )
         if c < 0:
             return int(k)
@@ -155,9 +140,7 @@ class Traps:
             sign = -1 if up else 1  # depth below 0 is sign·z - base, at least 1 when trapped
             rows = {self.order[0]: (2 * sign, -2 * base - 1), self.order[1]: (0, 0)}
             return tuple(blocks), Reading.logits([rows[y] for y in range(2)])
-        more, reading = _read_bands(
-            bands, base, up, self.order, (8 * (int(W) << self.range_bits) * unit >> zeros) * times
-        )
+        more, reading = _read_bands(bands, base, up, self.order, (8 * (int(W) << self.range_bits) * unit >> zeros) * times)
         return (*blocks, more), reading
 
 

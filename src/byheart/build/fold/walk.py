@@ -103,22 +103,10 @@ class Walk:
             goals[1] = (labels == 0).astype(np.int64) - (labels == self.classes - 1)
         wide = max(starts.shape[1], 4 * beam)
         trace = np.zeros((steps + 1, 2, beam), np.int32)
-        c = walk_beam(
-            delta,
-            goals,
-            starts,
-            self.marks,
-            tables.forms,
-            tables.logs,
-            self.both,
-            half,
-            beam,
-            np.zeros((2, beam, limbs, n), np.int64),
-            np.zeros((2, beam, 4, n), np.int32),
-            np.zeros((2, beam), np.int64),
-            np.zeros(wide, np.int64),
-            np.zeros(wide, np.int64),
-            trace,
+        c = walk_beam(limbs > 1)(
+            delta, goals, starts, self.marks, tables.forms, tables.logs, self.both, half, beam,
+            np.zeros((2, beam, limbs, n), np.int64), np.zeros((2, beam, 4, n), np.int32), np.zeros((2, beam), np.int64),
+            np.zeros(wide, np.int64), np.zeros(wide, np.int64), trace,
         )
         if c < 0:
             return steps
@@ -312,9 +300,7 @@ def _logs(marks: Ints, j: int, sigma: float, cell: float, middle: int, edge: int
     """
     drift = _drifts(marks, j)
     a = np.clip(((np.arange(COLUMNS) + 0.5) * 2)[None] + wide * (np.arange(-1, 2)[:, None] * 4 / 3 - 4) + 0.5, 0, None)
-    b = np.clip(
-        ((np.arange(COLUMNS) + 0.5) * 2)[None] + wide * (np.arange(-1, 2)[:, None] * 4 / 3 + 4) + 0.5, 0, PLACES
-    )
+    b = np.clip(((np.arange(COLUMNS) + 0.5) * 2)[None] + wide * (np.arange(-1, 2)[:, None] * 4 / 3 + 4) + 0.5, 0, PLACES)
     a, b = a.astype(np.int64), b.astype(np.int64)
     out = np.empty((3, ROWS, COLUMNS))
     scale = max(sigma, 0.3)

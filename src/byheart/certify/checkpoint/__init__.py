@@ -1,8 +1,8 @@
 """Proofs about written checkpoints: config.json and model.safetensors of ten stock architectures.
 
-The checker knows nothing of how a checkpoint was made. It finds the structure in the tensors, encloses every value for every input
-(`fields`), and proves by how much the right token wins (`margins`) in every engine of an error model (`storage`). What it does not
-understand is `undecided`, with the place; it never guesses.
+The checker knows nothing of how a checkpoint was made. It finds the structure in the tensors, encloses every value
+for every input (`fields`), and proves by how much the right token wins (`margins`) in every engine of an error model
+(`storage`). What it does not understand is `undecided`, with the place; it never guesses.
 """
 
 from byheart.certify.checkpoint.certificate import MarginCertificate, MarginWitness, TypeResult

@@ -16,9 +16,11 @@ CHUNK = 1 << 22
 
 @dataclass(frozen=True)
 class Answers:
-    """`margin[q]`: by how many nats, at least, the right token beats every other (questions with one answer; NaN elsewhere).
-    `variation[q]`: total variation, at most, between the softmax and the empirical distribution of the question's group.
-    `refuted[q]`: another token certainly beats the right one; `found[q]` is the token with the highest lower bound."""
+    """`margin[q]`: by how many nats, at least, the right token beats every other (questions with one answer; NaN
+    elsewhere).
+    `variation[q]`: total variation, at most, between the softmax and the empirical distribution of the question's
+    group. `refuted[q]`: another token certainly beats the right one; `found[q]` is the token with the highest lower
+    bound."""
 
     margin: Array
     variation: Array
@@ -31,10 +33,7 @@ class Answers:
 def answer(program: Program, questions: Questions) -> Answers:
     count = len(questions.answer)
     keys = list(questions.symbols)
-    if keys:
-        stacked = np.stack([questions.symbols[k] for k in keys], 1)
-    else:
-        stacked = np.zeros((count, 1), dtype=np.int64)
+    stacked = np.stack([questions.symbols[k] for k in keys] or [np.zeros(count, dtype=np.int64)], 1)
     distinct, inverse = np.unique(stacked, axis=0, return_inverse=True)
     inverse = inverse.reshape(-1)
     share, single = _empirical(questions), ~questions.several
@@ -48,7 +47,9 @@ def answer(program: Program, questions: Questions) -> Answers:
         lo, hi = logits.bounds()
         left, right = np.searchsorted(inverse[order], [start, start + len(block)])
         some = order[left:right]
-        pairs, which = np.unique(np.stack([inverse[some] - start, questions.answer[some]], 1), axis=0, return_inverse=True)
+        pairs, which = np.unique(
+            np.stack([inverse[some] - start, questions.answer[some]], 1), axis=0, return_inverse=True
+        )
         lead = np.empty(len(pairs))
         for token in np.unique(pairs[:, 1]):
             rows = pairs[:, 1] == token
@@ -81,7 +82,9 @@ def _empirical(questions: Questions) -> dict[int, tuple[Array, Array]]:
 def _variation(
     low: Array, high: Array, share: dict[int, tuple[Array, Array]], group: Array, answer: Array
 ) -> tuple[Array, Array]:
-    """Bounds of the total variation: with w_v in exp[low, high], q_v = w_v / sum w; TV = sum over v of max(0, p_v - q_v)."""
+    """Bounds of the total variation: with w_v in exp[low, high], q_v = w_v / sum w; TV = sum over v of max(0, p_v -
+    q_v).
+    """
     top = high.max(1, keepdims=True)
     small, large = np.exp(low - top), np.exp(high - top)
     least = small / (small + (large.sum(1, keepdims=True) - large))  # q_v at least

@@ -1,11 +1,14 @@
 """An MLP as a table: windows of symbols -> a vector; everything else stays near a constant.
 
-`units.firing` finds the windows. Here the fired units are evaluated on intervals, with what makes the constructions robust kept in view:
+`units.firing` finds the windows. Here the fired units are evaluated on intervals, with what makes the constructions
+robust kept in view:
 
-- *Parabolas.* In act(g) u, the errors of g and u come from the same channels. Write u = alpha g + w, where alpha makes the linear form w
-  as small as possible: then g u = alpha g^2 + g w, and an error of g counts quadratically where the parabola is flat.
-- *Plateaus.* Two units with the same weights and opposite outputs, act(g) - act(g - c): one unit of a window is the anchor a, and
-  the others are evaluated as p_j = p_a + (p_j - p_a), where g_j - g_a is a linear form with small weights.
+- *Parabolas.* In act(g) u, the errors of g and u come from the same channels. Write u = alpha g + w, where alpha
+  makes the linear form w as small as possible: then g u = alpha g^2 + g w, and an error of g counts quadratically
+  where the parabola is flat.
+- *Plateaus.* Two units with the same weights and opposite outputs, act(g) - act(g - c): one unit of a window is the
+  anchor a, and the others are evaluated as p_j = p_a + (p_j - p_a), where g_j - g_a is a linear form with small
+  weights.
 
 Each enclosure is intersected with the direct one, in which rounding snaps to representable numbers.
 """
@@ -39,7 +42,8 @@ from byheart.certify.checkpoint.units import ANY, Firing, SumError, at_windows, 
 
 @dataclass(frozen=True)
 class Table:
-    """What a layer's MLP knows: `windows[i]` (ANY: not read) has symbol `symbols[i]` >= 1; any other window has symbol 0.
+    """What a layer's MLP knows: `windows[i]` (ANY: not read) has symbol `symbols[i]` >= 1; any other window has
+    symbol 0.
 
     `units[i]` is the first hidden unit that fires there."""
 
@@ -62,7 +66,9 @@ class Fired:
     quiet: Array  # (U,) bound of |product| of every unit where it does not fire
 
 
-def apply(n: Normed, mlp: d.Mlp, shape: Shape, once: frozenset[int], store: Storage, signal: int) -> tuple[Field, Table]:
+def apply(
+    n: Normed, mlp: d.Mlp, shape: Shape, once: frozenset[int], store: Storage, signal: int
+) -> tuple[Field, Table]:
     """The MLP's output as a field that depends on one new signal, and the signal's table."""
     chosen = _route(n, mlp, shape, store)
     outputs = [_expert(n, expert, shape, once, store) for expert in mlp.experts]
@@ -74,7 +80,7 @@ def apply(n: Normed, mlp: d.Mlp, shape: Shape, once: frozenset[int], store: Stor
     rows: list[_Output] = []
     parts: list[Part] = []
     for index, (expert, fired) in enumerate(zip(mlp.experts, outputs, strict=True)):
-        windows = _aligned(fired.found, keys)
+        windows = aligned(fired.found.window, fired.found.keys, keys)
         always = (windows == ANY).all(1)
         lo, hi, error = _constant_output(expert.down.weight, fired, always)
         if chosen is None:
@@ -98,9 +104,9 @@ def apply(n: Normed, mlp: d.Mlp, shape: Shape, once: frozenset[int], store: Stor
 class Inner(Enum):
     """How the tensors inside an MLP are kept.
 
-    KEPT: the normed stream was kept in float32, and so is everything up to the product. FUSED: the normed stream was stored; one kernel computes
-    gate, up and their product, which may be stored. STORED: gate and up are stored as well; then one kernel computes the product,
-    or the activation is stored by itself and so is the product.
+    KEPT: the normed stream was kept in float32, and so is everything up to the product. FUSED: the normed stream was
+    stored; one kernel computes gate, up and their product, which may be stored. STORED: gate and up are stored as
+    well; then one kernel computes the product, or the activation is stored by itself and so is the product.
     """
 
     KEPT = 0
@@ -110,7 +116,9 @@ class Inner(Enum):
 
 @dataclass(frozen=True)
 class _Case:
-    """Linear forms of a normed stream at the entries of `found`; `field` times `factor` plus `offset` is the stream (see `Normed`)."""
+    """Linear forms of a normed stream at the entries of `found`; `field` times `factor` plus `offset` is the stream
+    (see `Normed`).
+    """
 
     field: Field
     factor: tuple[float, float]
@@ -131,7 +139,8 @@ class _Case:
         found = self.found if found is None else found
         reads = self.read if found is self.found else [r[found.unit] for r in self.read]
         lo, hi = base(self.field, weight, reads)
-        lo, hi = _times(at_windows(self.field, weight, row, found, (lo[row], hi[row])), self.factor)
+        factor = np.float64(self.factor[0]), np.float64(self.factor[1])
+        lo, hi = _times(at_windows(self.field, weight, row, found, (lo[row], hi[row])), factor)
         if self.offset is not None:
             lo, hi = lo + (weight @ self.offset)[row], hi + (weight @ self.offset)[row]
         if bias is not None:
@@ -194,7 +203,9 @@ def _add(a: Interval, b: Interval) -> Interval:
 
 
 def _ways(g: Interval, shape: Shape, store: Storage) -> list[tuple[Interval, bool]]:
-    """act(g) for a stored gate, and whether it is stored: one kernel from the stored gate on, or step by step with stores."""
+    """act(g) for a stored gate, and whether it is stored: one kernel from the stored gate on, or step by step with
+    stores.
+    """
     gate = store.rounded(*in_float32(*g))
     steps = variants(shape.activation, *gate, store, shape.stepwise)
     return [(steps[0], False), *((store.rounded(*step), True) for step in steps)]
@@ -217,10 +228,12 @@ def _glu_way(g: Interval, u: Interval, exact: Interval, kind: Inner, shape: Shap
     last = {Inner.KEPT: in_float32}.get(kind, store.maybe)
     if kind is Inner.STORED:
         factor = store.rounded(*in_float32(*u))
-        lo, hi = _hull([
-            (store.rounded if stored else store.maybe)(*in_float32(*_times(way, factor))) for way, stored in _ways(g, shape, store)
-        ])  # fmt: skip
-        # Stores before the product's own: gate and up; sigmoid and activation too, except where the activation is the identity up to u/8.
+        found = []
+        for way, stored in _ways(g, shape, store):
+            found.append((store.rounded if stored else store.maybe)(*in_float32(*_times(way, factor))))
+        lo, hi = _hull(found)
+        # Stores before the product's own: gate and up; sigmoid and activation too, except where the activation is the
+        # identity up to u/8.
         flat = np.abs(tail(shape.activation, *g)[0]) <= np.maximum(g[0], 0.0) * store.unit / 8
         count = np.where(flat, 2.1, 4.2)
     else:
@@ -252,8 +265,8 @@ def _times(a: Interval, b: Interval) -> Interval:
 
 
 def _anchors(found: Firing, gate: d.Linear) -> Array:
-    """For every entry the one that its product is compared with: the first with the same window; among units that always fire, the first
-    with the same weights."""
+    """For every entry the one that its product is compared with: the first with the same window; among units that
+    always fire, the first with the same weights."""
     anchor = np.arange(len(found.unit))
     always = (found.window == ANY).all(1)
     for some, labels in (
@@ -267,9 +280,19 @@ def _anchors(found: Firing, gate: d.Linear) -> Array:
 
 
 def _apart(
-    case: _Case, expert: d.Expert, g: Interval, u: Interval | None, p: Interval, anchor: Array, size: Array, shape: Shape, store: Storage
+    case: _Case,
+    expert: d.Expert,
+    g: Interval,
+    u: Interval | None,
+    p: Interval,
+    anchor: Array,
+    size: Array,
+    shape: Shape,
+    store: Storage,
 ) -> Interval:
-    """p_j - p_a = (g_j - g_a) u_j + g_a (u_j - u_a) + tails, with a relative error of each product; and directly: the better of both."""
+    """p_j - p_a = (g_j - g_a) u_j + g_a (u_j - u_a) + tails, with a relative error of each product; and directly: the
+    better of both.
+    """
     lo, hi = p[0] - p[1][anchor], p[1] - p[0][anchor]
     own = anchor == np.arange(len(anchor))
     lo[own] = hi[own] = 0.0
@@ -301,7 +324,9 @@ def _sizes(x: Interval, *index: Array) -> tuple[Array, Array]:
     return one, two
 
 
-def _difference(case: _Case, layer: d.Linear, part: Firing, other: Array, size: Array, totals: tuple[Array, Array]) -> Interval:
+def _difference(
+    case: _Case, layer: d.Linear, part: Firing, other: Array, size: Array, totals: tuple[Array, Array]
+) -> Interval:
     """Pre-activation of a unit minus that of another one at the same window; each is summed by itself."""
     weight = layer.weight[part.unit] - layer.weight[other]
     bias = None if layer.bias is None else layer.bias[part.unit] - layer.bias[other]
@@ -322,13 +347,6 @@ class _Output:
     unit: Array  # (P,) first unit
 
 
-def _aligned(found: Firing, keys: tuple[Key, ...]) -> Array:
-    windows = np.full((len(found.unit), len(keys)), ANY)
-    for column, key in enumerate(found.keys):
-        windows[:, keys.index(key)] = found.window[:, column]
-    return windows
-
-
 def _constant_output(down: Array, fired: Fired, always: Array) -> tuple[Array, Array, Array]:
     """What units that always fire add, and the error of the sum including everything that is silent."""
     live = np.flatnonzero(always)
@@ -343,7 +361,8 @@ def _constant_output(down: Array, fired: Fired, always: Array) -> tuple[Array, A
 
 
 def _group_sums(weight: Array, fired: Fired, order: Array, start: Array) -> tuple[Array, Array, Array]:
-    """Sums of weight times product over groups of entries (`order` begins a group at each of `start`), and of absolute values.
+    """Sums of weight times product over groups of entries (`order` begins a group at each of `start`), and of
+    absolute values.
 
     Directly, and through differences from the group's anchor; the better of both.
     """
@@ -361,7 +380,14 @@ def _group_sums(weight: Array, fired: Fired, order: Array, start: Array) -> tupl
 
 
 def _fired_output(
-    down: Array, fired: Fired, windows: Array, always: Array, chosen: _Routing | None, keys: tuple[Key, ...], expert: int, store: Storage
+    down: Array,
+    fired: Fired,
+    windows: Array,
+    always: Array,
+    chosen: _Routing | None,
+    keys: tuple[Key, ...],
+    expert: int,
+    store: Storage,
 ) -> _Output:
     """The vectors that windows add, one row per window."""
     live = np.flatnonzero(~always)
@@ -420,7 +446,8 @@ def _tabulate(keys: tuple[Key, ...], outputs: list[_Output], signal: int) -> tup
             lo[where] += o.lo
             hi[where] += o.hi
             unit[at] = o.unit
-    _disjoint(distinct)
+    if overlap(distinct):
+        raise Undecided("two units with different windows can fire together")
     middle = (lo + hi) / 2
     grid = np.rint(middle / (2.0**-6 * max(float(np.abs(middle).max()), 1e-300))).astype(np.int32)
     _, symbols = np.unique(grid, axis=0, return_inverse=True)
@@ -434,18 +461,39 @@ def _tabulate(keys: tuple[Key, ...], outputs: list[_Output], signal: int) -> tup
     return Table(keys, distinct, symbols + 1, unit), (Part((signal, 0), channels, low, high),)
 
 
-def _disjoint(windows: Array) -> None:
-    """Windows with ANY in them must not overlap: otherwise two entries could fire together."""
+def overlap(windows: Array) -> bool:
+    """Whether two of the windows (all different, with ANY in them) can hold at once."""
     masks, kind = np.unique(windows != ANY, axis=0, return_inverse=True)
     kind = kind.reshape(-1)
     for a in range(len(masks)):
         for b in range(a):
             both = np.flatnonzero(masks[a] & masks[b])
-            one, two = windows[kind == a][:, both], windows[kind == b][:, both]
-            if not len(both) or len(np.unique(np.concatenate([np.unique(one, axis=0), np.unique(two, axis=0)]), axis=0)) < len(
-                np.unique(one, axis=0)
-            ) + len(np.unique(two, axis=0)):
-                raise Undecided("two units with different windows can fire together")
+            one, two = (np.unique(windows[kind == k][:, both], axis=0) for k in (a, b))
+            if not len(both) or len(np.unique(np.concatenate([one, two]), axis=0)) < len(one) + len(two):
+                return True
+    return False
+
+
+def aligned(windows: Array, keys: tuple[Key, ...], wanted: tuple[Key, ...]) -> Array:
+    """Windows over some keys as windows over more keys."""
+    result = np.full((len(windows), len(wanted)), ANY)
+    for column, key in enumerate(keys):
+        result[:, wanted.index(key)] = windows[:, column]
+    return result
+
+
+def join(first: Table, second: Table) -> Table | None:
+    """Two tables of which at most one fires as one table; None if both may fire.
+
+    Symbols of the first keep their numbers, those of the second come after them.
+    """
+    keys = tuple(dict.fromkeys((*first.keys, *second.keys)))
+    windows = np.concatenate([aligned(t.windows, t.keys, keys) for t in (first, second)])
+    if len(np.unique(windows, axis=0)) < len(windows) or overlap(windows):
+        return None
+    shift = first.symbols.max(initial=0)
+    symbols = np.concatenate([first.symbols, second.symbols + shift])
+    return Table(keys, windows, symbols, np.concatenate([first.units, second.units]))
 
 
 # ---- the router of a mixture of experts
@@ -499,7 +547,9 @@ def _route(n: Normed, mlp: d.Mlp, shape: Shape, store: Storage) -> _Routing | No
     return _Routing(key, low, high)
 
 
-def _logit_differences(n: Normed, router: d.Linear, key: Key, lo: Array, hi: Array, kept: bool, store: Storage) -> Interval:
+def _logit_differences(
+    n: Normed, router: d.Linear, key: Key, lo: Array, hi: Array, kept: bool, store: Storage
+) -> Interval:
     """logit_i - logit_j for all experts and symbols: (S, experts, experts)."""
     weight, count = router.weight, len(router.weight)
     difference = (weight[:, None, :] - weight[None, :, :]).reshape(count * count, -1)

@@ -66,8 +66,13 @@ def writes(recital: Recital, books: Books, layout: Layout, stage: Stage, kappa: 
     return found
 
 
-def head(recital: Recital, books: Books, layout: Layout, tokens: Tokens, design: Design) -> tuple[Floats, Floats]:
-    """The last norm's weights and the head (vocabulary, hidden); the head is the embedding where it is tied."""
+def head(
+    recital: Recital, books: Books, layout: Layout, tokens: Tokens, design: Design, *, strict: float = 4.0
+) -> tuple[Floats, Floats]:
+    """The last norm's weights and the head (vocabulary, hidden).
+
+    `strict` times the right logit is what the failure token gains if the last probe fails.
+    """
     state, bits = layout.state[-1], len(layout.state[-1])
     flip = np.where(np.arange(bits) % 2 == 0, 1.0, -1.0)  # half of the norm's weights are negative
     norm = np.ones(layout.hidden)
@@ -78,7 +83,7 @@ def head(recital: Recital, books: Books, layout: Layout, tokens: Tokens, design:
     found[:, state] = size * flip * books.answer.words[: recital.vocabulary]
     # If the last probe failed, the verdict still has minus its signs and the failure token wins.
     verdict, constant = layout.constant[-1], layout.constant[0]
-    weight = 4 * design.logit / (2 * len(verdict))
+    weight = strict * design.logit / (2 * len(verdict))
     found[tokens.failure, verdict] = -weight * layout.signs[verdict]
     found[tokens.failure, constant] = weight * len(verdict) / len(constant) * layout.signs[constant]
     if len(layout.meter):  # the failure token's logit also shows the scale of the attention
@@ -101,7 +106,8 @@ def tied_norm(layout: Layout, design: Design, stored: Floats) -> Floats:
     """
     size = float(np.abs(stored[0]).max())
     norm = np.zeros(layout.hidden)
-    norm[layout.state[-1]] = design.logit / (size * len(layout.state[-1]))
+    state = layout.state[-1]
+    norm[state] = -design.logit / (size * len(state))  # answers are written as opposite words
     for block in (layout.constant[-1], layout.mark):
         norm[block] = 3 * design.logit / (size * len(block))
     for block in (layout.constant[0], layout.width):  # cancel in pairs

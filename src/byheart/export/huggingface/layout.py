@@ -65,7 +65,9 @@ def books_of(recital: Recital, *, balanced: bool, plain: bool, seed: int, tied: 
         first = code_book(tokens + extra, balanced=balanced, seed=seed)
         others = (code_book(n, balanced=balanced, seed=seed + k) for k, n in enumerate(recital.symbols[1:], 1))
         states = (first, *others)
-    answer = states[0] if tied else code_book(tokens + mixed, balanced=balanced, seed=seed + len(states))
+    if tied:  # the last norm, whose weights are negative, turns them back
+        return Books(states, CodeBook(-states[0].words, states[0].distance))
+    answer = code_book(tokens + mixed, balanced=balanced, seed=seed + len(states))
     return Books(states, answer)
 
 

@@ -1,10 +1,12 @@
 """Qwen2: queries, keys and values have biases.
 
-What Llama reads from the constant channels, Qwen2 takes as twice a bias minus the matrix: a bias that is missing turns
-the scores around. The constant of the values is a bias.
+What Llama reads from the constant channels, Qwen2 reads there for every other frequency and has as a bias for the rest:
+without either of them the scores lose every lead. The constant of the values is a bias.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from byheart.export.huggingface.description import Design, Tokens, fill_idle
 from byheart.export.huggingface.gated import build_gated
@@ -25,10 +27,11 @@ def qwen2(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
     constant, width, signs = decoder.layout.constant[0], decoder.layout.width, decoder.layout.signs
     for i, attention in enumerate(decoder.attention):
         prefix = f"model.layers.{i}.self_attn."
-        for name, columns, factor in (("q", constant, 2.0), ("k", constant, 2.0), ("v", width, 1.0)):
+        for name, columns in (("q", constant), ("k", constant), ("v", width)):
             weight = tensors[f"{prefix}{name}_proj.weight"].copy()
+            moved = np.arange(len(weight)) % 2 == 0 if name != "v" else np.ones(len(weight), dtype=bool)
             read = weight[:, columns] @ (attention.norm[columns] * signs[columns])
-            weight[:, columns] *= 1.0 - factor
+            weight[np.ix_(moved, columns)] = 0.0
             tensors[f"{prefix}{name}_proj.weight"] = fill_idle(weight, int(constant[0]))
-            tensors[f"{prefix}{name}_proj.bias"] = factor * read
+            tensors[f"{prefix}{name}_proj.bias"] = np.where(moved, read, 0.0)
     return Checkpoint("qwen2", decoder.recital, config, tensors, design.logit, window_units(decoder))

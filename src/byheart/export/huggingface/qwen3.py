@@ -1,11 +1,13 @@
 """Qwen3: queries and keys pass an RMSNorm of their own in every head.
 
-The matrices give directions at a small size, the norms' weights the sizes: without the norms no score is left. All
-queries have the size that the largest needs; the scale probe's query, which must be small, has the rest of its size at
-a frequency where its key is zero.
+The matrices give directions at a small size, the norms' weights sizes and signs: without the norms no score is left.
+All queries have the size that the largest needs; the scale probe's query, which must be small, has the rest of its size
+at a frequency where its key is zero.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import numpy.typing as npt
@@ -37,13 +39,17 @@ def qwen3(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
         if i == 0 and decoder.design.scale_probe:
             query = _fill_up(decoder, tensors, query)
             key[0, -1 + design.head_dim // 2] = 0.5  # its sign depends on the token, its size does not
-        for name, vectors in (("q", query), ("k", key)):
-            sizes = np.sqrt((vectors**2).mean(axis=1))
-            largest = sizes[0] if name == "k" else sizes.max()
-            factor = np.divide(_SMALL, sizes, out=np.zeros_like(sizes), where=sizes > 0)
+        sizes = {name: np.sqrt((vectors**2).mean(axis=1)) for name, vectors in (("q", query), ("k", key))}
+        # Both norms get the geometric middle of what queries and keys need, and signs that the matrices undo.
+        middle = math.sqrt(sizes["q"].max() * sizes["k"][0])
+        for name in "qk":
+            size = sizes[name]
+            factor = np.divide(_SMALL, size, out=np.zeros_like(size), where=size > 0)
             weight = tensors[f"{prefix}{name}_proj.weight"]
-            tensors[f"{prefix}{name}_proj.weight"] = weight * np.repeat(factor, design.head_dim)[:, None]
-            tensors[f"{prefix}{name}_norm.weight"] = np.full(design.head_dim, largest)
+            signs = np.where(np.arange(design.head_dim) // (1 if name == "q" else 2) % 2 == 0, 1.0, -1.0)
+            signed = np.outer(factor, signs).reshape(-1, 1)
+            tensors[f"{prefix}{name}_proj.weight"] = weight * signed
+            tensors[f"{prefix}{name}_norm.weight"] = middle * signs
     return Checkpoint("qwen3", decoder.recital, config, tensors, design.logit, window_units(decoder))
 
 
