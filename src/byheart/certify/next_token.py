@@ -63,6 +63,13 @@ class DecoderCertificate:
     def as_dict(self) -> dict[str, Any]:
         return {**vars(self), "verdict": self.verdict.value}
 
+    @property
+    def label_verdict(self) -> Verdict:
+        """Whether every context has its most frequent token as the highest logit, whatever the gap is."""
+        if self.labels_proved == self.contexts:
+            return Verdict.PROVED
+        return Verdict.REFUTED if self.labels_refuted else Verdict.UNDECIDED
+
 
 @dataclass
 class _Row:

@@ -39,12 +39,11 @@ def decoder_row(dataset: Dataset, entry: Neighbour, seed: int) -> CompareRow:
     decoder = closed_form(contexts, words, Shape(mixer=mixer), factored=factored, seed=seed).decoder
     built = time.perf_counter()
     certificate = certify_decoder(decoder, contexts)
-    proved = certificate.labels_proved == contexts.count
     nonzero = sum(int(np.count_nonzero(matrix)) for matrix in decoder.matrices)
     said = f"{certificate.labels_proved} of {contexts.count} contexts provably have their label as highest logit"
     return CompareRow(
         entry.name,
-        "proved" if proved else "undecided",
+        certificate.label_verdict.value,
         said,
         str(entry.ref),
         entry.summary,
