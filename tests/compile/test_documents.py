@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import numpy as np
@@ -229,3 +230,13 @@ def test_asking_elsewhere_leads_here() -> None:
     with pytest.raises(OptionError, match="byheart decoder"):
         byheart.memorize(["ab", "ba"], [0, 1], construction="madden24", progress=False)
     assert {"madden24", "madden24-average"} == set(byheart.build.neighbours())
+
+
+def test_words_of_older_files_are_what_they_were(tmp_path) -> None:
+    path = tmp_path / "x.decoder"
+    save_decoder(memorize_documents(["a, b", "a, c"]), path)
+    magic, _, rest = path.read_bytes().split(b"\n", 2)
+    older = rest.replace(b'"tokens":"wordpunct"', b'"tokenizer":"words"')
+    assert older != rest
+    path.write_bytes(b"\n".join([magic, hashlib.sha256(older).hexdigest().encode(), older]))
+    assert load_decoder(path).knows_text("a,")

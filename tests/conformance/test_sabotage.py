@@ -71,7 +71,7 @@ def test_changed_weights_are_refuted_or_change_nothing(memories, name):
     for _ in range(12):
         row = rng.choice(cells)
         cell = rng.choice(row)
-        before, cells = cell[1], list(row)
+        before, whole = cell[1], list(row)
         cell[1] = rng.choice([7, -3, "0x1p60", 0])
         row[:] = [kept for kept in row if kept[1] != 0]  # zeros are not stored
         network = network_from_json(document)
@@ -79,7 +79,7 @@ def test_changed_weights_are_refuted_or_change_nothing(memories, name):
         answers = replace(memory, network=network).predict(case.sequences)
         assert (certificate.verdict == "proved") <= (answers == case.labels)
         refuted += certificate.verdict != "proved"
-        row[:], cell[1] = cells, before
+        row[:], cell[1] = whole, before
     assert refuted >= 4
 
 

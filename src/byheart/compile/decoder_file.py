@@ -48,7 +48,7 @@ def save_decoder(memory: DecoderMemory, path: str | Path) -> None:
     decoder = memory.decoder
     header = {
         "vocabulary": [to_json(token) for token in decoder.vocabulary],
-        "tokenizer": memory.tokenizer.kind,
+        "tokens": memory.tokenizer.kind,
         "activation": decoder.activation.value,
         "skip": decoder.reader.skip,
         "mixer": decoder.reader.kind,
@@ -108,13 +108,20 @@ def _memory(header: dict[str, Any], raw: bytes) -> DecoderMemory:
     known = str(header.get("known", ""))
     return DecoderMemory(
         decoder,
-        Tokenizer(header["tokenizer"]),
+        _tokenizer(header),
         certificate,
         dict(header["numbers"]),
         int(header["seed"]),
         float(header["cross_entropy"]),
         known=frozenset(int(known[k : k + 16], 16) for k in range(0, len(known), 16)),
     )
+
+
+def _tokenizer(header: dict[str, Any]) -> Tokenizer:
+    """Older files have the field `tokenizer`, in which `words` was what is called `wordpunct` everywhere now."""
+    if "tokens" in header:
+        return Tokenizer(header["tokens"])
+    return Tokenizer({"words": "wordpunct"}.get(header["tokenizer"], header["tokenizer"]))
 
 
 def _tensors(shapes: list[list[int]], raw: bytes) -> list[Floats]:

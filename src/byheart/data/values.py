@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -191,10 +191,6 @@ def convert(value: Any, kind: str) -> Any:
     if kind == AUTO or value is None:
         return value
     return _CONVERTERS[kind](value)
-
-
-def convert_all(values: Iterable[Any], kind: str) -> list[Any]:
-    return [convert(value, kind) for value in values]
 
 
 def _no(value: Any, what: str) -> DataError:

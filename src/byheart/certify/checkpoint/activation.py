@@ -75,16 +75,16 @@ def tail(kind: str, lo: Array, hi: Array) -> Interval:
     if kind == "relu":
         return np.zeros_like(below), below
     low = np.maximum(lo, 0.0)
-    size = np.abs(value(kind, -low))  # x - f(x) = -f(-x) for all of these
+    size = np.abs(value(kind, 0.0 - low))  # x - f(x) = -f(-x) for all of these
     size = np.where(low < 1.3, np.maximum(size, 0.2784646), size)
-    return -size * (1 + 1e-9), below
+    return np.negative(size) * (1 + 1e-9), below
 
 
 def largest_below(kind: str, top: Array) -> Array:
     """The largest |f(x)| for x <= top, as float32 computes it."""
     if kind == "relu":
         return np.maximum(top, 0.0)
-    turn, least = TURN[kind][0], -LEAST[kind][1] + 1e-6
+    turn, least = TURN[kind][0], 1e-6 - LEAST[kind][1]
     falling = np.abs(value(kind, np.minimum(top, 0.0))) + slack(kind, np.minimum(top, 0.0))
     size = np.where(top <= turn, falling, np.maximum(least, np.abs(top)))
     return size * (1 + 1e-9)

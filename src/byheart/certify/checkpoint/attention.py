@@ -364,7 +364,7 @@ def blended(q: Field, k: Field, value: Field, o: Array, shape: Shape, reach: Rea
         return crude
     if not reach.once:
         raise NeedsStart("a head mixes positions, and what it sees is not bounded for every input")
-    if {p.key for p in k.parts} | {p.key for p in value.parts} != {(TOKEN, 0)}:
+    if not {p.key for p in (*k.parts, *value.parts)} <= {(TOKEN, 0)}:
         return crude
     special, ordinary = _tokens_apart(value, reach)
     share_lo, share_hi = _shares(folded(q), k, shape, reach, store)
@@ -382,6 +382,8 @@ def blended(q: Field, k: Field, value: Field, o: Array, shape: Shape, reach: Rea
 def _tokens_apart(field: Field, reach: Reach) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """The range of a field for tokens of `once`, and for all others."""
     lo, hi = tabulated(field)
+    if not field.parts:
+        return (lo[0], hi[0]), (lo[0], hi[0])
     inside = np.isin(np.arange(len(lo)), list(reach.once))
     return (lo[inside].min(0), hi[inside].max(0)), (lo[~inside].min(0), hi[~inside].max(0))
 

@@ -27,7 +27,7 @@ from byheart.certify.checkpoint.margins import Answers, answer, unknown
 from byheart.certify.checkpoint.network import Program, interpret
 from byheart.certify.checkpoint.questions import Questions, ask
 from byheart.certify.checkpoint.storage import Array, storage
-from byheart.errors import MissingExtraError
+from byheart.errors import ByheartError, MissingExtraError
 
 TYPES = ("float32", "bfloat16", "float16")
 LARGEST_VARIATION = 1e-2  # a distribution that is farther from the data's is not called memorized
@@ -71,8 +71,14 @@ def certify_checkpoint(
                 questions = ask(program, documents, copies, ambiguous)
                 known = known or (program, questions)
                 found.append(_judge(program, questions, name, weights, ambiguous, least))
-            except Undecided as reason:
-                found.append(TypeResult(name, weights, Verdict.UNDECIDED, str(reason)))
+            except Undecided as undecided:
+                found.append(TypeResult(name, weights, Verdict.UNDECIDED, str(undecided)))
+            except (ValueError, IndexError, KeyError, ArithmeticError) as error:
+                if isinstance(error, ByheartError):
+                    raise
+                # A stranger's tensors must not stop the checker; what it cannot compute it has not proved.
+                broken = f"the checker could not go on: {type(error).__name__}: {error}"
+                found.append(TypeResult(name, weights, Verdict.UNDECIDED, broken))
             if found[-1].verdict is not Verdict.PROVED:
                 break
         results.append(_worst(found, time.perf_counter() - begin))

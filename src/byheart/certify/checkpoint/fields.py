@@ -301,7 +301,8 @@ def normalize(field: Field, norm: Norm, store: Storage, stored: bool) -> Normed:
     centre = mean(field) if norm.centred else None
     factor = norm_factor(field, norm.eps, centre)
     if centre is not None:
-        field = settle(Field(*in_float32(field.lo - centre[1], field.hi - centre[0]), field.parts), None)
+        field = Field(*in_float32(field.lo - centre[1], field.hi - centre[0]), field.parts)
+    field = settle(field, None)
     bias = norm.bias if norm.bias is not None and norm.bias.any() else None
     if stored:
         return Normed(_stored(field, factor, norm, store), None, factor, bias)

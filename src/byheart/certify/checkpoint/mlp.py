@@ -80,7 +80,7 @@ def apply(
     rows: list[_Output] = []
     parts: list[Part] = []
     for index, (expert, fired) in enumerate(zip(mlp.experts, outputs, strict=True)):
-        windows = _aligned(fired.found, keys)
+        windows = aligned(fired.found.window, fired.found.keys, keys)
         always = (windows == ANY).all(1)
         lo, hi, error = _constant_output(expert.down.weight, fired, always)
         if chosen is None:
@@ -347,13 +347,6 @@ class _Output:
     unit: Array  # (P,) first unit
 
 
-def _aligned(found: Firing, keys: tuple[Key, ...]) -> Array:
-    windows = np.full((len(found.unit), len(keys)), ANY)
-    for column, key in enumerate(found.keys):
-        windows[:, keys.index(key)] = found.window[:, column]
-    return windows
-
-
 def _constant_output(down: Array, fired: Fired, always: Array) -> tuple[Array, Array, Array]:
     """What units that always fire add, and the error of the sum including everything that is silent."""
     live = np.flatnonzero(always)
@@ -453,7 +446,8 @@ def _tabulate(keys: tuple[Key, ...], outputs: list[_Output], signal: int) -> tup
             lo[where] += o.lo
             hi[where] += o.hi
             unit[at] = o.unit
-    _disjoint(distinct)
+    if overlap(distinct):
+        raise Undecided("two units with different windows can fire together")
     middle = (lo + hi) / 2
     grid = np.rint(middle / (2.0**-6 * max(float(np.abs(middle).max()), 1e-300))).astype(np.int32)
     _, symbols = np.unique(grid, axis=0, return_inverse=True)
@@ -467,18 +461,39 @@ def _tabulate(keys: tuple[Key, ...], outputs: list[_Output], signal: int) -> tup
     return Table(keys, distinct, symbols + 1, unit), (Part((signal, 0), channels, low, high),)
 
 
-def _disjoint(windows: Array) -> None:
-    """Windows with ANY in them must not overlap: otherwise two entries could fire together."""
+def overlap(windows: Array) -> bool:
+    """Whether two of the windows (all different, with ANY in them) can hold at once."""
     masks, kind = np.unique(windows != ANY, axis=0, return_inverse=True)
     kind = kind.reshape(-1)
     for a in range(len(masks)):
         for b in range(a):
             both = np.flatnonzero(masks[a] & masks[b])
-            one, two = windows[kind == a][:, both], windows[kind == b][:, both]
-            if not len(both) or len(
-                np.unique(np.concatenate([np.unique(one, axis=0), np.unique(two, axis=0)]), axis=0)
-            ) < len(np.unique(one, axis=0)) + len(np.unique(two, axis=0)):
-                raise Undecided("two units with different windows can fire together")
+            one, two = (np.unique(windows[kind == k][:, both], axis=0) for k in (a, b))
+            if not len(both) or len(np.unique(np.concatenate([one, two]), axis=0)) < len(one) + len(two):
+                return True
+    return False
+
+
+def aligned(windows: Array, keys: tuple[Key, ...], wanted: tuple[Key, ...]) -> Array:
+    """Windows over some keys as windows over more keys."""
+    result = np.full((len(windows), len(wanted)), ANY)
+    for column, key in enumerate(keys):
+        result[:, wanted.index(key)] = windows[:, column]
+    return result
+
+
+def join(first: Table, second: Table) -> Table | None:
+    """Two tables of which at most one fires as one table; None if both may fire.
+
+    Symbols of the first keep their numbers, those of the second come after them.
+    """
+    keys = tuple(dict.fromkeys((*first.keys, *second.keys)))
+    windows = np.concatenate([aligned(t.windows, t.keys, keys) for t in (first, second)])
+    if len(np.unique(windows, axis=0)) < len(windows) or overlap(windows):
+        return None
+    shift = first.symbols.max(initial=0)
+    symbols = np.concatenate([first.symbols, second.symbols + shift])
+    return Table(keys, windows, symbols, np.concatenate([first.units, second.units]))
 
 
 # ---- the router of a mixture of experts

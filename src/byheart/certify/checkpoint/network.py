@@ -30,7 +30,7 @@ from byheart.certify.checkpoint.fields import (
     normalize,
     settle,
 )
-from byheart.certify.checkpoint.mlp import Table, apply
+from byheart.certify.checkpoint.mlp import Table, apply, join
 from byheart.certify.checkpoint.storage import FUNCTION_ERROR, U32, Array, Interval, Storage, gamma, in_float32
 
 
@@ -208,9 +208,9 @@ def interpret(
                 stream = _three(stream, attended, moved, store)
             else:
                 stream = _light(settle(add(stream, attended), store))
-                moved, table = apply(
-                    normalize(stream, layer.mlp_norm, store, stored), layer.mlp, shape, reach.once, store, index + 1
-                )
+                normed = normalize(stream, layer.mlp_norm, store, stored)
+                moved, table = apply(normed, layer.mlp, shape, reach.once, store, index + 1)
+                stream, moved, table = _joined(stream, moved, table, tables, index + 1)
                 stream = settle(add(stream, moved), store)
             stream = _light(stream)
         except Undecided as reason:
@@ -241,6 +241,28 @@ def _embedded(reader: d.Reader, store: Storage, reach: Reach) -> Field:
 def _light(field: Field) -> Field:
     """Channels on which a part is the same for all symbols leave the part."""
     return fold(field, 0.0)
+
+
+def _joined(
+    stream: Field, moved: Field, table: Table, tables: dict[int, Table], signal: int
+) -> tuple[Field, Field, Table]:
+    """When a table writes where an earlier one wrote, and at most one of the two fires, they become one signal."""
+    own = next((p for p in moved.parts if p.key == (signal, 0)), None)
+    for old in stream.parts:
+        if own is None or old.key[0] not in tables or old.key[1] or not np.intersect1d(old.channels, own.channels).size:
+            continue
+        both = join(tables[old.key[0]], table)
+        if both is None:
+            continue
+        first, second = len(old.lo), len(own.lo)
+        rows = np.r_[np.arange(first), np.zeros(second - 1, dtype=int)]
+        earlier = Part((signal, 0), old.channels, old.lo[rows], old.hi[rows])
+        rows = np.r_[np.zeros(first, dtype=int), np.arange(1, second)]
+        later = Part((signal, 0), own.channels, own.lo[rows], own.hi[rows])
+        stream = Field(stream.lo, stream.hi, tuple(earlier if p is old else p for p in stream.parts))
+        moved = Field(moved.lo, moved.hi, tuple(later if p is own else p for p in moved.parts))
+        return stream, moved, both
+    return stream, moved, table
 
 
 def _three(stream: Field, attended: Field, moved: Field, store: Storage) -> Field:
