@@ -4,7 +4,7 @@ Words and constants are balanced, so LayerNorm's mean is zero and it is RMSNorm.
 act(g) - act(g - 8) with g = 16 at the match: a plateau, so errors of the slots leave no trace.
 
 Every bias carries a part that matters: half of what a slot loses comes from the attention's output bias, a state's rest
-comes from the MLP's second bias, and a threshold from its first one, which is too low by what the norm's bias lifts.
+comes from the MLP's second bias, and a threshold is the difference between constants, norm's bias and first bias.
 
 GPT-2 and OPT have learned positions. Their table holds (cos, sin, -cos, -sin) of theta_f t, which queries rotate: a
 head's score is the same trigonometric polynomial of the distance as with rotary positions.
@@ -33,6 +33,7 @@ Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
 UNIT_MULTIPLE = 64
 _SHARP, _STEP = 16.0, 8.0
+_TOO_HIGH = 1.5
 _TOLERANCE, _SHARPNESS = 0.1, 1024.0
 # (pre-activation, activation) of the probes: places where bfloat16 and float16 hold the activation to 1e-4, and where
 # the cheap form x sigmoid(1.702 x) is a third larger. gelu's two forms differ by 1e-3 there.
@@ -99,7 +100,7 @@ class PlainDecoder:
 
     @property
     def units(self) -> int:
-        return self.mlp[0].first.weight.shape[0]
+        return int(self.mlp[0].first.weight.shape[0])
 
 
 class PlainLookingBack:
@@ -225,8 +226,8 @@ class PlainRecognising:
         self.patterns, self.totals = words.reshape(len(windows), -1), closed.sum(axis=1) * float(book.bits)
         self.level = float(len(table.offsets) * book.bits) - self.m
         self.slots = np.concatenate(layout.slots[stage.table])
-        # The bias alone is too low by `level` per block of constants, which must have been turned before: they lift
-        # the gates. If they have not been turned, no window is recognised.
+        # Constants that must have been turned before set the threshold 1.5 times too high, half of that by the norm's
+        # bias; the MLP's bias lowers it. Without the bias no window wakes, with constants unturned every window does.
         self.sources = [layout.constant[depth]] + ([layout.order[depth]] if demands.parallel else [])
 
     @property
@@ -238,7 +239,7 @@ class PlainRecognising:
         layout, weight, bias = self.layout, np.ones(self.layout.hidden), np.zeros(self.layout.hidden)
         weight[self.slots] = self.gain
         for block in self.sources:
-            weight[block] = self.gain * self.level / (2 * len(block))
+            weight[block] = self.gain * _TOO_HIGH * self.level / (2 * len(block) * len(self.sources))
             bias[block] = weight[block] * layout.signs[block]
         return Linear(weight, bias)
 
@@ -246,13 +247,13 @@ class PlainRecognising:
         """`written` (hidden, rows) is what the unit of each row adds, `rest` (hidden,) what is always added."""
         count, hidden = len(self.patterns), self.layout.hidden
         first, bias, second = np.zeros((units, hidden)), np.zeros(units), np.zeros((units, hidden))
-        size, lifted = _SHARP / (self.gain * self.m), self.level * len(self.sources)
+        size = _SHARP / (self.gain * self.m)
         for k in range(2):
             rows = slice(k * count, (k + 1) * count)
             first[rows, self.slots] = size * self.patterns
             for block in self.sources:
-                first[rows, block] = size * self.layout.signs[block]
-            bias[rows] = -_SHARP / self.m * (self.totals - self.m + lifted) - k * _STEP
+                first[rows, block] = -size * self.layout.signs[block]
+            bias[rows] = -_SHARP / self.m * (self.totals - self.m - _TOO_HIGH * self.level) - k * _STEP
             second[rows] = written.T / (_STEP if k == 0 else -_STEP)
         self._activation(bias, second, 2 * count)
         if probe:
@@ -291,13 +292,19 @@ class PlainRecognising:
         """The MLP beside the attention: it must see the slots still unwritten, and turns order[l] then."""
         layout, hidden = self.layout, self.layout.hidden
         first, bias, second = np.zeros((units, hidden)), np.zeros(units), np.zeros((units, hidden))
-        gain, signs, block = 2.0, layout.signs, layout.order[self.depth]
+        gain, signs, block, constant = 2.0, layout.signs, layout.order[self.depth], layout.constant[0]
+        whole, size = float(len(self.slots)), _SHARP / (2.0 * self.m)
+        level = whole - self.m
         norm = Linear(np.ones(hidden), np.zeros(hidden))
-        norm.weight[self.slots], norm.bias[self.slots] = gain, gain / 2 * signs[self.slots]
-        for k in range(2):
-            first[k, self.slots] = _SHARP / (gain * self.m) * signs[self.slots]
-            bias[k] = -_SHARP / self.m * (1.5 * len(self.slots) - self.m) - k * _STEP
-            second[k, block] = (1 - 2 * k) / _STEP * self.design.kappa * signs[block]
+        norm.weight[self.slots] = gain
+        norm.weight[constant], norm.bias[constant] = 2 * level / len(constant), -0.5 * level / len(constant)
+        norm.bias[constant] *= signs[constant]
+        for k in range(3):
+            first[k, self.slots] = size * signs[self.slots]
+            first[k, constant] = -size * gain * signs[constant]  # reads 1.5 level, of which the bias takes a third away
+            bias[k] = _SHARP / self.m * 0.5 * level - (0.0, _STEP, 40.0)[k]
+        for k, change in enumerate((1.0, -1.0, -1.0)):  # the third unit must stay silent
+            second[k, block] = change / _STEP * self.design.kappa * signs[block]
         rest = np.zeros(hidden)
         rest[block] = self.design.kappa * signs[block]  # the other half of the turn
         column = int(layout.constant[0][0])
@@ -394,7 +401,7 @@ def _last(
         weight[verdict] /= 2
         bias[verdict] = weight[verdict] * layout.signs[verdict]
         return Linear(weight, bias), embed
-    weight, lm_head = head(recital, books, layout, tokens, design, strict=16.0)
+    weight, lm_head = head(recital, books, layout, tokens, design, strict=4.0)
     width = layout.width
     bias[width] = -weight[width] * layout.signs[width]
     lm_head[tokens.failure, width] = 4 * design.logit / len(width) * layout.signs[width]
