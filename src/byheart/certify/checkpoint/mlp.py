@@ -56,7 +56,8 @@ class Table:
 
 @dataclass(frozen=True)
 class Common:
-    """What is common to all channels that a symbol's units write: the vector is a fixed one times one number, which is known up to `radius`."""
+    """What all channels that a symbol's units write have in common: the vector is a fixed one times one number,
+    known up to `radius`."""
 
     channels: Array  # (C,)
     direction: Array  # (S, C)

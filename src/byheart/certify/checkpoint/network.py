@@ -145,8 +145,8 @@ class Program:
 
 @dataclass(frozen=True)
 class Logits:
-    """Logits of some questions: factor * weight (middle + e direction +- radius) + shift, with one e of at most `common` and one factor
-    per question. Differences are better known than the logits, since all of these are shared."""
+    """Logits of some questions: factor * weight (middle + e direction +- radius) + shift, with one e up to `common` and
+    one factor per question. Differences are better known than the logits, since all of these are shared."""
 
     program: Program
     middle: Array  # (Q, hidden)
@@ -159,8 +159,8 @@ class Logits:
 
     def rows(self, index: Array) -> Logits:
         factor = self.factor[0][index], self.factor[1][index]
-        some = (x[index] for x in (self.middle, self.radius, self.direction, self.common))
-        return Logits(self.program, *some, factor, self.shift, self.error[index])
+        middle, radius, direction, common = (x[index] for x in (self.middle, self.radius, self.direction, self.common))
+        return Logits(self.program, middle, radius, direction, common, factor, self.shift, self.error[index])
 
     def _form(self, weight: Array, shift: Array) -> Interval:
         """Bounds of factor * weight x + shift."""
