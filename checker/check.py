@@ -52,7 +52,9 @@ def need(condition: Any, message: str) -> None:
 
 
 class Budget:
-    """Work is counted before it is done: 64 units a product, and one more for each pair of 64-bit words in it."""
+    """Work is counted before it is done: 64 units a product, one more for each pair of 64-bit words in it, and as much
+    as 64 products for whatever else a layer costs.
+    """
 
     def __init__(self, work: int, memory: int) -> None:
         self.work, self.memory, self.done = work, memory, 0
@@ -353,7 +355,7 @@ class Linear:
     def __call__(self, token: Token, den: int) -> Token:
         """W z + b over den·2^shift; the lower end takes lower ends where weights are positive, else upper ones."""
         words = 1 + max(x.bit_length() for end in (*token, [den]) for x in end) // 64
-        self.budget.charge(len(self.numbers) + self.height, self.words * words)
+        self.budget.charge(len(self.numbers) + self.height + 64, self.words * words)
         self.budget.hold(self.height, 64 * words + self.longest, "the output of a layer")
         return [
             [sum([w * (a if w > 0 else b)[j] for j, w in row], bias * den) for row, bias in self.rows]
@@ -377,12 +379,13 @@ class Layer:
 
     def _head(self, stored: dict[str, Any]) -> list[Any]:
         """Value, output, key and query; the latter two are None where attention is uniform."""
-        v, o, k, q = (m and Linear(m, None, self.budget) for m in map(stored.get, ("value", "output", "key", "query")))
+        names = ("value", "output", "key", "query")
+        v, o, k, q = parts = [None if stored[n] is None else Linear(stored[n], None, self.budget) for n in names]
         scored = self.stored["kind"] != "uniform"
         need((k is not None) == (q is not None) == scored, "uniform attention, and no other, has no keys and queries")
         fits = v.shape == o.shape[::-1] and (not scored or (k.shape == q.shape and k.columns == v.columns))
         need(fits, "the matrices of a head do not fit")
-        return [v, o, k, q]
+        return parts
 
     def _widths(self) -> tuple[int, int, int]:
         """Numbers of a token in front of the layer and behind it, and KS25's max(m, sH, q)."""
@@ -453,7 +456,8 @@ class Layer:
             V = [output(value(z, row.den), row.den << value.shift) for z in row.tokens]
             den = row.den << value.shift + output.shift
             K = [key(z, row.den) for z in row.tokens] if key and key.numbers and query.numbers else None  # scores: 0
-            before, total = [], [[0] * self.outward] * len(V[0])
+            before: list[int] = []
+            total = [[0] * self.outward] * len(V[0])
             for part, k in zip(parts, wanted, strict=True):
                 keys = allowed(self.stored["pattern"], k, len(V))
                 self.budget.charge(len(keys) * self.outward)
@@ -613,7 +617,7 @@ class Network:
         return row
 
     def _token(self, part: Layer, token: Token, den: int) -> Token:
-        key = id(part), den, *token[0], *token[-1]
+        key = id(part), len(token), den, *token[0], *token[-1]
         if key not in self.known:
             self.known[key] = part.on_token(token, den)
             self.held += sum(2 + x.bit_length() // 64 for x in key) + part.outward * 8
@@ -671,7 +675,7 @@ class Memory:
         self.symbols = None if encoder["symbols"] is None else [symbol(value) for value in encoder["symbols"]]
         self.codes = {same_key(found): k for k, found in enumerate(self.symbols or (), start=1)}
         self.pad = encoder["pad_vector"] and [coordinate(value) for value in encoder["pad_vector"]]
-        self.cutting = {"kind": tokens} | PLAIN if isinstance(tokens, str) else tokens
+        self.cutting: dict[str, Any] = {"kind": tokens, **PLAIN} if isinstance(tokens, str) else tokens
         self.filler, self.most = symbol(self.cutting["pad"]), self.cutting["max_length"]
         self._check()
 
@@ -822,7 +826,7 @@ def read_pages(path: str, memory: Memory) -> list[Case]:
         source = data.decode("latin-1")
     found: list[Case] = []
     for page, start in enumerate(range(0, len(source), memory.length)):
-        letters = list(source[start : start + memory.length])
+        letters: list[Any] = list(source[start : start + memory.length])
         end = [""] if len(letters) < memory.length else []  # the end of the text is a class of its own
         found.append((f"page {page}", [page, *letters][: memory.length], letters + end))
     return found
@@ -855,6 +859,10 @@ def read_cases(memory: Memory, flags: argparse.Namespace) -> list[Case]:
     usual = [name for name in names if name.lower() in LABELS and name not in chosen]
     target = target or (guess(names, LABELS, SEQUENCES, chosen) if usual or memory.task != "causal" else [])
     then = memory.stored["selection"]
+    need(
+        flags.label_type or then["label_type"] == "auto",
+        f"FILE was made with --label-type {then['label_type']}: say it",
+    )
     made_of = then["sequence_columns"], [then["label_column"]] if then["label_column"] else []
     told = flags.sequence_column and (flags.label_column or not made_of[1])
     need(told or not made_of[0] or made_of == (chosen, target), f"name the columns: FILE was made of {made_of}")
@@ -877,13 +885,14 @@ def question(memory: Memory, cell: Any, given: Any, flags: argparse.Namespace) -
     else:
         labels = [given]
     if not row or None in row or None in labels:
-        need(flags.missing != "error", "a token or label is missing: say --missing drop, or --missing label")
-        if flags.missing == "drop":
+        policy = flags.missing or memory.stored["selection"]["missing"]  # of the file's: one that leaves no row out
+        need(policy == "label" or flags.missing == "drop", "a value is missing: say --missing drop or --missing label")
+        if policy == "drop":
             return None
     row, labels = (row or [None])[: flags.max_length], labels[: flags.max_length] if memory.per_token else labels
     row = row[: memory.most]
     row += [memory.filler] * (memory.most - len(row)) if memory.filler is not None else []
-    return row, labels if given is NEXT else [convert(value, flags.label_type) for value in labels]
+    return row, labels if given is NEXT else [convert(value, flags.label_type or "auto") for value in labels]
 
 
 # ------------------------------------------------------------------------------------------------ the verdict
@@ -953,6 +962,8 @@ def check(flags: argparse.Namespace) -> dict[str, Any]:
     broken = [f"{name} is {n}, recorded is {recorded[name]}" for name, n in size.items() if n != recorded[name]]
     over = [(name, most) for name, most in claim["bounds"].items() if size[name] > most]
     broken += [f"{name} is {size[name]}, promised is at most {most}" for name, most in over]
+    kept = "broken by the sizes" if over else "kept by the sizes" if claim["bounds"] else "no sizes are promised"
+    kept += "".join(f"; not checked: {name}" for name in claim["properties"])
     verdict = "refuted" if broken or counts["differ"] else PROVED if counts["agree"] else "undecided"
     verdict = "undecided" if counts["undecided"] and verdict == PROVED else verdict
     reasons = [*found["differ"][:1], *broken, *found["undecided"][:1], f"{counts['agree']} rows get their labels"]
@@ -965,7 +976,7 @@ def check(flags: argparse.Namespace) -> dict[str, Any]:
         "left_out": sum(left_out.values()),
         "left_out_by": dict(left_out),
         "size": size,
-        "promise": f"{claim['paper']}, {claim['label']}: recorded, {'broken' if over else 'kept'}, not derived again",
+        "promise": f"{claim['paper']}, {claim['label']}: recorded, not derived again; {kept}",
     }
 
 
@@ -984,12 +995,12 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--label-column", metavar="NAME", help="both are guessed by usual names unless given")
     parser.add_argument("--no-header", dest="header", action="store_false", help="the first line is a row")
-    parser.add_argument("--label-type", choices=sorted(TYPES), default="auto", help="auto: as DATA has them")
-    parser.add_argument("--missing", choices=["error", "drop", "label"], default="error", help="empty cells and nulls")
+    parser.add_argument("--label-type", choices=sorted(TYPES), help="auto: as DATA has them")
+    parser.add_argument("--missing", choices=["error", "drop", "label"], help="empty cells and nulls")
     parser.add_argument("--max-rows", type=whole, metavar="N", help="ask the first N rows only")
     parser.add_argument("--max-length", type=whole, metavar="N", help="the first N tokens and labels of a row only")
     parser.add_argument("--conflicts", choices=["error", "first", "majority", "drop"], default="error")
-    parser.add_argument("--max-work", type=whole, default=40_000_000_000, metavar="UNITS", help="a minute or two")
+    parser.add_argument("--max-work", type=whole, default=40_000_000_000, metavar="UNITS", help="some minutes")
     parser.add_argument("--max-memory", type=whole, default=1 << 30, metavar="BYTES", help="for numbers")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

@@ -60,6 +60,10 @@ class FileFormatError(ByheartError, ValueError):
     """A file that is damaged, foreign, or of a version that this byheart does not read."""
 
 
+class BudgetError(ByheartError, RuntimeError):
+    """A file whose evaluation would cost more work or memory than it is allowed."""
+
+
 class ExportError(ByheartError, ValueError):
     """A memory that cannot be written exactly in the asked format and type."""
 

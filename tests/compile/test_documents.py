@@ -74,7 +74,7 @@ def forged(path: Path, change) -> Path:
         (("inputs",), [0, 0], "distinct"),
         (("classes", 0), 99, "distinct"),
         (("read",), "pooled", "pooled"),
-        (("read",), "last", "reads other tokens"),
+        (("read",), "last", "does not fit the task"),
         (("known",), "0", "hexadecimal"),
         (("known",), "f" * 16 + "0" * 16, "ascend"),
     ],

@@ -198,6 +198,10 @@ def test_values_that_a_memory_cannot_keep() -> None:
     with pytest.raises(DataError, match=r"row 0: the label .*type date.*--label-type"):
         read(frame)
     assert read(frame, label_type="str").labels == ["2026-01-01"]
+    days = pytest.importorskip("pandas").DataFrame({0: [datetime.date(2026, 1, 1)], "kind": ["x"]})
+    with pytest.raises(DataError, match="--token-type str"):
+        read(days, label="kind")
+    assert read(days, label="kind", token_type="str").sequences == [["2026-01-01"]]
     with pytest.raises(DataError, match="written differently"):
         load(["a", "b"], [Decimal("1"), Decimal("1.0")])
 
@@ -219,3 +223,12 @@ def test_missing_is_recognised() -> None:
     pandas = pytest.importorskip("pandas")
     assert all(map(is_missing, [None, float("nan"), np.float32("nan"), np.datetime64("NaT"), pandas.NA, pandas.NaT]))
     assert not any(map(is_missing, ["", "nan", 0, False, np.int64(0), (), b""]))
+
+
+def test_an_exported_module_tells_symbols_apart() -> None:
+    pytest.importorskip("torch")
+    rows = [[value, "x"] for value in (1, "1", 1.0, True, 0.0, -0.0)]
+    memory = byheart.memorize(rows, list("abcdef"), construction="native", progress=False)
+    module = memory.to_torch()
+    assert same(module.symbols, list(memory.encoder.symbols or ()))
+    assert [module.labels[k] for k in module.predict(module.encode(rows)).tolist()] == list("abcdef")

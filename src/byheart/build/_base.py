@@ -123,7 +123,23 @@ class Recipe:
         return self.builder(dataset, seed=seed, progress=progress, **self.resolve(options))
 
 
+@dataclass(frozen=True)
+class Neighbour:
+    """A construction whose result is not a memory of a data set, and where it is built."""
+
+    name: str
+    summary: str
+    ref: Ref
+    door: str  # the command and the function that build it
+    words: str = ""
+
+    @property
+    def listing(self) -> Listing:
+        return Listing(self.summary, str(self.ref), (self.door,), {}, self.words)
+
+
 _RECIPES: dict[str, Recipe] = {}
+_NEIGHBOURS: dict[str, Neighbour] = {}
 
 
 def register(
@@ -159,12 +175,24 @@ def register(
     return add
 
 
+def announce(name: str, *, summary: str, ref: Ref, door: str, words: str = "") -> None:
+    """Makes a construction known that has a door of its own, so that asking for it here leads there."""
+    _NEIGHBOURS[name] = Neighbour(name, summary, ref, door, words or summary)
+
+
+def neighbours() -> dict[str, Neighbour]:
+    """Name -> what is built elsewhere."""
+    return dict(_NEIGHBOURS)
+
+
 def recipes() -> dict[str, Recipe]:
     """Name -> recipe of every registered construction, in the order of tables."""
     return dict(sorted(_RECIPES.items(), key=lambda item: (item[1].order, item[0])))
 
 
 def recipe(name: str) -> Recipe:
+    if name in _NEIGHBOURS:
+        raise OptionError(f"{name} is not a memory of labels or distributions; build it with {_NEIGHBOURS[name].door}")
     if name not in _RECIPES:
         raise OptionError(f"unknown construction {name!r}; known: {', '.join(sorted(_RECIPES))}")
     return _RECIPES[name]

@@ -23,6 +23,7 @@ from byheart.certify.balls.floats import FloatBalls
 from byheart.certify.certificate import Verdict
 from byheart.data.dataset.targets import Distributions
 from byheart.errors import DataError, OptionError
+from byheart.exact.budget import meter
 from byheart.exact.rigor import ball, flint, lower_float, precision, upper_float
 from byheart.ir.decoder import Decoder
 from byheart.progress import SILENT, Progress
@@ -116,6 +117,7 @@ def prove_table_gap(
 
 def decided_tokens(decoder: Decoder, tokens: Ints, progress: Progress = SILENT) -> tuple[Ints, str]:
     """The token with the highest logit of each context (M, T), -1 where balls cannot tell, and how it was found."""
+    _spend(len(tokens), decoder.parameters)
     found = np.full(len(tokens), -1, dtype=np.int64)
     with progress.stage("enclosing contexts", total=len(tokens)) as stage:
         for part, group in _groups(tokens, np.arange(len(tokens)), CHUNK):
@@ -132,6 +134,13 @@ def decided_tokens(decoder: Decoder, tokens: Ints, progress: Progress = SILENT) 
                 found[part] = [_highest_ball(row) for row in logit_balls(decoder, group, ArbBalls).entries]
         how = f"{FLOATS}, {len(chosen)} contexts with arb balls of {bits} bits"
     return found, how
+
+
+def _spend(contexts: int, products: int) -> None:
+    """Counts the work, where a file that nobody vouches for has a budget."""
+    limit = meter()
+    if limit is not None:
+        limit.spend(contexts * products)
 
 
 def _highest(mid: npt.NDArray[np.float64], rad: npt.NDArray[np.float64]) -> Ints:
@@ -164,6 +173,7 @@ def _certify(
     """`products` is about how many products one context takes."""
     if not fraction > 0:
         raise OptionError(f"fraction={fraction}: the allowed gap must be positive")
+    _spend(contexts.count, products)
     with precision(WORKING):
         entropies = [_entropy(contexts, pairs) for pairs in _pairs(contexts)]
         entropy = sum(entropies, flint().arb(0))

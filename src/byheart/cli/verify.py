@@ -9,8 +9,15 @@ import click
 
 from byheart.certify import FRACTION, Certificate, Verdict
 from byheart.cli import show
-from byheart.cli.data_options import DataFlags, data_options, output_options, progress_for
-from byheart.compile import Memory, load
+from byheart.cli.data_options import (
+    DataFlags,
+    budget_options,
+    data_options,
+    load_limited,
+    output_options,
+    progress_for,
+)
+from byheart.compile import Memory
 from byheart.compile.documents import read_documents_table
 from byheart.compile.text import page_count, rows_again
 from byheart.compile.verify import Checked, Excuses, check_rows
@@ -36,6 +43,7 @@ from byheart.progress import Progress
     help="For a memory of distributions: the part of the entropy that its cross-entropy may exceed it by.",
 )
 @data_options
+@budget_options
 @output_options
 def command(
     file: str,
@@ -58,7 +66,7 @@ def command(
       byheart verify names.byheart names.csv
       byheart verify names.byheart renamed.csv --sequence-column first --label-column country --json
     """
-    memory, progress = load(file), progress_for(as_json, quiet)
+    memory, progress = load_limited(file), progress_for(as_json, quiet)
     checked, table = check_data(memory, data, flags, progress, gap)
     certificate = checked.certificate
     if as_json:
@@ -118,7 +126,11 @@ def read_handed(memory: Memory, data: str, flags: DataFlags, progress: Progress)
         text = DataFlags({**flags.given, "tokens": memory.tokens.kind}).read_text(data)
         return Table(*rows_again(memory, text), memory.tokens, task=memory.task)
     try:
-        options = replace(flags.options(memory.task), tokens=memory.tokens, max_rows=None)
+        # The memory cuts its questions itself; the reader must not cut DATA's labels with them unless a flag says so.
+        whole = replace(memory.tokens, max_length=None, pad=None)
+        options = replace(flags.options(memory.task), tokens=whole, max_rows=None)
+        if flags.said("missing") is None and memory.selection.missing == "label":
+            options = replace(options, missing="label")  # leaves no row out: what is missing is asked as such
         table = read(data, options, progress=progress)
     except DataError as error:
         remedy = _columns_remedy(memory.selection)

@@ -17,9 +17,9 @@ def first_use(construction: str, progress: Progress) -> AbstractContextManager[A
 
     kernels: list[Any] = [execute]
     if construction == "compact":
-        from byheart.build.fold._segment import solve_segment
+        from byheart.build.fold._beam import trap_beam, walk_beam
 
-        kernels.append(solve_segment)
+        kernels += [trap_beam, walk_beam]
     return nullcontext() if all(map(_is_kept, kernels)) else progress.stage(WORDS)
 
 

@@ -20,7 +20,7 @@ from byheart.data.dataset.settle import Settled, settle, settle_table
 from byheart.data.missing import settle_missing
 from byheart.data.read.selection import Selection
 from byheart.data.read.table import Table, read
-from byheart.data.task import Task
+from byheart.data.task import Task, as_task
 from byheart.data.tokens.tokenizer import PLAIN
 from byheart.errors import DataError
 from byheart.ir.claim import Claim
@@ -64,7 +64,8 @@ def memorize(
         if table is not None:
             settled, present = settle_table(table, task=task, positions=positions, policy=conflicts), table.missing
         else:
-            present = settle_missing(sequences, () if labels is None else labels, missing)
+            per_token = task is not None and as_task(task).labels_per_token
+            present = settle_missing(sequences, () if labels is None else labels, missing, per_token=per_token)
             rows = (present.sequences, present.labels)
             settled = settle(*rows, task=task or "next-token", positions=positions, policy=conflicts)
     counts = {f"conflicts={settled.policy}": len(settled.left_out), f"missing={present.policy}": present.left_out}

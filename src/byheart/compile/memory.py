@@ -22,6 +22,7 @@ from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import PLAIN, Tokenizer
 from byheart.data.unknown import UNKNOWN, Unknown
 from byheart.errors import DataError, UnknownSymbolError
+from byheart.exact.budget import Budget, check_padding, limited
 from byheart.ir.claim import Claim
 from byheart.ir.decoder_network import AnyNetwork, DecoderNetwork
 from byheart.ir.enclose import decided_answers
@@ -54,6 +55,7 @@ class Memory:
     notes: tuple[str, ...] = ()
     tokens: Tokenizer = PLAIN  # how a text is cut into tokens before it is asked
     selection: Selection = Selection()  # noqa: RUF009  # which part of a file was memorized
+    budget: Budget | None = None  # what evaluating a loaded file may cost; None: as much as it takes
     recorded_by: str = ""  # the byheart whose file this is; its claim and certificate are records, not proofs
     dataset: Dataset | None = field(default=None, repr=False)
     seconds: Mapping[str, float] = field(default_factory=dict, repr=False)
@@ -102,14 +104,16 @@ class Memory:
         if not len(sequences):
             return []
         sequences = self.tokens.cut_texts(sequences)
-        if self.abstains:
-            inputs, known = self.encoder.encode_known(sequences)
-        else:
-            inputs, known = self._encode(sequences), np.ones(len(sequences), dtype=bool)
-        if isinstance(self.network, DecoderNetwork):
-            found = self.network.likeliest(inputs)
-        else:
-            found = decided_answers(self.network, inputs, progress)
+        with limited(self.budget):
+            check_padding(len(sequences), self.encoder.length, sum(map(len, sequences)))
+            if self.abstains:
+                inputs, known = self.encoder.encode_known(sequences)
+            else:
+                inputs, known = self._encode(sequences), np.ones(len(sequences), dtype=bool)
+            if isinstance(self.network, DecoderNetwork):
+                found = self.network.likeliest(inputs)
+            else:
+                found = decided_answers(self.network, inputs, progress)
         found[~known] = -1
         if not self.task.labels_per_token:
             return [self._label(k) for k in found]

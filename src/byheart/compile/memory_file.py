@@ -18,7 +18,9 @@ classes were tagged otherwise: {"bool": …}, {"none": true}, {"int": …}, {"fl
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Hashable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,8 @@ from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.data.values import from_json as from_json_value
 from byheart.data.values import key
 from byheart.data.values import to_json as to_json_value
-from byheart.errors import ByheartError, FileFormatError
+from byheart.errors import BudgetError, ByheartError, FileFormatError
+from byheart.exact.budget import Budget, limited
 from byheart.files import canonical, check_target, digest, parse, read_bytes, write_atomically
 from byheart.ir.claim import Claim
 from byheart.ir.decoder_json import decoder_from_json, decoder_to_json
@@ -42,11 +45,15 @@ from byheart.version import __version__
 
 FORMAT = 2
 LARGEST = 1 << 31  # bytes
+DEFAULT = Budget()
+_POWERS = re.compile(rb'p(-?[0-9]{5,7})"')  # of two: a few bytes of text that stand for many of memory
 _BEGINNING = b'{"byheart":'
 _FIELDS = (
     *("construction", "options", "seed", "network", "encoder", "classes", "claim", "certificate", "notes", "tokens"),
     *("selection", "version"),
 )
+
+_NEW_SELECTION = {"label_type": "auto", "missing": "error"}  # what format 1 did not have
 
 
 def save(memory: Memory, path: Path) -> None:
@@ -56,15 +63,21 @@ def save(memory: Memory, path: Path) -> None:
     write_atomically(path, canonical({"byheart": FORMAT, "memory": body, "sha256": digest(body)}).encode("ascii"))
 
 
-def load(path: str | Path) -> Memory:
+def load(path: str | Path, *, budget: Budget | None = DEFAULT) -> Memory:
     """The memory in a file; a FileFormatError for a damaged or foreign file, never a wrong answer.
 
-    Its certificate is what the file records: `memory.verify(sequences, labels)` makes a new one.
+    Its certificate is what the file records: `memory.verify(sequences, labels)` makes a new one. Evaluating it may cost
+    as much as `budget` allows, which is more than honest memories need; None sets no limit.
     """
     path = Path(path)
     data = read_bytes(path, LARGEST)
     try:
-        return from_json(*_checked_body(data))
+        with limited(budget) as limit:
+            if limit is not None:
+                limit.hold(sum(abs(int(power)) for power in _POWERS.findall(data)) // 8)
+            return replace(from_json(*_checked_body(data)), budget=budget)
+    except BudgetError as error:
+        raise BudgetError(f"{path}: {error}") from None
     except FileFormatError as error:
         raise FileFormatError(f"{path}: {error}") from error
     except (ByheartError, ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
@@ -132,6 +145,10 @@ def from_json(body: Any, version: int = FORMAT) -> Memory:
         raise FileFormatError("a class is not written in its one form")
     encoder = Encoder.from_dict(take(body, "encoder", dict))
     _check_inputs(network, encoder)
+    if encoder.task.labels_per_token != (network.read is Read.EACH):
+        raise FileFormatError(
+            f"the network is read at {network.read} tokens, which does not fit the task {encoder.task}"
+        )
     certificate = take(body, "certificate", dict)
     return Memory(
         construction=take(body, "construction", str),
@@ -144,7 +161,7 @@ def from_json(body: Any, version: int = FORMAT) -> Memory:
         certificate=Certificate.from_version_1(certificate) if first else Certificate.from_dict(certificate),
         notes=tuple(expect(note, str) for note in take(body, "notes", list)),
         tokens=Tokenizer.from_dict(body["tokens"]),
-        selection=Selection.from_dict(body["selection"]),
+        selection=Selection.from_dict({**_NEW_SELECTION, **body["selection"]} if first else body["selection"]),
         recorded_by="format 1" if first else take(body, "version", str),
     )
 
@@ -166,11 +183,11 @@ def _class_count(network: AnyNetwork) -> int:
 def _check_inputs(network: AnyNetwork, encoder: Encoder) -> None:
     """What the encoder gives is what the network takes."""
     if isinstance(network, DecoderNetwork):
-        symbols, read = encoder.symbols or (), Read.EACH if encoder.task is Task.CAUSAL else Read.LAST
-        if len(symbols) != len(network.inputs) or encoder.length > network.decoder.length or network.read is not read:
+        symbols = encoder.symbols or ()
+        if len(symbols) != len(network.inputs) or encoder.length > network.decoder.length:
             raise FileFormatError(
                 f"{len(symbols)} symbols in rows of {encoder.length} do not fit a decoder of {len(network.inputs)} "
-                f"symbols and rows of {network.decoder.length}, or it reads other tokens than the task {encoder.task}"
+                f"symbols and rows of {network.decoder.length}"
             )
         if encoder.task not in (Task.NEXT_TOKEN, Task.CAUSAL):
             raise FileFormatError(f"a decoder answers the tasks next-token and causal, not {encoder.task}")

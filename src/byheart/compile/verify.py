@@ -27,6 +27,7 @@ from byheart.data.dataset.targets import Distribution, Target
 from byheart.data.values import key, plain
 from byheart.data.wording import quote
 from byheart.errors import DataError
+from byheart.exact.budget import check_padding, limited
 from byheart.ir.claim import Claim
 from byheart.progress import SILENT, Progress
 from byheart.theory.promises import promise
@@ -96,7 +97,8 @@ def check_rows(
     numbers, left_out = _asked_rows(memory, sequences, labels, excuses)
     sequences, labels = [sequences[i] for i in numbers], [labels[i] for i in numbers]
     own = _as_memorized(memory, sequences, labels)
-    asked, strange = _questions(memory, sequences, labels, own.fingerprint)
+    with limited(memory.budget):
+        asked, strange = _questions(memory, sequences, labels, own.fingerprint)
     complete = own.fingerprint == memory.certificate.fingerprint
     claim = promise(memory.construction, own, memory.options) if complete else None
     handed = Handed(
@@ -109,9 +111,17 @@ def check_rows(
     )
     unchecked = "" if complete else "by the file's fingerprint these are not all the memorized rows, or others"
     record = _record(memory, complete)
-    certificate = certify(
-        memory.network, asked, claim, progress, handed=handed, record=record, unchecked=unchecked, fraction=excuses.gap
-    )
+    with limited(memory.budget):
+        certificate = certify(
+            memory.network,
+            asked,
+            claim,
+            progress,
+            handed=handed,
+            record=record,
+            unchecked=unchecked,
+            fraction=excuses.gap,
+        )
     return Checked(certificate, claim, asked)
 
 
@@ -159,6 +169,7 @@ def _questions(
     of the memory can be right, with the reason."""
     classes = {key(label): number for number, label in enumerate(memory.classes)}
     strange: dict[int, str] = {}
+    check_padding(len(sequences), memory.encoder.length, sum(map(len, sequences)))
     try:
         inputs, known = memory.encoder.encode_known(sequences)
     except DataError as error:  # tokens of another kind altogether: nothing can be asked, so no row agrees

@@ -18,7 +18,8 @@ class Graph:
         import onnx
 
         self.onnx, self.dtype = onnx, dtype
-        self.element = {"float64": onnx.TensorProto.DOUBLE, "float32": onnx.TensorProto.FLOAT}[dtype]
+        kinds = onnx.TensorProto
+        self.element = {"float64": kinds.DOUBLE, "float32": kinds.FLOAT, "float16": kinds.FLOAT16}[dtype]
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self.counts: dict[str, int] = {}
@@ -39,6 +40,14 @@ class Graph:
         name = self.name(wish)
         self.nodes.append(self.onnx.helper.make_node(operator, inputs, [name], name=f"{operator}:{name}", **attributes))
         return name
+
+    def names(self, operator: str, inputs: list[str], wishes: list[str], **attributes: Any) -> list[str]:
+        """A node with several outputs."""
+        names = [self.name(wish) for wish in wishes]
+        self.nodes.append(
+            self.onnx.helper.make_node(operator, inputs, names, name=f"{operator}:{names[0]}", **attributes)
+        )
+        return names
 
     def whole(self, numbers: list[int], wish: str) -> str:
         return self.constant(numbers, wish, np.int64)

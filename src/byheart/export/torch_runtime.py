@@ -187,7 +187,7 @@ class Memory(nn.Module):
     @property
     def symbols(self) -> list[Any]:
         """Symbol i has code i + 1."""
-        return list(json.loads(self.metadata["byheart.symbols"]))
+        return [_symbol(written) for written in json.loads(self.metadata["byheart.symbols"])]
 
     @property
     def labels(self) -> list[Any]:
@@ -196,11 +196,11 @@ class Memory(nn.Module):
 
     def encode(self, rows: list[Any]) -> Tensor:
         """Codes of rows of symbols: padded with 0 on the left, or with -1 at the end for sets and prefixes."""
-        codes = {symbol: i + 1 for i, symbol in enumerate(self.symbols)}
+        codes = {_name(symbol): i + 1 for i, symbol in enumerate(self.symbols)}
         n, ragged = self.config["length"], self.config["ragged"]
         out = torch.full((len(rows), n), -1 if ragged else 0, dtype=torch.int64)
         for i, row in enumerate(rows):
-            found = torch.tensor([codes[symbol] for symbol in row], dtype=torch.int64)
+            found = torch.tensor([codes[_name(symbol)] for symbol in row], dtype=torch.int64)
             first = 0 if ragged else n - len(found)
             out[i, first : first + len(found)] = found
         return out
@@ -246,6 +246,19 @@ class Memory(nn.Module):
                 raise ValueError(f"the vectors hold numbers that {self.dtype} does not have; round them as the data is")
             return vectors, present
         return tokens, tokens >= 0 if self.config["ragged"] and present is None else present
+
+
+def _symbol(written: Any) -> Any:
+    """A symbol as the file format writes it: floats and long integers are hexadecimal."""
+    if not isinstance(written, dict):
+        return written
+    ((kind, digits),) = written.items()
+    return float.fromhex(digits) if kind == "float" else int(digits, 16)
+
+
+def _name(symbol: Any) -> tuple[str, str]:
+    """Tells 1, 1.0, True and "1" apart, which a dictionary takes for fewer."""
+    return type(symbol).__name__, symbol.hex() if isinstance(symbol, float) else str(symbol)
 
 
 def _tensors(module: nn.Module) -> list[Tensor]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from byheart.errors import FileFormatError, NetworkError
+from byheart.exact.budget import meter
 from byheart.exact.number import from_float
 from byheart.ir.activation import Activation
 from byheart.ir.decoder import AttentionHead, Average, Decoder, Floats, Mixer, Reader, SelfAttention
@@ -98,6 +99,9 @@ def _matrix(value: Any, budget: list[int]) -> Floats:
     budget[0] -= len(sparse.rows) * sparse.columns
     if budget[0] < 0:
         raise FileFormatError(f"the matrices of the decoder have more than {LARGEST:,} entries")
+    limit = meter()
+    if limit is not None:
+        limit.hold(8 * (LARGEST - budget[0]))
     dense = np.zeros((len(sparse.rows), sparse.columns))
     for k, row in enumerate(sparse.rows):
         for j, weight in row:

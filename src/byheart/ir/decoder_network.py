@@ -105,7 +105,7 @@ class DecoderNetwork:
         """The class of the largest logit of each row (the first among equals), -1 where that token is no class."""
         of_token = np.full(self.decoder.vocabulary_size, ABSENT, dtype=np.int64)
         of_token[list(self.classes)] = np.arange(len(self.classes))
-        return of_token[np.argmax(logits, axis=1)]
+        return np.asarray(of_token[np.argmax(logits, axis=1)], dtype=np.int64)
 
     def likeliest(self, inputs: Inputs) -> Ints:
         """Class numbers as float64 gives them, in the places of `inputs`: (N,) or (N, n)."""

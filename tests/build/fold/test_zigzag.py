@@ -66,7 +66,7 @@ CASES = [("next-token", False), ("seq-to-seq", True), ("set", False), ("causal",
 
 @pytest.mark.parametrize(("task", "positions"), CASES)
 def test_a_small_memory_of_every_task_is_proved(task, positions):
-    dataset = random_dataset(30, 3, 4, 2, task)
+    dataset = random_dataset(8, 3, 4, 2, task)
     if positions:
         dataset = load(dataset.sequences(), dataset.label_values(), task=task, positions=True)
     memory = memorize_dataset(dataset, construction="compact", progress=False)

@@ -14,19 +14,24 @@ from typing import Any
 from byheart.build._base import Construction, Option, register
 from byheart.build.compact.tokens import TokenHash, hash_tokens
 from byheart.build.compact.zigzag import zigzag_memory
-from byheart.build.fold import Block, Effort, LabelMemory, Objective, build_label_memory
+from byheart.build.fold import Block, Effort, Objective, build_label_memory, smallest_head
 from byheart.build.fold.zigzag import Zigzag
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
-from byheart.errors import OptionError
-from byheart.exact import dyadic
+from byheart.data.values import key
+from byheart.errors import BuildError, OptionError
 from byheart.ir.layers import Affine, Attention, GlobalToken, Head, Kind, Layer, Pattern, Place, Pool
 from byheart.ir.matrix import Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
+from byheart.ir.size import measure
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
+from byheart.theory.promises.compact import compact as compact_promise
 
 THEOREM = Ref("byheart", "compact memory")
+FEW_CLASSES = 8  # up to which traps are likely; their folds do not depend on the length of ids
+WALK_BIT, TRAP_BIT = 2.0, 0.1  # parameters per bit of an id
+REDRAW = 1_000_003  # between the seeds of draws
 HEADS = ("value", "logits", "sign")
 
 
@@ -41,28 +46,29 @@ class AnyExecutor:
 
 OPTIONS = (
     Option("objective", str, "parameters", "what to make small", tuple(o.value for o in Objective)),
-    Option("effort", str, "normal", "how long to search: seconds, high: minutes", tuple(e.value for e in Effort)),
+    Option("effort", str, "normal", "how wide to search: time is about proportional", tuple(e.value for e in Effort)),
     Option("abstain_bits", int, 0, "f: inputs off the data are refused except with probability 2^-f"),
-    Option("head", str, None, "value: one number; logits: a language model's; sign: two labels", HEADS, True),
+    Option("head", str, None, "value: one number; logits: one per class; sign: two labels", HEADS, True),
     Option("attention", str, "uniform", "uniform, or softmax with zero scores: the same", ("uniform", "softmax")),
     Option("executor", AnyExecutor, None, "a concurrent.futures.Executor for the group solver", optional=True),
+    Option("resume", str, None, "a file that keeps solved groups, so that an interrupted build goes on", optional=True),
 )
 
 
 @register(
     "compact",
-    summary="a stream of one number: folds count parities, about 10·sqrt(contexts·log2 C) parameters",
+    summary="a stream of one number: folds that trap, about 5.5·sqrt(contexts·log2 C) parameters",
     formula="byheart compact",
-    words="A stream of one number: folds count parities of a hashed id, and the label is the parity. The smallest "
-    "network here; its weights are long integers. Take it by default.",
+    words="A stream of one number: a hashed id is folded at ever smaller places, and where it is trapped, or what the "
+    "folds leave of it, is the label. The smallest network here; its weights are long integers. Take it by default.",
     ref=THEOREM,
     tasks=tuple(Task),
     options=OPTIONS,
 )
 @implements(
     THEOREM,
-    statement="m groups of ids and folds of Q bits memorize the contexts with d + 1 + 4F + 2 + (3m + 1 + 4(Q-c-1)) + 2 "
-    "parameters",
+    statement="m groups of ids and L folds memorize the contexts with d + 1 + 4F + 2 + (3m + 1 + 4L) + E_out "
+    "parameters, within a budget c1·sqrt(contexts·log2 C) + c2·(length of ids) + c3 that is known before",
     test="tests/build/compact/test_construction.py",
 )
 def build_compact(
@@ -76,39 +82,20 @@ def build_compact(
     head: str | None = None,
     attention: str = "uniform",
     executor: Executor | None = None,
+    resume: str | None = None,
 ) -> Construction:
-    """Tokens to ids, ids to labels. `abstain_bits` asks for labels with that many more leading zeros."""
-    free = head is None and not abstain_bits
-    head = head or ("logits" if is_language_model(dataset) and not abstain_bits else "value")
-    _check(abstain_bits, head, objective)
+    """Tokens to ids, ids to labels. With `abstain_bits` most ids off the data get no label."""
+    _check(dataset, abstain_bits, head, objective)
     token, ids = hash_tokens(
-        dataset, shallow=objective == "depth", thorough=abstain_bits > 0, seed=seed, progress=progress
+        dataset,
+        shallow=objective == "depth",
+        thorough=abstain_bits > 0,
+        bit_price=WALK_BIT if dataset.C > FEW_CLASSES else TRAP_BIT,
+        seed=seed,
+        progress=progress,
     )
-    back, small = None, None
-    if head != "sign":
-        labels = dataset.contexts.label.tolist()
-        classes = max(2, 1 << (dataset.C - 1).bit_length()) << abstain_bits if abstain_bits else dataset.C
-        memory = build_label_memory(
-            ids,
-            labels,
-            classes,
-            objective=objective,
-            effort=effort,
-            seed=seed,
-            executor=executor,
-            progress=progress,
-            sections=(classes - 1).bit_length() if abstain_bits else None,
-        )
-        back = _label_back(memory, dataset.C, head)
-    if back is None or (free and head == "value" and objective == Objective.PARAMETERS):
-        budget = None if back is None else _counted(token.blocks) + back.parameters
-        with progress.stage("looking for runs of labels"):
-            small = zigzag_memory(dataset, token, Effort(effort), budget, seed)
-    if small is not None:
-        token, back, head = small.token, _zigzag_back(small.zigzag), "sign"
-    if back is None:
-        raise OptionError("head=sign reads one sign: it needs exactly two labels, and ids that tell them apart")
-    network = _network(dataset, token, back, attention)
+    labels = dataset.contexts.label.tolist()
+    head = head or _best_head(dataset, ids, labels, abstain_bits, objective, effort)
     options = {
         "objective": objective,
         "effort": effort,
@@ -116,18 +103,47 @@ def build_compact(
         "head": head,
         "attention": attention,
     }
-    hashing = f"token hash: {len(token.blocks)} block(s) after {token.draws} draw(s)"
-    return Construction(network, options, (hashing, back.note))
+    claim = compact_promise(dataset, options)
+    efforts = [effort, *(e.value for e in Effort if e.value == "high" != effort)]
+    for draw, work in enumerate([effort, *efforts]):  # what is too large is drawn again, and then worked on harder
+        memory = build_label_memory(
+            ids,
+            labels,
+            dataset.C,
+            head="logits" if head == "sign" else head,
+            objective=objective,
+            effort=work,
+            abstain_bits=abstain_bits,
+            seed=seed + REDRAW * draw,
+            executor=executor,
+            resume=resume,
+            progress=progress,
+        )
+        front, back = (
+            token,
+            _Back(memory.blocks, memory.reading.layer(), memory.reading.decode, f"label memory: {memory.note}"),
+        )
+        if head == "sign":
+            with progress.stage("looking for runs of labels"):
+                small = zigzag_memory(dataset, token, Effort(effort), _counted(token.blocks) + back.parameters, seed)
+            if small is not None:
+                front, back = small.token, _zigzag_back(small.zigzag)
+        network = _network(dataset, front, back, attention)
+        broken = claim.broken_by(measure(network))
+        if not broken:
+            hashing = f"token hash: {len(front.blocks)} block(s) after {front.draws} draw(s)"
+            return Construction(network, options, (hashing, back.note))
+        progress.say(f"over the budget ({'; '.join(broken)}): drawing again")
+    raise BuildError(f"the budget was not kept after {draw + 1} draws: {'; '.join(broken)}; try another seed")
 
 
 @dataclass(frozen=True)
 class _Back:
-    """What follows attention: blocks and E_out, with the number of groups (or runs) that the claim speaks of."""
+    """What follows attention: blocks and E_out."""
 
     blocks: tuple[Block, ...]
     output: Affine
     decode: Decode
-    groups: int
     note: str
 
     @property
@@ -135,20 +151,24 @@ class _Back:
         return _counted(self.blocks) + self.output.parameters
 
 
-def _label_back(memory: LabelMemory, classes: int, head: str) -> _Back:
-    note = "label memory: one line through all ids"
-    if memory.layout is not None:
-        found = f"{memory.groups} groups, {memory.layout.sections} section(s) of {memory.layout.search.levels} bits"
-        note = f"label memory: {found}, {memory.draws} draw(s)"
-    decode = Decode.VALUE if head == "value" else Decode.ARGMAX
-    return _Back(memory.blocks, _output(classes, head), decode, memory.groups, note)
-
-
 def _zigzag_back(found: Zigzag) -> _Back:
     """Logits 0 and ±(h + shift)."""
     output = Affine(Matrix.of([{}, {0: found.sign}], 1), (0, found.sign * found.shift))
     blocks = (found.block,) if found.block.units else ()
-    return _Back(blocks, output, Decode.ARGMAX, found.runs, f"label memory: a zigzag over {found.runs} runs of labels")
+    return _Back(blocks, output, Decode.ARGMAX, f"label memory: a zigzag over {found.runs} runs of labels")
+
+
+def _best_head(
+    dataset: Dataset, ids: list[int], labels: list[int], abstain_bits: int, objective: str, effort: str
+) -> str:
+    """The head that a memory gets when none is asked for; it is recorded, and asking for it builds the same again."""
+    if abstain_bits or objective == "depth":
+        return "value"
+    if is_language_model(dataset):
+        return "logits"
+    if dataset.C == 2 and objective == Objective.PARAMETERS:
+        return "sign"
+    return smallest_head(ids, labels, dataset.C, objective=objective, effort=effort)
 
 
 def is_language_model(dataset: Dataset) -> bool:
@@ -156,18 +176,20 @@ def is_language_model(dataset: Dataset) -> bool:
     symbols = dataset.encoder.symbols
     if dataset.encoder.task is not Task.CAUSAL or symbols is None:
         return False
-    numbers = [symbol for symbol in symbols if isinstance(symbol, int)]
+    numbers = [symbol for symbol in symbols if type(symbol) is int]
     numbered = numbers == list(range(len(numbers))) and all(isinstance(label, str) for label in dataset.classes)
-    return set(dataset.classes) <= set(symbols) or (numbered and len(numbers) > 0)
+    return set(map(key, dataset.classes)) <= set(map(key, symbols)) or (numbered and len(numbers) > 0)
 
 
-def _check(abstain_bits: int, head: str, objective: str) -> None:
+def _check(dataset: Dataset, abstain_bits: int, head: str | None, objective: str) -> None:
     if not 0 <= abstain_bits <= 40:
         raise OptionError(f"abstain_bits={abstain_bits} must lie in 0..40; 20 refuses all but one in a million")
-    if abstain_bits and head != "value":
+    if abstain_bits and head not in (None, "value"):
         raise OptionError(f"{head} always names a class: abstain_bits needs head=value")
     if head == "sign" and objective != Objective.PARAMETERS:
         raise OptionError(f"head=sign makes parameters few, not {objective}: leave one of the two options away")
+    if head == "sign" and dataset.C != 2:
+        raise OptionError(f"head=sign reads one sign: it needs exactly two labels, and here are {dataset.C}")
     if abstain_bits and objective == "depth":
         raise OptionError("one block cannot refuse: abstain_bits needs objective=parameters or bits")
 
@@ -200,13 +222,6 @@ def _averaging(token: TokenHash, task: Task, attention: str) -> Attention:
     zero = None if kind is Kind.UNIFORM else Matrix.zero(1, 1)
     one = Matrix.of_dense([[1]])
     return Attention(kind, pattern, (Head(one, Matrix.of_dense([[token.mean_factor]]), zero, zero),))
-
-
-def _output(classes: int, head: str) -> Affine:
-    """The label is (h - 1)/2; as logits, g·h - g·(g + 1) = g(2y - g) is largest at g = y."""
-    if head == "value":
-        return Affine(Matrix.of_dense([[dyadic(1, -1)]]), (dyadic(-1, -1),))
-    return Affine(Matrix.of([{0: g} for g in range(classes)], 1), tuple(-g * (g + 1) for g in range(classes)))
 
 
 def _counted(blocks: Sequence[Block]) -> int:

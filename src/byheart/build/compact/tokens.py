@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -23,9 +23,13 @@ from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import BuildError
 from byheart.exact import Number
-from byheart.progress import Progress
+from byheart.progress import Progress, Stage
 
-DRAWS = 2  # per number of folds
+DRAWS = 4  # per number of folds
+SOME = 20_000  # contexts that are looked at first
+MANY = 200_000  # contexts from which only two are drawn
+SURE_BITS = 10  # ids are at most this much shorter than 2·log2 M + 8
+SHORT_DRAWS = 5  # per length, when ids are made short
 SPREADS = (*range(2, 34, 2), 42, 66, 130)  # random bits multiplied to the token
 THOROUGH = 10
 GUARD = 4
@@ -83,36 +87,112 @@ def token_line(dataset: Dataset, rng: random.Random) -> TokenLine:
 
 
 def hash_tokens(
-    dataset: Dataset, *, shallow: bool, thorough: bool, seed: int, progress: Progress
+    dataset: Dataset, *, shallow: bool, thorough: bool, bit_price: float, seed: int, progress: Progress
 ) -> tuple[TokenHash, list[int]]:
-    """The first hash, in order of size, that gives all contexts different ids, and those ids.
+    """A hash of few parameters that gives all contexts different ids, and those ids.
 
-    `thorough` folds all levels, so that inputs off the data get ids of their own too, not only those of the data.
+    A fold costs 4 parameters, and every bit of an id costs the label memory `bit_price`: the first number of folds
+    that tells the contexts apart is not always the best. `thorough` folds all levels, so that inputs off the data get
+    ids of their own too, not only those of the data.
     """
     contexts = dataset.contexts
-    rng = random.Random(f"token line {seed}")
-    line = token_line(dataset, rng)
+    line = token_line(dataset, random.Random(f"token line {seed}"))
     width = 2 * len(contexts).bit_length() + 6
+    best: tuple[TokenHash, list[int]] | None = None
     tried = 0
+
+    def price(found: tuple[TokenHash, list[int]]) -> float:
+        return sum(block.parameters for block in found[0].blocks) + bit_price * max(found[1]).bit_length()
+
     with progress.stage("hashing tokens") as stage:
-        for scale, shift, blocks in _candidates(line, width, shallow, thorough, seed):
-            tried += 1
-            rng = random.Random(f"factor {seed} {tried}")
-            factor = rng.randrange(dataset.n + 1, 8 * dataset.n + 1)
-            codes = _codes(line, scale, shift, blocks)
-            if min(codes) < 0:  # the last fold's own bias lifts them
-                blocks = (*blocks[:-1], replace(blocks[-1], shift=-min(codes)))
-                lowest = min(codes)
-                codes = [code - lowest for code in codes]
-            start = rng.getrandbits(width) if needs_start(dataset) else None
-            ids = context_ids(dataset, codes, factor, start)
+        for draft in _drafts(line, width, shallow, thorough):
+            if best is not None and draft.parameters(line) + bit_price * (width - SURE_BITS) >= price(best):
+                break
+            for draw in range(DRAWS if len(contexts) <= MANY else 2):
+                tried += 1
+                rng = random.Random(f"token folds {seed} {draft.folds} {draft.low} {draw}")
+                low = draft.factor or dataset.n + 1
+                found = _draw(
+                    dataset, line, draft, rng, range(low, 2 * low if draft.factor else 8 * dataset.n + 1), tried
+                )
+                stage.advance()
+                if found is not None:
+                    found = found if thorough else _shorter(dataset, line, draft, seed, stage, found)
+                    best = min(best or found, found, key=price)
+                    break
+    if best is None:
+        raise BuildError(
+            f"{len(contexts)} contexts did not get different ids in {tried} draws of the token hash; try another seed"
+        )
+    return best
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """How many folds, and how many bits stay below them; or random values for all tokens, in one block."""
+
+    folds: int
+    low: int
+    table: bool = False
+    factor: int = 0  # where attention's factor is drawn from: from this to twice this
+
+    def parameters(self, line: TokenLine) -> int:
+        return 3 * len(line.values) + 1 if self.table else 4 * self.folds
+
+    def blocks(self, line: TokenLine, rng: random.Random) -> tuple[int, tuple[Block, ...]]:
+        """(scale, blocks)."""
+        if self.table:
+            order = sorted(line.values)
+            return 1, interpolate(order, [rng.getrandbits(self.low) for _ in order])
+        if not self.folds:
+            return 1, ()
+        top = self.low + self.folds
+        offset = max(1, self.low - GUARD)
+        places = [(1 << p) + rng.getrandbits(offset) for p in range(top - 1, self.low - 1, -1)]
+        length = top - line.bits
+        factor = rng.getrandbits(length) | 1 | (1 << (length - 1))  # all low bits random, not only the offsets'
+        return factor, tuple(Block(((1, -place, -2),)) for place in places)
+
+
+def _draw(
+    dataset: Dataset, line: TokenLine, draft: _Draft, rng: random.Random, factors: Sequence[int], tried: int
+) -> tuple[TokenHash, list[int]] | None:
+    """One draw of a draft; None when two contexts get equal ids."""
+    scale, blocks = draft.blocks(line, rng)
+    factor = rng.choice(factors)
+    codes = _codes(line, scale, 0, blocks)
+    lowest = min(codes)
+    if lowest < 0:  # the last fold's own bias lifts them
+        blocks = (*blocks[:-1], replace(blocks[-1], shift=-lowest))
+        codes = [code - lowest for code in codes]
+    start = rng.getrandbits(draft.low + 1) if needs_start(dataset) else None
+    ids = context_ids(dataset, codes, factor, start)
+    if ids is None:
+        return None
+    return TokenHash(line, scale, 0, blocks, factor, mean_count(dataset) * factor, start, tried), ids
+
+
+def _shorter(
+    dataset: Dataset, line: TokenLine, draft: _Draft, seed: int, stage: Stage, found: tuple[TokenHash, list[int]]
+) -> tuple[TokenHash, list[int]]:
+    """The same number of folds with as few bits below them as still tell the contexts apart.
+
+    Ids of b bits collide with probability about M^2/2^(b+1), so a few draws find 2·log2 M - 2 bits; every bit saves
+    the walk two parameters. Attention multiplies by 2 or 3: with 1, exchanging two tokens could be no difference.
+    """
+    if not draft.folds and not draft.table:
+        return found
+    least = max(4, 2 * len(dataset.contexts).bit_length() - 5 - mean_count(dataset).bit_length() // 2)
+    if not draft.table:
+        least = max(least, line.bits + 2 - draft.folds)
+    for low in range(least, draft.low + 1):
+        for draw in range(SHORT_DRAWS):
+            rng = random.Random(f"shorter {seed} {draft.folds} {low} {draw}")
+            shorter = _draw(dataset, line, replace(draft, low=low), rng, (2, 3), found[0].draws)
             stage.advance()
-            if ids is not None:
-                times = mean_count(dataset) * factor
-                return TokenHash(line, scale, shift, blocks, factor, times, start, tried), ids
-    raise BuildError(
-        f"{len(contexts)} contexts did not get different ids in {tried} draws of the token hash; try another seed"
-    )
+            if shorter is not None:
+                return shorter if max(shorter[1]) < max(found[1]) else found
+    return found
 
 
 def needs_start(dataset: Dataset) -> bool:
@@ -127,34 +207,23 @@ def mean_count(dataset: Dataset) -> int:
     return dataset.n
 
 
-def _candidates(
-    line: TokenLine, width: int, shallow: bool, thorough: bool, seed: int
-) -> Iterator[tuple[int, int, tuple[Block, ...]]]:
-    """(scale, shift, blocks), cheapest first: no hash at all, then two more folds at a time, or random values."""
-    if not thorough:
-        yield 1, 0, ()
-    points = len(line.values)
-    table = 3 * points + 1
+def _drafts(line: TokenLine, width: int, shallow: bool, thorough: bool) -> Iterator[_Draft]:
+    """Cheapest first: no hash at all, then two more folds at a time, or random values."""
+    if not thorough:  # a longer factor costs nothing but length
+        for bits in range(1, min(line.bits, 24) + 4):
+            yield _Draft(0, line.bits, factor=1 << bits)
+    table = 3 * len(line.values) + 1
     for folds, spread in _sizes(line.bits, thorough):
-        for draw in range(DRAWS):
-            rng = random.Random(f"token folds {seed} {folds} {spread} {draw}")
-            if shallow or (table <= 4 * folds and not thorough):
-                order = sorted(line.values)
-                yield 1, 0, interpolate(order, [rng.getrandbits(width - 1) for _ in order])
-                continue
-            bits = line.bits + spread
-            low = max(width + GUARD, 8 + bits - folds)  # bits that stay below the folds
-            top = low + folds
-            places = [(1 << p) + rng.getrandbits(low - GUARD) for p in range(top - 1, low - 1, -1)]
-            length = top - line.bits
-            factor = rng.getrandbits(length) | 1 | (1 << (length - 1))  # all low bits random, not only the offsets'
-            yield factor, 0, tuple(Block(((1, -place, -2),)) for place in places)
+        if shallow or (table <= 4 * folds and not thorough):
+            yield _Draft(folds, width - 1, table=True)
+        else:
+            yield _Draft(folds, max(width + GUARD, 8 + line.bits + spread - folds))
 
 
 def _sizes(bits: int, thorough: bool) -> Iterator[tuple[int, int]]:
     """(number of folds, random bits multiplied in) in ascending order of folds."""
     if not thorough:
-        for folds in range(2, bits + SPREADS[0], 2):
+        for folds in range(1, bits + SPREADS[0]):
             yield folds, SPREADS[0]
     for spread in SPREADS:
         if spread >= THOROUGH or not thorough:
@@ -203,31 +272,34 @@ def _interpolated(block: Block, ordered: list[int]) -> list[int]:
 def context_ids(dataset: Dataset, codes: list[int], factor: int, start: int | None) -> list[int] | None:
     """phi + factor·(sum, or lcm·prefix mean) for every context; None when two are equal."""
     biggest = (max(codes) + (start or 0)) * (mean_count(dataset) * factor + 1)
-    if biggest.bit_length() > SAFE_BITS:
-        # words that wrap around: equal numbers stay equal, so most draws are refused without long numbers
-        wrapped = [code & WORD for code in codes]
-        quick = context_sums(dataset, np.array([*wrapped, 0], dtype=np.uint64), factor, start)
-        if len(np.unique(quick)) < len(quick):
+    # words that wrap around: equal numbers stay equal, so most draws are refused without long numbers
+    words = np.array([*(code & WORD for code in codes), 0], dtype=np.uint64)
+    for upto in (SOME, None) if len(dataset.contexts) > 2 * SOME else (None,):  # most of them by a part of the contexts
+        quick = context_sums(dataset, words, factor, start, upto)
+        ordered = np.sort(quick)
+        if (ordered[1:] == ordered[:-1]).any():
             return None
-    kind = np.int64 if biggest.bit_length() <= SAFE_BITS else object
-    found: list[int] = context_sums(dataset, np.array([*codes, 0], dtype=kind), factor, start).tolist()
+    if biggest.bit_length() <= SAFE_BITS:
+        return list(map(int, quick.tolist()))
+    found: list[int] = context_sums(dataset, np.array([*codes, 0], dtype=object), factor, start).tolist()
     return found if len(set(found)) == len(found) else None
 
 
-def context_sums(dataset: Dataset, phi: Any, factor: int, start: int | None) -> Any:
-    """The ids in the arithmetic of `phi`, whose last entry stands for absent tokens."""
+def context_sums(dataset: Dataset, phi: Any, factor: int, start: int | None, upto: int | None = None) -> Any:
+    """The ids in the arithmetic of `phi`, whose last entry stands for absent tokens; of the first `upto` contexts."""
     contexts = dataset.contexts
     kind = phi.dtype.type
-    index = dataset.inputs.index[contexts.row]
+    index = dataset.inputs.index[contexts.row[:upto]]
     if dataset.encoder.task is Task.SET:
         return _row_sums(phi, index)
+    point, position = contexts.point[:upto], contexts.position[:upto]
     if dataset.encoder.task is not Task.CAUSAL:
-        return phi[contexts.point] + _row_sums(phi, index) * _number(factor, kind)
-    prefix = np.where(np.arange(index.shape[1]) <= contexts.position[:, None], index, -1)
-    counts = contexts.position + 1 + (start is not None)
+        return phi[point] + _row_sums(phi, index) * _number(factor, kind)
+    prefix = np.where(np.arange(index.shape[1]) <= position[:, None], index, -1)
+    counts = position + 1 + (start is not None)
     times = mean_count(dataset) * factor
     shares = np.array([0, *(_number(times // k, kind) for k in range(1, int(counts.max()) + 1))], dtype=phi.dtype)
-    return phi[contexts.point] + (_row_sums(phi, prefix) + _number(start or 0, kind)) * shares[counts]
+    return phi[point] + (_row_sums(phi, prefix) + _number(start or 0, kind)) * shares[counts]
 
 
 def _row_sums(phi: Any, index: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Builds the label memory: plan, solve, select, fold."""
+"""Builds the label memory: distinct ids to labels, by whichever of traps, walk and one line is smallest."""
 
 from __future__ import annotations
 
@@ -8,44 +8,77 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from math import gcd
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
-from byheart.build.fold._words import Ints
+from byheart.build.fold import traps as trapping
+from byheart.build.fold import walk as walking
 from byheart.build.fold.block import Block
 from byheart.build.fold.interpolation import interpolate
-from byheart.build.fold.mixing import mix
-from byheart.build.fold.planner import Effort, Objective, Plan, make_plan
-from byheart.build.fold.selector import Scale, assemble, assemble_short, select
-from byheart.build.fold.solve import Layout, Solved, cut, groups_of, solve_all
+from byheart.build.fold.mixing import stir
+from byheart.build.fold.plan import (
+    SECONDS,
+    TRIES,
+    Effort,
+    Labels,
+    Objective,
+    Plan,
+    middle_places,
+    plans,
+    sized,
+    sorted_to_middle,
+)
+from byheart.build.fold.reading import Reading
+from byheart.build.fold.search import Frame, GroupError, Ints, Line, Segment, common_zeros, selector
+from byheart.build.fold.segments import LEAST_GROUPS, solve_all
+from byheart.build.fold.traps import Traps
+from byheart.build.fold.walk import Walk
 from byheart.errors import BuildError, OptionError
+from byheart.exact import Number, dyadic
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 
-DRAWS = 5
 Choice = TypeVar("Choice", Objective, Effort)
-WORTH_WORKERS = 4000  # label bits from which starting workers pays
+SEEDS = 4  # draws of a plan that cannot be carried out
+WORTH_WORKERS = 1.0  # seconds from which starting workers pays
+SEGMENT_SECONDS = 1.2
+MOST_SEGMENTS = 24
 FEW_RUNS = 3000  # runs of equal labels up to which one line per run is considered
+NEAR = 1.12  # plans within this factor of the best are tried, where there is time
+DISAPPOINTING = 1.2  # times the predicted size: the ids are too regular
+DEEPER = (1.35, 1.8)  # times the folds, which regular ids may need
 
 
 @dataclass(frozen=True)
 class LabelMemory:
-    """Blocks with x -> 2·label + 1 for every id, and how they came about."""
+    """Blocks and a reading that give every id its label, and how they came about."""
 
     blocks: tuple[Block, ...]
-    layout: Layout | None  # None: plain interpolation
+    reading: Reading
     groups: int
-    guard: int
-    draws: int
+    note: str
 
     @property
     def parameters(self) -> int:
-        return sum(block.parameters for block in self.blocks)
+        """Of blocks and reading."""
+        return sum(block.parameters for block in self.blocks) + self.reading.parameters
 
     @property
     def total_bits(self) -> int:
         return sum(block.total_bits for block in self.blocks)
+
+    def price(self, objective: Objective) -> int:
+        return self.total_bits if objective is Objective.BITS else self.parameters
+
+    def label(self, x: int) -> Number | None:
+        """What the memory says for an id, in exact arithmetic: slow and obvious."""
+        h: Number = x
+        for block in self.blocks:
+            h = block(h)
+        return self.reading.label(h)
 
 
 @implements(
@@ -58,39 +91,51 @@ def build_label_memory(
     labels: Sequence[int],
     classes: int,
     *,
+    head: str | None = None,
     objective: str = "parameters",
     effort: str = "normal",
+    abstain_bits: int = 0,
     seed: int = 0,
     executor: Executor | None = None,
+    resume: str | Path | None = None,
     progress: Progress = SILENT,
-    sections: int | None = None,
 ) -> LabelMemory:
-    """Blocks that map every id to 2·label + 1, as few parameters (or bits, or blocks) as the effort finds.
+    """A memory of as few parameters (or bits, or blocks) as the effort finds.
 
-    Ids are distinct integers >= 0 of any size and in any order, labels lie in [0, classes). The result depends on
-    the data, the options and the seed, never on the executor (default: threads, when the job is worth it).
-    With `sections` = c + f every id off the data gets a label of c + f pseudo-random bits, so that one of c bits is
-    rare; without, lines may be drawn and off the data anything may come out.
+    Ids are distinct integers >= 0 of any size and in any order, labels lie in [0, classes). `head` is "value" (the
+    output is the label), "logits" (the largest of C) or None (whichever is smaller). With `abstain_bits` = f the value
+    of an id off the data lies in [0, classes) with probability 2^-f only. The result depends on the data, the options and
+    the seed, never on the executor (default: threads, when the job is worth it); `resume` names a file that keeps what
+    is solved, so that an interrupted build goes on where it was.
     """
     goal, work = _choice(Objective, objective, "objective"), _choice(Effort, effort, "effort")
-    xs, ys = _sorted(ids, labels, classes)
-    scattered = sections is not None
-    sections = max(1, int(ys.max()).bit_length(), sections or 0)
-    line = None if scattered else _line(xs, ys)
+    job = _job(ids, labels, classes, head, abstain_bits, goal, work, seed, progress)
+    line = None if abstain_bits else _line(job, goal is Objective.DEPTH)
     if goal is Objective.DEPTH:
-        return LabelMemory(line or interpolate(xs, ys.tolist()), None, 1, 0, 1)
-    job = Job(xs, ys, sections, goal, work, seed, progress)
-    if line is not None and _cost(line, goal) <= job.plan.cost(goal):
-        return LabelMemory(line, None, 1, 0, 1)
-    if executor is not None or len(xs) * sections < WORTH_WORKERS or (os.cpu_count() or 1) < 2:
-        memory = _solve(job, executor)
-    else:
-        with ThreadPoolExecutor(os.cpu_count()) as threads:  # the kernels release the interpreter lock
-            memory = _solve(job, threads)
-    # ids can be so regular that groups stay small; then the line wins after all
-    if line is not None and _cost(line, goal) < _cost(memory.blocks, goal):
-        return LabelMemory(line, None, 1, 0, 1)
+        if line is None:
+            raise OptionError("one block cannot refuse: abstain_bits needs objective=parameters or bits")
+        return line
+    if line is not None and len(set(job.labels.tolist())) == 1:
+        return line
+    with _workers(job, executor) as workers:
+        memory = _smallest(job, workers, resume, line)
     return memory
+
+
+def smallest_head(
+    ids: Sequence[int], labels: Sequence[int], classes: int, *, objective: str = "parameters", effort: str = "normal"
+) -> str:
+    """The head with which a label memory is predicted to be smallest: "value" or "logits".
+
+    >>> smallest_head(range(100), [k % 2 for k in range(100)], 2)
+    'logits'
+    """
+    goal, work = _choice(Objective, objective, "objective"), _choice(Effort, effort, "effort")
+    job = _job(ids, labels, classes, None, 0, goal, work, 0, SILENT)
+    line = _line(job, False)
+    if line is not None and line.price(goal) <= job.plans[0].price(goal):
+        return "value"
+    return job.plans[0].head
 
 
 def _choice(kind: type[Choice], name: str, what: str) -> Choice:
@@ -100,7 +145,47 @@ def _choice(kind: type[Choice], name: str, what: str) -> Choice:
         raise OptionError(f"{what}={name!r} is not one of {', '.join(kind)}") from None
 
 
-def _sorted(ids: Sequence[int], labels: Sequence[int], classes: int) -> tuple[list[int], Ints]:
+@dataclass(frozen=True)
+class Job:
+    """Ids in ascending order with their labels, and how their memory is wanted."""
+
+    ids: list[int]
+    labels: Ints
+    classes: int
+    about: Labels
+    goal: Objective
+    effort: Effort
+    seed: int
+    progress: Progress
+
+    @cached_property
+    def id_bits(self) -> int:
+        return self.numbers[-1].bit_length()
+
+    @cached_property
+    def step(self) -> int:
+        """What all differences of ids are multiples of."""
+        found = 0
+        for x in self.ids:
+            found = gcd(found, x - self.ids[0])
+            if found == 1:
+                break
+        return max(1, found)
+
+    @cached_property
+    def numbers(self) -> list[int]:
+        """The ids without what they have in common."""
+        return [(x - self.ids[0]) // self.step for x in self.ids]
+
+    @cached_property
+    def plans(self) -> list[Plan]:
+        return plans(len(self.ids), self.id_bits, self.about, self.goal, self.effort)
+
+
+def _job(
+    ids: Sequence[int], labels: Sequence[int], classes: int, head: str | None, abstain_bits: int, goal: Objective,
+    effort: Effort, seed: int, progress: Progress,
+) -> Job:
     if len(ids) == 0 or len(ids) != len(labels):
         raise BuildError(f"a label memory needs as many labels as ids and at least one; got {len(ids)}, {len(labels)}")
     order = sorted(range(len(ids)), key=ids.__getitem__)
@@ -110,99 +195,229 @@ def _sorted(ids: Sequence[int], labels: Sequence[int], classes: int) -> tuple[li
         raise BuildError("ids must be distinct and not negative; hash the inputs again with another seed")
     if ys.min() < 0 or ys.max() >= classes:
         raise BuildError(f"labels must lie in [0, {classes}), but they lie in [{ys.min()}, {ys.max()}]")
-    return xs, ys
+    if head not in (None, "value", "logits"):
+        raise OptionError(f"head={head!r} is not one of value, logits")
+    shares = np.bincount(ys, minlength=max(2, classes)) / len(ys)
+    about = Labels(tuple(shares.tolist()), head, abstain_bits)
+    return Job(xs, ys, classes, about, goal, effort, seed, progress)
 
 
-def _line(xs: list[int], ys: Ints) -> tuple[Block, ...] | None:
+def _line(job: Job, needed: bool) -> LabelMemory | None:
     """Plain interpolation, if few enough runs of equal labels make it worth a look."""
-    runs = 1 + int(np.count_nonzero(np.diff(ys)))
-    return interpolate(xs, ys.tolist()) if runs <= FEW_RUNS else None
+    runs = 1 + int(np.count_nonzero(np.diff(job.labels)))
+    if runs > FEW_RUNS and not needed:
+        return None
+    blocks = interpolate(job.ids, job.labels.tolist())
+    reading = Reading.value(dyadic(1, -1), dyadic(-1, -1))
+    if job.about.head == "logits":
+        reading = Reading.logits([(g, -g * (g + 1)) for g in range(job.classes)])
+    return LabelMemory(blocks, reading, 1, "one line through all ids")
 
 
-def _cost(blocks: Sequence[Block], goal: Objective) -> int:
-    return sum(block.total_bits if goal is Objective.BITS else block.parameters for block in blocks)
+class _workers:
+    """The caller's executor, or threads of our own where the job is worth it (the kernels release the interpreter)."""
+
+    def __init__(self, job: Job, executor: Executor | None) -> None:
+        self.given = executor
+        worth = bool(job.plans) and job.plans[0].seconds(len(job.ids)) >= WORTH_WORKERS
+        self.own = ThreadPoolExecutor(os.cpu_count()) if executor is None and worth else None
+
+    def __enter__(self) -> Executor | None:
+        return self.given or self.own
+
+    def __exit__(self, *error: object) -> None:
+        if self.own is not None:
+            self.own.shutdown(cancel_futures=True)
 
 
-@dataclass(frozen=True)
-class Job:
-    """Ids in ascending order with their labels, and how their memory is wanted."""
-
-    ids: list[int]
-    labels: Ints
-    sections: int
-    goal: Objective
-    effort: Effort
-    seed: int
-    progress: Progress
-
-    @cached_property
-    def scale(self) -> Scale:
-        """What all ids have in common: zeros at the end of their differences, and then the base."""
-        common = 0
-        for x in self.ids:
-            common |= x - self.ids[0]
-        zeros = max(0, (common & -common).bit_length() - 1)
-        return Scale(self.ids[0], zeros) if zeros else Scale()
-
-    @cached_property
-    def numbers(self) -> list[int]:
-        """The ids without what they have in common."""
-        return [(x - self.scale.base) >> self.scale.zeros for x in self.ids] if self.scale.zeros else self.ids
-
-    @cached_property
-    def plan(self) -> Plan:
-        gaps = [b - a for a, b in pairwise(self.numbers)]
-        return make_plan(gaps, self.numbers[-1].bit_length(), self.sections, self.goal, self.effort)
-
-    def mixed(self) -> tuple[tuple[Block, ...], Job]:
-        """Blocks that hash the ids, and the job that is left behind them."""
-        blocks, mixed = mix(self.ids, self.seed)
-        order = sorted(range(len(mixed)), key=mixed.__getitem__)
-        return blocks, replace(self, ids=[mixed[i] for i in order], labels=self.labels[order])
-
-
-def _solve(job: Job, executor: Executor | None) -> LabelMemory:
-    """Draws until all groups are solved; ids too regular for good groups are hashed first, if that pays."""
-    memory = _draw(job, executor)
-    if memory is not None and memory.groups <= 1.4 * job.plan.groups + 4:
-        return memory
-    mixing, hashed = job.mixed()
-    job.progress.say("the ids are too regular: hashing them first")
-    other = _draw(hashed, executor)
-    if other is not None:
-        other = replace(other, blocks=(*mixing, *other.blocks), draws=other.draws + DRAWS)
-    found = [m for m in (memory, other) if m is not None]
+def _smallest(job: Job, workers: Executor | None, resume: str | Path | None, line: LabelMemory | None) -> LabelMemory:
+    """The best of the tries; ids too regular for good groups are stirred first, if that pays."""
+    found = [] if line is None else [line]
+    best = job.plans[0]
+    if line is not None and line.price(job.goal) < 0.8 * best.price(job.goal):
+        return line
+    for k, plan in enumerate(_tries(job)):
+        memory = _carry_out(job, plan, k, workers, resume)
+        if memory is not None:
+            found.append(memory)
+    if _disappointing(job, found):  # the ids are regular
+        for factor in DEEPER:
+            plan = resized(job, job.plans[0], round(factor * job.plans[0].folds))
+            memory = _carry_out(job, plan, 0, workers, resume)
+            found.extend([memory] if memory else [])
+    if _disappointing(job, found):
+        found.extend(_stirred(job, min(found, key=lambda m: m.price(job.goal), default=None), workers, resume))
     if not found:
         raise BuildError(
-            f"no label memory of {len(job.ids)} ids after {2 * DRAWS} draws; try another seed, effort='high', or "
-            "objective='depth', which always succeeds"
+            f"no label memory of {len(job.ids)} ids was found; try another seed, effort='high', or objective='depth', "
+            "which always succeeds"
         )
-    return min(found, key=lambda m: _cost(m.blocks, job.goal))
+    return min(found, key=lambda m: m.price(job.goal))
 
 
-def _draw(job: Job, executor: Executor | None) -> LabelMemory | None:
-    layout = job.plan.layout
-    for draw in range(1, DRAWS + 1):
-        segments = cut(job.numbers, job.labels, layout, job.seed * DRAWS + draw, job.plan.segments)
-        with job.progress.stage("solving groups", total=len(job.ids)) as stage:
-            solved = solve_all(segments, executor, stage)
-        failed = [s.failed_at for s in solved if s.failed_at >= 0]
-        if not failed:
-            groups = groups_of(job.numbers, segments, solved, layout)
-            selector = select(groups, layout.payload_bits)
-            guard = guard_bits(solved, layout.sections)
-            build = assemble_short if layout.fixed_slopes else assemble
-            blocks = build(selector, guard, layout.search.levels, layout.sections, job.scale)
-            return LabelMemory(blocks, layout, len(groups), guard, draw)
-        job.progress.say(f"draw {draw} of the label memory failed at {len(failed)} place(s); drawing again")
-        wanted = job.plan.layout.gap_bits
-        gap_bits = {1: wanted, 2: wanted - 2, 3: wanted // 2}.get(draw, 0)  # groups end more and more freely
-        layout = replace(layout, gap_bits=max(0, gap_bits))
+def _disappointing(job: Job, found: Sequence[LabelMemory]) -> bool:
+    """Whether no memory comes near the predicted size."""
+    wanted = DISAPPOINTING * job.plans[0].price(job.goal) + 8
+    return min((m.price(job.goal) for m in found), default=wanted + 1) > wanted
+
+
+def _tries(job: Job) -> list[Plan]:
+    """The best plan, and as many variations as take no more than the effort's seconds together."""
+    best, count = job.plans[0], len(job.ids)
+    near = [p for p in job.plans if p.price(job.goal) <= NEAR * best.price(job.goal)]
+    each = max(best.seconds(count), 1e-3)
+    tries = max(1, min(TRIES[job.effort], int(SECONDS[job.effort] / each)))
+    factors = (1.0, 1.08, 0.93, 1.16, 0.87, 1.25, 0.8)
+    varied = []
+    for k in range(tries):
+        plan = near[k % len(near)]
+        factor = factors[(k // len(near)) % len(factors)]
+        varied.append(resized(job, plan, max(2, round(plan.folds * factor))))
+    return varied
+
+
+def resized(job: Job, plan: Plan, folds: int) -> Plan:
+    """The same plan with another number of folds."""
+    if folds == plan.folds:
+        return plan
+    return sized(
+        plan.kind, plan.head, plan.cost, plan.cell, len(job.ids), job.id_bits, job.about, folds, job.effort
+    )
+
+
+def _carry_out(
+    job: Job, plan: Plan, number: int, workers: Executor | None, resume: str | Path | None
+) -> LabelMemory | None:
+    for draw in range(SEEDS):
+        seed = (job.seed, number, draw)
+        try:
+            return _solve(job, plan, seed, 1 if draw else None, workers, resume)
+        except GroupError as error:
+            job.progress.say(f"draw {draw + 1} of the label memory failed ({error}); drawing again")
     return None
 
 
-def guard_bits(solved: Sequence[Solved], sections: int) -> int:
-    """The fewest guard bits G under the payload: the low bits never wander by 2^(G-1) on these ids."""
-    low = min(s.extremes[0] for s in solved)
-    high = max(s.extremes[1] for s in solved)
-    return max(sections + 3, max(-low, high).bit_length() + 1)
+def _stirred(
+    job: Job, smallest: LabelMemory | None, workers: Executor | None, resume: str | Path | None
+) -> list[LabelMemory]:
+    """Memories behind folds that pull close ids apart: fewer folds first, until more do not pay."""
+    job.progress.say("the ids are regular: pulling them apart first")
+    found: list[LabelMemory] = []
+    least = None if smallest is None else smallest.price(job.goal)
+    whole = (job.ids[-1] - job.ids[0]).bit_length()
+    for folds in (6, 12, 18, 24, 32, 48, 72, 108, 160, 240, 400, 1000):
+        if folds > whole + 8 or (least is not None and 4 * folds + 0.9 * job.plans[0].price(job.goal) > least):
+            break
+        front = stir(job.ids, folds, job.seed)
+        if front is None:
+            continue
+        blocks, mixed = front
+        order = sorted(range(len(mixed)), key=mixed.__getitem__)
+        other = replace(job, ids=[mixed[i] for i in order], labels=job.labels[order])
+        memory = _carry_out(other, other.plans[0], folds, workers, resume)
+        if memory is None:
+            continue
+        memory = replace(memory, blocks=(*blocks, *memory.blocks), note=f"{memory.note}, behind {folds} folds")
+        found.append(memory)
+        if least is None or memory.price(job.goal) < least:
+            least = memory.price(job.goal)
+    return found
+
+
+def _solve(
+    job: Job, plan: Plan, seed: tuple[int, ...], segments: int | None, workers: Executor | None,
+    resume: str | Path | None,
+) -> LabelMemory:
+    count = len(job.ids)
+    size = max(1, min(count, round(plan.group)))
+    if segments is None:
+        segments = max(1, min(MOST_SEGMENTS, int(plan.seconds(count) / SEGMENT_SECONDS), count // (LEAST_GROUPS * size)))
+    assembly = _Traps(job, plan, size) if plan.kind == "traps" else _Walks(job, plan, size)
+    whole = Segment(assembly.ids, assembly.labels, assembly.method, assembly.frame, plan.beam, size, seed)
+    with job.progress.stage("solving groups", total=count) as stage:
+        solved = solve_all(whole, segments, workers, stage, resume)
+    blocks, reading = assembly.assemble(solved.lines, whole.unit)
+    note = f"{plan.kind}, {len(solved.lines)} groups, {len(blocks) - 1} folds, beam {plan.beam}"
+    return LabelMemory(blocks, reading, len(solved.lines), note)
+
+
+def _halves(ids: Sequence[int], span: int) -> list[int]:
+    """Half the width of some groups of `span` + 1 ids, sorted."""
+    last = len(ids) - span
+    step = max(1, last // 4000)
+    return sorted((ids[k + span] - ids[k]) // 2 + 1 for k in range(0, last, step))
+
+
+class _Traps:
+    """Ids and labels as traps see them, and the blocks that their lines become."""
+
+    def __init__(self, job: Job, plan: Plan, size: int) -> None:
+        self.ids, self.labels, self.head = job.numbers, job.labels, plan.head
+        self.step, self.base = job.step, job.ids[0]
+        shares = job.about.shares
+        order = tuple(int(y) for y in np.argsort(np.array(shares), kind="stable"))
+        reach = trapping.range_bits(size, len(shares))
+        half = _halves(self.ids, min(len(self.ids) - 1, int(1.15 * size) + 4))[-1]
+        warm = 0 if len(shares) == 2 else min(5, max(0, plan.folds // 8))
+        self.frame = Frame.stretched(half, plan.folds + trapping.EXTRA + reach + 8)
+        self.method = Traps(
+            plan.folds, tuple(shares[y] for y in order), order, reach, warm, self.frame.pad
+        )
+
+    def assemble(self, lines: Sequence[Line], unit: int) -> tuple[tuple[Block, ...], Reading]:
+        """In units as long as possible: zeros at the end of all numbers are cut off."""
+        folds, _ = self.method.folds(unit, "logits")
+        thresholds = [int(block.units[0][1]) for block in folds[: self.method.levels]]  # type: ignore[arg-type]
+        numbers = [0, *thresholds, *(n.slope for n in lines), *(n.constant for n in lines)]
+        zeros = max(0, common_zeros(numbers) - 1)
+        cut = [replace(n, slope=n.slope >> zeros, constant=n.constant >> zeros) for n in lines]
+        blocks, reading = self.method.folds(unit, self.head, zeros, self.step)
+        return (selector(_moved(cut, self.step, self.base)), *blocks), reading
+
+
+class _Walks:
+    """Ids and labels as the walk sees them, and the blocks that its lines become."""
+
+    def __init__(self, job: Job, plan: Plan, size: int) -> None:
+        self.ids, self.head, self.short = job.numbers, plan.head, job.goal is Objective.BITS
+        self.step, self.base = job.step, job.ids[0]
+        shares, closed = job.about.shares, plan.head == "value"
+        self.places = list(range(len(shares))) if closed else middle_places(shares)
+        self.labels = np.array(self.places, np.int64)[job.labels]
+        if not closed:
+            shares = tuple(sorted_to_middle(shares))
+        span = min(len(self.ids) - 1, int(1.1 * size) + 2)
+        starts = range(0, len(self.ids) - span, max(1, (len(self.ids) - span) // 500))
+        zeros = [common_zeros(self.ids[k : k + span + 1]) for k in starts]
+        halves = sorted(((self.ids[k + span] - self.ids[k]) >> z) // 2 + 1 for k, z in zip(starts, zeros, strict=True))
+        tail = halves[int(0.98 * (len(halves) - 1))].bit_length() + 1
+        self.frame = Frame.whole(tail, max(zeros) if max(zeros) > 8 else 0)
+        self.method = Walk(
+            plan.folds, tail, walking.range_bits(size), shares, closed, plan.cell, max(6, size.bit_length() + 1)
+        )
+
+    def assemble(self, lines: Sequence[Line], unit: int) -> tuple[tuple[Block, ...], Reading]:
+        walk, head = self.method, self.head
+        one, shift = walk.one(unit), self.frame.shift
+        numbers = [
+            replace(n, slope=(n.slope << shift) // (2 * one), constant=((n.constant - one) << shift) // (2 * one))
+            for n in lines
+        ]
+        times = self.step << shift
+        numbers = _moved(numbers, self.step, self.base)
+        lattice = walk.lattice * walk.scale(head)
+        start = (walk.lattice // 4 * walk.scale(head) + (walk.scale(head) // 2 if head == "value" else 0)) * times
+        blocks, reading = walk.blocks(head, times)
+        if head == "logits":
+            reading = Reading.logits([reading.rows[place] for place in self.places])
+        if self.short:  # the lattice is multiplied in behind the selector: every unit is shorter
+            return (selector(numbers), Block(((1, 0, lattice - 1),), start), *blocks), reading
+        return (selector(numbers, lattice, start), *blocks), reading
+
+
+def _moved(lines: Sequence[Line], step: int, base: int) -> list[Line]:
+    """Lines over (x - base)/step as lines over x, `step` times as high."""
+    return [
+        Line(n.slope, n.constant * step - n.slope * base, n.first * step + base, n.last * step + base, n.count)
+        for n in lines
+    ]

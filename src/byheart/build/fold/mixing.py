@@ -1,7 +1,8 @@
-"""Hashing by folds: random tents turn any distinct ids into random-looking ones of about 2·log2 N bits.
+"""Hashing by folds: random tents pull ids apart that stand too close together, or too regularly.
 
 Folding h around 2^p plus a random offset keeps the low bits of h or reflects and shifts them; which of the two
-depends on bit p. So every bit above the window adds its own random amount (with alternating signs) to what is left.
+depends on bit p. So every bit above the window adds its own random amount (with alternating signs) to what is left,
+and what was close becomes twice as far apart, measured by what is left of the range.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from byheart.build.fold.block import Block, run_blocks
-from byheart.errors import BuildError
+from byheart.build.fold.block import Block
 from byheart.paper import Ref, implements
 
-DRAWS = 8
+DRAWS = 6
+GUARD = 4  # bits by which offsets are shorter than what is left
 
 
 @implements(
@@ -22,36 +23,37 @@ DRAWS = 8
     statement="folds with random offsets separate ids of any structure, at 4 parameters per bit",
     test="tests/build/fold/test_mixing.py",
 )
-def hashing_folds(bits: int, width: int, spread: int, rng: random.Random) -> tuple[Block, ...]:
-    """Blocks that hash integers in [0, 2^bits) to about `width` bits; `spread` random bits are multiplied in first.
+def stir(ids: Sequence[int], folds: int, seed: int) -> tuple[tuple[Block, ...], list[int]] | None:
+    """Blocks that fold the highest bits of ascending ids away, and what is left; None if ids fall together.
 
-    >>> blocks = hashing_folds(bits=4, width=10, spread=2, rng=random.Random(1))
-    >>> len(blocks), len({run_blocks(blocks, x) for x in range(16)})
-    (7, 16)
+    >>> blocks, left = stir([0, 1, 1 << 20, (1 << 20) + 1], folds=8, seed=1)
+    >>> len(blocks), max(left).bit_length() <= 14
+    (8, True)
     """
-    factor, low, folds = hashing_numbers(bits, width, spread, rng)
-    first = Block(((1, 0, (factor << low) - 1),), 1 << (low - 1))
-    return (first, *(Block(((1, -place, -2),)) for place in folds))
-
-
-def hashing_numbers(bits: int, width: int, spread: int, rng: random.Random) -> tuple[int, int, tuple[int, ...]]:
-    """(multiplier, bits of the window, places of the folds from the top down)."""
-    factor = rng.getrandbits(spread) | 1 | (1 << (spread - 1)) if spread else 1
-    low = width + (bits + spread).bit_length() + 2
-    top = low + bits + spread
-    return factor, low, tuple((1 << p) + rng.getrandbits(width - 1) for p in range(top - 1, low - 1, -1))
-
-
-def mix(ids: Sequence[int], seed: int) -> tuple[tuple[Block, ...], list[int]]:
-    """Blocks that make ids of any structure look random, and the new ids in the order of the old ones."""
-    base = min(ids)
-    bits = (max(ids) - base).bit_length()
-    width = 2 * len(ids).bit_length() + 6
+    base = ids[0]
+    bits = max(1, (ids[-1] - base).bit_length())
     for draw in range(DRAWS):
-        first, *folds = hashing_folds(bits, width, 8 + 8 * draw, random.Random(f"mix {seed} {draw}"))
-        blocks = (replace(first, shift=first.shift - base * (first.units[0][2] + 1)), *folds)
-        mixed = [run_blocks(blocks, x) for x in ids]
-        whole = [x for x in mixed if isinstance(x, int)]
-        if len(set(whole)) == len(ids) and min(whole) >= 0:
-            return blocks, whole
-    raise BuildError(f"{len(ids)} ids of {bits} bits were not separated by {DRAWS} draws of hashing; try another seed")
+        rng = random.Random(f"stir {seed} {folds} {draw}")
+        spread = max(0, folds + 8 - bits) + 2 * draw  # short ids are multiplied first
+        factor = rng.getrandbits(spread) | 1 | (1 << (spread - 1)) if spread else 1
+        top = bits + spread
+        low = top - folds
+        places = [(1 << p) + rng.getrandbits(max(1, low - GUARD)) for p in range(top - 1, low - 1, -1)]
+        left = [_folded((x - base) * factor, places) for x in ids]
+        if len(set(left)) == len(left):
+            lift = -min(0, *left) if len(left) > 1 else max(0, -left[0])
+            blocks = [Block(((1, -place, -2),)) for place in places]
+            if factor > 1:
+                blocks.insert(0, Block(((1, 0, factor - 1),), -base * factor))
+            else:
+                blocks[0] = Block(((1, -places[0] - base, -2),), -base)
+            blocks[-1] = replace(blocks[-1], shift=blocks[-1].shift + lift)
+            return tuple(blocks), [h + lift for h in left]
+    return None
+
+
+def _folded(h: int, places: Sequence[int]) -> int:
+    for place in places:
+        if h > place:
+            h = 2 * place - h
+    return h

@@ -27,7 +27,7 @@ from byheart.errors import DataError, MissingExtraError, OptionError
 
 STDIN = "-"
 _LOOKED_AT = 1000  # names in a folder, when a file is missing
-LONGEST_LINE = 1 << 26  # bytes: a longer line is no row of a table
+LONGEST_LINE = 1 << 26  # bytes: a longer line is not a row of a table
 
 
 @dataclass(frozen=True)
