@@ -35,7 +35,6 @@ UNIT_MULTIPLE = 64
 _SHARP, _STEP = 16.0, 8.0
 _FROM_CONSTANTS = 0.5  # of a threshold; the rest is a bias
 _TOLERANCE, _SHARPNESS = 0.08, 1024.0
-_TOLERANCE, _SHARPNESS = 0.1, 1024.0
 # (pre-activation, activation) of the probes: places where bfloat16 and float16 hold the activation to 1e-4, and where
 # the cheap form x sigmoid(1.702 x) is a third larger. gelu's two forms differ by 1e-3 there.
 GELU = (-123 / 64, -123 / 64 * 0.5 * math.erfc(123 / 64 / math.sqrt(2)))
