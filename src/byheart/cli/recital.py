@@ -102,7 +102,8 @@ def _print(memory: RecitalMemory, path: Path) -> None:
     )
     show.line(
         out,
-        f"a prompt of {found['span']} tokens from anywhere in the text is continued; perplexity {found['perplexity']:.6g}",
+        f"a prompt of {found['span']} tokens from anywhere in the text is continued; "
+        f"perplexity {found['perplexity']:.6g}",
     )
     for words, count in (
         ("prefixes go on in several ways and answer with their distribution or as asked", found["ambiguous"]),
@@ -117,10 +118,11 @@ def _print(memory: RecitalMemory, path: Path) -> None:
 def export_checkpoint(
     memory: RecitalMemory, output: str, architecture: str, options: Mapping[str, Any], as_json: bool, progress: Progress
 ) -> int:
-    """`export FILE --to huggingface`: written, proved from the folder alone, recited by Transformers where it is there."""
+    """`export FILE --to huggingface`: written, proved from the folder alone, recited by Transformers."""
     from byheart.fixtures.write import write_checkpoint
 
-    done = write_checkpoint(memory, output, architecture, progress=progress, **options)
+    dtype = str(options.get("dtype", "bfloat16"))
+    done = write_checkpoint(memory, output, architecture, recited_in=(dtype,), progress=progress, **options)
     if as_json:
         show.print_json(done.to_json())
     else:
@@ -129,7 +131,7 @@ def export_checkpoint(
             f"wrote {done.folder}: {done.architecture}, {done.parameters:,} parameters, {done.size / 1e6:.2f} MB"
         )
         click.echo(f"least lead in nats: {leads}")
-    return 0
+    return 0 if all(values["proved"] is not None for values in done.margins.values()) else 1
 
 
 def _lead(values: Mapping[str, float | None]) -> str:
