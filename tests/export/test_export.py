@@ -228,7 +228,7 @@ def test_a_memory_from_a_file_is_checked_on_drawn_inputs_or_given_data(tmp_path)
     loaded = byheart.load(tmp_path / "m.byheart")
     assert loaded.to_torch().metadata["byheart.checked"] == "10000 inputs drawn at random"
     assert "every row" in loaded.to_torch(dataset=memory.dataset).metadata["byheart.checked"]
-    with pytest.raises(DataError, match="not the data"):
+    with pytest.raises(DataError, match="causal takes a list"):
         loaded.to_torch(dataset=dataset(10, 2))
 
 
