@@ -25,7 +25,7 @@ from byheart.files import check_target
 
 @click.command("export")
 @click.argument("file", metavar="FILE", type=click.Path())
-@click.option("--to", "target", type=click.Choice([*TARGETS, "gguf"]), required=True, help="What to write.")
+@click.option("--to", "target", type=click.Choice([*TARGETS, "huggingface", "gguf"]), required=True, help="What to write.")
 @click.option("-o", "--output", metavar="OUT", type=click.Path(), required=True, help="Where to write it.")
 @click.option(
     "--dtype", metavar="TYPE", help="float64 or float32 [the memory's own]; for a folder F16, Q8_0, float16 ..."
@@ -37,6 +37,13 @@ from byheart.files import check_target
     help="Verify the memory on this data first, and recheck the model on every row of it (otherwise on 10,000 drawn "
     "inputs).",
 )
+@click.option("--arch", metavar="NAME", default="llama", show_default=True, help="For huggingface: the architecture.")
+@click.option("--flavour", metavar="NAME", help="For huggingface: parabola, plateau (quantized) or units.")
+@click.option("--hidden-size", "hidden", type=int, metavar="N", help="For huggingface: the shape to imitate.")
+@click.option("--layers", type=int, metavar="N", help="… layers.")
+@click.option("--heads", type=int, metavar="N", help="… attention heads.")
+@click.option("--kv-heads", type=int, metavar="N", help="… heads of keys and values.")
+@click.option("--experts", type=int, metavar="N", help="… experts (mixtral).")
 @data_options
 @budget_options
 @output_options
@@ -46,6 +53,13 @@ def command(
     output: str,
     dtype: str | None,
     data: str | None,
+    arch: str,
+    flavour: str | None,
+    hidden: int | None,
+    layers: int | None,
+    heads: int | None,
+    kv_heads: int | None,
+    experts: int | None,
     flags: DataFlags,
     as_json: bool,
     quiet: bool,
@@ -58,8 +72,18 @@ def command(
 
     \b
       byheart export table.byheart --to onnx -o table.onnx --data table.csv
+      byheart export poem.byheart --to huggingface --arch qwen3 -o tiny-qwen3
       byheart export tiny-llama --to gguf --dtype Q8_0 -o tiny-llama.gguf
     """
+    if target == "huggingface":
+        from byheart.cli.recital import export_checkpoint, load_recital
+
+        recital = load_recital(file)
+        if recital is None:
+            raise click.UsageError("a stock checkpoint is made of a recital: byheart memorize DATA --construction recital")
+        shape = {"hidden": hidden, "layers": layers, "heads": heads, "kv_heads": kv_heads, "experts": experts}
+        options = {name: value for name, value in {**shape, "dtype": dtype, "flavour": flavour}.items() if value}
+        return export_checkpoint(recital, output, arch, options, as_json, progress_for(as_json, quiet))
     check_target(Path(output))
     if Path(file).is_dir():
         return export_folder(file, target, output, dtype, as_json)

@@ -9,9 +9,10 @@ from byheart.certify import Verdict
 from byheart.compile.memory import Memory
 from byheart.compile.verify import check_rows
 from byheart.data.dataset.dataset import Dataset
-from byheart.errors import DataError, OptionError
+from byheart.errors import DataError, ExportError, OptionError
 from byheart.export.metadata import About
 from byheart.export.request import Request
+from byheart.ir.decoder_network import DecoderNetwork
 from byheart.progress import SILENT, Progress
 
 if TYPE_CHECKING:
@@ -25,6 +26,11 @@ def request_of(memory: Memory, dtype: str | None, dataset: Dataset | None, progr
 
     A verdict that a file records is passed on as that, a record.
     """
+    if isinstance(memory.network, DecoderNetwork):
+        raise ExportError(
+            f"a decoder has {memory.network.decoder.activation.value} and softmax in float64: "
+            "other engines round these otherwise, so no export could promise the same answers"
+        )
     data, certificate = memory.dataset, memory.certificate
     proved = certificate.verdict is Verdict.PROVED and not memory.recorded_by
     if dataset is not None:

@@ -5,7 +5,7 @@ handful of contexts. Here the neurons are placed with the contexts in view, so t
 
     >>> from byheart.data.dataset.documents import Corpus
     >>> corpus = Corpus.of_texts(["a cat sat", "a dog sat", "a dog ran"])
-    >>> fit = closed_form(corpus.contexts(), corpus.vocabulary)
+    >>> fit = closed_form(corpus.contexts())
     >>> fit.decoder.neurons, fit.condition < 10, fit.residual < 1e-12
     (3, True, True)
 """
@@ -18,7 +18,6 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from byheart.build._base import announce
 from byheart.build.madden24.directions import own_directions
 from byheart.build.madden24.fit import (
     Fit,
@@ -63,28 +62,6 @@ class Features(StrEnum):
             raise OptionError(f"unknown features {text!r}; known: {', '.join(Features)}") from None
 
 
-DOOR = "byheart decoder DOCS (in Python: byheart.compile.documents.memorize_documents)"
-announce(
-    "madden24",
-    summary="one-layer decoder with softmax attention and any next-token distributions",
-    ref=Ref("M24", "Theorem 5"),
-    door=DOOR,
-    order=80,
-    formula="Madden 2024, attention",
-    words="A one-layer decoder with a neuron per context that stores whole next-token distributions, not only a label: "
-    "it needs ω numbers per context. Float64 weights. Take it when the distributions matter.",
-)
-announce(
-    "madden24-average",
-    summary="the same with averaged tokens in place of attention (--mixer average)",
-    ref=Ref("M24", "Theorem 7"),
-    door=DOOR,
-    order=90,
-    formula="Madden 2024, averaging",
-    words="The same with averaged tokens in place of attention.",
-)
-
-
 @implements(
     Ref("M24", "Theorem 5"),
     statement="a one-layer decoder with m neurons interpolates any next-token distributions of m contexts",
@@ -97,7 +74,6 @@ announce(
 )
 def closed_form(
     contexts: Distributions,
-    vocabulary: tuple[str, ...],
     shape: Shape = Shape(),  # noqa: B008  # frozen
     *,
     features: Features | None = None,
@@ -126,7 +102,7 @@ def closed_form(
     for features_, dimension in _attempts(contexts, shape, features):
         try:
             tried = replace(shape, dimension=dimension)
-            fit = _fit(contexts, vocabulary, tried, features_, floor, follow, seed, progress)
+            fit = _fit(contexts, tried, features_, floor, follow, seed, progress)
         except BuildError as error:
             failure = failure or error
             continue
@@ -155,7 +131,6 @@ def _attempts(contexts: Distributions, shape: Shape, features: Features | None) 
 
 def _fit(
     contexts: Distributions,
-    vocabulary: tuple[str, ...],
     shape: Shape,
     features: Features,
     floor: float,
@@ -181,10 +156,10 @@ def _fit(
             solution = solve(shape.activation(mixed @ hidden + bias), targets)
     output: tuple[Floats, ...] = (np.ascontiguousarray(solution.weights),)
     if follow is not None:
-        places = np.zeros((len(follow), len(vocabulary)))
+        places = np.zeros((len(follow), contexts.vocabulary_size))
         places[np.arange(len(follow)), follow] = 1.0
         output = (*output, places)
-    decoder = Decoder(vocabulary, reader, hidden, bias, shape.activation, output)
+    decoder = Decoder(reader, hidden, bias, shape.activation, output)
     gap = _smallest_distance(mixed)
     return Fit(decoder, name(shape.mixer), solution.condition, solution.residual, gap, floor, excess)
 

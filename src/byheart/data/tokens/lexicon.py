@@ -77,7 +77,7 @@ class Lexicon:
     @property
     def size(self) -> int:
         """One more than the largest number of a token."""
-        return max(self._tokenizer.get_vocab().values()) + 1
+        return int(max(self._tokenizer.get_vocab().values())) + 1
 
     def name(self, number: int) -> str:
         return str(self._tokenizer.id_to_token(number))
@@ -138,7 +138,7 @@ def _alphabet() -> dict[int, str]:
 
 def _byte_level(vocabulary: dict[str, int]) -> dict[str, Any]:
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    model = {"type": "BPE", "vocab": vocabulary, "merges": [], "unk_token": None, "byte_fallback": False}
+    model: dict[str, Any] = {"type": "BPE", "vocab": vocabulary, "merges": [], "unk_token": None, "byte_fallback": False}
     return {"pre_tokenizer": byte_level, "decoder": dict(byte_level), "model": model}
 
 

@@ -105,7 +105,7 @@ class Decoder:
 
     @property
     def units(self) -> int:
-        return self.mlp[0].gate.shape[0]
+        return int(self.mlp[0].gate.shape[0])
 
 
 def fill_idle(matrix: Floats, column: int, size: float = 2.0**-14) -> Floats:

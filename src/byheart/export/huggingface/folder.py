@@ -85,7 +85,7 @@ def write_folder(request: Request, target: str | Path, proof: Mapping[str, Any] 
         "parameters": checkpoint.parameters,
         "bytes": sum(len(data) for data in files.values()),
         "span": request.recital.span,
-        "reach": checkpoint.config.get("max_position_embeddings", checkpoint.config.get("n_positions")),
+        "reach": request.design().reach,
         "files": sorted(files),
     }
 
@@ -93,7 +93,7 @@ def write_folder(request: Request, target: str | Path, proof: Mapping[str, Any] 
 def folder_files(request: Request, checkpoint: Checkpoint, proof: Mapping[str, Any] | None) -> dict[str, bytes]:
     """Name -> content of every file."""
     lexicon, config = request.lexicon, {**checkpoint.config, "dtype": request.dtype, "torch_dtype": request.dtype}
-    reach = config.get("max_position_embeddings", config.get("n_positions"))
+    reach = request.design().reach
     generation = {
         "bos_token_id": lexicon.bos,
         "eos_token_id": lexicon.eos,

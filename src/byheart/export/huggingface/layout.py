@@ -12,7 +12,8 @@ Every channel holds +kappa or -kappa. A block whose content is constant carries 
     constant[l+1] minus its signs before layer l, plus its signs after: the layer's activation probe turns it
     state[l+1]    what table l said: the code of "unknown" before; the last one is the answer
     mark          only where the head is tied: with the verdict, constant[-1], it tells the failure token from others
-    order[l]      turned in table l's attention layer, where attention and MLP are parallel (GPT-NeoX)
+    order[l]      turned beside table l's attention, where attention and MLP are parallel (GPT-NeoX); the second half
+                  of these blocks is turned by the attention beside the table before
     mixed         pairs of channels, one (or two) per answer with several tokens: (+, -) at rest, (+, +) when given
     idle          fills up to the hidden size
 """

@@ -4,7 +4,7 @@ Words and constants are balanced, so LayerNorm's mean is zero and it is RMSNorm.
 act(g) - act(g - 8) with g = 16 at the match: a plateau, so errors of the slots leave no trace.
 
 Every bias carries a part that matters: half of what a slot loses comes from the attention's output bias, a state's rest
-comes from the MLP's second bias, and a threshold from its first one, which is too low by what the norm's bias lifts.
+comes from the MLP's second bias, half of a threshold from its first one and a quarter from the norm's.
 
 GPT-2 and OPT have learned positions. Their table holds (cos, sin, -cos, -sin) of theta_f t, which queries rotate: a
 head's score is the same trigonometric polynomial of the distance as with rotary positions.
@@ -33,7 +33,8 @@ Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
 UNIT_MULTIPLE = 64
 _SHARP, _STEP = 16.0, 8.0
-_TOLERANCE, _SHARPNESS = 0.05, 1024.0
+_FROM_CONSTANTS = 0.5  # of a threshold; the rest is a bias
+_TOLERANCE, _SHARPNESS = 0.08, 1024.0
 # (pre-activation, activation) of the probes: places where bfloat16 and float16 hold the activation to 1e-4, and where
 # the cheap form x sigmoid(1.702 x) is a third larger. gelu's two forms differ by 1e-3 there.
 GELU = (-123 / 64, -123 / 64 * 0.5 * math.erfc(123 / 64 / math.sqrt(2)))
@@ -99,7 +100,7 @@ class PlainDecoder:
 
     @property
     def units(self) -> int:
-        return self.mlp[0].first.weight.shape[0]
+        return int(self.mlp[0].first.weight.shape[0])
 
 
 class PlainLookingBack:
@@ -226,9 +227,12 @@ class PlainRecognising:
         self.patterns, self.totals = words.reshape(len(windows), -1), closed.sum(axis=1) * float(book.bits)
         self.level = float(len(table.offsets) * book.bits) - self.m
         self.slots = np.concatenate(layout.slots[stage.table])
-        # The bias alone is too low by `level` per block of constants, which must have been turned before: they lift
-        # the gates. If they have not been turned, no window is recognised.
-        self.sources = [layout.constant[depth]] + ([layout.order[depth]] if demands.parallel else [])
+        # Half of the threshold comes from constants that must have been turned before (half of that by the norm's bias),
+        # half from the MLP's bias: without any of them all windows wake.
+        self.sources = [layout.constant[depth]]
+        if demands.parallel:
+            tables = len(layout.order) // 2
+            self.sources += [layout.order[depth]] + ([layout.order[tables + depth]] if depth else [])
 
     @property
     def units_needed(self) -> int:
@@ -238,8 +242,11 @@ class PlainRecognising:
         """Weights and biases; half of what is read from the constants is the norm's bias."""
         layout, weight, bias = self.layout, np.ones(self.layout.hidden), np.zeros(self.layout.hidden)
         weight[self.slots] = self.gain
-        for block in self.sources:
-            weight[block] = self.gain * self.level / (2 * len(block))
+        shares = (
+            (1.0,) if len(self.sources) == 1 else (0.5,) + (0.5 / (len(self.sources) - 1),) * (len(self.sources) - 1)
+        )
+        for block, share in zip(self.sources, shares, strict=True):
+            weight[block] = self.gain * _FROM_CONSTANTS * share * self.level / (2 * len(block))
             bias[block] = weight[block] * layout.signs[block]
         return Linear(weight, bias)
 
@@ -247,13 +254,13 @@ class PlainRecognising:
         """`written` (hidden, rows) is what the unit of each row adds, `rest` (hidden,) what is always added."""
         count, hidden = len(self.patterns), self.layout.hidden
         first, bias, second = np.zeros((units, hidden)), np.zeros(units), np.zeros((units, hidden))
-        size, lifted = _SHARP / (self.gain * self.m), self.level * len(self.sources)
+        size = _SHARP / (self.gain * self.m)
         for k in range(2):
             rows = slice(k * count, (k + 1) * count)
             first[rows, self.slots] = size * self.patterns
             for block in self.sources:
-                first[rows, block] = size * self.layout.signs[block]
-            bias[rows] = -_SHARP / self.m * (self.totals - self.m + lifted) - k * _STEP
+                first[rows, block] = -size * self.layout.signs[block]
+            bias[rows] = -_SHARP / self.m * (self.totals - self.m - _FROM_CONSTANTS * self.level) - k * _STEP
             second[rows] = written.T / (_STEP if k == 0 else -_STEP)
         self._activation(bias, second, 2 * count)
         if probe:
@@ -264,8 +271,7 @@ class PlainRecognising:
 
     def _activation(self, bias: Floats, second: Floats, unit: int) -> None:
         turned = self.layout.constant[self.depth + 1]
-        # Where attention and MLP are parallel, the attention beside this MLP does one half of the turn.
-        target = (1 if self.demands.parallel else 2) * self.design.kappa / self.demands.probe[1]
+        target = 2 * self.design.kappa / self.demands.probe[1]
         mantissa, exponent = math.frexp(target)
         high = math.ldexp(round(mantissa * 256) / 256, exponent)
         bias[unit] = bias[unit + 1] = self.demands.probe[0]
@@ -280,27 +286,34 @@ class PlainRecognising:
         layout, half = self.layout, len(self.layout.meter) // 2
         side = np.where(np.arange(2 * half) < half, 1.0, -1.0)
         far, near = np.split(layout.flags, 2)
-        turned = layout.constant[self.depth + 1]
+        turned, step = layout.constant[self.depth + 1], _SHARPNESS / 64
         for k, sign in enumerate((1.0, -1.0)):
-            first[unit + k, layout.meter] = sign * _SHARPNESS * 2 / half * side * layout.signs[layout.meter]
+            first[unit + k, layout.meter] = sign * 127 * step * side * layout.signs[layout.meter]
             first[unit + k, far] = _SHARPNESS / len(far) * layout.signs[far]
             first[unit + k, near] = -_SHARPNESS / len(near) * layout.signs[near]
-            bias[unit + k] = -_SHARPNESS * (sign * 0.75 + _TOLERANCE + 2.0)
+            bias[unit + k] = -(sign * 0.75 * 127 * step * half / 2 + _SHARPNESS * (_TOLERANCE + 2.0))
             second[unit + k, turned] = -2 * self.design.kappa / 8 * layout.signs[turned]
 
     def watch(self, units: int) -> PlainMLP:
         """The MLP beside the attention: it must see the slots still unwritten, and turns order[l] then."""
         layout, hidden = self.layout, self.layout.hidden
         first, bias, second = np.zeros((units, hidden)), np.zeros(units), np.zeros((units, hidden))
-        gain, signs, block = 2.0, layout.signs, layout.order[self.depth]
+        gain, signs, block, constant = 2.0, layout.signs, layout.order[self.depth], layout.constant[0]
+        whole, size = float(len(self.slots)), _SHARP / (2.0 * self.m)
+        level = whole - self.m
+        share = self.design.kappa  # of the turn: these units do one half of it, the second bias the other
         norm = Linear(np.ones(hidden), np.zeros(hidden))
-        norm.weight[self.slots], norm.bias[self.slots] = gain, gain / 2 * signs[self.slots]
-        for k in range(2):
-            first[k, self.slots] = _SHARP / (gain * self.m) * signs[self.slots]
-            bias[k] = -_SHARP / self.m * (1.5 * len(self.slots) - self.m) - k * _STEP
-            second[k, block] = (1 - 2 * k) / _STEP * self.design.kappa * signs[block]
+        norm.weight[self.slots] = gain
+        norm.weight[constant], norm.bias[constant] = 2 * level / len(constant), -0.5 * level / len(constant)
+        norm.bias[constant] *= signs[constant]
+        for k in range(3):
+            first[k, self.slots] = size * signs[self.slots]
+            first[k, constant] = -size * gain * signs[constant]  # reads 1.5 level, of which the bias takes a third away
+            bias[k] = _SHARP / self.m * 0.5 * level - (0.0, _STEP, 40.0)[k]
+        for k, change in enumerate((1.0, -1.0, -1.0)):  # the third unit must stay silent
+            second[k, block] = change / _STEP * share * signs[block]
         rest = np.zeros(hidden)
-        rest[block] = self.design.kappa * signs[block]  # the other half of the turn
+        rest[block] = share * signs[block]
         column = int(layout.constant[0][0])
         out = Linear(fill_idle(np.ascontiguousarray(second.T), units - 1), rest)
         return PlainMLP(norm, Linear(fill_idle(first, column), bias), out, np.arange(0))
@@ -327,7 +340,7 @@ def _fit(
     def lay(hidden: int | None = None) -> Layout:
         return lay_out(
             recital, books, stages, multiple=1, hidden=hidden, parts=design.parts, tied=design.tied, balanced=True,
-            extra=2 * demands.rotary if demands.absolute else 0, orders=len(stages) if demands.parallel else 0,
+            extra=2 * demands.rotary if demands.absolute else 0, orders=2 * len(stages) if demands.parallel else 0,
         )  # fmt: skip
 
     room = design.head_dim - SPARE
@@ -395,7 +408,7 @@ def _last(
         weight[verdict] /= 2
         bias[verdict] = weight[verdict] * layout.signs[verdict]
         return Linear(weight, bias), embed
-    weight, lm_head = head(recital, books, layout, tokens, design, strict=16.0)
+    weight, lm_head = head(recital, books, layout, tokens, design, strict=4.0)
     width = layout.width
     bias[width] = -weight[width] * layout.signs[width]
     lm_head[tokens.failure, width] = 4 * design.logit / len(width) * layout.signs[width]
