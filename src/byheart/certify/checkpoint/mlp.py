@@ -403,7 +403,7 @@ def _fired_output(
     store: Storage,
 ) -> _Output:
     """The vectors that windows add, one row per window."""
-    live = np.flatnonzero(~always)
+    live = np.flatnonzero(~always & down[:, fired.found.unit].any(0))  # a unit that writes nothing knows nothing
     share = None
     if chosen is not None:
         symbols = windows[live, keys.index(chosen.key)]
