@@ -285,6 +285,7 @@ def canonical(value: Any) -> bytes:
 def read_memory(path: str) -> dict[str, Any]:
     """The memory in a file: text, version and checksum are right, and every field is one of the format."""
     data = read_bytes(path)
+    need(not data.startswith(b"byheart decoder"), f"{path} is a decoder; this checker reads memories")
     need(data.isascii() and data.startswith(b'{"byheart":'), f"{path} is not a memory of byheart")
     document = parse_json(data.decode("ascii"), path)
     version, memory = document.get("byheart"), document.get("memory")

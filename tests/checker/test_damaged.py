@@ -62,7 +62,7 @@ def nonsense(data: bytes, rng: random.Random) -> bytes:
     return sealed(body)
 
 
-@pytest.mark.parametrize("count", [30, pytest.param(1500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [20, pytest.param(1500, marks=pytest.mark.slow)])
 def test_files_that_make_no_sense(count, files, tmp_path):
     rng, statuses = random.Random("nonsense"), set()
     for number in range(count):
@@ -87,7 +87,7 @@ def test_damaged_bytes(what, files, tmp_path):
     target = file if what == "file" else table
     original = target.read_bytes()
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
     @given(damaged([original]))
     def run(data: bytes) -> None:
         target.write_bytes(data)

@@ -85,7 +85,10 @@ SCENARIOS = [
 
 def memorized(scenario: Scenario, folder: Path) -> Path:
     (folder / scenario.name).write_text(scenario.text)
-    arguments = ["memorize", str(folder / scenario.name), "-o", str(folder / "m.byheart"), "--quiet"]
+    quick = (
+        "compact" if "causal" in scenario.memorize else "ks25-sets" if "set" in scenario.memorize.split() else "ks25"
+    )
+    arguments = ["memorize", str(folder / scenario.name), "-o", str(folder / "m.byheart"), "--construction", quick]
     result = CliRunner().invoke(commands, [*arguments, *scenario.memorize.split()], standalone_mode=False)
     if result.exception is not None:
         raise result.exception

@@ -28,6 +28,7 @@ from byheart.data.read.sources import suffixes
 from byheart.data.task import Task
 from byheart.files import check_target
 
+RECITAL = "recital"  # texts as stock checkpoints: no network of this format, so a way of its own
 BOOK_TOKENS = ("auto", "characters", "bytes")  # of a text that is recited as a whole
 
 
@@ -98,12 +99,17 @@ def command(
       byheart memorize names.csv --construction ks25 --option form=residual --json
       byheart memorize book.txt --task causal -o book.byheart      (then: byheart recite book.byheart)
       byheart memorize stories.jsonl --construction madden24 --max-length 10
+      byheart memorize poem.txt --construction recital             (then: byheart export --to huggingface)
     """
     from byheart.build import recipe  # builders are loaded only to build
 
     path = Path(output or ("memory" if data == "-" else Path(data.removesuffix("/")).name.split(".")[0]) + ".byheart")
     check_target(path)
     options = parse_options(pairs)
+    if construction == RECITAL:
+        from byheart.cli.recital import memorize_texts
+
+        return memorize_texts(data, path, flags, options, progress_for(as_json, quiet), as_json, quiet)
     chosen = recipe(construction)
     chosen.resolve(options)  # before anything long begins
     progress = progress_for(as_json, quiet)

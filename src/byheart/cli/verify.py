@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -64,9 +65,15 @@ def command(
 
     \b
       byheart verify names.byheart names.csv
+      byheart verify tiny-qwen3 poem.txt                 (a checkpoint folder: its margin, proved from its tensors)
       byheart verify names.byheart renamed.csv --sequence-column first --label-column country --json
     """
-    memory, progress = load_limited(file), progress_for(as_json, quiet)
+    progress = progress_for(as_json, quiet)
+    if Path(file).is_dir():
+        from byheart.cli.recital import verify_checkpoint
+
+        return verify_checkpoint(file, data, flags, as_json, quiet, progress)
+    memory = load_limited(file)
     checked, table = check_data(memory, data, flags, progress, gap)
     certificate = checked.certificate
     if as_json:

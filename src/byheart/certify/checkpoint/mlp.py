@@ -51,6 +51,17 @@ class Table:
     windows: Array  # (n, K)
     symbols: Array  # (n,)
     units: Array  # (n,)
+    common: Common | None = None
+
+
+@dataclass(frozen=True)
+class Common:
+    """What all channels that a symbol's units write have in common: the vector is a fixed one times one number,
+    known up to `radius`."""
+
+    channels: Array  # (C,)
+    direction: Array  # (S, C)
+    radius: Array  # (S,)
 
 
 @dataclass(frozen=True)
@@ -345,6 +356,8 @@ class _Output:
     hi: Array
     channels: Array
     unit: Array  # (P,) first unit
+    direction: Array  # (P, C) the vector that is written, up to one number in `scalar`; zero where there is none
+    scalar: Interval  # (P,)
 
 
 def _constant_output(down: Array, fired: Fired, always: Array) -> tuple[Array, Array, Array]:
@@ -409,7 +422,8 @@ def _fired_output(
     reach = (columns * size).max(1, initial=0.0)
     channels = np.flatnonzero(reach > 0)
     if not len(order):
-        return _Output(rows, np.zeros((0, 0)), np.zeros((0, 0)), channels, order)
+        none = np.zeros((0, 0))
+        return _Output(rows, none, none, channels, order, none, (np.zeros(0), np.zeros(0)))
     weight = down[np.ix_(channels, fired.found.unit[order])].T  # (E, C)
     lo, hi, absolute = _group_sums(weight, fired, order, start)
     counts = np.diff(np.r_[start, len(order)])
@@ -418,7 +432,22 @@ def _fired_output(
     if share is not None:
         low, high = share[0][start][:, None], share[1][start][:, None]
         lo, hi = store.maybe(*_times(store.maybe(lo, hi), (low, high)))
-    return _Output(rows[start], lo, hi, channels, fired.found.unit[order][start])
+    direction, scalar = _scalars(weight, fired, order, start, counts)
+    return _Output(rows[start], lo, hi, channels, fired.found.unit[order][start], direction, scalar)
+
+
+def _scalars(weight: Array, fired: Fired, order: Array, start: Array, counts: Array) -> tuple[Array, Interval]:
+    """Windows whose vector is one column times one number: a single unit, or two with opposite columns."""
+    direction = weight[start].copy()
+    lo, hi = fired.lo[order][start].copy(), fired.hi[order][start].copy()
+    pair = np.flatnonzero(counts == 2)
+    second = start[pair] + 1
+    opposite = (weight[second] == -weight[start[pair]]).all(1) & (fired.anchor[order][second] == order[start[pair]])
+    direction[counts > 1] = 0.0
+    chosen = pair[opposite]
+    direction[chosen] = weight[start[chosen]]
+    lo[chosen], hi[chosen] = -fired.apart_hi[order][second[opposite]], -fired.apart_lo[order][second[opposite]]
+    return direction, (lo, hi)
 
 
 def _weighted(weight: Array, lo: Array, hi: Array) -> Interval:
@@ -458,7 +487,21 @@ def _tabulate(keys: tuple[Key, ...], outputs: list[_Output], signal: int) -> tup
     none = np.zeros((1, len(channels)))
     low = np.concatenate([none, np.minimum.reduceat(lo[order], begin, 0)])
     high = np.concatenate([none, np.maximum.reduceat(hi[order], begin, 0)])
-    return Table(keys, distinct, symbols + 1, unit), (Part((signal, 0), channels, low, high),)
+    common = None
+    if len(outputs) == 1:
+        common = _common(outputs[0], channels, np.argsort(inverse)[order], begin)
+    return Table(keys, distinct, symbols + 1, unit, common), (Part((signal, 0), channels, low, high),)
+
+
+def _common(output: _Output, channels: Array, order: Array, begin: Array) -> Common:
+    """Per symbol: the direction, if all its windows have the same one, and how far their numbers lie apart."""
+    direction, first = output.direction[order], output.direction[order[begin]]
+    sizes = np.diff(np.r_[begin, len(order)])
+    same = np.logical_and.reduceat((direction == np.repeat(first, sizes, axis=0)).all(1), begin)
+    lo, hi = np.minimum.reduceat(output.scalar[0][order], begin), np.maximum.reduceat(output.scalar[1][order], begin)
+    none = np.zeros((1, len(channels)))
+    found = np.where(same[:, None], first, 0.0)
+    return Common(channels, np.concatenate([none, found]), np.r_[0.0, np.where(same, (hi - lo) / 2, 0.0)])
 
 
 def overlap(windows: Array) -> bool:

@@ -4,7 +4,7 @@ Words and constants are balanced, so LayerNorm's mean is zero and it is RMSNorm.
 act(g) - act(g - 8) with g = 16 at the match: a plateau, so errors of the slots leave no trace.
 
 Every bias carries a part that matters: half of what a slot loses comes from the attention's output bias, a state's rest
-comes from the MLP's second bias, and a threshold is the difference between constants, norm's bias and first bias.
+comes from the MLP's second bias, half of a threshold from its first one and a quarter from the norm's.
 
 GPT-2 and OPT have learned positions. Their table holds (cos, sin, -cos, -sin) of theta_f t, which queries rotate: a
 head's score is the same trigonometric polynomial of the distance as with rotary positions.
@@ -33,7 +33,8 @@ Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
 UNIT_MULTIPLE = 64
 _SHARP, _STEP = 16.0, 8.0
-_TOO_HIGH = 1.5
+_FROM_CONSTANTS = 0.5  # of a threshold; the rest is a bias
+_TOLERANCE, _SHARPNESS = 0.08, 1024.0
 _TOLERANCE, _SHARPNESS = 0.1, 1024.0
 # (pre-activation, activation) of the probes: places where bfloat16 and float16 hold the activation to 1e-4, and where
 # the cheap form x sigmoid(1.702 x) is a third larger. gelu's two forms differ by 1e-3 there.
@@ -227,9 +228,12 @@ class PlainRecognising:
         self.patterns, self.totals = words.reshape(len(windows), -1), closed.sum(axis=1) * float(book.bits)
         self.level = float(len(table.offsets) * book.bits) - self.m
         self.slots = np.concatenate(layout.slots[stage.table])
-        # Constants that must have been turned before set the threshold 1.5 times too high, half of that by the norm's
-        # bias; the MLP's bias lowers it. Without the bias no window wakes, with constants unturned every window does.
-        self.sources = [layout.constant[depth]] + ([layout.order[depth]] if demands.parallel else [])
+        # Half of the threshold comes from constants that must have been turned before (half of that by the norm's bias),
+        # half from the MLP's bias: without any of them all windows wake.
+        self.sources = [layout.constant[depth]]
+        if demands.parallel:
+            tables = len(layout.order) // 2
+            self.sources += [layout.order[depth]] + ([layout.order[tables + depth]] if depth else [])
 
     @property
     def units_needed(self) -> int:
@@ -239,8 +243,11 @@ class PlainRecognising:
         """Weights and biases; half of what is read from the constants is the norm's bias."""
         layout, weight, bias = self.layout, np.ones(self.layout.hidden), np.zeros(self.layout.hidden)
         weight[self.slots] = self.gain
-        for block in self.sources:
-            weight[block] = self.gain * _TOO_HIGH * self.level / (2 * len(block) * len(self.sources))
+        shares = (
+            (1.0,) if len(self.sources) == 1 else (0.5,) + (0.5 / (len(self.sources) - 1),) * (len(self.sources) - 1)
+        )
+        for block, share in zip(self.sources, shares, strict=True):
+            weight[block] = self.gain * _FROM_CONSTANTS * share * self.level / (2 * len(block))
             bias[block] = weight[block] * layout.signs[block]
         return Linear(weight, bias)
 
@@ -254,7 +261,7 @@ class PlainRecognising:
             first[rows, self.slots] = size * self.patterns
             for block in self.sources:
                 first[rows, block] = -size * self.layout.signs[block]
-            bias[rows] = -_SHARP / self.m * (self.totals - self.m - _TOO_HIGH * self.level) - k * _STEP
+            bias[rows] = -_SHARP / self.m * (self.totals - self.m - _FROM_CONSTANTS * self.level) - k * _STEP
             second[rows] = written.T / (_STEP if k == 0 else -_STEP)
         self._activation(bias, second, 2 * count)
         if probe:
@@ -265,8 +272,7 @@ class PlainRecognising:
 
     def _activation(self, bias: Floats, second: Floats, unit: int) -> None:
         turned = self.layout.constant[self.depth + 1]
-        # Where attention and MLP are parallel, the attention beside this MLP does one half of the turn.
-        target = (1 if self.demands.parallel else 2) * self.design.kappa / self.demands.probe[1]
+        target = 2 * self.design.kappa / self.demands.probe[1]
         mantissa, exponent = math.frexp(target)
         high = math.ldexp(round(mantissa * 256) / 256, exponent)
         bias[unit] = bias[unit + 1] = self.demands.probe[0]
@@ -296,6 +302,7 @@ class PlainRecognising:
         gain, signs, block, constant = 2.0, layout.signs, layout.order[self.depth], layout.constant[0]
         whole, size = float(len(self.slots)), _SHARP / (2.0 * self.m)
         level = whole - self.m
+        share = self.design.kappa  # of the turn: these units do one half of it, the second bias the other
         norm = Linear(np.ones(hidden), np.zeros(hidden))
         norm.weight[self.slots] = gain
         norm.weight[constant], norm.bias[constant] = 2 * level / len(constant), -0.5 * level / len(constant)
@@ -305,9 +312,9 @@ class PlainRecognising:
             first[k, constant] = -size * gain * signs[constant]  # reads 1.5 level, of which the bias takes a third away
             bias[k] = _SHARP / self.m * 0.5 * level - (0.0, _STEP, 40.0)[k]
         for k, change in enumerate((1.0, -1.0, -1.0)):  # the third unit must stay silent
-            second[k, block] = change / _STEP * self.design.kappa * signs[block]
+            second[k, block] = change / _STEP * share * signs[block]
         rest = np.zeros(hidden)
-        rest[block] = self.design.kappa * signs[block]  # the other half of the turn
+        rest[block] = share * signs[block]
         column = int(layout.constant[0][0])
         out = Linear(fill_idle(np.ascontiguousarray(second.T), units - 1), rest)
         return PlainMLP(norm, Linear(fill_idle(first, column), bias), out, np.arange(0))
@@ -334,7 +341,7 @@ def _fit(
     def lay(hidden: int | None = None) -> Layout:
         return lay_out(
             recital, books, stages, multiple=1, hidden=hidden, parts=design.parts, tied=design.tied, balanced=True,
-            extra=2 * demands.rotary if demands.absolute else 0, orders=len(stages) if demands.parallel else 0,
+            extra=2 * demands.rotary if demands.absolute else 0, orders=2 * len(stages) if demands.parallel else 0,
         )  # fmt: skip
 
     room = design.head_dim - SPARE
