@@ -68,13 +68,6 @@ class GapProof:
     def labels_refuted(self) -> int:
         return int((self.labels == -1).sum())
 
-    @property
-    def label_verdict(self) -> Verdict:
-        """Whether every context has its most frequent token as the highest logit, whatever the gap is."""
-        if self.labels_proved == self.contexts:
-            return Verdict.PROVED
-        return Verdict.REFUTED if self.labels_refuted else Verdict.UNDECIDED
-
 
 @dataclass
 class _Row:
