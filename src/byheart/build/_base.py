@@ -50,7 +50,9 @@ class Option:
         try:
             parsed = _boolean(value) if self.type is bool else self.type(value)
         except (TypeError, ValueError):
-            raise OptionError(f"option {self.name}={value!r} is no {self.type.__name__}: {self.help}") from None
+            raise OptionError(
+                f"option {self.name}={value!r} is not of type {self.type.__name__}: {self.help}"
+            ) from None
         if self.choices is not None and parsed not in self.choices:
             raise OptionError(f"option {self.name}={value!r} is not one of {', '.join(map(str, self.choices))}")
         return parsed
@@ -188,7 +190,7 @@ def recipes() -> dict[str, Recipe]:
 def recipe(name: str) -> Recipe:
     if name in _NEIGHBOURS:
         raise OptionError(
-            f"{name} has an analytic activation, so it is no exact network with labels: build it with "
+            f"{name} has an analytic activation, so it is not an exact network with labels: build it with "
             f"{_NEIGHBOURS[name].door}"
         )
     if name not in _RECIPES:

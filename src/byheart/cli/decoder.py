@@ -81,7 +81,7 @@ from byheart.progress import Progress
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--prompt", metavar="TEXT", help="Continue this text.")
 @click.option("--temperature", type=float, default=0.0, show_default=True, help="0: the likeliest token; 1: sample.")
-@click.option("--verify", "proof", metavar="DOCS", help="Prove a decoder file anew, against these documents.")
+@click.option("--verify", "proof", metavar="DOCS", help="Prove a decoder file again, against these documents.")
 @output_options
 def command(
     docs: str,
@@ -115,7 +115,7 @@ def command(
 
     DOCS is JSON Lines, a JSON list, CSV, TSV or Parquet with a text column, or plain text with one document on each
     line, each also as .gz or .zst. Rows {"context": "a cat", "next": {"sat": 0.7, "ran": 0.3}} give distributions
-    instead. A decoder file that `-o` wrote is taken too: then `--prompt` continues a text, `--verify` proves it anew,
+    instead. A decoder file that `-o` wrote is taken too: then `--prompt` continues a text, `--verify` proves it again,
     and without both its numbers are shown.
 
     \b
@@ -136,7 +136,7 @@ def command(
         if proof is not None:
             return _verify(memory, docs, read(proof), fraction, as_json, progress)
     elif proof is not None:
-        raise OptionError(f"--verify proves a decoder file anew, and {docs} is none; give the file that -o wrote")
+        raise OptionError(f"--verify proves a decoder file again, and {docs} is not one; give the file that -o wrote")
     elif table:
         if output or prompt or neurons or rank or smallest:
             raise OptionError(

@@ -74,7 +74,7 @@ def show_memory(
     if text is not None:
         show.line(out, text)
         if not promised and not quiet:
-            click.echo("the prompt is no memorized context: nothing is proved about this continuation", err=True)
+            click.echo("the prompt is not a memorized context: nothing is proved about this continuation", err=True)
 
 
 def _table(memory: DecoderMemory) -> Table:

@@ -75,7 +75,7 @@ def load_decoder(path: str | Path) -> DecoderMemory:
         raise FileFormatError(f"cannot read {path}: {error.strerror}") from error
     if not data.startswith(MAGIC):
         raise FileFormatError(
-            f"{path} is no byheart decoder of this version (its first line is not {MAGIC.decode().strip()!r})"
+            f"{path} is not a byheart decoder of this version (its first line is not {MAGIC.decode().strip()!r})"
         )
     digest, _, body = data[len(MAGIC) :].partition(b"\n")
     if hashlib.sha256(body).hexdigest().encode("ascii") != digest:

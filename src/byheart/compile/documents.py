@@ -100,7 +100,7 @@ class DecoderMemory:
     def generate(self, prompt: str, *, temperature: float = 0.0, seed: int = 0, limit: int | None = None) -> str:
         """Text that begins with the prompt: greedy at temperature 0, else drawn; it ends where a document ended.
 
-        A prompt that is no memorized context is continued too, but nothing is promised about what follows it.
+        A prompt that is not a memorized context is continued too, but nothing is promised about what follows it.
         """
         tokens = encode(prompt, self.decoder.vocabulary, self.tokenizer)
         knows = self.knows if self.known else None
@@ -114,7 +114,7 @@ class DecoderMemory:
         fraction: float = 0.01,
         progress: Progress = SILENT,
     ) -> DecoderCertificate:
-        """Proves the gap anew against documents, from nothing but the weights."""
+        """Proves the gap again, against documents, from nothing but the weights."""
         if isinstance(documents, GivenDistributions):
             contexts, vocabulary = documents.contexts_and_vocabulary(self.tokenizer)
             if vocabulary != self.decoder.vocabulary:

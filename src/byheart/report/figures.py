@@ -83,7 +83,7 @@ def stage_table(network: Network) -> list[tuple[str, int, int, int]]:
 
 
 def steps(network: Network) -> list[dict[str, object]]:
-    """The stages for the live picture; `kind` says what can be told about the units that fire."""
+    """The stages for the live picture; `kind` says what is known about the units that fire."""
     return [
         {"name": name, "words": WORDS.get(name, ""), "layers": count, "kind": kind}
         for name, count, kind in _stages(network)
