@@ -102,8 +102,7 @@ def _print(memory: RecitalMemory, path: Path) -> None:
     )
     show.line(
         out,
-        f"a prompt of {found['span']} tokens from anywhere in the text is continued; "
-        f"perplexity {found['perplexity']:.6g}",
+        f"any {found['span']} consecutive tokens of the text are continued; perplexity {found['perplexity']:.6g}",
     )
     for words, count in (
         ("prefixes go on in several ways and answer with their distribution or as asked", found["ambiguous"]),
@@ -118,7 +117,7 @@ def _print(memory: RecitalMemory, path: Path) -> None:
 def export_checkpoint(
     memory: RecitalMemory, output: str, architecture: str, options: Mapping[str, Any], as_json: bool, progress: Progress
 ) -> int:
-    """`export FILE --to huggingface`: written, proved from the folder alone, recited by Transformers."""
+    """`export FILE --to huggingface`: written, proved from the folder alone, recited by Transformers if installed."""
     from byheart.fixtures.write import write_checkpoint
 
     dtype = str(options.get("dtype", "bfloat16"))
@@ -136,8 +135,8 @@ def export_checkpoint(
 
 def _lead(values: Mapping[str, float | None]) -> str:
     proved, measured = values["proved"], values["measured"]
-    told = "not proved" if proved is None else f"proved {proved:.2f}"
-    return told if measured is None else f"{told} (measured {measured:.2f})"
+    words = "not proved" if proved is None else f"proved {proved:.2f}"
+    return words if measured is None else f"{words} (measured {measured:.2f})"
 
 
 def verify_checkpoint(folder: str, data: str, flags: DataFlags, as_json: bool, quiet: bool, progress: Progress) -> int:
