@@ -54,7 +54,14 @@ class CompactFacts:
         else:  # vectors are projected until all differ
             length += 2 * points.count.bit_length() + points.width.bit_length() + 2
         return CompactFacts(
-            len(dataset.contexts), dataset.C, sums.bit_length(), dataset.d, length, points.count, task is Task.SET, started
+            len(dataset.contexts),
+            dataset.C,
+            sums.bit_length(),
+            dataset.d,
+            length,
+            points.count,
+            task is Task.SET,
+            started,
         )
 
     @property

@@ -102,7 +102,9 @@ def test_abstains_off_the_data(count: int, classes: int, bits: int) -> None:
     memory = build_label_memory(ids, labels, classes, abstain_bits=bits, effort="quick")
     assert right(memory, ids, labels)
     known, rng = set(ids), random.Random(1)
-    strangers = [x for x in (rng.randrange(16 * 1600 if count < 40 else 16 * count**2) for _ in range(4000)) if x not in known]
+    strangers = [
+        x for x in (rng.randrange(16 * 1600 if count < 40 else 16 * count**2) for _ in range(4000)) if x not in known
+    ]
     accepted = sum(memory.label(x) in range(classes) for x in strangers) / len(strangers)
     assert accepted <= 2.0**-bits * 1.35 + 5 * math.sqrt(2.0**-bits / len(strangers))
 

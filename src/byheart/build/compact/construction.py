@@ -84,23 +84,41 @@ def build_compact(
     """Tokens to ids, ids to labels. With `abstain_bits` most ids off the data get no label."""
     _check(dataset, abstain_bits, head, objective)
     token, ids = hash_tokens(
-        dataset, shallow=objective == "depth", thorough=abstain_bits > 0,
-        bit_price=WALK_BIT if dataset.C > FEW_CLASSES else TRAP_BIT, seed=seed, progress=progress,
+        dataset,
+        shallow=objective == "depth",
+        thorough=abstain_bits > 0,
+        bit_price=WALK_BIT if dataset.C > FEW_CLASSES else TRAP_BIT,
+        seed=seed,
+        progress=progress,
     )
     labels = dataset.contexts.label.tolist()
     head = head or _best_head(dataset, ids, labels, abstain_bits, objective, effort)
     claim = _claim(dataset, head, abstain_bits, objective, attention)
     options = {
-        "objective": objective, "effort": effort, "abstain_bits": abstain_bits, "head": head, "attention": attention,
+        "objective": objective,
+        "effort": effort,
+        "abstain_bits": abstain_bits,
+        "head": head,
+        "attention": attention,
     }
     efforts = [effort, *(e.value for e in Effort if e.value == "high" != effort)]
     for draw, work in enumerate([effort, *efforts]):  # what is too large is drawn again, and then worked on harder
         memory = build_label_memory(
-            ids, labels, dataset.C, head="logits" if head == "sign" else head, objective=objective, effort=work,
-            abstain_bits=abstain_bits, seed=seed + REDRAW * draw, executor=executor, resume=resume, progress=progress,
+            ids,
+            labels,
+            dataset.C,
+            head="logits" if head == "sign" else head,
+            objective=objective,
+            effort=work,
+            abstain_bits=abstain_bits,
+            seed=seed + REDRAW * draw,
+            executor=executor,
+            resume=resume,
+            progress=progress,
         )
-        front, back = token, _Back(
-            memory.blocks, memory.reading.layer(), memory.reading.decode, f"label memory: {memory.note}"
+        front, back = (
+            token,
+            _Back(memory.blocks, memory.reading.layer(), memory.reading.decode, f"label memory: {memory.note}"),
         )
         if head == "sign":
             with progress.stage("looking for runs of labels"):
@@ -217,7 +235,9 @@ def _claim(dataset: Dataset, head: str, abstain_bits: int, objective: str, atten
         bounds,
         {
             "parameters": "c1·sqrt(contexts·bits per label) + c2·(length of ids) + c3, byheart.theory.compact_budget",
-            "depth": "a block has at least 4 parameters" if objective != Objective.DEPTH else "hash, attention, one line",
+            "depth": "a block has at least 4 parameters"
+            if objective != Objective.DEPTH
+            else "hash, attention, one line",
             "width": "a unit has 3 parameters",
         },
         assumptions=("exact integers of any length", "ids tell contexts apart, which is checked on the data"),

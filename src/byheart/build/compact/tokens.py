@@ -112,7 +112,9 @@ def hash_tokens(
                 tried += 1
                 rng = random.Random(f"token folds {seed} {draft.folds} {draft.low} {draw}")
                 low = draft.factor or dataset.n + 1
-                found = _draw(dataset, line, draft, rng, range(low, 2 * low if draft.factor else 8 * dataset.n + 1), tried)
+                found = _draw(
+                    dataset, line, draft, rng, range(low, 2 * low if draft.factor else 8 * dataset.n + 1), tried
+                )
                 stage.advance()
                 if found is not None:
                     found = found if thorough else _shorter(dataset, line, draft, seed, stage, found)
