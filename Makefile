@@ -18,7 +18,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: help demo test slow lint format bench docs paper-map clean
+.PHONY: help demo test slow lint format bench docs pages clean
 
 help:            ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -45,11 +45,11 @@ bench: $(DEV)    ## the measurements of benchmarks/, one after the other
 	@set -e; for file in benchmarks/*.py; do echo "== $$file"; $(PY) $$file; done
 
 docs: $(DOCS)    ## the site, in site/
-	@$(PY) -m byheart.paper_map --check
+	@$(PY) -m byheart.pages --check
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
-paper-map: $(CORE)  ## write docs/paper-map.md again
-	@$(PY) -m byheart.paper_map
+pages: $(CORE)  ## write the pages again that are made from registries
+	@$(PY) -m byheart.pages
 
 clean:           ## remove what make made
 	rm -rf $(VENV) site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

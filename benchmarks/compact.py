@@ -131,7 +131,7 @@ def awkward(count: int, classes: int) -> None:
         plain = plain or memory.parameters
         seconds = time.process_time() - start
         print(
-            f"{len(ids)} ids, C={classes}, {name}: {memory.parameters} = {memory.parameters / plain:.2f}, {seconds:.1f} s",
+            f"{len(ids)} ids, C={classes}, {name}: {memory.parameters}, {memory.parameters / plain:.2f}x, {seconds:.1f} s",
             flush=True,
         )
 

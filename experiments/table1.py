@@ -52,9 +52,7 @@ def markdown(comparison: Comparison) -> str:
         lines.append(f"| `{row.construction}` | {' | '.join(cells)} | {seconds} | {verdict} |")
     lines.append("")
     lines += [f"- {row.construction}: {note}" for row in c.rows for note in row.waived]
-    for floor in c.floors:
-        what = floor.quantity.replace("_", " ")
-        lines.append(f"- no network below {floor.value:,} {what} ({floor.name}, {floor.theorem})")
+    lines += [f"- {sentence}" for sentence in c.lower]
     return "\n".join(lines)
 
 

@@ -13,13 +13,15 @@ certain, an unknown one gets the class frequencies.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from byheart.compile import Memory, memorize
 from byheart.data.unknown import UNKNOWN
-from byheart.errors import MissingExtraError
+from byheart.data.values import is_missing, key, plain
+from byheart.errors import DataError, MissingExtraError
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
@@ -62,6 +64,7 @@ class MemoryClassifier(ClassifierMixin, BaseEstimator):
         X = _validated(self, X, reset=True)
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        _check_one_type(y, "y")
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
         if len(y) != len(X):
@@ -113,8 +116,9 @@ class MemoryTransformer(TransformerMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None) -> MemoryTransformer:
         """Memorizes the number of every distinct row of X."""
         X = _validated(self, X, reset=True)
-        numbers: dict[tuple[Any, ...], int] = {}
-        ids = [numbers.setdefault(tuple(row), len(numbers)) for row in X.tolist()]
+        numbers: dict[Any, int] = {}
+        named = key if X.dtype == object else tuple
+        ids = [numbers.setdefault(named(tuple(row)), len(numbers)) for row in X.tolist()]
         self.memory_ = _memorize(self, X, ids, "error")
         return self
 
@@ -150,23 +154,54 @@ def _memorize(estimator: Any, X: np.ndarray, labels: list[int], conflicts: str) 
 
 
 def _ask(memory: Memory, X: np.ndarray) -> np.ndarray:
-    """The label of every row, -1 where the memory has none; a text that was never seen is no answer either."""
+    """The label of every row; -1 where the memory has none, or where the row holds a text that was never seen."""
     found = np.full(len(X), -1, dtype=np.int64)
     rows = np.arange(len(X))
-    if memory.encoder.symbols is not None and not memory.abstains:
-        symbols = set(memory.encoder.symbols)
-        rows = rows[[symbols.issuperset(map(_symbol, row)) for row in X]]
+    symbols = memory.encoder.symbols
+    tokens = _tokens(X.astype(object) if symbols is not None else X)
+    if symbols is not None and not memory.abstains:
+        known = set(map(key, symbols))
+        rows = rows[[known.issuperset(map(key, row)) for row in tokens]]
     if len(rows):
-        found[rows] = [-1 if answer is UNKNOWN else answer for answer in memory.predict(_tokens(X[rows]))]
+        asked = [tokens[row] for row in rows] if symbols is not None else tokens[rows]
+        found[rows] = [-1 if answer is UNKNOWN else answer for answer in memory.predict(asked)]
     return found
 
 
 def _validated(estimator: Any, X: Any, reset: bool) -> np.ndarray:
-    """X as a two-dimensional array of finite numbers or of texts."""
+    """X as a two-dimensional array of finite numbers, or of texts and whatever stands beside them."""
+    if isinstance(X, list | tuple) and all(isinstance(row, list | tuple) for row in X) and len(set(map(len, X))) == 1:
+        X = _from_lists(X)  # NumPy would make texts of the numbers beside texts, and 1 of True
+    if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 2:
+        for number, column in enumerate(X.T):
+            _check_one_type(column, f"column {number} of X")
     if _holds_texts(X):
         array = validate_data(estimator, X, reset=reset, dtype=None, ensure_all_finite="allow-nan")
         return np.asarray(array, dtype=object)
     return np.asarray(validate_data(estimator, X, reset=reset, dtype="numeric"))
+
+
+def _from_lists(rows: Any) -> Any:
+    """The rows as an array of the very values that they hold."""
+    array = np.empty((len(rows), len(rows[0])), dtype=object)
+    for place, row in enumerate(rows):
+        for column, value in enumerate(row):
+            array[place, column] = value
+    return array
+
+
+def _check_one_type(values: Any, name: str) -> None:
+    """Refuses values that an array would merge: 1, 1.0, True and "1" in one column, and 0.0 with -0.0 as classes."""
+    if not hasattr(values, "__iter__") or (isinstance(values, np.ndarray) and values.dtype.kind not in "Of"):
+        return
+    entries = [plain(value) for value in (values.tolist() if isinstance(values, np.ndarray) else values)]
+    kinds = {type(value) for value in entries if type(value) in (bool, int, float, str) and not is_missing(value)}
+    if kinds == {int, float} and not {v for v in entries if type(v) is int} & {v for v in entries if type(v) is float}:
+        kinds = {float}  # numbers, and none is written in two ways
+    zeros = {math.copysign(1, value) for value in entries if type(value) is float and value == 0}
+    if len(kinds) > 1 or (name == "y" and len(zeros) > 1):
+        found = ", ".join(sorted(kind.__name__ for kind in kinds)) if len(kinds) > 1 else "0.0 and -0.0"
+        raise DataError(f"{name} mixes {found}, which arrays take for one another; write them as one type")
 
 
 def _holds_texts(X: Any) -> bool:
@@ -183,11 +218,7 @@ def _holds_texts(X: Any) -> bool:
 def _tokens(X: np.ndarray) -> Any:
     """Rows of tokens: symbols where there are texts, else vectors of one exact number."""
     if X.dtype == object:
-        return [[_symbol(value) for value in row] for row in X]
+        return [[plain(value) for value in row] for row in X]
     if X.dtype == bool:
         X = X.astype(np.int64)
     return X[:, :, None]
-
-
-def _symbol(value: Any) -> str:
-    return value if isinstance(value, str) else repr(value)

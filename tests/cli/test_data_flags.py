@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from byheart.cli import commands
+from byheart.errors import OptionError
 
 
 def byheart(*arguments: str, status: int = 0):
@@ -33,14 +34,19 @@ def test_columns_are_remembered(learn):
     content = "id,land,town,x\n1,Peru,Lima,a\n2,Japan,Tokyo,b\n"
     told = learn(content, "--sequence-column", "land", "--label-column", "town")
     assert told["columns"] == {"sequence": "land", "label": "town"}
-    assert byheart("verify", "m", "t.csv").output.startswith("proved")
+    flags = ("--sequence-column", "land", "--label-column", "town")
+    assert byheart("verify", "m", "t.csv", *flags).output.startswith("proved")
     assert byheart("predict", "m", "--input", "t.csv").output.split() == ["Lima", "Tokyo"]
+    with pytest.raises(OptionError, match="--sequence-column 'land' --label-column 'town'"):
+        byheart("verify", "m", "t.csv")
 
 
 def test_several_columns(learn):
-    learn("a,b,kind\n1.5,2,x\n1.5,3,y\n", "--sequence-column", "a", "--sequence-column", "b")
+    flags = ("--sequence-column", "a", "--sequence-column", "b", "--token-type", "float")
+    learn("a,b,kind\n1.5,2,x\n1.5,3,y\n", *flags)
     assert byheart("predict", "m", "[1.5, 3]").output == "y\n"
-    assert byheart("verify", "m", "t.csv").output.startswith("proved")
+    assert byheart("predict", "m", '["1.5", "3"]').output == "y\n", "questions are read as the rows were"
+    assert byheart("verify", "m", "t.csv", *flags, "--label-column", "kind").output.startswith("proved")
 
 
 def test_trained_pieces(learn):
@@ -63,13 +69,14 @@ def test_conflicts(learn, policy, rows, left_out):
     told = learn(content, "--conflicts", policy)
     assert told["conflicts"] == {"policy": policy, "contexts": 1, "rows_left_out": left_out} and told["N"] == rows
     assert any("left out" in note for note in told["notes"])
-    assert byheart("verify", "m", "t.csv").output.startswith("proved")
-    byheart("verify", "m", "t.csv", "--conflicts", "drop", status=0 if policy == "drop" else 1)
+    assert "left out (" in byheart("verify", "m", "t.csv", "--conflicts", policy).output
+    assert byheart("verify", "m", "t.csv", status=1).output.startswith("refuted")
 
 
 def test_the_first_rows(learn):
     assert learn("text,label\nab,1\nba,2\nbb,3\n", "--max-rows", "2")["N"] == 2
-    assert byheart("verify", "m", "t.csv").output.startswith("proved")
+    assert byheart("verify", "m", "t.csv", "--max-rows", "2").output.startswith("proved")
+    byheart("verify", "m", "t.csv", status=1)
 
 
 def test_lines_without_labels(learn):

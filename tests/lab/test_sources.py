@@ -60,7 +60,7 @@ def test_rows_that_no_network_can_tell_apart_are_taken_once(tmp_path):
 @pytest.mark.parametrize("line", ["not json", "[1, 2]", '{"premise": "x"}'])
 def test_a_bad_line_is_named(tmp_path, line):
     (tmp_path / "bad.jsonl").write_text('{"premise": "x", "label": 1}\n' + line + "\n")
-    with pytest.raises(DataError, match=r"bad.jsonl, line 2: need a JSON object with premise and label"):
+    with pytest.raises(DataError, match=r"bad.jsonl.* line 2.*; get the file with: python"):
         make_problem(ProblemSpec("mnli", 1, 3, 2), str(tmp_path / "bad.jsonl"))
 
 

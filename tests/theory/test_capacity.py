@@ -95,3 +95,13 @@ def test_bad_architectures(text: str) -> None:
 def test_unknown_attention() -> None:
     with pytest.raises(OptionError, match="softmax"):
         verdict(SMALL, Task.SEQ_TO_SEQ, 10, 2, attention="linear")
+
+
+def test_a_binary_dimension_decides_nothing_about_many_classes() -> None:
+    """Labels·log2 C may exceed a VC dimension: with more classes there are more answers on both sides."""
+    a = Architecture(1, 1, 1, 1, 1, 1)
+    dimension = int(log2_patterns(a, Task.SEQ_TO_SEQ, 1, 1, attention="softmax"))
+    assert verdict(a, Task.SEQ_TO_SEQ, dimension, 1, C=1000, attention="softmax").possible
+    over = verdict(a, Task.SEQ_TO_SEQ, dimension + 1, 1, C=1000, attention="softmax")
+    assert not over.possible and "two of 1000 classes" in over.sentence
+    assert shatterable(a, Task.SEQ_TO_SEQ, 1, 1000, "softmax") == shatterable(a, Task.SEQ_TO_SEQ, 1, 2, "softmax")

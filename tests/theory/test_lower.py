@@ -14,6 +14,7 @@ from byheart.theory.lower import (
     any_chain_parameters,
     next_token_parameters,
     next_token_root,
+    quadratic_parameters,
     seq_to_seq_parameters,
     seq_to_seq_root,
     sign_vectors,
@@ -133,3 +134,25 @@ def test_sign_vectors_covers_small_cases() -> None:
 def test_bad_counts(bad: object) -> None:
     with pytest.raises(OptionError, match="N = "):
         next_token_parameters(bad)  # type: ignore[arg-type]
+
+
+def test_the_order_itself_never_fades() -> None:
+    """Theorem 4.2 says Ω(√N): the form with a logarithm falls below any multiple of √N, this one does not."""
+    for exponent in (4, 16, 64, 256, 512):
+        N = 10**exponent
+        W = quadratic_parameters(N)
+        assert 8 * W * (W + 1) >= N > 8 * (W - 1) * W
+        assert 9 * W * W >= N  # at least √N/3
+    assert quadratic_parameters(10**4) < next_token_parameters(10**4)
+    assert quadratic_parameters(10**30) > next_token_parameters(10**30)
+
+
+def test_operations_are_at_most_twice_the_parameters() -> None:
+    """The count behind Goldberg and Jerrum's theorem, for random architectures of eq. (4)."""
+    rng = random.Random(5)
+    for _ in range(2000):
+        d, m, s, H, q, L = (rng.randint(1, 9) for _ in range(6))
+        attention = H * (s * (2 * m - 1) + m * (2 * s - 1) + m)
+        feed_forward = q * (2 * m - 1) + q + 2 * q + m * (2 * q - 1) + m + m
+        operations = m * (2 * d - 1) + L * (attention + feed_forward) + (2 * m - 1) + 2
+        assert operations <= 2 * Architecture(d, m, s, H, q, L).parameters_without_scores

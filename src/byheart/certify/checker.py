@@ -1,101 +1,312 @@
-"""The checker: evaluates every row exactly and compares the network with its claim. It never imports a builder."""
+"""The checker: asks a network every row, exactly, and compares answers with labels and sizes with promises.
+
+It never imports a builder. What it is handed is the network, the rows as the memory's own encoder makes inputs of them
+with the class that each must get, and the promise, which the caller derives from the construction's theorem and the
+data. Nothing that a file says about itself is believed: it is compared, and a false record is a refutation.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from byheart.certify.certificate import Certificate, Verdict, Witness
+from byheart.certify.certificate import Certificate, Gap, Verdict, Witness
+from byheart.certify.next_token import GapProof, decided_tokens, prove_gap
 from byheart.certify.properties import prove_property
 from byheart.data.dataset.dataset import Dataset
-from byheart.errors import MissingExtraError, NotRationalError
+from byheart.data.dataset.targets import PAD, Distributions, Target
+from byheart.data.values import key
+from byheart.data.wording import quote
+from byheart.errors import DataError, MissingExtraError, NetworkError, NotRationalError
 from byheart.ir.attend import scores_matter
 from byheart.ir.claim import Claim
+from byheart.ir.decoder_network import AnyNetwork, DecoderNetwork
 from byheart.ir.enclose import UNDECIDED, enclosed_answers
 from byheart.ir.evaluate import answers
+from byheart.ir.inputs import Inputs
 from byheart.ir.layers import Kind
-from byheart.ir.network import Network
-from byheart.ir.size import measure
+from byheart.ir.size import Size, measure
 from byheart.progress import SILENT, Progress
 
 EXACT = "exact rational numbers"
+FRACTION = 0.01  # of the entropy: what the gap of a memory of distributions may be unless somebody says otherwise
+STRANGE = -3  # in place of a class number: whatever the network answers here is wrong
 Places = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
-def certify(network: Network, dataset: Dataset, claim: Claim, progress: Progress = SILENT) -> Certificate:
-    """A certificate for "this network gives every row of this data its label, and keeps the claim".
+@dataclass(frozen=True, eq=False)
+class Handed:
+    """What the asked rows are a part of: everything that was handed over.
+
+    numbers: the place of each asked row among all of them (None: its own); left_out: why others are not asked -> how
+    many; place: how people find a row; strange: why the memory cannot answer some asked rows, for the message.
+    """
+
+    numbers: Places | None = None
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    place: Callable[[int], str] = "row {}".format
+    strange: Mapping[int, str] = field(default_factory=dict)
+    contexts: int | None = None  # distinct contexts, where the asked rows' own inputs do not tell
+    remarks: tuple[str, ...] = ()
+
+    def number(self, row: int) -> int:
+        return row if self.numbers is None else int(self.numbers[row])
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a file says about itself: compared with what is found, never believed. `claim` None: cannot be compared."""
+
+    claim: Claim | None
+    size: Size
+
+    def differences(self, claim: Claim | None, size: Size) -> list[str]:
+        """Sentences for whatever the file says and the checker finds otherwise."""
+        found = [
+            f"the file says {name} = {said:,}, the network has {size.as_dict()[name]:,}"
+            for name, said in self.size.as_dict().items()
+            if said != size.as_dict()[name]
+        ]
+        if self.claim is None:
+            return found
+        if claim is None:
+            said = _bounds(self.claim) if self.claim.bounds else ", ".join(self.claim.properties)
+            return (
+                [*found, f"the file says that {said} is promised, but such a construction promises nothing"]
+                if said
+                else found
+            )
+        if self.claim.ref != claim.ref:
+            found.append(f"the file says that {self.claim.ref} promises it, the construction is that of {claim.ref}")
+        if self.claim.bounds != claim.bounds:
+            found.append(f"the file says that {_bounds(self.claim)} is promised, the theorem gives {_bounds(claim)}")
+        if self.claim.properties != claim.properties:
+            said, due = (", ".join(c.properties) or "nothing" for c in (self.claim, claim))
+            found.append(f"the file says that {said} is to be proved, the construction promises {due}")
+        return found
+
+
+def _bounds(claim: Claim) -> str:
+    return ", ".join(f"{name} ≤ {bound:,}" for name, bound in sorted(claim.bounds.items())) or "nothing"
+
+
+ALL = Handed()
+
+
+def certify(
+    network: AnyNetwork,
+    dataset: Dataset,
+    claim: Claim | None,
+    progress: Progress = SILENT,
+    *,
+    handed: Handed = ALL,
+    record: Record | None = None,
+    unchecked: str = "",
+    fraction: float = FRACTION,
+) -> Certificate:
+    """A certificate for "this network gives every row its label, and keeps its construction's promise".
+
+    Where the targets are distributions, it is for "the cross-entropy exceeds the entropy by at most `fraction` of it".
 
     proved: every label was reproduced in exact arithmetic (or, where softmax makes numbers irrational, by enclosures
-    that leave no other label) and every promise holds; refuted: a witness row, or a broken promise; undecided:
-    enclosures stayed too wide, or a promised property could not be shown.
+    that leave no other label), every promise holds, and the file's record, if there is one, says nothing else;
+    refuted: a witness row, a broken promise, or a false record; undecided: enclosures stayed too wide, or a promised
+    property could not be shown. `claim` is None where nothing is promised for these rows; `unchecked` then says why.
     """
-    verdict, reason, witness, how = _labels(network, dataset, progress)
+    asked = _ask(network, dataset, handed, fraction, progress)
     size = measure(network)
+    verdict, reason, promise = asked.verdict, asked.reason, f"not checked: {unchecked}" if unchecked else "none"
     proofs: dict[str, str] = {}
-    broken = claim.broken_by(size)
-    if verdict is Verdict.PROVED and broken:
-        verdict, reason = Verdict.REFUTED, "; ".join(broken)
-    if verdict is Verdict.PROVED:
+    if claim is not None and (claim.bounds or claim.properties):
+        broken = claim.broken_by(size)
+        promise = "broken" if broken else "kept"
+        if verdict is Verdict.PROVED and broken:
+            verdict, reason = Verdict.REFUTED, "; ".join(broken)
+    differences = record.differences(claim, size) if record is not None else []
+    if verdict is Verdict.PROVED and differences:
+        well = "every row is answered as labelled" if asked.gap is None else asked.reason
+        verdict, reason = Verdict.REFUTED, f"{well}, but {'; '.join(differences)}"
+    if verdict is Verdict.PROVED and claim is not None:
         for name in claim.properties:
-            shown, sentence = prove_property(name, network, dataset, progress)
+            shown, sentence = (
+                (False, f"{name!r} is a promise about exact networks, this is a decoder")
+                if isinstance(network, DecoderNetwork)
+                else prove_property(name, network, dataset, progress)
+            )
             if not shown:
-                verdict, reason = Verdict.UNDECIDED, sentence
+                verdict, reason, promise = Verdict.UNDECIDED, sentence, f"not checked: {sentence}"
                 break
             proofs[name] = sentence
     return Certificate(
         verdict=verdict,
         reason=reason,
-        rows=dataset.N,
-        labels=int((dataset.labels >= 0).sum()),
-        contexts=len(dataset.contexts),
+        rows=dataset.N + sum(handed.left_out.values()),
+        asked=dataset.N,
+        agree=asked.agree,
+        differ=asked.differ,
+        labels=int((dataset.labels != -1).sum()),
+        contexts=len(dataset.contexts) if handed.contexts is None else handed.contexts,
         fingerprint=dataset.fingerprint,
         size=size,
-        promised=dict(claim.bounds),
-        arithmetic=arithmetic(network, how),
-        witness=witness,
+        promised={} if claim is None else dict(claim.bounds),
+        promise=promise,
+        arithmetic=arithmetic(network, asked.how),
+        left_out=dict(handed.left_out),
+        witness=asked.witness,
         proofs=proofs,
+        gap=asked.gap,
+        remarks=(*handed.remarks, *(differences if verdict is not Verdict.PROVED else ())),
     )
 
 
-def _labels(network: Network, dataset: Dataset, progress: Progress) -> tuple[Verdict, str, Witness | None, str]:
-    """Verdict, reason, witness, and in which arithmetic."""
+@dataclass(frozen=True)
+class _Asked:
+    """How the questions went."""
+
+    verdict: Verdict
+    reason: str
+    agree: int = 0
+    differ: int = 0
+    witness: Witness | None = None
+    how: str = EXACT
+    gap: Gap | None = None
+
+
+def _answers(network: AnyNetwork, inputs: Inputs, progress: Progress) -> tuple[Places, str]:
+    """Class numbers, UNDECIDED where enclosures leave more than one, and how they were found."""
+    if isinstance(network, DecoderNetwork):
+        prefixes = network.prefixes(inputs)
+        tokens, how = decided_tokens(network.decoder, prefixes.tokens, progress)
+        of_token = np.full(network.decoder.vocabulary_size + 1, -1, dtype=np.int64)
+        of_token[list(network.classes)] = np.arange(network.class_count)
+        of_token[-1] = UNDECIDED  # token -1
+        return np.append(of_token[tokens], -1)[prefixes.place], f"rigorous enclosures ({how})"
+    try:
+        return answers(network, inputs, progress), EXACT
+    except NotRationalError:
+        found, bits = enclosed_answers(network, inputs, progress)
+        return found, f"rigorous enclosures (balls of {bits} bits)"
+
+
+def _ask(network: AnyNetwork, dataset: Dataset, handed: Handed, fraction: float, progress: Progress) -> _Asked:
+    """Every row through the network; rows count as a whole, whatever the number of their labels."""
     how = EXACT
     try:
-        try:
-            found = answers(network, dataset.inputs, progress)
-        except NotRationalError:
-            found, bits = enclosed_answers(network, dataset.inputs, progress)
-            how = f"rigorous enclosures (balls of {bits} bits)"
+        if dataset.target is Target.DISTRIBUTION:
+            return _ask_distributions(network, dataset, handed, fraction, progress)
+        found, how = _answers(network, dataset.inputs, progress)
     except (NotRationalError, MissingExtraError) as error:
-        return Verdict.UNDECIDED, str(error), None, how
-    if found.shape != dataset.labels.shape:
-        return Verdict.REFUTED, f"the network answers {found.shape}, the labels are {dataset.labels.shape}", None, how
-    asked = dataset.labels >= 0
-    wrong = np.argwhere((found != dataset.labels) & asked & (found != UNDECIDED))
-    if len(wrong):
-        return Verdict.REFUTED, *_first_wrong(wrong, found, dataset), how
-    if (found[asked] == UNDECIDED).any():
-        row = int(np.argwhere((found == UNDECIDED) & asked)[0][0])
-        return Verdict.UNDECIDED, f"the {how} leave more than one class at row {row}", None, how
-    return Verdict.PROVED, f"every label was reproduced in {'exact arithmetic' if how == EXACT else how}", None, how
+        return _Asked(Verdict.UNDECIDED, str(error), how=how)
+    except (NetworkError, DataError) as error:
+        return _Asked(Verdict.REFUTED, f"the network cannot answer these rows: {error}", differ=dataset.N)
+    labels = dataset.labels
+    if found.shape != labels.shape:
+        shapes = f"the network answers {found.shape}, the labels are {labels.shape}"
+        return _Asked(Verdict.REFUTED, shapes, differ=dataset.N, how=how)
+    asked = labels != -1
+    unsure = (found == UNDECIDED) & asked & (labels != STRANGE)
+    wrong = (found != labels) & asked & ~unsure
+    differ = _rows(wrong)
+    agree = int((~differ & ~_rows(unsure)).sum())
+    if differ.any():
+        reason, witness = _first_wrong(wrong, found, dataset, handed)
+        return _Asked(Verdict.REFUTED, reason, agree, int(differ.sum()), witness, how)
+    if unsure.any():
+        row = handed.number(int(np.argwhere(unsure)[0][0]))
+        return _Asked(Verdict.UNDECIDED, f"the {how} leave more than one class at {handed.place(row)}", agree, how=how)
+    exactly = "exact arithmetic" if how == EXACT else how
+    return _Asked(Verdict.PROVED, f"every label was reproduced in {exactly}", agree, how=how)
 
 
-def _first_wrong(wrong: Places, found: Places, dataset: Dataset) -> tuple[str, Witness]:
-    place = tuple(int(k) for k in wrong[0])
-    position = place[1] if len(place) > 1 else None
-    witness = Witness(place[0], position, int(dataset.labels[place]), int(found[place]))
-    where = f"row {place[0]}" + ("" if position is None else f", position {position}")
-    return f"{len(wrong)} labels are wrong, the first at {where}", witness
+def _ask_distributions(
+    network: AnyNetwork, dataset: Dataset, handed: Handed, fraction: float, progress: Progress
+) -> _Asked:
+    """The gap, proved by enclosures; a row agrees if the likeliest label of each of its contexts comes out on top."""
+    if not isinstance(network, DecoderNetwork):
+        words = "the network answers with one class, the data asks for distributions"
+        return _Asked(Verdict.REFUTED, words, differ=dataset.N)
+    strange = dataset.labels == STRANGE
+    if strange.any():  # no probability at all where one is needed: the gap has no bound
+        nothing = np.full(dataset.labels.shape, -1, dtype=np.int64)
+        reason, witness = _first_wrong(strange, nothing, dataset, handed)
+        return _Asked(Verdict.REFUTED, reason, 0, int(_rows(strange).sum()), witness)
+    contexts = _as_tokens(network, dataset)
+    proof = prove_gap(network.decoder, contexts, fraction=fraction, progress=progress)
+    status = _status(network, dataset, contexts, proof)
+    differ = _rows(status == -1)
+    agree = int((~differ & ~_rows(status == 0)).sum())
+    upper = proof.gap_upper if np.isfinite(proof.gap_upper) else None
+    gap = Gap(
+        entropy=proof.entropy,
+        lower=proof.gap_lower,
+        upper=upper,
+        allowed=proof.allowed,
+        fraction=fraction,
+        tokens=proof.tokens,
+        labels_proved=proof.labels_proved,
+        labels_refuted=proof.labels_refuted,
+    )
+    how = f"rigorous enclosures ({proof.arithmetic})"
+    return _Asked(proof.verdict, proof.reason, agree, int(differ.sum()), how=how, gap=gap)
 
 
-def arithmetic(network: Network, how: str = EXACT) -> str:
+def _as_tokens(network: DecoderNetwork, dataset: Dataset) -> Distributions:
+    """The data's distributions in the network's own numbering of tokens, whatever a file says that is."""
+    found = dataset.distributions
+    number = {key(token): place for place, token in enumerate(dataset.vocabulary)}
+    read, said = np.full((2, len(number) + 1), PAD, dtype=np.int64)  # the last entry is that of the padding, -1
+    for symbol, token in zip(dataset.encoder.symbols or (), network.inputs, strict=True):
+        read[number[key(symbol)]] = token
+    for name, token in zip(dataset.classes, network.classes, strict=True):
+        said[number[key(name)]] = token
+    omega = network.decoder.vocabulary_size
+    return Distributions(omega, read[found.tokens], found.pair_context, said[found.pair_token], found.pair_weight)
+
+
+def _status(network: DecoderNetwork, dataset: Dataset, contexts: Distributions, proof: GapProof) -> Places:
+    """1, -1 or 0 in the place of each label, as the likeliest label of its context is proved, refuted or open."""
+    prefixes = network.prefixes(dataset.inputs)
+    number = {contexts.prefix(k): k for k in range(contexts.count)}
+    of_prefix = [number.get(tuple(token for token in row if token >= 0), -1) for row in prefixes.tokens.tolist()]
+    labels = np.append(proof.labels, 1)  # what is not asked cannot differ
+    found = labels[np.append(np.array(of_prefix, dtype=np.int64), -1)[prefixes.place]]
+    return np.where(dataset.labels == -1, 1, found)
+
+
+def _rows(mask: Mask) -> Mask:
+    return mask if mask.ndim == 1 else np.asarray(mask.any(axis=1))
+
+
+def _first_wrong(wrong: Mask, found: Places, dataset: Dataset, handed: Handed) -> tuple[str, Witness]:
+    """The first place where the answer is not the label, in words and as class numbers."""
+    place = tuple(int(k) for k in np.argwhere(wrong)[0])
+    row = handed.number(place[0])
+    position = place[1] if len(place) > 1 and place[0] not in handed.strange else None
+    expected, answer = int(dataset.labels[place]), int(found[place])
+    witness = Witness(row, position, max(expected, -1), max(answer, -1))
+    count = int(_rows(wrong).sum())
+    head = f"{count:,} row{'' if count == 1 else 's'} of {dataset.N:,} differ{'s' if count == 1 else ''}, the first is"
+    where = handed.place(row) + ("" if position is None else f", position {position}")
+    if place[0] in handed.strange:
+        return f"{head} {where}: {handed.strange[place[0]]}", witness
+    said = "has no answer" if answer < 0 else f"says {quote(dataset.classes[answer])}"
+    return f"{head} {where}: it is labelled {quote(dataset.classes[expected])}, the memory {said}", witness
+
+
+def arithmetic(network: AnyNetwork, how: str = EXACT) -> str:
     """How the network was evaluated, in words; says which attention it has."""
+    if isinstance(network, DecoderNetwork):
+        averages = network.decoder.reader.kind == "average"
+        return f"{how}; {'token averaging' if averages else 'softmax attention of the last token'}"
     kinds: Counter[str] = Counter()
     for layer in network.attention_layers:
         equal = not any(scores_matter(head) for head in layer.heads)
         scores = " with zero scores, which is the mean" if equal and layer.kind is not Kind.UNIFORM else ""
         kinds[f"{layer.kind.value} attention over the {layer.pattern.value} pattern{scores}"] += 1
-    told = [kind if count == 1 else f"{kind} ({count} layers)" for kind, count in kinds.items()]
-    return how + (f"; {', '.join(told)}" if told else "; no attention")
+    described = [kind if count == 1 else f"{kind} ({count} layers)" for kind, count in kinds.items()]
+    return how + (f"; {', '.join(described)}" if described else "; no attention")

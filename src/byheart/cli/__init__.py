@@ -1,14 +1,17 @@
 """The command line: `byheart --help`.
 
 Exit status: 0 when what was asked holds (for `memorize` and `verify`: proved), 1 when it was not proved, 2 for bad
-input, 130 when interrupted. docs/command-line.md has the list.
+input, 70 for a defect of byheart itself, 130 when interrupted; docs/command-line.md has the list. Defects are
+reported in one line; with BYHEART_DEBUG set, with their traceback.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
+import traceback
 from difflib import get_close_matches
 
 import click
@@ -17,14 +20,18 @@ from click.shell_completion import CompletionItem
 from byheart.errors import ByheartError
 from byheart.version import __version__
 
+DEFECT = 70  # EX_SOFTWARE of sysexits.h
+ISSUES = "the project's issue tracker"
+
 # name -> one line of help; the command itself is `command` in the module of that name, loaded when it is used
 COMMANDS = {
     "memorize": "Build a Transformer that knows DATA by heart, certify it, save it.",
     "verify": "Prove again that a saved memory knows DATA.",
     "predict": "Ask a memory.",
-    "recite": "Recite a memorized text, byte for byte.",
+    "recite": "Recite a memorized text, byte for byte, or let a real engine recite.",
     "compare": "Every construction on your data, side by side.",
     "export": "Write a memory for PyTorch, ONNX or safetensors.",
+    "fixture": "A small checkpoint with known answers, for the tests of an inference engine.",
     "report": "Write one self-contained page about a memory.",
     "bounds": "Lower and upper bounds, each with its theorem.",
     "decoder": "A one-layer decoder for next-token distributions.",
@@ -78,14 +85,19 @@ def commands() -> None:
       byheart recite book.byheart                      say a memorized text again
       byheart report table.byheart table.csv           one page about it
 
-    Exit status: 0 yes (proved, answered, written), 1 not proved, 2 the input cannot be used, 130 interrupted.
+    Exit status: 0 yes (proved, answered, written), 1 not proved, 2 the input cannot be used, 70 a defect of byheart
+    itself (set BYHEART_DEBUG=1 for its traceback), 130 interrupted.
     """
 
 
 def main() -> None:
-    """Runs the command line; every expected failure is one line on standard error and exit status 2."""
+    """Runs the command line; every expected failure is one line on standard error and exit status 2.
+
+    Anything unexpected is our defect and never looks like "not proved": it has a status of its own.
+    """
     try:
         status = commands(prog_name="byheart", standalone_mode=False)
+        sys.stdout.flush()  # while a closed pipe can still be told from success
     except ByheartError as error:
         _fail(str(error), 2)
     except click.exceptions.Abort:
@@ -96,13 +108,35 @@ def main() -> None:
     except KeyboardInterrupt:
         _fail("interrupted; nothing was written", 130)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        _end_like_other_tools()
     except OSError as error:  # for example a full disk behind standard output
         _fail(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""), 2)
     except MemoryError:
         _fail("this needs more memory than there is; take fewer rows with --max-rows", 2)
+    except Exception as error:
+        _report_defect(error)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _end_like_other_tools() -> None:
+    """The reader of our output is gone: end quietly by SIGPIPE, as `cat` does, or with its status."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGPIPE)
+    sys.exit(141)
+
+
+def _report_defect(error: Exception) -> None:
+    """One line and where to report it; the traceback only for those who ask for it."""
+    if os.environ.get("BYHEART_DEBUG"):
+        traceback.print_exception(error)
+    what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}".rstrip(": ")
+    _fail(
+        f"a defect of byheart, nothing is proved or refuted by it ({what}); please report it at {ISSUES} with the "
+        "command, and what BYHEART_DEBUG=1 prints",
+        DEFECT,
+    )
 
 
 def _fail(message: str, status: int) -> None:

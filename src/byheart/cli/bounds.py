@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from byheart.cli.show import console as output
 from byheart.data.task import Task
 from byheart.theory import Architecture, Bound, LowerBound, Problem, lower_bound, upper_bounds
 
@@ -98,9 +98,9 @@ def as_object(lower: LowerBound, upper: list[Bound], omega: int | None, plot: Pa
 
 def show(lower: LowerBound, upper: list[Bound], plot: Path | None) -> None:
     """Two tables and the verdict."""
-    console = Console()
+    console = output()
     size = f"N = {lower.N:,}, n = {lower.n:,}, d = {lower.d:,}, C = {lower.C:,}"
-    console.print(lower_table(lower.bounds, f"{lower.task}: what any network needs ({size})"))
+    console.print(lower_table(lower.bounds, f"{lower.task}: what the hardest labels need ({size})"))
     console.print(upper_table(upper, f"{lower.task}: what is enough"))
     if lower.verdict is not None:
         console.print(f"This architecture {lower.verdict.sentence}.", highlight=False)

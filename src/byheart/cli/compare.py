@@ -15,10 +15,10 @@ from byheart.cli import show
 from byheart.cli.data_options import DataFlags, data_options, output_options, progress_for
 from byheart.compile.compare.comparison import compare_growth, random_dataset, subsets
 from byheart.compile.compare.rows import CompareRow, Comparison, csv_table, growth_exponents
-from byheart.compile.memory_file import write_atomically
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import OptionError
+from byheart.files import write_atomically
 
 COLUMNS = (
     ("parameters", "parameters"),
@@ -104,8 +104,8 @@ def command(
         write(found, Path(html_file))
     if as_json:
         grown = growth_exponents(found)
-        told = {**found[-1].as_dict(), "grid": [part.as_dict() for part in found], "exponents": grown}
-        show.print_json({**told, "csv": csv_file, "html": html_file})
+        fields = {**found[-1].as_dict(), "grid": [part.as_dict() for part in found], "exponents": grown}
+        show.print_json({**fields, "csv": csv_file, "html": html_file})
     else:
         _print(found)
         for name, path in (("rows", csv_file), ("page", html_file)):
@@ -147,10 +147,8 @@ def _print(found: list[Comparison]) -> None:
                 out.print(f"{row.construction}: {row.reason}")
             for note in row.waived:
                 out.print(f"{row.construction}: {note}")
-        for floor in comparison.floors:
-            out.print(
-                f"no network below {floor.value:,} {floor.quantity.replace('_', ' ')} ({floor.name}, {floor.theorem})"
-            )
+        for sentence in comparison.lower:
+            out.print(sentence)
     if len(found) > 1:
         for name, slope in sorted(growth_exponents(found).items()):
             out.print(f"{name}: parameters grow like N^{slope:.2f}")
@@ -164,7 +162,7 @@ def _print_table(out: Console, comparison: Comparison) -> None:
         left_out.append(DISPENSABLE[len(left_out)])
         table = comparison_table(comparison, left_out)
     if not out.is_terminal:
-        out = Console(highlight=False, width=max(out.width, _width(out, table)))
+        out = show.console(width=max(out.width, _width(out, table)))
     out.print(table)
     if left_out:
         headings = ", ".join(dict(COLUMNS)[field] for field in left_out)

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from functools import wraps
 from typing import Any, TypeVar
 
 import click
 
-from byheart.compile import Memory
-from byheart.compile.text import page_count, rows_again
-from byheart.data.dataset.dataset import Dataset
+from byheart.compile import Memory, load
 from byheart.data.dataset.settle import Settled, settle_table
+from byheart.data.missing import POLICIES as MISSING
+from byheart.data.read.options import ReadOptions
 from byheart.data.read.selection import POLICIES
-from byheart.data.read.sources import Limits, open_bytes, suffixes
+from byheart.data.read.sources import Limits, open_bytes
 from byheart.data.read.table import Table
 from byheart.data.read.table import read as read_table
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import names
+from byheart.data.values import AUTO, TYPES
 from byheart.errors import OptionError
+from byheart.exact.budget import Budget
 from byheart.progress import SILENT, LineProgress, Progress, console_progress
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -37,10 +39,9 @@ _OPTIONS = (
     click.option(
         "--tokens",
         metavar="HOW",
-        default="auto",
-        show_default=True,
         shell_complete=lambda context, parameter, start: [name for name in names() if name.startswith(start)],
-        help=f"How a text is cut into tokens: {', '.join(names())}. A JSON list is always taken as the tokens.",
+        help=f"How a text is cut into tokens: {', '.join(names())}. A JSON list is always taken as the tokens.  "
+        "[default: auto]",
     ),
     click.option(
         "--header/--no-header",
@@ -50,6 +51,23 @@ _OPTIONS = (
     ),
     click.option("--max-length", type=click.IntRange(1), metavar="n", help="Keep the first n tokens of every row."),
     click.option("--pad", metavar="TOKEN", help="Fill rows that are shorter than --max-length with TOKEN at the end."),
+    click.option(
+        "--label-type",
+        type=click.Choice(TYPES),
+        help="Take the labels as texts, whole numbers, numbers or truth values; auto: as the source has them, which is "
+        "texts in a text format.  [default: auto]",
+    ),
+    click.option(
+        "--token-type",
+        type=click.Choice(TYPES),
+        help="The same for tokens: cells of several columns, pieces of a text, entries of a list.  [default: auto]",
+    ),
+    click.option(
+        "--missing",
+        type=click.Choice(MISSING),
+        help="Rows with an empty cell or a null: refuse them, leave them out, or take a missing value as a value of "
+        "its own.  [default: error]",
+    ),
     click.option("--max-rows", type=click.IntRange(1), metavar="N", help="Read the first N rows only."),
     click.option(
         "--max-bytes",
@@ -70,37 +88,30 @@ _OPTIONS = (
 
 @dataclass(frozen=True)
 class DataFlags:
-    """What the user said about the data; None where nothing was said."""
+    """What the user said about the data: the fields of ReadOptions that were given, and the policy for conflicts."""
 
-    sequence_columns: tuple[str, ...] = ()
-    label_column: str | None = None
-    tokens: str = "auto"
-    header: bool | None = None
-    max_length: int | None = None
-    pad: str | None = None
-    max_rows: int | None = None
-    max_bytes: int = Limits.max_bytes
+    given: Mapping[str, Any] = field(default_factory=dict)
     conflicts: str | None = None
+
+    @property
+    def tokens(self) -> str:
+        return str(self.given.get("tokens", AUTO))
+
+    def said(self, name: str) -> Any:
+        """What the user said; None for nothing."""
+        return self.given.get(name)
+
+    def options(self, task: Task) -> ReadOptions:
+        """The one value that a reading takes."""
+        return ReadOptions(task=task, **self.given)
 
     def read(self, path: str, task: Task, progress: Progress = SILENT) -> Table:
         """The table as these flags say."""
-        return read_table(
-            path,
-            sequence_column=self.sequence_columns,
-            label_column=self.label_column,
-            tokens=self.tokens,
-            task=task,
-            max_length=self.max_length,
-            pad=self.pad,
-            max_rows=self.max_rows,
-            max_bytes=self.max_bytes,
-            header=self.header,
-            progress=progress,
-        )
+        return read_table(path, self.options(task), progress=progress)
 
     def read_text(self, path: str) -> str | bytes:
         """A whole text: as characters when it is UTF-8, else (or when asked) as bytes."""
-        with open_bytes(path, Limits(max_bytes=self.max_bytes)) as file:
+        with open_bytes(path, self.options(Task.CAUSAL).limits) as file:
             data = file.read()
         if self.tokens == "bytes":
             return data
@@ -109,37 +120,11 @@ class DataFlags:
         except UnicodeDecodeError:
             return data
 
-    def read_again(self, path: str, memory: Memory, progress: Progress = SILENT) -> Table:
-        """The table as it was read for `memory`, apart from what these flags say."""
-        then = memory.selection
-        if page_count(memory) and suffixes(path)[0] == ".txt":
-            flags = replace(self, tokens=memory.tokens.kind)
-            return Table(*rows_again(memory, flags.read_text(path)), memory.tokens, task=memory.task)
-        return read_table(
-            path,
-            sequence_column=self.sequence_columns,
-            label_column=self.label_column,
-            tokens=memory.tokens if self.tokens == "auto" else self.tokens,
-            task=memory.task,
-            max_length=self.max_length,
-            pad=self.pad,
-            max_rows=self.max_rows or then.max_rows,
-            max_bytes=self.max_bytes,
-            header=self.header,
-            like=then,
-            progress=progress,
-        )
-
     def settle(
         self, table: Table, task: Task, positions: bool, policy: str = "error", progress: Progress = SILENT
     ) -> Settled:
         with progress.stage("comparing rows"):
             return settle_table(table, task=task, positions=positions, policy=self.conflicts or policy)
-
-    def dataset_again(self, path: str, memory: Memory, progress: Progress = SILENT) -> Dataset:
-        """The data set in `path`, read as it was for `memory`."""
-        table = self.read_again(path, memory, progress)
-        return self.settle(table, memory.task, memory.encoder.positions, memory.selection.conflicts, progress).dataset
 
 
 def data_options(command: F) -> F:
@@ -147,13 +132,16 @@ def data_options(command: F) -> F:
 
     @wraps(command)
     def packed(*arguments: Any, **keywords: Any) -> Any:
-        given = {field.name: keywords.pop(field.name) for field in fields(DataFlags)}
-        return command(*arguments, flags=DataFlags(**given), **keywords)
+        said = {part.name: keywords.pop(part.name) for part in fields(ReadOptions) if part.name in keywords}
+        task = {"task": said.pop("task")} if "task" in said else {}  # an argument of some commands, no flag about data
+        given = {name: value for name, value in said.items() if value not in (None, ())}
+        flags = DataFlags(given, keywords.pop("conflicts"))
+        return command(*arguments, flags=flags, **task, **keywords)
 
     wrapped: Any = packed
     for option in reversed(_OPTIONS):
         wrapped = option(wrapped)
-    return wrapped
+    return wrapped  # type: ignore[no-any-return]
 
 
 def output_options(command: F) -> F:
@@ -166,6 +154,40 @@ def output_options(command: F) -> F:
         help="Say what is done and how long it took.",
     )(command)
     return click.option("--quiet", is_flag=True, help="No progress, no tables: the verdict or answer alone.")(command)
+
+
+def budget_options(command: F) -> F:
+    """Adds the limits on what evaluating a file may cost; `load_limited` keeps them."""
+    command = click.option(
+        "--max-work",
+        type=click.IntRange(1),
+        metavar="UNITS",
+        default=Budget.work,
+        show_default=True,
+        expose_value=False,
+        callback=_remember_budget,
+        help="Products of 56-bit numbers that FILE may cost, estimated before; raise it for files you trust.",
+    )(command)
+    return click.option(
+        "--max-memory",
+        type=click.IntRange(1),
+        metavar="BYTES",
+        default=Budget.memory,
+        show_default=True,
+        expose_value=False,
+        callback=_remember_budget,
+        help="Bytes that the numbers of FILE may take.",
+    )(command)
+
+
+def _remember_budget(context: click.Context, parameter: click.Parameter, value: int) -> None:
+    context.meta[f"byheart.{parameter.name}"] = value
+
+
+def load_limited(file: str) -> Memory:
+    """The memory in a file, with the limits of the command line."""
+    meta = click.get_current_context().meta
+    return load(file, budget=Budget(meta["byheart.max_work"], meta["byheart.max_memory"]))
 
 
 def _remember_verbose(context: click.Context, parameter: click.Parameter, value: bool) -> None:

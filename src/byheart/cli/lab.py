@@ -20,7 +20,7 @@ from byheart.lab.presets import PRESETS, SCALES, experiment_of
 from byheart.lab.results import summary as results
 from byheart.lab.study.record import Record
 from byheart.lab.study.run import Settings, default_processes, look, read_settings, resume_run, start_run, work_here
-from byheart.lab.study.storage import is_database
+from byheart.lab.study.storage import hidden, is_database
 from byheart.lab.study.study import Study, open_study
 from byheart.lab.study.work import DataPlace
 from byheart.progress import SILENT, console_progress
@@ -110,8 +110,8 @@ def run(
     folder = Path(output or f"{preset}-{scale}")
     place = DataPlace(data, data_folder)
     options = {"storage": storage, "data": place, "executor": executor, "processes": processes, "heartbeat": heartbeat}
-    told = _teller(quiet or as_json)
-    study = _kept(folder, lambda: start_run(folder, experiment, told=told, **options))  # type: ignore[arg-type]
+    on_record = _teller(quiet or as_json)
+    study = _kept(folder, lambda: start_run(folder, experiment, on_record=on_record, **options))  # type: ignore[arg-type]
     return _report(folder, study, place, plots, constructed, as_json, quiet)
 
 
@@ -136,8 +136,8 @@ def resume(
     \b
       byheart lab resume fig1
     """
-    told = _teller(quiet or as_json)
-    study = _kept(folder, lambda: resume_run(folder, storage=storage, processes=processes, told=told))
+    on_record = _teller(quiet or as_json)
+    study = _kept(folder, lambda: resume_run(folder, storage=storage, processes=processes, on_record=on_record))
     settings = read_settings(folder)
     place = DataPlace(settings.data, settings.data_folder)
     return _report(folder, study, place, plots, constructed, as_json, quiet)
@@ -169,20 +169,21 @@ def worker(
     """
     if not is_database(storage):
         raise OptionError(
-            f"--storage {storage}: a journal file has one owner at a time; workers need a database, "
+            "--storage is not the address of a database; a journal file has one owner at a time, so workers need a "
+            "database, "
             "for example postgresql://user@host/studies"
         )
     study = open_study(storage, name, heartbeat)
     slots = default_processes() if processes is None else processes
-    settings = Settings(study.name, storage, data, data_folder, executor, slots, heartbeat)
+    settings = Settings(study.name, hidden(storage), data, data_folder, executor, slots, heartbeat)
     done: list[Record] = []
     speak = _teller(quiet or as_json)
 
-    def told(record: Record) -> None:
+    def on_record(record: Record) -> None:
         done.append(record)
         speak(record)
 
-    work_here(study, settings, alone=False, told=told)
+    work_here(study, settings, alone=False, on_record=on_record)
     if as_json:
         show.print_json({"study": study.name, "trained": len(done), "keys": [record.key for record in done]})
     elif not quiet:

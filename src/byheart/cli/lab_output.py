@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from byheart.errors import ByheartError, MissingExtraError
+from byheart.files import replacing, write_atomically
 from byheart.lab.presets import PRESETS
 from byheart.lab.problem import Documents
 from byheart.lab.results import summary as results
@@ -37,7 +37,7 @@ def publish(folder: Path, study: Study, data: DataPlace, constructed: bool, prog
     try:
         figures = draw(study, data, built)
         names += save_figures(folder, figures)
-        _write(folder / "report.html", page(study, figures, tables, built))
+        write_atomically(folder / "report.html", page(study, figures, tables, built).encode())
         names.append("report.html")
     except MissingExtraError as error:
         names.append(f"(no pictures: {error})")
@@ -61,7 +61,7 @@ def compared(folder: Path, study: Study, data: DataPlace, constructed: bool, pro
             key = f"{problem.fingerprint} {','.join(wanted)}"
             if key not in known:
                 known[key] = as_plain(compare(problem, wanted))
-                _write(kept, json.dumps(known, indent=1) + "\n")
+                write_atomically(kept, (json.dumps(known, indent=1) + "\n").encode())
             stage.advance()
     keys = {f"{make_problem(s, data.file, data.folder).fingerprint} {','.join(wanted)}" for s in specs}
     return [Built(**line) for key in known if key in keys for line in known[key]]
@@ -140,15 +140,7 @@ def page(study: Study, figures: Mapping[str, Figure], tables: Mapping[str, Any],
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     if not rows:
         raise ByheartError(f"nothing to write to {path}: no trial is finished yet")
-    lines = path.with_suffix(".draft")
-    with open(lines, "w", newline="", encoding="utf-8") as file:
+    with replacing(path) as draft, open(draft, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-    os.replace(lines, path)
-
-
-def _write(path: Path, text: str) -> None:
-    draft = path.with_suffix(".draft")
-    draft.write_text(text, encoding="utf-8")
-    os.replace(draft, path)

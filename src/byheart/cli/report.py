@@ -7,11 +7,19 @@ from pathlib import Path
 
 import click
 
+from byheart.certify import Verdict
 from byheart.cli import show
-from byheart.cli.data_options import DataFlags, data_options, output_options, progress_for
-from byheart.compile import load
-from byheart.compile.memory_file import check_target
+from byheart.cli.data_options import (
+    DataFlags,
+    budget_options,
+    data_options,
+    load_limited,
+    output_options,
+    progress_for,
+)
+from byheart.cli.verify import check_data
 from byheart.errors import DataError, OptionError
+from byheart.files import check_target
 from byheart.report import write
 
 
@@ -29,6 +37,7 @@ from byheart.report import write
 )
 @click.option("--open", "opened", is_flag=True, help="Show the page in the browser.")
 @data_options
+@budget_options
 @output_options
 def command(
     file: str,
@@ -41,21 +50,28 @@ def command(
 ) -> int:
     """Write one self-contained page about the memory in FILE; with DATA, memorized rows can be chosen on it.
 
+    With DATA the memory is verified as `byheart verify` does it, and nothing is written unless it is proved. Without,
+    the page says that FILE's own verdict is recorded and was not checked.
+
     \b
       byheart report table.byheart table.csv -o report.html
       byheart report table.byheart table.csv --open
     """
     page = check_target(Path(output))
-    memory, progress = load(file), progress_for(as_json, quiet)
-    dataset = None if data is None else flags.dataset_again(data, memory, progress)
-    if dataset is not None and dataset.fingerprint != memory.certificate.fingerprint:
-        raise DataError(f"{data} is not the data that {file} was made of; `byheart verify` says what differs")
+    memory, progress = load_limited(file), progress_for(as_json, quiet)
+    dataset = None
+    if data is not None:
+        checked, _ = check_data(memory, data, flags, progress)
+        memory, dataset = checked.renew(memory), checked.asked
+        if checked.certificate.verdict is not Verdict.PROVED:
+            reason = f"{checked.certificate.reason} ({checked.certificate.count_words})"
+            raise DataError(f"{data} is not the data that {file} was made of, or the file was changed: {reason}")
     with progress.stage("writing the page"):
         write(memory, page, dataset, file=Path(file).name, data=Path(data).name if data else "DATA")
     if as_json:
         show.print_json({**memory.summary(), "page": output})
     elif not quiet:
-        click.echo(f"wrote {output}")
+        click.echo(f"wrote {output} ({memory.verdict_words})")
     if opened and not webbrowser.open(page.resolve().as_uri()):
         raise OptionError(f"no browser could be started; open {output} yourself")
     return 0

@@ -1,51 +1,172 @@
-"""byheart verify: a saved memory proved anew."""
+"""byheart verify: a saved memory proved again, asked as a user asks it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
 
-from byheart.certify import Certificate, Verdict
+from byheart.certify import FRACTION, Certificate, Verdict
 from byheart.cli import show
-from byheart.cli.data_options import DataFlags, data_options, output_options, progress_for
-from byheart.compile import load
-from byheart.compile.verify import verify_rows
+from byheart.cli.data_options import (
+    DataFlags,
+    budget_options,
+    data_options,
+    load_limited,
+    output_options,
+    progress_for,
+)
+from byheart.compile import Memory
+from byheart.compile.documents import read_documents_table
+from byheart.compile.text import page_count, rows_again
+from byheart.compile.verify import Checked, Excuses, check_rows
+from byheart.data.dataset.targets import Target
+from byheart.data.read.formats.delimited import is_made_up
+from byheart.data.read.selection import Selection
+from byheart.data.read.sources import suffixes
+from byheart.data.read.table import Table, read
+from byheart.data.tokens.tokenizer import SYNONYMS
+from byheart.data.values import AUTO
+from byheart.errors import DataError, OptionError
+from byheart.progress import Progress
 
 
 @click.command("verify")
 @click.argument("file", metavar="FILE", type=click.Path())
 @click.argument("data", metavar="DATA", type=click.Path())
+@click.option(
+    "--gap",
+    type=float,
+    default=FRACTION,
+    show_default=True,
+    help="For a memory of distributions: the part of the entropy that its cross-entropy may exceed it by.",
+)
 @data_options
+@budget_options
 @output_options
 def command(
     file: str,
     data: str,
+    gap: float,
     flags: DataFlags,
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Prove again that the memory in FILE knows DATA, from nothing but the weights.
+    """Prove again that the memory in FILE knows DATA, by asking it every row.
 
-    Exit status 0 only when every label is reproduced, every promise holds, and DATA is the data that FILE was made of;
-    1 when that is refuted, 2 when FILE or DATA cannot be read. Columns and tokens are those that FILE was made with.
+    The memory is asked as `predict` asks it, with the file's own tokenizer, symbols, network and classes, and every
+    answer is compared with DATA's own label by type and value. What FILE says about itself is compared, never believed.
+
+    Exit status 0 only when every row of DATA is answered as labelled and the construction's promise is kept; 1 when
+    not, 2 when FILE or DATA cannot be used. Rows are left out only by flags on this command line (--max-rows,
+    --conflicts), and the verdict counts them; columns that were named for `memorize` must be named again.
 
     \b
       byheart verify names.byheart names.csv
+      byheart verify tiny-qwen3 poem.txt                 (a checkpoint folder: its margin, proved from its tensors)
       byheart verify names.byheart renamed.csv --sequence-column first --label-column country --json
     """
-    memory, progress = load(file), progress_for(as_json, quiet)
-    table = flags.read_again(data, memory, progress)
-    if flags.conflicts is not None:
-        memory = replace(memory, selection=replace(memory.selection, conflicts=flags.conflicts))
-    certificate = verify_rows(memory, table.sequences, table.labels, progress)
+    progress = progress_for(as_json, quiet)
+    if Path(file).is_dir():
+        from byheart.cli.recital import verify_checkpoint
+
+        return verify_checkpoint(file, data, flags, as_json, quiet, progress)
+    memory = load_limited(file)
+    checked, table = check_data(memory, data, flags, progress, gap)
+    certificate = checked.certificate
     if as_json:
-        show.print_json({"file": file, "construction": memory.construction, **_plain(certificate)})
+        show.print_json(as_plain(certificate, memory, file, table))
     else:
-        show.line(show.console(), f"{certificate.verdict.value}: {certificate.reason}")
+        lines = show.certificate_lines(certificate)
+        for line in lines[:1] if quiet else [*lines, *([f"asked: {table.choice}"] if table.choice else [])]:
+            show.line(show.console(), line)
     return 0 if certificate.verdict is Verdict.PROVED else 1
 
 
-def _plain(certificate: Certificate) -> dict[str, Any]:
-    return certificate.as_dict()
+def as_plain(certificate: Certificate, memory: Memory, file: str, table: Table) -> dict[str, Any]:
+    """What `--json` prints."""
+    return {
+        "file": file,
+        "construction": memory.construction,
+        **certificate.as_dict(),
+        **({} if certificate.gap is None else certificate.gap.summary()),
+        "left_out": sum(certificate.left_out.values()),
+        "left_out_by": dict(certificate.left_out),
+        "undecided": certificate.undecided,
+        "same_data": certificate.fingerprint == memory.certificate.fingerprint,
+        "remarks": list(certificate.remarks),
+        "columns": table.columns,
+        "recorded": {"verdict": memory.certificate.verdict.value, "promised": dict(memory.claim.bounds)},
+    }
+
+
+def check_data(
+    memory: Memory, data: str, flags: DataFlags, progress: Progress, gap: float = FRACTION
+) -> tuple[Checked, Table]:
+    """The verdict about everything in DATA, apart from what the flags excuse."""
+    table = read_handed(memory, data, flags, progress)
+    missing = table.missing
+    gone = {f"by --missing {missing.policy}": missing.left_out} if missing.left_out else {}
+    excuses = Excuses(flags.said("max_rows"), flags.conflicts, {**gone, **table.left_out}, gap)
+
+    def place(row: int) -> str:
+        return f"row {row}" if table.places is None else f"row {row} ({table.places(row)})"
+
+    return check_rows(memory, table.sequences, table.labels, progress, excuses=excuses, place=place), table
+
+
+def read_handed(memory: Memory, data: str, flags: DataFlags, progress: Progress) -> Table:
+    """All rows of DATA, cut into tokens by the memory's own tokenizer; columns as flags say, else as guessed.
+
+    Which columns are asked is never left to the file: where it was made of others than a reader of DATA would take,
+    the user must name them.
+    """
+    kind, _, _ = flags.tokens.partition(":")
+    if flags.tokens != "auto" and SYNONYMS.get(kind, kind) != memory.tokens.kind:
+        raise OptionError(f"--tokens {flags.tokens}: the memory cuts texts into {memory.tokens} itself; leave it out")
+    if memory.target is Target.DISTRIBUTION:
+        options = replace(flags.options(memory.task), max_rows=None, tokens=AUTO)
+        return read_documents_table(data, options, tokenizer=memory.tokens)
+    if page_count(memory) and suffixes(data)[0] == ".txt":
+        text = DataFlags({**flags.given, "tokens": memory.tokens.kind}).read_text(data)
+        return Table(*rows_again(memory, text), memory.tokens, task=memory.task)
+    try:
+        # The memory cuts its questions itself; the reader must not cut DATA's labels with them unless a flag says so.
+        whole = replace(memory.tokens, max_length=None, pad=None)
+        options = replace(flags.options(memory.task), tokens=whole, max_rows=None)
+        if flags.said("missing") is None and memory.selection.missing == "label":
+            options = replace(options, missing="label")  # leaves no row out: what is missing is asked as such
+        table = read(data, options, progress=progress)
+    except DataError as error:
+        remedy = _columns_remedy(memory.selection)
+        if remedy and not flags.said("sequence_columns") and not flags.said("label_column"):
+            raise DataError(f"{error} (the memory was made with {remedy})") from None
+        raise
+    then, now = memory.selection, table.selection
+    if flags.said("label_type") is None and then.label_type != AUTO:
+        raise OptionError(
+            f"FILE was made of labels read as {then.label_type}; DATA's labels are taken as they are unless you say "
+            f"--label-type {then.label_type}"
+        )
+    label = flags.said("label_column")
+    named = bool(flags.said("sequence_columns")) and (label is not None or then.label_column is None)
+    if then.sequence_columns and not named and then.columns != now.columns:
+        raise OptionError(
+            f"FILE was made of {_words(then)}, but without flags {data} is read as {_words(now)}; say which columns to "
+            f"ask: {_columns_remedy(then)}"
+        )
+    return table
+
+
+def _words(selection: Selection) -> str:
+    return ", ".join(f"{role} {name!r}" for role, name in selection.columns.items())
+
+
+def _columns_remedy(selection: Selection) -> str:
+    """The flags with which `memorize` took these columns."""
+    names = [*selection.sequence_columns, *([selection.label_column] if selection.label_column else [])]
+    flags = [f"--sequence-column {name!r}" for name in selection.sequence_columns]
+    flags += [f"--label-column {selection.label_column!r}"] if selection.label_column else []
+    return " ".join([*flags, *(["--no-header"] if names and all(map(is_made_up, names)) else [])])

@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from byheart.build.madden24.factors import Factors
 from byheart.build.madden24.lowrank import class_factors, smallest_factors
-from byheart.certify.next_token import DecoderCertificate, certify_table
+from byheart.certify.next_token import GapProof, prove_table_gap
 from byheart.compile.memorize import memorize_dataset
 from byheart.compile.memory import Memory
 from byheart.data.dataset.dataset import load
-from byheart.data.dataset.documents import Contexts
+from byheart.data.dataset.targets import Distributions
 from byheart.errors import BuildError
 from byheart.ir.decoder import log_softmax
 from byheart.progress import SILENT, Progress
@@ -33,7 +33,7 @@ class DistributionTable:
     memory: Memory
     coordinates: Floats  # (classes, r)
     columns: Floats  # (r, ω)
-    certificate: DecoderCertificate
+    certificate: GapProof
 
     @property
     def rank(self) -> int:
@@ -51,7 +51,7 @@ class DistributionTable:
 
 
 def memorize_table(
-    contexts: Contexts,
+    contexts: Distributions,
     *,
     rank: int,
     fraction: float = 0.01,
@@ -71,7 +71,7 @@ def memorize_table(
 
 
 def table_of_factors(
-    contexts: Contexts, factors: Factors, fraction: float, seed: int, progress: Progress = SILENT
+    contexts: Distributions, factors: Factors, fraction: float, seed: int, progress: Progress = SILENT
 ) -> DistributionTable:
     """The memory that leads every context to its row of the factors, with the joint certificate."""
     prefixes = [contexts.prefix(i) for i in range(contexts.count)]
@@ -80,14 +80,14 @@ def table_of_factors(
     if memory.certificate.verdict != "proved":
         raise BuildError(f"the memory of the contexts is not proved: {memory.certificate.reason}")
     answers = np.array(memory.predict(prefixes), dtype=np.int64)
-    certificate = certify_table(
+    certificate = prove_table_gap(
         answers, factors.coordinates, factors.columns, contexts, fraction=fraction, progress=progress
     )
     return DistributionTable(memory, factors.coordinates, factors.columns, certificate)
 
 
 def smallest_table(
-    contexts: Contexts, *, fraction: float = 0.01, effort: int = 1, seed: int = 0, progress: Progress = SILENT
+    contexts: Distributions, *, fraction: float = 0.01, effort: int = 1, seed: int = 0, progress: Progress = SILENT
 ) -> DistributionTable:
     """The memory with the table of the lowest rank that keeps the gap, found as for decoders."""
     return table_of_factors(

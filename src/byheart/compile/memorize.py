@@ -1,32 +1,43 @@
-"""memorize(): from rows to a certified memory, straight down."""
+"""memorize(): from rows to a certified memory, straight down.
+
+read (data/read) -> settle (data/dataset) -> build (build) -> promise (theory) -> certify (certify) -> Memory.
+docs/architecture.md walks one row through it.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from byheart.certify import certify
+from byheart.certify import FRACTION, Handed, certify
+from byheart.compile.documents import as_table
 from byheart.compile.first_use import first_use
 from byheart.compile.memory import Memory
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.settle import Settled, settle, settle_table
+from byheart.data.missing import settle_missing
 from byheart.data.read.selection import Selection
-from byheart.data.read.table import Table
+from byheart.data.read.table import Table, read
+from byheart.data.task import Task, as_task
 from byheart.data.tokens.tokenizer import PLAIN
 from byheart.errors import DataError
+from byheart.ir.claim import Claim
 from byheart.progress import SILENT, Progress, console_progress
+from byheart.theory.promises import promise
 
 
 def memorize(
-    sequences: Sequence[Any] | Table,
+    sequences: Any,
     labels: Sequence[Any] | None = None,
     *,
+    label: str | None = None,
     task: str | None = None,
     construction: str = "compact",
     positions: bool = True,
     conflicts: str = "error",
+    missing: str = "error",
     seed: int = 0,
     progress: bool | Progress = True,
     **options: Any,
@@ -34,38 +45,79 @@ def memorize(
     """A Transformer that gives every sequence its label, with the certificate that it does.
 
     Notation: N sequences of n tokens with C classes. The task is next-token unless it is given; a table of
-    `byheart.read` brings its labels and its task. `conflicts` says what to do with equal inputs of different labels:
-    `error`, or leave rows out by `first`, `majority` or `drop`. `options` are the construction's own, see
-    `byheart.constructions()`. The verdict is `memory.certificate.verdict`; nothing is rounded anywhere.
+    `byheart.read` brings its labels and its task, and a data frame with `label="column"` is read into one. `conflicts`
+    says what to do with equal inputs of different labels: `error`, or leave rows out by `first`, `majority` or `drop`;
+    `missing` what to do with None and NaN: `error`, `drop` the rows, or take them as a `label` of their own. `options`
+    are the construction's own, see `byheart.constructions()`. The verdict is
+    `memory.certificate.verdict`; nothing is rounded anywhere.
+
+    A label may be a `Distribution` over classes, for constructions that store these (`madden24`). Sequences without
+    labels are documents for them: texts, or lists of tokens, whose next-token distributions are counted.
 
     >>> memory = memorize(["cat", "act", "dog"], [3, 1, 4], construction="ks25", progress=False)
     >>> memory.certificate.verdict.value, memory.predict(["act"])
     ('proved', [1])
     """
-    table = sequences if isinstance(sequences, Table) else None
-    if isinstance(sequences, Table):
+    reporter = progress if not isinstance(progress, bool) else console_progress() if progress else SILENT
+    table = _table(sequences, labels, label, task, missing, construction)
+    with reporter.stage("comparing rows"):
+        if table is not None:
+            settled, present = settle_table(table, task=task, positions=positions, policy=conflicts), table.missing
+        else:
+            per_token = task is not None and as_task(task).labels_per_token
+            present = settle_missing(sequences, () if labels is None else labels, missing, per_token=per_token)
+            rows = (present.sequences, present.labels)
+            settled = settle(*rows, task=task or "next-token", positions=positions, policy=conflicts)
+    counts = {f"conflicts={settled.policy}": len(settled.left_out), f"missing={present.policy}": present.left_out}
+    counts |= {} if table is None else dict(table.left_out)
+    left_out = {why: count for why, count in counts.items() if count}
+    memory = memorize_dataset(
+        settled.dataset, construction=construction, seed=seed, progress=reporter, left_out=left_out, **options
+    )
+    return _with_origin(memory, settled, table, present.note)
+
+
+def _table(
+    sequences: Any, labels: Any, label: str | None, task: str | None, missing: str, construction: str
+) -> Table | None:
+    """The table that was given, that a frame and the name of its label column make, or that documents are; None for
+    bare sequences with labels."""
+    from byheart.build import recipe
+
+    if label is not None and not isinstance(sequences, Table):
         if labels is not None:
+            raise DataError("give `labels`, or `label`, the column of a data frame that holds them; not both")
+        return read(sequences, label=label, task=task or Task.NEXT_TOKEN, missing=missing)
+    if isinstance(sequences, Table):
+        if labels is not None or label is not None:
             raise DataError("a table brings its own labels; leave `labels` out, or give table.sequences")
-        settled = settle_table(sequences, task=task, positions=positions, policy=conflicts)
-    elif labels is None:
-        raise DataError("labels are missing: memorize(sequences, labels), or memorize(byheart.read(FILE))")
-    else:
-        settled = settle(sequences, labels, task=task or "next-token", positions=positions, policy=conflicts)
-    memory = memorize_dataset(settled.dataset, construction=construction, seed=seed, progress=progress, **options)
-    return with_origin(memory, settled, table)
+        return sequences
+    if labels is None and recipe(construction).distributions:
+        return as_table(sequences)
+    if labels is None:
+        others = 'memorize(byheart.read(FILE)), or memorize(frame, label="column")'
+        raise DataError(f"labels are missing: memorize(sequences, labels), {others}")
+    return None
 
 
-def with_origin(memory: Memory, settled: Settled, table: Table | None = None) -> Memory:
-    """The memory, told how its rows were read and what was left out."""
-    notes = (*memory.notes, settled.note) if settled.note else memory.notes
+def _with_origin(memory: Memory, settled: Settled, table: Table | None, missing: str) -> Memory:
+    """The memory with how its rows were read and what was left out."""
+    notes = (*memory.notes, *filter(None, (settled.note, missing)))
     selection = replace(table.selection if table else Selection(), conflicts=settled.policy)
-    return replace(memory, notes=notes, selection=selection, tokens=table.tokens if table else PLAIN)
+    tokens = table.tokens if table else PLAIN
+    return replace(memory, notes=notes, selection=selection, tokens=tokens, conflicts=settled.as_dict())
 
 
 def memorize_dataset(
-    dataset: Dataset, *, construction: str = "compact", seed: int = 0, progress: bool | Progress = True, **options: Any
+    dataset: Dataset,
+    *,
+    construction: str = "compact",
+    seed: int = 0,
+    progress: bool | Progress = True,
+    left_out: Mapping[str, int] | None = None,
+    **options: Any,
 ) -> Memory:
-    """`memorize` for a data set that is already loaded."""
+    """`memorize` for a data set that is already loaded; `left_out` counts rows that did not get into it, by reason."""
     from byheart.build import recipe  # builders and their compiled code are loaded only to build
 
     reporter = progress if not isinstance(progress, bool) else console_progress() if progress else SILENT
@@ -74,17 +126,22 @@ def memorize_dataset(
     with first_use(construction, reporter):
         built = chosen.build(dataset, seed=seed, progress=reporter, options=options)
     finished = time.perf_counter()
-    certificate = certify(built.network, dataset, built.claim, reporter)
+    resolved = dict(built.options) or chosen.resolve(options)
+    claim = promise(construction, dataset, resolved) or Claim(chosen.ref)
+    handed = Handed(left_out=left_out or {})
+    fraction = resolved.get("gap", FRACTION)
+    certificate = certify(built.network, dataset, claim, reporter, handed=handed, fraction=fraction)
     return Memory(
         construction=construction,
-        options=dict(built.options) or chosen.resolve(options),
+        options=resolved,
         seed=seed,
         network=built.network,
         encoder=dataset.encoder,
         classes=dataset.classes,
-        claim=built.claim,
+        claim=claim,
         certificate=certificate,
         notes=built.notes,
         dataset=dataset,
+        facts=built.facts,
         seconds={"build": finished - started, "certify": time.perf_counter() - finished},
     )

@@ -1,18 +1,26 @@
 """The file of a memory: one JSON document, documented in docs/file-format.md.
 
-{"byheart": version of the format, "sha256": of the canonical text of "memory", "memory": {...}}
+{"byheart": 2, "memory": {...}, "sha256": of the canonical text of "memory"}
 
-The text is canonical (keys sorted, no spaces, ASCII), so a single changed byte shows: it breaks the JSON, the
-checksum or the canonical form. Reading runs no code from the file and takes nothing on trust.
+The whole text is canonical (keys sorted, no spaces, ASCII, no newline at the end) and strict: an object has exactly its
+fields and no key twice, a number is written in its one form, so a single changed byte shows. Reading runs no code from
+the file and believes nothing that it says about itself: `claim` and `certificate` are records, which `verify` compares.
+
+`memory` has the fields construction, options (text, integers, true, false, null), seed, network, encoder, classes,
+claim, certificate, notes, tokens, selection, and version, that of the byheart which wrote it. Classes are values as
+symbols are: text, integers, true, false and null as they are, anything else as {"integer": …}, {"float": …},
+{"bytes": …} or {"tuple": […]}.
+
+Format 1 is still read. It had no `version`, its certificate no asked, agree, differ, left_out and promise, and its
+classes were tagged otherwise: {"bool": …}, {"none": true}, {"int": …}, {"float": …}, {"bytes": …}, {"tuple": […]}.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import tempfile
+import re
 from collections.abc import Hashable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,200 +28,184 @@ from byheart.certify import Certificate
 from byheart.compile.memory import Memory
 from byheart.data.dataset.encoder import Encoder
 from byheart.data.read.selection import Selection
+from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import Tokenizer
-from byheart.errors import ByheartError, FileFormatError
+from byheart.data.values import from_json as from_json_value
+from byheart.data.values import key
+from byheart.data.values import to_json as to_json_value
+from byheart.errors import BudgetError, ByheartError, FileFormatError
+from byheart.exact.budget import Budget, limited
+from byheart.files import canonical, check_target, digest, parse, read_bytes, write_atomically
 from byheart.ir.claim import Claim
-from byheart.ir.json_form import expect, network_from_json, network_to_json, take
-from byheart.paper import PAPERS, Ref
+from byheart.ir.decoder_json import decoder_from_json, decoder_to_json
+from byheart.ir.decoder_network import AnyNetwork, DecoderNetwork
+from byheart.ir.json_form import expect, network_from_json, network_to_json, only, take
+from byheart.ir.network import Read
+from byheart.version import __version__
 
-FORMAT = 1
+FORMAT = 2
 LARGEST = 1 << 31  # bytes
+DEFAULT = Budget()
+_POWERS = re.compile(rb'p(-?[0-9]{5,7})"')  # of two: a few bytes of text that stand for many of memory
 _BEGINNING = b'{"byheart":'
+_FIELDS = (
+    *("construction", "options", "seed", "network", "encoder", "classes", "claim", "certificate", "notes", "tokens"),
+    *("selection", "version"),
+)
+
+_NEW_SELECTION = {"label_type": "auto", "missing": "error"}  # what format 1 did not have
 
 
 def save(memory: Memory, path: Path) -> None:
-    """Writes to a temporary file beside `path`, then renames it: a reader sees the old file or the new one."""
+    """Writes to a draft beside `path`, then renames it: a reader sees the old file or the new one."""
     check_target(path)
     body = to_json(memory)
-    text = _canonical({"byheart": FORMAT, "memory": body, "sha256": _digest(body)})
-    write_atomically(path, text.encode("ascii"))
+    write_atomically(path, canonical({"byheart": FORMAT, "memory": body, "sha256": digest(body)}).encode("ascii"))
 
 
-def check_target(path: Path) -> Path:
-    """The path where something can be written, or an error before long work has begun."""
-    if path.is_dir():
-        raise FileFormatError(f"cannot write {path}: it is a folder; name a file in it")
-    if not path.parent.is_dir():
-        raise FileFormatError(f"cannot write {path}: there is no folder {str(path.parent)!r}; make it first")
-    if not os.access(path.parent, os.W_OK):
-        raise FileFormatError(f"cannot write {path}: no permission to write into {str(path.parent)!r}")
-    return path
+def load(path: str | Path, *, budget: Budget | None = DEFAULT) -> Memory:
+    """The memory in a file; a FileFormatError for a damaged or foreign file, never a wrong answer.
 
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """`data` at `path`, or an error and nothing at all."""
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    except OSError as error:
-        raise FileFormatError(f"cannot write {path}: {error.strerror}") from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, path)
-    except BaseException as error:
-        Path(name).unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise FileFormatError(f"cannot write {path}: {error.strerror}") from error
-        raise
-
-
-def load(path: str | Path) -> Memory:
-    """The memory in a file; a FileFormatError for a damaged or foreign file, never a wrong answer."""
+    Its certificate is what the file records: `memory.verify(sequences, labels)` makes a new one. Evaluating it may cost
+    as much as `budget` allows, which is more than honest memories need; None sets no limit.
+    """
     path = Path(path)
+    data = read_bytes(path, LARGEST)
     try:
-        if path.stat().st_size > LARGEST:
-            raise FileFormatError(f"{path} is larger than any memory ({LARGEST} bytes)")
-        data = path.read_bytes()
-    except OSError as error:
-        raise FileFormatError(f"cannot read {path}: {error.strerror}") from error
-    try:
-        return from_json(_checked_body(data))
+        with limited(budget) as limit:
+            if limit is not None:
+                limit.hold(sum(abs(int(power)) for power in _POWERS.findall(data)) // 8)
+            return replace(from_json(*_checked_body(data)), budget=budget)
+    except BudgetError as error:
+        raise BudgetError(f"{path}: {error}") from None
     except FileFormatError as error:
         raise FileFormatError(f"{path}: {error}") from error
     except (ByheartError, ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
         raise FileFormatError(f"{path} is damaged: {error}") from error
 
 
-def _checked_body(data: bytes) -> Any:
+def _checked_body(data: bytes) -> tuple[Any, int]:
+    """The body and the version of its format, once text, version and checksum are right."""
     try:
-        document = json.loads(data.decode("ascii"), parse_float=_no_float, parse_constant=_no_float)
+        document = parse(data.decode("ascii"))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         if data.startswith(b"byheart decoder "):
-            raise FileFormatError("this is a decoder; ask it with `byheart decoder FILE --prompt TEXT`") from None
+            remedy = "build it again: byheart memorize DOCS --construction madden24"
+            raise FileFormatError(
+                f"this is a decoder of an older byheart, whose format is not read; {remedy}"
+            ) from None
         if not data.startswith(_BEGINNING[: len(data)]) or not data:
-            raise FileFormatError("this is no byheart memory; give a file that `byheart memorize` wrote") from None
+            raise FileFormatError("this is not a byheart memory; give a file that `byheart memorize` wrote") from None
         raise FileFormatError(f"the file is damaged ({error}); build or copy it again") from None
     version = take(document, "byheart", int)
-    if version != FORMAT:
+    if version not in (1, FORMAT):
         raise FileFormatError(
-            f"format version {version}; this byheart reads version {FORMAT}: install a matching byheart"
+            f"format version {version}; this byheart reads versions 1 to {FORMAT}: install a matching byheart"
         )
-    strange = sorted(set(document) - {"byheart", "memory", "sha256"})
-    if strange:
-        raise FileFormatError(f"the field {strange[0][:40]!r} is none of this format: the file is damaged")
+    only(document, "file", "byheart", "memory", "sha256")
     body = take(document, "memory", dict)
-    if take(document, "sha256", str) != _digest(body):
+    if take(document, "sha256", str) != digest(body):
         raise FileFormatError("the checksum does not match: the file is damaged; build or copy it again")
-    if _canonical(document).encode("ascii") != data:
+    if canonical(document).encode("ascii") != data:
         raise FileFormatError(
             "the text is not in canonical form: the file was edited or damaged; build or copy it again"
         )
-    return body
-
-
-def _no_float(text: str) -> Any:
-    raise FileFormatError(f"the number {text} is no integer")
-
-
-def _canonical(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-
-
-def _digest(body: Any) -> str:
-    return hashlib.sha256(_canonical(body).encode("ascii")).hexdigest()
+    return body, version
 
 
 def to_json(memory: Memory) -> dict[str, Any]:
-    claim = memory.claim
+    """The body of the file."""
     return {
         "construction": memory.construction,
         "options": {name: _plain(value) for name, value in memory.options.items()},
         "seed": memory.seed,
-        "network": network_to_json(memory.network),
+        "network": any_network_to_json(memory.network),
         "encoder": memory.encoder.as_dict(),
-        "classes": [label_to_json(label) for label in memory.classes],
-        "claim": {
-            "paper": claim.ref.paper,
-            "label": claim.ref.label,
-            "bounds": claim.bounds,
-            "formulas": claim.formulas,
-            "assumptions": list(claim.assumptions),
-            "properties": list(claim.properties),
-        },
+        "classes": [to_json_value(label) for label in memory.classes],
+        "claim": memory.claim.as_dict(),
         "certificate": memory.certificate.as_dict(),
         "notes": list(memory.notes),
         "tokens": memory.tokens.as_dict(),
         "selection": memory.selection.as_dict(),
+        "version": __version__,
     }
 
 
-def from_json(body: Any) -> Memory:
-    classes = tuple(label_from_json(label) for label in take(body, "classes", list))
-    network = network_from_json(take(body, "network", dict))
-    if len(classes) != network.readout.classes or len(set(classes)) != len(classes):
-        raise FileFormatError(f"{len(classes)} classes are named, the network has {network.readout.classes}")
+def from_json(body: Any, version: int = FORMAT) -> Memory:
+    """The memory of a body; everything is checked, and the certificate is a record."""
+    first = version == 1
+    only(body, "memory", *(_FIELDS[:-1] if first else _FIELDS))
+    stored = take(body, "classes", list)
+    classes = tuple(_label_of_version_1(label) if first else from_json_value(label, "classes") for label in stored)
+    network = any_network_from_json(take(body, "network", dict), first)
+    distinct, count = len(set(map(key, classes))), _class_count(network)
+    if len(classes) != count or distinct != len(classes):
+        raise FileFormatError(f"{distinct} classes are named, the network has {count}")
+    if not first and [to_json_value(label) for label in classes] != stored:
+        raise FileFormatError("a class is not written in its one form")
     encoder = Encoder.from_dict(take(body, "encoder", dict))
-    if encoder.input_width != network.width_in:
-        raise FileFormatError(f"tokens have {encoder.input_width} numbers, the network takes {network.width_in}")
+    _check_inputs(network, encoder)
+    if encoder.task.labels_per_token != (network.read is Read.EACH):
+        raise FileFormatError(
+            f"the network is read at {network.read} tokens, which does not fit the task {encoder.task}"
+        )
+    certificate = take(body, "certificate", dict)
     return Memory(
         construction=take(body, "construction", str),
-        options=take(body, "options", dict),
+        options={name: _option(name, value) for name, value in take(body, "options", dict).items()},
         seed=take(body, "seed", int),
         network=network,
         encoder=encoder,
         classes=classes,
-        claim=_claim(take(body, "claim", dict)),
-        certificate=Certificate.from_dict(take(body, "certificate", dict)),
+        claim=Claim.from_dict(take(body, "claim", dict)),
+        certificate=Certificate.from_version_1(certificate) if first else Certificate.from_dict(certificate),
         notes=tuple(expect(note, str) for note in take(body, "notes", list)),
-        tokens=Tokenizer.from_dict(body.get("tokens")),
-        selection=Selection.from_dict(body.get("selection")),
+        tokens=Tokenizer.from_dict(body["tokens"]),
+        selection=Selection.from_dict({**_NEW_SELECTION, **body["selection"]} if first else body["selection"]),
+        recorded_by="format 1" if first else take(body, "version", str),
     )
 
 
-def _claim(value: Any) -> Claim:
-    if take(value, "paper", str) not in PAPERS:
-        raise FileFormatError(f"unknown paper {value['paper']!r}; a newer byheart may have written this file")
-    return Claim(
-        Ref(value["paper"], take(value, "label", str)),
-        bounds={name: take(value["bounds"], name, int) for name in take(value, "bounds", dict)},
-        formulas={name: take(value["formulas"], name, str) for name in take(value, "formulas", dict)},
-        assumptions=tuple(expect(text, str) for text in take(value, "assumptions", list)),
-        properties=tuple(expect(text, str) for text in take(value, "properties", list)),
-    )
+def any_network_to_json(network: AnyNetwork) -> Any:
+    """The field `network` of the body."""
+    return decoder_to_json(network) if isinstance(network, DecoderNetwork) else network_to_json(network)
+
+
+def any_network_from_json(value: dict[str, Any], first: bool = False) -> AnyNetwork:
+    """Layers, or (not in format 1) a decoder."""
+    return decoder_from_json(value) if "decoder" in value and not first else network_from_json(value)
+
+
+def _class_count(network: AnyNetwork) -> int:
+    return network.class_count if isinstance(network, DecoderNetwork) else network.readout.classes
+
+
+def _check_inputs(network: AnyNetwork, encoder: Encoder) -> None:
+    """What the encoder gives is what the network takes."""
+    if isinstance(network, DecoderNetwork):
+        symbols = encoder.symbols or ()
+        if len(symbols) != len(network.inputs) or encoder.length > network.decoder.length:
+            raise FileFormatError(
+                f"{len(symbols)} symbols in rows of {encoder.length} do not fit a decoder of {len(network.inputs)} "
+                f"symbols and rows of {network.decoder.length}"
+            )
+        if encoder.task not in (Task.NEXT_TOKEN, Task.CAUSAL):
+            raise FileFormatError(f"a decoder answers the tasks next-token and causal, not {encoder.task}")
+    elif encoder.input_width != network.width_in:
+        raise FileFormatError(f"tokens have {encoder.input_width} numbers, the network takes {network.width_in}")
+
+
+def _option(name: str, value: Any) -> Any:
+    if value is None or type(value) in (bool, int, str):
+        return value
+    raise FileFormatError(f"the option {name[:40]!r} is not text, an integer, true, false or null")
 
 
 def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
-def label_to_json(label: Hashable) -> Any:
-    """Strings and ints below 2^53 as they are; anything else tagged with its type."""
-    match label:
-        case bool():
-            return {"bool": label}
-        case None:
-            return {"none": True}
-        case str():
-            return label
-        case int():
-            return label if abs(label) < 1 << 53 else {"int": hex(label)}
-        case float():
-            return {"float": label.hex()}
-        case bytes():
-            return {"bytes": label.hex()}
-        case tuple():
-            return {"tuple": [label_to_json(part) for part in label]}
-    raise FileFormatError(
-        f"a label of type {type(label).__name__} ({label!r}) cannot be saved; use str, int or tuple labels"
-    )
-
-
-def label_from_json(value: Any) -> Hashable:
+def _label_of_version_1(value: Any) -> Hashable:
     if isinstance(value, str) or type(value) is int:
         return value
     if isinstance(value, dict) and len(value) == 1:
@@ -223,8 +215,8 @@ def label_from_json(value: Any) -> Hashable:
         if tag == "bool" and isinstance(content, bool):
             return content
         if tag == "tuple":
-            return tuple(label_from_json(part) for part in expect(content, list))
+            return tuple(_label_of_version_1(part) for part in expect(content, list))
         if tag in ("int", "float", "bytes"):
             text = expect(content, str)
             return int(text, 16) if tag == "int" else float.fromhex(text) if tag == "float" else bytes.fromhex(text)
-    raise FileFormatError(f"{str(value)[:40]!r} is no label of this format")
+    raise FileFormatError(f"{str(value)[:40]!r} is not a label of this format")

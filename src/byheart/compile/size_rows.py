@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from byheart.compile.memory import Memory
-from byheart.theory import lower_bound
+from byheart.data.dataset.dataset import Dataset
+from byheart.ir.size import uniform_parameters
+from byheart.theory import Bound, lower_bound
+from byheart.theory.given import given_label_bound
+from byheart.theory.report import CHAIN
 
 MEANINGS = {
     "parameters": "numbers in the network",
@@ -20,26 +25,76 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class SizeRow:
-    """One quantity: what the theorem allows at most, what was built, and what no network for such data can undercut."""
+    """One quantity: what the theorem allows at most, what was built, and what the hardest labels demand.
+
+    `hardest` is what an architecture needs that can store *every* labelling of so many rows. The labels at hand may be
+    easier: where the network is smaller than that, `hardest` is None and `lower_sentences` says why.
+    """
 
     field: str
     meaning: str
     promised: int | None
     measured: int
-    least: int | None
+    hardest: int | None
 
 
 def size_rows(memory: Memory) -> list[SizeRow]:
-    """The rows for one memory.
+    """The rows for one memory."""
+    sizes, promised, hardest = memory.size.as_dict(), memory.certificate.promised, _hardest(memory)
+    rows = []
+    for name, meaning in MEANINGS.items():
+        bound = hardest.get(name)
+        shown = bound.value if bound is not None and bound.value <= sizes[name] else None
+        rows.append(SizeRow(name, meaning, promised.get(name), sizes[name], shown))
+    uniform = uniform_parameters(memory.network)
+    if uniform is not None:
+        rows.insert(1, SizeRow("uniform_parameters", "… as KS25's eq. (4) stores them", None, uniform, None))
+    return rows
 
-    The least number of parameters is the bound that holds for every chain of layers: Theorem 4.2's is larger, but
-    counts attention in every block.
-    """
-    told = memory.summary()
-    floor = lower_bound(**{name: told[name] for name in ("task", "N", "n", "d", "C", "contexts")})
-    chain = next((bound.value for bound in floor.bounds if bound.name == "any chain of layers"), None)
-    least = {"parameters": None if chain is None else int(chain), "total_bits": floor.total_bits}
-    promised = memory.certificate.promised
-    return [
-        SizeRow(name, meaning, promised.get(name), told[name], least.get(name)) for name, meaning in MEANINGS.items()
+
+def lower_sentences(memory: Memory) -> list[str]:
+    """What the lower bounds say about this memory, with the words that make them true."""
+    sizes, certificate = memory.size.as_dict(), memory.certificate
+    found = _hardest(memory)
+    sentences = [
+        hardest_sentence(found["parameters"], certificate.rows),
+        f"some labelling of {certificate.contexts:,} contexts with {len(memory.classes):,} classes takes at least "
+        f"{found['total_bits'].value:,} bits, whatever holds it ({found['total_bits'].ref})",
     ]
+    easier = [MEANINGS[name] for name, bound in found.items() if bound.value > sizes[name]]
+    if easier:
+        sentences.append(f"the labels at hand are easier than the hardest ones: fewer {' and '.join(easier)} suffice")
+    return sentences + given_sentences(memory.dataset)
+
+
+def given_sentences(dataset: Dataset | None) -> list[str]:
+    """What these labels demand, where there is anything to say."""
+    bound = None if dataset is None else given_label_bound(dataset)
+    if bound is None:
+        return []
+    return [f"these labels need at least {bound.value:,} parameters if {bound.assumptions[0]} ({bound.formula})"]
+
+
+def hardest_sentence(bound: Bound, rows: int) -> str:
+    """The shattering bound with its quantifiers in order: for every small architecture there is a labelling.
+
+    It is shown for rows of equal tokens, which the proof is about; other rows may be easier or harder.
+    """
+    return (
+        f"every chain of layers with fewer than {bound.value:,} parameters fails on some labelling of {rows:,} rows of "
+        f"equal tokens ({bound.ref}); the labels at hand may be easier"
+    )
+
+
+def _hardest(memory: Memory) -> dict[str, Bound]:
+    """The bounds that hold for every construction: Theorem 4.2's own is larger, but counts attention in every block."""
+    summary = memory.summary()
+    found = lower_bound(**{name: summary[name] for name in ("task", "N", "n", "d", "C", "contexts")})
+    return hardest(found.bounds)
+
+
+def hardest(bounds: Sequence[Bound]) -> dict[str, Bound]:
+    """Quantity -> the bound that is shown beside a measured size, the same one everywhere."""
+    chain = next(bound for bound in bounds if bound.name == CHAIN)
+    bits = next(bound for bound in bounds if bound.quantity == "total_bits")
+    return {"parameters": chain, "total_bits": bits}

@@ -1,59 +1,251 @@
-"""Proving a saved memory against data: same rows, same labels, and every answer right."""
+"""Proving a memory against data, as a user would ask it: its own tokenizer, encoder, network and classes.
+
+Every row of the data is a question, every answer is compared with the row's own label by type and value. What the file
+records (its promise, its sizes, its fingerprint) is compared with what is found here and never stands in for it:
+the promise is derived again from the construction's theorem, the options and the data.
+
+    >>> from byheart.compile.memorize import memorize
+    >>> memory = memorize(["cat", "act", "dog"], [3, 1, 4], construction="ks25", progress=False)
+    >>> verify_rows(memory, ["cat", "act"], [3, 1]).verdict.value, verify_rows(memory, ["dog"], ["4"]).reason
+    ('proved', "1 row of 1 differs, the first is row 0: it is labelled '4', which this memory never says")
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from byheart.certify import Certificate, Verdict, Witness, certify
+import numpy as np
+
+from byheart.certify import FRACTION, STRANGE, Certificate, Handed, Record, certify
 from byheart.compile.memory import Memory
-from byheart.data.dataset.dataset import Dataset
+from byheart.data.dataset.dataset import Dataset, load, unchecked
+from byheart.data.dataset.distinct import Index
 from byheart.data.dataset.settle import settle
+from byheart.data.dataset.targets import Distribution, Target
+from byheart.data.values import key, plain
+from byheart.data.wording import quote
 from byheart.errors import DataError
+from byheart.exact.budget import check_padding, limited
+from byheart.ir.claim import Claim
 from byheart.progress import SILENT, Progress
+from byheart.theory.promises import promise
+from byheart.version import __version__
+
+
+@dataclass(frozen=True)
+class Excuses:
+    """Which rows the user agrees not to ask; nothing is excused because the file says so.
+
+    max_rows: only the first so many; conflicts: the policy by which rows that contradict others are left out.
+    left_out: rows that were left out already while the data was read, with the reason. gap: the part of the entropy
+    that the gap of a memory of distributions may be; it is the user's to say, as the rows are.
+    """
+
+    max_rows: int | None = None
+    conflicts: str | None = None
+    left_out: dict[str, int] = field(default_factory=dict)
+    gap: float = FRACTION
+
+
+NONE = Excuses()
+
+
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """A certificate, the promise it compared (None: none for these rows), and the rows as the memory takes them."""
+
+    certificate: Certificate
+    claim: Claim | None
+    asked: Dataset
+
+    def renew(self, memory: Memory) -> Memory:
+        """The memory with what was found now in place of what its file records."""
+        claim = self.claim or Claim(memory.claim.ref)
+        return replace(memory, certificate=self.certificate, claim=claim, recorded_by="")
 
 
 def verify_rows(
-    memory: Memory, sequences: Sequence[Any], labels: Sequence[Any], progress: Progress = SILENT
+    memory: Memory,
+    sequences: Sequence[Any],
+    labels: Sequence[Any],
+    progress: Progress = SILENT,
+    *,
+    excuses: Excuses = NONE,
+    place: Callable[[int], str] = "row {}".format,
 ) -> Certificate:
-    """A new certificate for `memory` on these rows; refuted when the rows are not those that it was made of."""
-    policy = memory.selection.conflicts
-    settled = settle(sequences, labels, task=memory.task, positions=memory.encoder.positions, policy=policy)
-    dataset = settled.dataset
-    if settled.left_out:
-        gone = set(settled.left_out)
-        sequences = [row for number, row in enumerate(sequences) if number not in gone]
-    if dataset.fingerprint == memory.certificate.fingerprint:
-        return certify(memory.network, dataset, memory.claim, progress)
-    return _differs(memory, dataset, sequences, progress)
+    """A new certificate for `memory` on these rows: how many there are, were asked, agree, differ and were left out.
+
+    proved only if every row that was asked gets its label and the promise is kept; a memory may be asked for a part of
+    what it knows, and the certificate then says that the promise was not checked.
+    """
+    return check_rows(memory, sequences, labels, progress, excuses=excuses, place=place).certificate
 
 
-def _differs(memory: Memory, dataset: Dataset, sequences: Sequence[Any], progress: Progress) -> Certificate:
-    """Why the data is not the memorized data, naming a row where one can be named."""
-    stale = replace(
-        memory.certificate, verdict=Verdict.REFUTED, rows=dataset.N, fingerprint=dataset.fingerprint, proofs={}
+def check_rows(
+    memory: Memory,
+    sequences: Sequence[Any],
+    labels: Sequence[Any],
+    progress: Progress = SILENT,
+    *,
+    excuses: Excuses = NONE,
+    place: Callable[[int], str] = "row {}".format,
+) -> Checked:
+    """`verify_rows` with what else was found on the way."""
+    sequences, labels = list(memory.tokens.cut_texts(sequences)), list(labels)
+    numbers, left_out = _asked_rows(memory, sequences, labels, excuses)
+    sequences, labels = [sequences[i] for i in numbers], [labels[i] for i in numbers]
+    own = _as_memorized(memory, sequences, labels)
+    with limited(memory.budget):
+        asked, strange = _questions(memory, sequences, labels, own.fingerprint)
+    complete = own.fingerprint == memory.certificate.fingerprint
+    claim = promise(memory.construction, own, memory.options) if complete else None
+    handed = Handed(
+        numbers=np.array(numbers, dtype=np.int64),
+        left_out=left_out,
+        place=place,
+        strange=strange,
+        contexts=len(own.contexts),
+        remarks=_remarks(memory, own, excuses, complete),
     )
+    unchecked = "" if complete else "by the file's fingerprint these are not all the memorized rows, or others"
+    record = _record(memory, complete)
+    with limited(memory.budget):
+        certificate = certify(
+            memory.network,
+            asked,
+            claim,
+            progress,
+            handed=handed,
+            record=record,
+            unchecked=unchecked,
+            fraction=excuses.gap,
+        )
+    return Checked(certificate, claim, asked)
+
+
+def _asked_rows(
+    memory: Memory, sequences: list[Any], labels: list[Any], excuses: Excuses
+) -> tuple[list[int], dict[str, int]]:
+    """Which rows are asked, and how many are not, by the flag that excuses them."""
+    left_out = dict(excuses.left_out)
+    numbers = list(range(len(sequences)))
+    if excuses.max_rows is not None and len(numbers) > excuses.max_rows:
+        left_out[f"beyond --max-rows {excuses.max_rows}"] = len(numbers) - excuses.max_rows
+        numbers = numbers[: excuses.max_rows]
+    if excuses.conflicts not in (None, "error"):
+        rows, given = [sequences[i] for i in numbers], [_fitting(sequences[i], labels[i]) for i in numbers]
+        policy, task, positions = excuses.conflicts, memory.task, memory.encoder.positions
+        settled = settle(rows, given, task=task, positions=positions, policy=policy)
+        if settled.left_out:
+            gone = set(settled.left_out)
+            left_out[f"by --conflicts {policy}"] = len(gone)
+            numbers = [number for place, number in enumerate(numbers) if place not in gone]
+    return numbers, left_out
+
+
+def _as_memorized(memory: Memory, sequences: list[Any], labels: list[Any]) -> Dataset:
+    """The rows as `memorize` would load them: their fingerprint, and the facts that the promise is computed from."""
+    given = [_fitting(row, label) for row, label in zip(sequences, labels, strict=False)]
+    if len(sequences) != len(labels):
+        given = labels  # the reader below says what is wrong
+    if memory.target is Target.DISTRIBUTION:
+        return load(sequences, given, task=memory.task, positions=True, target=Target.DISTRIBUTION)
+    return unchecked(sequences, given, task=memory.task, positions=memory.encoder.positions)
+
+
+def _fitting(row: Any, labels: Any) -> Any:
+    """The labels of the tokens that are left of a row which the memory's tokenizer has cut to its length."""
+    if isinstance(labels, list | tuple) and isinstance(row, list) and len(labels) > len(row):
+        return labels[: len(row)]
+    return labels
+
+
+def _questions(
+    memory: Memory, sequences: list[Any], labels: list[Any], fingerprint: str
+) -> tuple[Dataset, dict[int, str]]:
+    """The rows as the memory's own encoder takes them, each place with the class it must get; STRANGE where no answer
+    of the memory can be right, with the reason."""
+    classes = {key(label): number for number, label in enumerate(memory.classes)}
+    strange: dict[int, str] = {}
+    check_padding(len(sequences), memory.encoder.length, sum(map(len, sequences)))
     try:
-        found = memory.predict(sequences, progress)
+        inputs, known = memory.encoder.encode_known(sequences)
+    except DataError as error:  # tokens of another kind altogether: nothing can be asked, so no row agrees
+        inputs, known = memory.encoder.encode_known([[]] * len(sequences))
+        strange = dict.fromkeys(range(len(sequences)), f"the memory cannot take these rows: {error}")
+    for row in np.flatnonzero(~known).tolist():
+        if row not in strange:
+            strange[row] = _refusal(memory, sequences[row])
+    per_token = memory.task.labels_per_token
+    expected = np.full((len(labels), memory.encoder.length if per_token else 1), -1, dtype=np.int64)
+    for row, label in enumerate(labels):
+        if row in strange:
+            continue
+        given = list(label) if per_token else list(label.classes) if isinstance(label, Distribution) else [label]
+        found = [classes.get(key(plain(one)), STRANGE) for one in given]
+        if STRANGE in found:
+            strange[row] = f"it is labelled {quote(given[found.index(STRANGE)])}, which this memory never says"
+        elif isinstance(label, Distribution):
+            _put(memory, expected, row, [classes[key(plain(label.likeliest))]])
+        elif per_token and len(found) != len(sequences[row]):
+            strange[row] = f"it has {len(found):,} labels, but the memory cuts rows to {len(sequences[row]):,} tokens"
+        else:
+            _put(memory, expected, row, found)
+    for row in strange:
+        expected[row] = -1
+        expected[row, 0] = STRANGE
+    placed: Index = expected if per_token else expected[:, 0]
+    weights = tuple(label for label in labels if isinstance(label, Distribution)) or None
+    dataset = Dataset(memory.encoder, inputs, placed, memory.classes, fingerprint, memory.target, weights)
+    return dataset, strange
+
+
+def _put(memory: Memory, expected: Index, row: int, found: list[int]) -> None:
+    """Class numbers in the places of their tokens, which stand at the end of rows that are padded."""
+    start = expected.shape[1] - len(found) if memory.task.pads else 0
+    expected[row, start : start + len(found)] = found
+
+
+def _refusal(memory: Memory, sequence: Any) -> str:
+    """Why the memory's encoder cannot take a row."""
+    try:
+        memory.encoder.encode([sequence])
     except DataError as error:
-        return replace(stale, reason=f"this is not the memorized data: {error}")
-    for row, (answer, expected) in enumerate(zip(found, dataset.label_values(), strict=True)):
-        if answer != expected:
-            witness = _witness(memory, row, expected, answer)
-            reason = f"this is not the memorized data: row {row} is labelled {expected!r}, the memory says {answer!r}"
-            return replace(stale, reason=reason, witness=witness)
-    return replace(
-        stale,
-        reason=f"this is not the memorized data: its {dataset.N} rows get the right labels, but the fingerprint "
-        f"differs from that of the {memory.certificate.rows} memorized rows (rows are missing or were added)",
-    )
+        return f"the memory cannot take it: {str(error).removeprefix('row 0, ').removeprefix('row 0 ')}"
+    return "the memory cannot take it"
 
 
-def _witness(memory: Memory, row: int, expected: Any, answer: Any) -> Witness:
-    index = {label: k for k, label in enumerate(memory.classes)}
-    position = None
-    if memory.task.labels_per_token:
-        position = next(k for k, (e, a) in enumerate(zip(expected, answer, strict=True)) if e != a)
-        expected, answer = expected[position], answer[position]
-    return Witness(row, position, index.get(expected, -1), index.get(answer, -1))
+def _record(memory: Memory, complete: bool) -> Record | None:
+    """What the file says; its promise only where that can be compared: with all memorized rows, and from this byheart,
+    because the promises of another version may have other constants."""
+    if not memory.recorded_by:
+        return None
+    comparable = complete and memory.recorded_by == __version__
+    return Record(memory.claim if comparable else None, memory.certificate.size)
+
+
+def _remarks(memory: Memory, own: Dataset, excuses: Excuses, complete: bool) -> tuple[str, ...]:
+    """What the reader of a verdict should know: are these the memorized rows, and which flags were used then?"""
+    found = []
+    if not complete:
+        found.append(
+            f"these are not exactly the {memory.certificate.asked:,} memorized rows (by the file's fingerprint): "
+            "the verdict is about the rows that were handed over"
+        )
+    then = memory.selection
+    if then.max_rows is not None and excuses.max_rows is None:
+        found.append(f"the memory was made of the first {then.max_rows:,} rows: --max-rows {then.max_rows} asks these")
+    if then.conflicts != "error" and excuses.conflicts is None:
+        found.append(f"rows were left out when it was made: --conflicts {then.conflicts} leaves them out here too")
+    made = memory.certificate.gap
+    if made is not None and made.fraction > excuses.gap:
+        found.append(
+            f"it was made for a gap of {made.fraction:g} of the entropy: --gap {made.fraction:g} asks for that"
+        )
+    if memory.tokens.max_length is not None:
+        found.append(f"the memory cuts every question to its first {memory.tokens.max_length:,} tokens")
+    if memory.recorded_by and memory.recorded_by != __version__:
+        found.append(f"the file's own record of its promise is of {memory.recorded_by} and was not compared")
+    return tuple(found)

@@ -1,9 +1,9 @@
 """Data sets: validated rows, exact inputs, contexts, separation, readers."""
 
 from byheart.data.dataset.contexts import Contexts
-from byheart.data.dataset.dataset import Dataset, as_task, load
+from byheart.data.dataset.dataset import Dataset, load
 from byheart.data.dataset.encoder import Encoder
 from byheart.data.separation.measure import Separation, separation
-from byheart.data.task import Task
+from byheart.data.task import Task, as_task
 
 __all__ = ["Contexts", "Dataset", "Encoder", "Separation", "Task", "as_task", "load", "separation"]

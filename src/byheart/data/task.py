@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from byheart.errors import OptionError
+
 
 class Task(StrEnum):
     """The four tasks."""
@@ -21,3 +23,15 @@ class Task(StrEnum):
     def pads(self) -> bool:
         """Whether short rows are padded on the left (otherwise their missing tokens are absent at the end)."""
         return self in (Task.NEXT_TOKEN, Task.SEQ_TO_SEQ)
+
+
+def as_task(task: Task | str) -> Task:
+    """The task of this name.
+
+    >>> as_task("set") is Task.SET
+    True
+    """
+    try:
+        return Task(task)
+    except ValueError:
+        raise OptionError(f"unknown task {task!r}; tasks are {', '.join(Task)}") from None

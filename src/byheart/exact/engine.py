@@ -12,6 +12,7 @@ from itertools import groupby
 import numpy as np
 
 from byheart.exact import breakpoints, reference
+from byheart.exact.budget import meter
 from byheart.exact.number import Number, parts
 from byheart.exact.steps import Block, Map, Step
 from byheart.exact.values import Values
@@ -25,6 +26,7 @@ def run(steps: Sequence[Step], values: Values, progress: Progress = SILENT, name
     """Every row of `values` through `steps`, exactly, by the engine that suits the size of the job."""
     if values.count * sum(_rows(step) for step in steps) <= SMALL_JOB:
         return reference.run(steps, values)
+    _estimate(steps, values)
     segments = list(_segments(steps))
     with progress.stage(name, total=values.count * len(segments)) as stage:
         for engine, segment in segments:
@@ -42,6 +44,16 @@ def run(steps: Sequence[Step], values: Values, progress: Progress = SILENT, name
                     values = _narrow(step, values) if isinstance(step, Map) else breakpoints.run(step, values)
                 stage.advance(values.count)
     return values
+
+
+def _estimate(steps: Sequence[Step], values: Values) -> None:
+    """Inside a budget, one input is tried with a meter and counts for all of them."""
+    limit = meter()
+    if limit is None:
+        return
+    before = limit.work
+    reference.run(steps, Values(values.numerators[:1], values.denominator))
+    limit.spend((limit.work - before) * (values.count - 1))
 
 
 def _rows(step: Step) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.exact import limb_kernel
+from byheart.exact.budget import meter
 from byheart.exact.program import LIMB, Program, compile_steps
 from byheart.exact.reference import odd_part
 from byheart.exact.steps import Step
@@ -73,6 +74,7 @@ class _Chunks:
         self.low = -(-fraction_bits // LIMB)
         self.lift = self.low * LIMB - fraction_bits
         self.capacity = program.longest + 4
+        self.limit = meter()
 
     def __call__(self, start: int) -> tuple[int, Integers]:
         rows = self.numerators[start : start + LANES]
@@ -80,6 +82,8 @@ class _Chunks:
         self.capacity = max(self.capacity, *(c.shape[0] + 2 for c in columns), 4)
         while True:
             capacity = self.capacity
+            if self.limit is not None:
+                self.limit.hold(8 * self.program.registers * capacity * len(rows))
             state = limb_kernel.buffers(self.program.registers, capacity, len(rows))
             registers, low, length, _ = state
             for register, limbs in zip(self.program.inputs, columns, strict=True):

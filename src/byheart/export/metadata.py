@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from byheart.data.dataset.encoder import Encoder
+from byheart.export.fit import Fit
 from byheart.ir.network import Network
 from byheart.ir.size import measure
 from byheart.version import __version__
@@ -21,9 +22,7 @@ class About:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-def metadata(
-    network: Network, encoder: Encoder, about: About, dtype: str, *, exactness: str, checked: str
-) -> dict[str, str]:
+def metadata(network: Network, encoder: Encoder, about: About, dtype: str, *, fit: Fit, checked: str) -> dict[str, str]:
     """Strings only, as ONNX and safetensors want them; structured values are JSON."""
     size = measure(network)
     return {
@@ -37,7 +36,8 @@ def metadata(
         "byheart.labels": json.dumps([plain(label) for label in about.classes]),
         "byheart.parameters": str(size.parameters),
         "byheart.embedding_parameters": str(size.embedding_parameters),
-        "byheart.exactness": exactness,
+        "byheart.exactness": fit.proof.sentence(),
+        "byheart.proved": json.dumps(fit.as_dict()),
         "byheart.checked": checked,
         **{f"byheart.{name}": json.dumps(value, default=str) for name, value in about.details.items()},
     }

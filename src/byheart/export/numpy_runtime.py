@@ -15,13 +15,14 @@ Array = npt.NDArray[Any]
 
 def run_arrays(config: dict[str, Any], tensors: dict[str, Array], tokens: Array, present: Array) -> Array:
     """Class numbers, -1 for none: tokens are codes (B, n) or vectors (B, n, d), present (B, n) marks real tokens."""
-    h = tokens
+    h = tokens if tokens.ndim == 2 else np.where(present[..., None], tokens, 0).astype(config["dtype"])
     for i, layer in enumerate(config["layers"]):
         part = {name.removeprefix(f"layers.{i}."): t for name, t in tensors.items() if name.startswith(f"layers.{i}.")}
         h = _layer(layer, part, h, present, config)
     values = h if config["read"] == "each" else h[:, -1]
     if config["decode"] == "argmax":
-        return np.asarray(values.argmax(axis=-1))
+        tied = (values == values.max(axis=-1, keepdims=True)).sum(axis=-1) > 1
+        return np.asarray(np.where(tied, -1, values.argmax(axis=-1)))
     y = values[..., 0] - config["offset"]
     return np.where((y >= 0) & (y < config["classes"]) & (y == np.floor(y)), y, -1).astype(np.int64)
 

@@ -6,7 +6,8 @@
     model(codes)                            # logits
 
 Ordinary parts (Embedding, softmax attention, Linear, ReLU); `.to(device)`, `state_dict` and batches of any size work as
-usual. Every value is exact in the float type of the weights, so do not cast them to a smaller one.
+usual. Every value is exact in the float types that `model.proved` names. In another one the answers would be wrong
+without a sign of it, so casts (`.half()`, `.to(torch.float32)`, a state of another type, autocast) are refused.
 """
 
 # mypy: allow-subclassing-any, allow-untyped-decorators
@@ -134,13 +135,59 @@ class Memory(nn.Module):
         super().__init__()
         self.config, self.metadata = config, metadata
         self.layers = nn.ModuleList(_module(layer, config) for layer in config["layers"])
-        self.load_state_dict(state, assign=True)
+        _same_type(state, getattr(torch, config["dtype"]))
+        super().load_state_dict(state, assign=True)
         self.requires_grad_(False)
+        self._parts = _parts_with_weights(self)
+
+    @property
+    def proved(self) -> tuple[str, ...]:
+        """The float types in which every value is proved to be exact."""
+        return tuple(self.config.get("proved", (self.config["dtype"],)))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The float type of the weights."""
+        return next(tensor.dtype for part in self._parts for tensor in _tensors(part))
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Memory:
+        """Casts and moves of all kinds come through here."""
+        dtype = fn(torch.zeros(1, dtype=self.dtype)).dtype
+        self._allow(dtype)
+        super()._apply(fn, recurse)
+        self.config = {**self.config, "dtype": str(dtype).removeprefix("torch.")}
+        return self
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+        _same_type(state_dict, self.dtype)
+        return super().load_state_dict(state_dict, strict, assign)
+
+    def _allow(self, dtype: torch.dtype) -> None:
+        """A TypeError unless the memory is proved in this float type."""
+        name = str(dtype).removeprefix("torch.")
+        if name not in self.proved:
+            raise TypeError(
+                f"this memory is proved in {' and '.join(self.proved)} only; in {name} it would answer wrongly without "
+                f"a sign of it. Export it with dtype {name}, if it fits, or memorize the data for that type"
+            )
+
+    def _ready(self, device: torch.device) -> None:
+        """Whatever was done to parts of the module, and whatever mode torch is in: the weights' own type is used."""
+        dtype = self.dtype
+        self._allow(dtype)
+        for part in self._parts:
+            for tensor in _tensors(part):
+                if tensor.dtype is not dtype:
+                    raise TypeError(f"a part of this memory was cast to {tensor.dtype}, the rest is {dtype}")
+        if torch.is_autocast_enabled(device.type):
+            raise TypeError("autocast would compute this memory in a smaller float type; ask it outside of autocast")
+        if dtype is torch.float32 and torch.get_float32_matmul_precision() != "highest":
+            raise TypeError("this memory needs float32 products in full; torch.set_float32_matmul_precision('highest')")
 
     @property
     def symbols(self) -> list[Any]:
         """Symbol i has code i + 1."""
-        return list(json.loads(self.metadata["byheart.symbols"]))
+        return [_symbol(written) for written in json.loads(self.metadata["byheart.symbols"])]
 
     @property
     def labels(self) -> list[Any]:
@@ -149,17 +196,18 @@ class Memory(nn.Module):
 
     def encode(self, rows: list[Any]) -> Tensor:
         """Codes of rows of symbols: padded with 0 on the left, or with -1 at the end for sets and prefixes."""
-        codes = {symbol: i + 1 for i, symbol in enumerate(self.symbols)}
+        codes = {_name(symbol): i + 1 for i, symbol in enumerate(self.symbols)}
         n, ragged = self.config["length"], self.config["ragged"]
         out = torch.full((len(rows), n), -1 if ragged else 0, dtype=torch.int64)
         for i, row in enumerate(rows):
-            found = torch.tensor([codes[symbol] for symbol in row], dtype=torch.int64)
+            found = torch.tensor([codes[_name(symbol)] for symbol in row], dtype=torch.int64)
             first = 0 if ragged else n - len(found)
             out[i, first : first + len(found)] = found
         return out
 
     def values(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:
         """The network's outputs: (B, width), or (B, n, width) where every token is read."""
+        self._ready(tokens.device)
         h, present = self._read(tokens, present)
         for layer in self.layers:
             h = layer(h, present) if isinstance(layer, SoftmaxAttention | SumPool) else layer(h)
@@ -178,7 +226,9 @@ class Memory(nn.Module):
         """Class numbers, -1 for none: (B,), or (B, n) where every token is read."""
         values = self.values(tokens, present)
         if self.config["decode"] == "argmax":
-            return values.argmax(dim=-1)
+            best = values.max(dim=-1, keepdim=True)
+            tied = (values == best.values).sum(dim=-1) > 1
+            return torch.where(tied, -1, best.indices[..., 0])
         y = values[..., 0] - self.config["offset"]
         known = (y >= 0) & (y < self.config["classes"]) & (y == y.floor())
         return torch.where(known, y, torch.full_like(y, -1)).to(torch.int64)
@@ -189,8 +239,42 @@ class Memory(nn.Module):
 
     def _read(self, tokens: Tensor, present: Tensor | None) -> tuple[Tensor, Tensor | None]:
         if not self.config["symbols"]:
-            return tokens.to(getattr(torch, self.config["dtype"])), present
+            if present is not None:  # what stands behind the end of a row is multiplied by 0, so it must be finite
+                tokens = torch.where(present[..., None], tokens, torch.zeros_like(tokens))
+            vectors = tokens.to(self.dtype)
+            if not torch.equal(vectors.to(tokens.dtype), tokens):
+                raise ValueError(f"the vectors hold numbers that {self.dtype} does not have; round them as the data is")
+            return vectors, present
         return tokens, tokens >= 0 if self.config["ragged"] and present is None else present
+
+
+def _symbol(written: Any) -> Any:
+    """A symbol as the file format writes it: floats and long integers are hexadecimal."""
+    if not isinstance(written, dict):
+        return written
+    ((kind, digits),) = written.items()
+    return float.fromhex(digits) if kind == "float" else int(digits, 16)
+
+
+def _name(symbol: Any) -> tuple[str, str]:
+    """Tells 1, 1.0, True and "1" apart, which a dictionary takes for fewer."""
+    return type(symbol).__name__, symbol.hex() if isinstance(symbol, float) else str(symbol)
+
+
+def _tensors(module: nn.Module) -> list[Tensor]:
+    """The module's own weights, without those of its parts."""
+    return [t for t in (*module._parameters.values(), *module._buffers.values()) if t is not None]
+
+
+def _parts_with_weights(module: nn.Module) -> list[nn.Module]:
+    return [part for part in module.modules() if _tensors(part)]
+
+
+def _same_type(state: Any, dtype: torch.dtype) -> None:
+    """A TypeError for weights of another float type: copied or assigned, they would be other numbers."""
+    for name, tensor in state.items():
+        if tensor.is_floating_point() and tensor.dtype is not dtype:
+            raise TypeError(f"{name} is {tensor.dtype}, this memory's weights are {dtype}; nothing was loaded")
 
 
 def _module(layer: dict[str, Any], config: dict[str, Any]) -> nn.Module:
@@ -229,6 +313,7 @@ class FastMemory(Memory):
         packed: list[Tensor] = []
         self.steps = [_fast_step(block, packed) for block in blocks]
         self.register_buffer("weights", torch.cat([part.flatten() for part in packed]))
+        self._parts = _parts_with_weights(self)
         self._cut()
 
     def _cut(self) -> None:
@@ -248,6 +333,7 @@ class FastMemory(Memory):
 
     @torch.no_grad()
     def values(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:
+        self._ready(tokens.device)
         h, present = self._read(tokens, present)
         for layer in self.layers[: self.mixer]:
             h = layer(h)

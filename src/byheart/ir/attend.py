@@ -118,9 +118,9 @@ def _scored(
 
 
 def _machine(numerators: Integers, scores: tuple[Values, Values]) -> npt.NDArray[Any]:
-    """Machine integers when every score fits, else Python's."""
+    """Machine integers when every score and every number in it fits, else Python's."""
     bounds = [max((abs(x) for x in part.numerators.ravel()), default=0) for part in scores]
-    fits = bounds[0] * bounds[1] * max(1, numerators.shape[1]) < 1 << 62
+    fits = max(1, bounds[0]) * max(1, bounds[1]) * max(1, numerators.shape[1]) < 1 << 62
     return numerators.astype(np.int64) if fits else numerators
 
 
@@ -136,7 +136,7 @@ def _chosen(
     if attention.kind is Kind.SOFTMAX and (chosen != connected).any():
         row, token, _ = np.argwhere(chosen != connected)[0]
         raise NotRationalError(
-            f"softmax of unequal scores at row {rows[row]}, token {token} is no rational number; certify by enclosures"
+            f"softmax of unequal scores at row {rows[row]}, token {token} is not rational; certify by enclosures"
         )
     return chosen
 

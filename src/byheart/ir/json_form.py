@@ -1,7 +1,8 @@
 """Networks as JSON: written for a stranger with a JSON parser and integers; read strictly, because files are untrusted.
 
-A number is a JSON integer when it is below 2^53 in size, else a string: optional minus, `0x` and hexadecimal digits,
-and optionally `p` and a decimal power of two.
+A number is a JSON integer when it is below 2^53 in size, else a string: optional minus, `0x` and hexadecimal digits of
+an odd number, and `p` with a decimal power of two unless that is 0. Every number has this one form, every object
+exactly its fields, every row of a matrix its columns in ascending order and no zeros; anything else is refused.
 
     >>> number_to_json(-5), number_to_json(3 << 100), number_from_json("-0x3p-2")
     (-5, '0x3p100', Dyadic(mantissa=-3, exponent=-2))
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from byheart.errors import FileFormatError, NetworkError
@@ -51,16 +53,19 @@ def number_to_json(number: Number) -> int | str:
 
 
 def number_from_json(value: Json) -> Number:
-    if type(value) is int:
+    if type(value) is int and -_SAFE < value < _SAFE:
         return value
     match = _NUMBER.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise FileFormatError(f"{str(value)[:40]!r} is no number of this format")
+        raise FileFormatError(f"{str(value)[:40]!r} is not a number of this format")
     sign, digits, power = match.groups()
     exponent = int(power or 0)
     if 4 * len(digits) > _MOST_BITS or abs(exponent) > _MOST_BITS:
         raise FileFormatError(f"a number of more than {_MOST_BITS} bits is refused")
-    return dyadic(int(digits, 16) * (-1 if sign else 1), exponent)
+    number = dyadic(int(digits, 16) * (-1 if sign else 1), exponent)
+    if number_to_json(number) != value:
+        raise FileFormatError(f"the number {value[:40]!r} is not written in its one form")
+    return number
 
 
 def matrix_to_json(matrix: Matrix) -> Json:
@@ -69,12 +74,15 @@ def matrix_to_json(matrix: Matrix) -> Json:
 
 
 def matrix_from_json(value: Json) -> Matrix:
+    only(value, "matrix", "columns", "rows")
     columns = take(value, "columns", int)
     rows = []
     for row in take(value, "rows", list):
         cells = [(_pair(cell)[0], number_from_json(_pair(cell)[1])) for cell in expect(row, list)]
-        if len({j for j, _ in cells}) != len(cells):
-            raise FileFormatError("a row of a matrix names one column twice")
+        if any(a >= b for (a, _), (b, _) in pairwise(cells)):
+            raise FileFormatError("the columns in a row of a matrix must ascend, each named once")
+        if any(weight == 0 for _, weight in cells):
+            raise FileFormatError("a matrix stores a zero; zeros are left out")
         rows.append(dict(cells))
     return Matrix.of(rows, columns)
 
@@ -126,10 +134,10 @@ def layer_to_json(layer: Layer) -> Json:
 
 
 def _affine(value: Json) -> Layer:
-    bias = value.get("bias")
-    relu = take(value, "relu", bool)
     return Affine(
-        matrix_from_json(take(value, "weight", dict)), None if bias is None else _vector_from_json(bias), relu
+        matrix_from_json(take(value, "weight", dict)),
+        optional(value, "bias", _vector_from_json),
+        take(value, "relu", bool),
     )
 
 
@@ -145,16 +153,23 @@ def _residual(value: Json) -> Layer:
 def _attention(value: Json) -> Layer:
     heads = []
     for head in take(value, "heads", list):
-        named = expect(head, dict)
-        matrices = {
-            n: None if named.get(n) is None else matrix_from_json(named[n]) for n in ("value", "output", "key", "query")
-        }
-        if matrices["value"] is None or matrices["output"] is None:
-            raise FileFormatError("an attention head lacks its value or output matrix")
-        heads.append(Head(matrices["value"], matrices["output"], matrices["key"], matrices["query"]))
+        only(head, "head", "value", "output", "key", "query")
+        value_matrix, output = (matrix_from_json(take(head, name, dict)) for name in ("value", "output"))
+        key, query = (optional(head, name, matrix_from_json) for name in ("key", "query"))
+        heads.append(Head(value_matrix, output, key, query))
     return Attention(enum(Kind, value, "kind"), enum(Pattern, value, "pattern"), tuple(heads))
 
 
+_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "affine": ("weight", "bias", "relu"),
+    "threshold": ("weight", "bias"),
+    "residual": ("weight1", "bias1", "weight2", "bias2"),
+    "embedding": ("table", "strides"),
+    "attention": ("kind", "pattern", "heads"),
+    "pool": ("width",),
+    "flatten": ("tokens", "width"),
+    "global-token": ("stream", "place"),
+}
 _LAYERS: Mapping[str, Callable[[Json], Layer]] = {
     "affine": _affine,
     "residual": _residual,
@@ -192,13 +207,16 @@ def network_from_json(value: Json) -> Network:
 
 
 def _network(value: Json) -> Network:
+    only(value, "network", "layers", "read", "readout", "stages")
     layers = []
     for layer in take(value, "layers", list):
         name = take(layer, "layer", str)
         if name not in _LAYERS:
             raise FileFormatError(f"unknown layer {name!r}; a newer byheart may have written this file")
+        only(layer, f"{name} layer", "layer", *_FIELDS[name])
         layers.append(_LAYERS[name](layer))
     readout = take(value, "readout", dict)
+    only(readout, "readout", "decode", "classes", "offset")
     answer = Readout(enum(Decode, readout, "decode"), take(readout, "classes", int), take(readout, "offset", int))
     stages = []
     for stage in take(value, "stages", list):
@@ -220,6 +238,31 @@ def take(value: Json, key: str, kind: type[T]) -> T:
     if key not in expect(value, dict):
         raise FileFormatError(f"the field {key!r} is missing")
     return expect(value[key], kind)
+
+
+def only(value: Json, what: str, *names: str) -> None:
+    """A FileFormatError unless `value` is an object with exactly these fields."""
+    found = set(expect(value, dict))
+    if found != set(names):
+        strange, missing = sorted(found - set(names)), sorted(set(names) - found)
+        if missing:
+            raise FileFormatError(f"the {what} has no field {missing[0]!r}")
+        raise FileFormatError(f"the {what} has a field {strange[0][:40]!r}, which is not of this format")
+
+
+def optional(value: Json, key: str, read: Callable[[Json], T]) -> T | None:
+    """value[key] by `read`, or None where it is null."""
+    return None if value[key] is None else read(value[key])
+
+
+def counts(value: Json, key: str) -> dict[str, int]:
+    """value[key] as an object of integers."""
+    return {name: expect(number, int) for name, number in take(value, key, dict).items()}
+
+
+def texts(value: Json, key: str) -> dict[str, str]:
+    """value[key] as an object of texts."""
+    return {name: expect(text, str) for name, text in take(value, key, dict).items()}
 
 
 def enum(kind: Callable[[str], T], value: Json, key: str) -> T:

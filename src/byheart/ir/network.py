@@ -32,12 +32,12 @@ class Decode(StrEnum):
     """How an output vector becomes a class index."""
 
     VALUE = "value"  # the output is one number: class = value - offset
-    ARGMAX = "argmax"  # the outputs are logits: class = place of the largest (a tie is no answer)
+    ARGMAX = "argmax"  # the outputs are logits: class = place of the largest (a tie is not an answer)
 
 
 @dataclass(frozen=True)
 class Readout:
-    """Output -> class index in [0, classes); anything outside is no class (an abstention)."""
+    """Output -> class index in [0, classes); anything outside is not a class (an abstention)."""
 
     decode: Decode
     classes: int
@@ -70,15 +70,25 @@ class Network:
         pooled = any(isinstance(layer, Pool | Flatten) for layer in self.layers)
         if pooled != (self.read is Read.POOLED):
             raise NetworkError("reading the pooled token and a pooling or flattening layer go together")
-        starry = any(a.pattern in (Pattern.STAR_IN, Pattern.STAR_OUT) for a in self.attention_layers)
-        if starry and not any(isinstance(layer, GlobalToken) for layer in self.layers):
-            raise NetworkError("a star pattern needs a GlobalToken layer before it")
+        self._check_global_token()
         if self.readout.decode is Decode.VALUE and self.layers[-1].width_out != 1:
             raise NetworkError(f"the answer is read from one number, but {self.layers[-1].width_out} come out")
         if self.readout.decode is Decode.ARGMAX and self.layers[-1].width_out != self.readout.classes:
             raise NetworkError(f"{self.readout.classes} classes need as many logits, not {self.layers[-1].width_out}")
-        if self.stages and sum(count for _, count in self.stages) != len(self.layers):
+        counts = [count for _, count in self.stages]
+        if counts and (min(counts) < 0 or sum(counts) != len(self.layers)):
             raise NetworkError("the stages must cover every layer once")
+
+    def _check_global_token(self) -> None:
+        """One at most, before anything is pooled; star patterns stand behind it, because they speak about it."""
+        hubs = [place for place, layer in enumerate(self.layers) if isinstance(layer, GlobalToken)]
+        pools = [place for place, layer in enumerate(self.layers) if isinstance(layer, Pool | Flatten)]
+        if len(hubs) > 1 or (hubs and pools and hubs[0] > pools[0]):
+            raise NetworkError("a network has one GlobalToken layer at most, before it pools or flattens")
+        stars = (Pattern.STAR_IN, Pattern.STAR_OUT)
+        for place, layer in enumerate(self.layers):
+            if isinstance(layer, Attention) and layer.pattern in stars and not (hubs and hubs[0] < place):
+                raise NetworkError("a star pattern needs a GlobalToken layer before it")
 
     @property
     def width_in(self) -> int:

@@ -168,16 +168,26 @@ def _ball(numerator: int, denominator: int, radius: Fraction) -> Any:
 
 
 def _on_grid(ball: Any, grid: int) -> tuple[int, Fraction]:
-    """The multiple of 1/grid nearest to the ball's midpoint, as an integer, and a radius that covers the ball."""
+    """The multiple of 1/grid nearest to the ball's midpoint, as an integer, and a radius that covers the ball.
+
+    Exponents in a ball are unbounded: what lies far below 1/grid is never written out.
+    """
     if not ball.is_finite():
         raise TooWideError
     mantissa, exponent = (int(part) for part in ball.mid().man_exp())
+    step = Fraction(1, grid)
+    radius = _fraction(ball.rad(), step)
     if exponent >= 0:
-        return (mantissa << exponent) * grid, _fraction(ball.rad())
+        return (mantissa << exponent) * grid, radius
+    if mantissa.bit_length() + exponent < -grid.bit_length():  # closer to 0 than a step
+        return 0, radius + step
     numerator = (2 * mantissa * grid + (1 << -exponent)) >> 1 - exponent
-    return numerator, _fraction(ball.rad()) + Fraction(1, grid)  # the nearest multiple is half a step away at most
+    return numerator, radius + step  # the nearest multiple is half a step away at most
 
 
-def _fraction(value: Any) -> Fraction:
+def _fraction(value: Any, least: Fraction) -> Fraction:
+    """A positive number exactly, or `least` in place of anything smaller."""
     mantissa, exponent = (int(part) for part in value.man_exp())
+    if mantissa.bit_length() + exponent < -least.denominator.bit_length():
+        return least if mantissa else Fraction(0)
     return Fraction(mantissa << exponent) if exponent >= 0 else Fraction(mantissa, 1 << -exponent)

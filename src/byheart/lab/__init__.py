@@ -3,7 +3,7 @@
     presets      the papers' figures as experiments          →  run: from a preset to a finished study, in one folder
     experiment   problems, sizes, trials as one plain value  →  planner, proposals: what to train next, a pure function
     study        trials claimed and finished, in a storage   →  work: claim, train, keep; executors: where it is trained
-    training     one run: engine, goal, outcome              →  kernel_engine (fast), stacked_engine, readable_engine
+    engines      one run: engine, goal, outcome              →  engines: compiled (fast), stacked, readable
     results      tables, least sizes, files                  →  comparison: constructed sizes and bounds; fits
     capacity     the least size for arrays of your own
 

@@ -1,8 +1,8 @@
-"""Where the laboratory's data comes from: local JSON Lines files, Hugging Face `datasets`, or a random generator.
+"""Where the laboratory's data comes from: local files, Hugging Face `datasets`, or a random generator.
 
 What the papers leave open, and what is done here:
-- words: lower case, runs of letters and digits, every other mark a word of its own; the first n of a row, padded at
-  the end with one padding word when a row is shorter;
+- words: tokens `uncased` (lower case, runs of letters and digits, every other mark alone); the first n of a row, padded
+  at the end with one padding word when a row is shorter;
 - vectors of words: KS25 does not say. `fixed` draws a standard normal vector of dimension d per word, which E_in
   projects to m dimensions, so that what is memorized sits in the blocks; `trained` takes unit vectors, so that E_in is
   a table with a trained column per word (most of the parameters, and memorizing is easy);
@@ -13,10 +13,8 @@ What the papers leave open, and what is done here:
 
 from __future__ import annotations
 
-import json
 import os
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -24,10 +22,14 @@ from typing import Any
 
 import numpy as np
 
+from byheart.data.missing import settle_missing
+from byheart.data.read.formats.hugging_face import from_dataset
+from byheart.data.read.records import Records, read_records
+from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.errors import DataError, OptionError
 from byheart.lab.problem import CROSS_ENTROPY, PADDING, SQUARED_ERROR, Documents, Problem, Sequences
 
-_WORD = re.compile(r"\w+|[^\w\s]")
+WORDS = Tokenizer("uncased")
 _PAD = ""  # no word is empty
 
 
@@ -91,16 +93,8 @@ def make_problem(spec: ProblemSpec, data: str | None = None, folder: str | None 
     source = SOURCES[spec.source]
     rows = _rows(spec.source, data, folder)
     if source.label is None:
-        return _documents(spec, [words(row[source.text]) for row in rows[: spec.N]])
-    return _labelled(spec, [(words(row[source.text]), row[source.label]) for row in rows])
-
-
-def words(text: str) -> list[str]:
-    """
-    >>> words("Don't panic!")
-    ['don', "'", 't', 'panic', '!']
-    """
-    return _WORD.findall(text.lower())
+        return _documents(spec, [WORDS.cut(row[0]) for row in rows[: spec.N]])
+    return _labelled(spec, [(WORDS.cut(row[0]), row[1]) for row in rows])
 
 
 def random_sequences(spec: ProblemSpec) -> Sequences:
@@ -158,37 +152,40 @@ def folders(folder: str | None = None) -> list[Path]:
 
 
 @lru_cache(maxsize=4)
-def _rows(name: str, data: str | None, folder: str | None) -> list[dict[str, Any]]:
+def _rows(name: str, data: str | None, folder: str | None) -> list[tuple[Any, ...]]:
+    """(text,) or (text, label) of every row."""
     source = SOURCES[name]
     if data is not None:
-        return list(_read(Path(data), source))
+        return _read(Path(data), source)
     for place in folders(folder):
         if (place / source.file).is_file():
-            return list(_read(place / source.file, source))
+            return _read(place / source.file, source)
     return _from_hub(name, source, folder)
 
 
-def _read(path: Path, source: Source) -> Iterator[dict[str, Any]]:
+def _read(path: Path, source: Source) -> list[tuple[Any, ...]]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read {path}: {error}; get the file with: {source.command}") from None
-    needed = [column for column in (source.text, source.label) if column is not None]
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            picked = {column: row[column] for column in needed}
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(
-                f"{path}, line {number}: need a JSON object with {' and '.join(needed)} "
-                f"({type(error).__name__}: {error})"
-            ) from None
-        yield picked
+        return _picked(read_records(str(path)), source)
+    except DataError as error:
+        raise DataError(f"{error}; get the file with: {source.command}") from None
 
 
-def _from_hub(name: str, source: Source, folder: str | None) -> list[dict[str, Any]]:
+def _picked(records: Records, source: Source) -> list[tuple[Any, ...]]:
+    """The cells of the columns that are used; what is missing is refused, naming every row."""
+    names = (source.text,) if source.label is None else (source.text, source.label)
+    lacking = [name for name in names if name not in records.columns]
+    if lacking:
+        raise DataError(f"{records.origin} needs rows with {' and '.join(names)}, but has no {lacking[0]!r}")
+    numbers, rows = zip(*records.select(names), strict=True)
+    places = [records.name(number) for number in numbers]
+    settle_missing([row[0] for row in rows], [row[-1] for row in rows], "error", places.__getitem__, records.origin)
+    wrong = next((place for place, row in zip(places, rows, strict=True) if not isinstance(row[0], str)), None)
+    if wrong is not None:
+        raise DataError(f"{records.origin}, {wrong}: {source.text!r} is not a text")
+    return list(rows)
+
+
+def _from_hub(name: str, source: Source, folder: str | None) -> list[tuple[Any, ...]]:
     searched = ", ".join(str(place) for place in folders(folder))
     advice = (
         f"{source.file} is in none of: {searched}. Get it with\n  pip install 'byheart[data]'\n  {source.command}\n"
@@ -201,8 +198,6 @@ def _from_hub(name: str, source: Source, folder: str | None) -> list[dict[str, A
     except ImportError:
         raise DataError(f"no data for {name}: {advice}") from None
     try:
-        rows = load_dataset(*source.hub, split=source.split)
-        columns = [column for column in (source.text, source.label) if column is not None]
-        return [{column: row[column] for column in columns} for row in rows]
+        return _picked(from_dataset(load_dataset(*source.hub, split=source.split)), source)
     except Exception as error:  # the library has many, and every one of them means: no data
         raise DataError(f"no data for {name} ({type(error).__name__} from Hugging Face): {advice}") from None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from byheart.plots.style import colour, label_axes, marker, new_figure, styled
 from byheart.theory import Problem, lower_bounds, upper_bounds
+from byheart.theory.report import CHAIN
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,12 +33,12 @@ def growth_figure(problem: Problem, sizes: Sequence[int], measured: Mapping[str,
     with styled():
         axes = figure.axes[0]
         promise = [_bound(replace(problem, N=size), "ks25, residual") for size in sizes]
-        floor = [_bound(replace(problem, N=size), "any chain of layers") for size in sizes]
+        floor = [_bound(replace(problem, N=size), CHAIN) for size in sizes]
         axes.plot(sizes, promise, "--", color="#7F7F7F", label=f"KS25's promise, N^{exponent(sizes, promise):.2f}")
         for place, (name, values) in enumerate(measured.items()):
             slope = exponent(sizes, values)
             axes.plot(sizes, values, marker(place) + "-", color=colour(place), label=f"{name}, built: N^{slope:.2f}")
-        axes.plot(sizes, floor, ":", color="#000000", label=f"no network below, N^{exponent(sizes, floor):.2f}")
+        axes.plot(sizes, floor, ":", color="#000000", label=f"hardest labels need N^{exponent(sizes, floor):.2f}")
         label_axes(axes, "Parameters of a Transformer that knows N sequences by heart", "sequences N", "parameters")
         axes.legend()
     return figure

@@ -54,7 +54,9 @@ def minimum_figure(experiment: Experiment, minima: Sequence[Minimum], built: Seq
         _draw_minima(figure.axes[0], experiment, minima)
         axes = figure.axes[1]
         known = [m for m in minima if m.parameters is not None]
-        axes.plot([m.x for m in known], [m.parameters for m in known], "o", color=colour(0), label="trained, least")
+        axes.plot(
+            [m.x for m in known], [m.parameters or 0 for m in known], "o", color=colour(0), label="trained, least"
+        )
         _draw_built(axes, {m.problem: m.x for m in minima}, built)
         label_axes(axes, "Parameters: trained, constructed, necessary", _axis(experiment), "parameters")
         _ticks_at(axes, sorted({m.x for m in minima}))
@@ -63,12 +65,14 @@ def minimum_figure(experiment: Experiment, minima: Sequence[Minimum], built: Seq
 
 
 def _draw_minima(axes: Axes, experiment: Experiment, minima: Sequence[Minimum]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     known = [m for m in minima if m.size is not None]
     x, y = [m.x for m in known], [m.size or 0 for m in known]
     axes.plot(x, y, "o", color=colour(0), label="least that memorized")
     open_ended = [m for m in minima if m.size is None and m.largest_failed is not None]
     if open_ended:
-        failed = [m.largest_failed for m in open_ended]
+        failed = [m.largest_failed or 0 for m in open_ended]
         axes.plot([m.x for m in open_ended], failed, "^", color=colour(1), label="even this failed")
     log = experiment.axis == "n"
     for place, scale in enumerate(("logarithm",) if log else ("root", "linear"), start=2):
@@ -83,7 +87,7 @@ def _draw_minima(axes: Axes, experiment: Experiment, minima: Sequence[Minimum]) 
     if log:
         axes.set_xscale("log")
     axes.set_ylim(0, 1.25 * max([1, *y, *(m.largest_failed or 0 for m in open_ended)]))
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(loc="upper left")
 
 
@@ -99,8 +103,8 @@ def grid_figure(
         for place, name in enumerate(names):
             mine = [row for row in rows if row.problem == name]
             gap = [max(row.loss - entropies[name], 1e-6) for row in mine]
-            look = {"color": colour(place), "label": f"{mine[0].x} documents"}
-            gaps.plot([row.size for row in mine], gap, marker(place) + "-", **look)
+            label = f"{mine[0].x} documents"
+            gaps.plot([row.size for row in mine], gap, marker(place) + "-", color=colour(place), label=label)
             closed = [row for row, g in zip(mine, gap, strict=True) if g <= 0.01 * entropies[name]]
             if closed:
                 least[mine[0].x] = min(row.parameters for row in closed)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from byheart.compile.memory import Memory
 from byheart.compile.size_rows import size_rows
 from byheart.exact import bit_length
+from byheart.ir.decoder_network import DecoderNetwork
+from byheart.ir.size import FLOAT_BITS
 from byheart.plots.style import colour, label_axes, new_figure, styled
 
 if TYPE_CHECKING:
@@ -22,13 +24,13 @@ _THICK = 0.26  # of a bar; three of them stand side by side
 
 
 def size_figure(memory: Memory) -> Figure:
-    """Promised, measured and least possible sizes as bars on a logarithmic scale."""
+    """Promised and measured sizes, and what the hardest labels demand, as bars on a logarithmic scale."""
     rows = size_rows(memory)
     figure = new_figure(width=7.6, height=0.62 * len(rows) + 1.3)
-    kinds = [
+    kinds: list[tuple[str, list[int | None], str]] = [
         ("promised by the theorem", [row.promised for row in rows], "#B8C4D0"),
-        ("measured", [row.measured for row in rows], colour(0)),
-        ("no network can do with less", [row.least for row in rows], colour(1)),
+        ("measured", [*(row.measured for row in rows)], colour(0)),
+        ("needed for the hardest labels", [row.hardest for row in rows], colour(1)),
     ]
     with styled():
         axes = figure.axes[0]
@@ -48,7 +50,10 @@ def size_figure(memory: Memory) -> Figure:
 
 def weights_figure(memory: Memory) -> Figure:
     """How long the longest weight of each layer is: what is memorized is in the long ones."""
-    bits = [max((bit_length(weight) for weight in layer.weights()), default=0) for layer in memory.network.layers]
+    if isinstance(memory.network, DecoderNetwork):
+        bits = [FLOAT_BITS for _ in memory.network.decoder.matrices]
+    else:
+        bits = [max((bit_length(weight) for weight in layer.weights()), default=0) for layer in memory.network.layers]
     figure = new_figure(width=8.0, height=3.0)
     with styled():
         axes = figure.axes[0]

@@ -15,8 +15,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from byheart.compile.memory_file import write_atomically
 from byheart.errors import FileFormatError, MissingExtraError, OptionError
+from byheart.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,7 +72,7 @@ def new_figure(columns: int = 1, width: float = 6.4, height: float = 4.4) -> Fig
 
 
 def label_axes(axes: Axes, title: str, x: str, y: str, *, log: bool = True) -> None:
-    """Title and names of a panel; both axes logarithmic unless told otherwise."""
+    """Title and names of a panel; both axes logarithmic unless stated otherwise."""
     axes.set_title(title)
     axes.set_xlabel(x)
     axes.set_ylabel(y)

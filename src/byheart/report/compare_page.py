@@ -11,9 +11,10 @@ from markupsafe import Markup
 
 from byheart import __version__
 from byheart.compile.compare.rows import CompareRow, Comparison, growth_exponents
-from byheart.compile.memory_file import write_atomically
+from byheart.files import write_atomically
 from byheart.report.compare_chart import Point, log_log, standalone
 from byheart.report.compare_words import words
+from byheart.theory.report import CHAIN
 
 COLUMNS = (
     ("parameters", "parameters"),
@@ -32,7 +33,7 @@ def render(comparisons: Sequence[Comparison]) -> str:
     last = comparisons[-1]
     return environment.get_template("compare.html.jinja").render(
         version=__version__,
-        told=last,
+        facts=last,
         columns=COLUMNS,
         rows=[_shown(row) for row in last.rows],
         pictures=[
@@ -71,8 +72,8 @@ def _picture(comparisons: Sequence[Comparison], quantity: str, unit: str) -> Mar
             if value:
                 built = row.built or row.verdict in ("baseline", "trained")
                 series.setdefault(row.construction, []).append(Point(part.N, value, built))
-        least = [f.value for f in part.floors if f.quantity == quantity]
-        if least:
-            floor.append(Point(part.N, max(least), True))
+        hardest = [f.value for f in part.floors if f.quantity == quantity and f.name in (CHAIN, "bits")]
+        if hardest:
+            floor.append(Point(part.N, max(hardest), True))
     title = f"{unit} against the number of rows, both logarithmic"
     return Markup(log_log(series, title, unit, floor))  # every text in it is escaped by the chart

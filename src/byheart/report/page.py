@@ -12,11 +12,13 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, select_autoescape
 
 from byheart.compile.memory import Memory
-from byheart.compile.memory_file import to_json, write_atomically
-from byheart.compile.size_rows import size_rows
+from byheart.compile.memory_file import to_json
+from byheart.compile.size_rows import lower_sentences, size_rows
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.tokens.tokenizer import AUTO
-from byheart.ir.network import Read
+from byheart.files import write_atomically
+from byheart.ir.decoder_network import DecoderNetwork
+from byheart.ir.network import Network, Read
 from byheart.report import figures, stage_words
 from byheart.version import __version__
 
@@ -42,10 +44,11 @@ def render(memory: Memory, dataset: Dataset | None = None, *, file: str = "FILE.
     unfollowed = _unfollowed(memory, len(text))
     return environment.get_template("report.html.jinja").render(
         memory=memory,
-        told=memory.summary(),
+        facts=memory.summary(),
         version=__version__,
         verdict_words=_verdict_words(memory),
         rows=size_rows(memory),
+        lower=lower_sentences(memory),
         bars=figures.size_bars(size_rows(memory)),
         histogram=figures.bit_histogram(memory.network),
         map=figures.layer_map(memory.network),
@@ -54,7 +57,7 @@ def render(memory: Memory, dataset: Dataset | None = None, *, file: str = "FILE.
         comparison=comparison(memory, dataset),
         examples=_examples(memory, dataset),
         names=_names(memory, dataset, file, data),
-        wide=max(layer.width_out for layer in memory.network.layers) > 1,
+        wide=isinstance(memory.network, Network) and max(layer.width_out for layer in memory.network.layers) > 1,
         live=None if unfollowed else _script_safe(text),
         unfollowed=unfollowed,
         per_token=memory.network.read is Read.EACH,
@@ -83,11 +86,11 @@ def _names(memory: Memory, dataset: Dataset | None, file: str, data: str) -> dic
 
 def comparison(memory: Memory, dataset: Dataset | None) -> list[tuple[str, int]]:
     """Bytes of the memory's weights beside a Python dict and the information limit."""
-    told = memory.summary()
-    limit = math.ceil(memory.certificate.labels * math.log2(max(2, told["C"])) / 8) if told["C"] > 1 else 0
-    distinct = math.ceil(told["contexts"] * math.log2(told["C"]) / 8) if told["C"] > 1 else 0
+    facts = memory.summary()
+    limit = math.ceil(memory.certificate.labels * math.log2(max(2, facts["C"])) / 8) if facts["C"] > 1 else 0
+    distinct = math.ceil(facts["contexts"] * math.log2(facts["C"]) / 8) if facts["C"] > 1 else 0
     found = [
-        ("the weights of this network, as bits", math.ceil(told["total_bits"] / 8)),
+        ("the weights of this network, as bits", math.ceil(facts["total_bits"] / 8)),
         ("the labels alone (information limit)", min(limit, distinct)),
     ]
     if dataset is not None:
@@ -102,6 +105,12 @@ def comparison(memory: Memory, dataset: Dataset | None) -> list[tuple[str, int]]
 
 
 def _verdict_words(memory: Memory) -> str:
+    if memory.recorded_by:
+        return (
+            "Recorded, not checked now: this is what the file says about itself. `byheart verify FILE DATA` checks it."
+        )
+    if memory.certificate.gap is not None and memory.certificate.verdict == "proved":
+        return "The network's distributions are, all together, as close to those of the data as the reason says."
     words = WORDS[memory.certificate.verdict.value]
     return words.replace("in exact arithmetic", "with rigorous error bounds") if _by_enclosures(memory) else words
 
@@ -112,7 +121,9 @@ def _by_enclosures(memory: Memory) -> bool:
 
 def _live(memory: Memory, body: dict[str, Any]) -> dict[str, Any]:
     """What the page evaluates: the network, and how an input becomes token vectors."""
-    tokens = {"kind": memory.tokens.kind, "max_length": memory.tokens.max_length, "pad": memory.tokens.pad}
+    stored = body["tokens"]
+    plain = {"kind": stored, "max_length": None, "pad": None} if isinstance(stored, str) else stored
+    tokens = {name: value for name, value in plain.items() if name != "model"}
     classes = [str(label) for label in memory.classes]
     return {
         "network": body["network"],
@@ -127,8 +138,11 @@ def _unfollowed(memory: Memory, size: int) -> str:
     """Why there is no live picture; empty if there is one."""
     if size > LIVE_LIMIT:
         return f"the network has {size:,} bytes, the page carries at most {LIVE_LIMIT:,}"
+    if isinstance(memory.network, DecoderNetwork):
+        function = memory.network.decoder.activation.value
+        return f"{function} and softmax of unequal scores are no rational numbers: the proof is by enclosures"
     if _by_enclosures(memory):
-        return "softmax of unequal scores is no rational number, so the answers were proved by enclosures"
+        return "softmax of unequal scores is not rational, so the answers were proved by enclosures"
     return ""
 
 
@@ -161,7 +175,8 @@ def _plain_token(token: Any) -> Any:
     """A symbol, or a vector as JSON numbers (the page takes them exactly, as far as floats go)."""
     if not isinstance(token, tuple):
         return token
-    return float(token[0]) if len(token) == 1 else [float(x) for x in token]
+    numbers = [x if isinstance(x, int) else float(x) for x in token]
+    return numbers[0] if len(numbers) == 1 else numbers
 
 
 def _short(label: Any) -> str:

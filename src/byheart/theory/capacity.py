@@ -50,7 +50,8 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        facts = f"every labelling in {self.C} classes takes {self.needed} bits, its answers at most {self.patterns}"
+        classes = f"{self.C}" if self.attention != "softmax" or self.C == 2 else f"two of {self.C}"
+        facts = f"every labelling in {classes} classes takes {self.needed} bits, its answers at most {self.patterns}"
         return f"{'may' if self.possible else 'cannot'} shatter {self.labels} points: {facts}"
 
     def as_dict(self) -> dict[str, Any]:
@@ -83,12 +84,12 @@ def verdict(
     """Can the architecture shatter N sequences (all nN tokens where labels are per token, or `labels` of them)?
 
     `attention`: for one label per sequence both kinds obey Theorem 4.2; for one label per token "hardmax" uses
-    Theorem 4.3 and "softmax" the far weaker `softmax_patterns`.
+    Theorem 4.3 and "softmax" the far weaker `softmax_dimension`, which speaks about two classes at a time.
     """
     check_counts(N=N, n=n, C=C, labels=labels)
     patterns = log2_patterns(architecture, task, N, n, C, attention)
     count = label_count(task, N, n) if labels is None else labels
-    needed = count * log2_down(C) if C > 1 else Fraction(0)
+    needed = count * _bits_per_label(task, C, attention)
     return Verdict(architecture, task, attention, N, n, C, count, ceil(needed), ceil(patterns), needed <= patterns)
 
 
@@ -100,7 +101,7 @@ def shatterable(architecture: Architecture, task: Task, n: int, C: int = 2, atte
     """
     if C < 2:
         raise OptionError("with one class there is nothing to shatter: take C >= 2")
-    per_sequence = label_count(task, 1, n) * log2_down(C)
+    per_sequence = label_count(task, 1, n) * _bits_per_label(task, C, attention)
     patterns = partial(log2_patterns, architecture, task, n=n, C=C, attention=attention)
     impossible = 64
     while patterns(N=impossible) >= impossible * per_sequence:
@@ -109,6 +110,17 @@ def shatterable(architecture: Architecture, task: Task, n: int, C: int = 2, atte
     while impossible > 1 and (found := patterns(N=impossible - 1)) < (impossible - 1) * per_sequence:
         impossible = floor(found / per_sequence) + 1
     return impossible - 1
+
+
+def _bits_per_label(task: Task, C: int, attention: str) -> Fraction:
+    """What a label must bring to the count: log2 C where labellings are counted, 1 where a dimension is compared.
+
+    A VC dimension V says that more than V points cannot be shattered by two classes, so not by C either. It says
+    nothing about labels·log2 C against V: C-ary labellings are more than binary ones on both sides of the comparison.
+    """
+    if C == 1:
+        return Fraction(0)
+    return Fraction(1) if task.labels_per_token and attention == "softmax" else log2_down(C)
 
 
 def log2_patterns(
@@ -120,7 +132,7 @@ def log2_patterns(
     if not task.labels_per_token:
         return next_token_patterns(architecture, N, C)
     if attention == "softmax":
-        return softmax_patterns(architecture, n)
+        return softmax_dimension(architecture, n)
     return seq_to_seq_patterns(architecture, N, n, C)
 
 
@@ -154,8 +166,8 @@ def seq_to_seq_patterns(a: Architecture, N: int, n: int, C: int = 2) -> Fraction
     return total
 
 
-def softmax_patterns(a: Architecture, n: int) -> Fraction:
-    """The VC dimension of networks with exponentials: (W(k+1))² + 11W(k+1)(t + log2(9W(k+1))).
+def softmax_dimension(a: Architecture, n: int) -> Fraction:
+    """A bound on the VC dimension of networks with exponentials: (W(k+1))² + 11W(k+1)(t + log2(9W(k+1))).
 
     k exponentials and t operations compute one label of one token (Anthony and Bartlett 1999, Theorem 8.14). It
     answers KS25's open problem only weakly: W is at least of order √(nN)/(LHn²).

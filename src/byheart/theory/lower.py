@@ -13,6 +13,7 @@ Roots and logarithms are rounded so that the returned integer is a true lower bo
 from __future__ import annotations
 
 from fractions import Fraction
+from math import isqrt
 
 from byheart.errors import OptionError
 from byheart.paper import Ref, implements
@@ -65,6 +66,37 @@ def next_token_parameters(N: int, C: int = 2) -> int:
     if C == 1:
         return 1
     return max(1, sqrt_up(72 + 12 * _next_token_load(N, C)) - 9)
+
+
+@implements(
+    Ref("KS25", "Theorem 4.2"),
+    statement="next-token, the order Ω(√N) itself: W ≥ (√(1 + N/2) − 1)/2, from VC dimension ≤ 4W(t + 2)",
+    test=TEST,
+)
+def quadratic_parameters(N: int) -> int:
+    """Theorem 4.2's Ω(√N) with a constant that does not fade: √(N/8), by Goldberg and Jerrum's theorem.
+
+    A class of functions with W real parameters whose answers take at most t additions, multiplications and comparisons
+    has VC dimension at most 4W(t + 2) (Goldberg and Jerrum 1995; Anthony and Bartlett 1999, Theorem 8.4). On a
+    sequence of equal tokens a network of eq. (4) takes
+
+        E_in                    m(2d − 1)
+        attention, per block    H(s(2m − 1) + m(2s − 1) + m)  ≤ 2 · 2msH          (K and Q drop out)
+        feed-forward            2mq + 2q + 2mq + m            ≤ 2 · (2mq + q + m)  (a ReLU: a jump and a product)
+        E_out, threshold        2m + 1
+
+    operations, together at most 2W. So N ≤ 4W(2W + 2), and (2W + 1)² ≥ 1 + N/2. Theorem 4.2's other form is larger
+    up to about N = 10^27, because it counts the layers' signs with their own parameters, but pays a logarithm of N.
+
+    >>> quadratic_parameters(10**4), quadratic_parameters(10**6)
+    (35, 354)
+    """
+    check_counts(N=N)
+    # W ≥ (√(1 + N/2) − 1)/2: the least W with 8W(W + 1) ≥ N
+    W = isqrt(N // 8)
+    while 8 * W * (W + 1) < N:
+        W += 1
+    return max(1, W)
 
 
 def seq_to_seq_root(N: int, n: int, C: int = 2, labels: int | None = None) -> Fraction:

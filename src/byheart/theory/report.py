@@ -19,12 +19,18 @@ from byheart.theory.architecture import Architecture
 from byheart.theory.bits import bits_per_parameter, total_bits
 from byheart.theory.bound import Bound, Quantity
 from byheart.theory.capacity import shatterable
-from byheart.theory.lower import any_chain_parameters, next_token_parameters, seq_to_seq_parameters
+from byheart.theory.lower import (
+    any_chain_parameters,
+    next_token_parameters,
+    quadratic_parameters,
+    seq_to_seq_parameters,
+)
 from byheart.theory.problem import Problem
 from byheart.theory.table1 import rows
 from byheart.theory.upper import FORMS, Promise
 
 _EVERY = "the network can store every labelling"
+CHAIN = "any chain of layers"  # the bound that holds for every construction, whether or not blocks have attention
 
 
 def bounds(
@@ -85,7 +91,7 @@ def upper_bounds(problem: Problem) -> list[Bound]:
 
 
 def _theorem(p: Problem, C: int = 2) -> Bound:
-    """Theorem 4.2 or 4.3, for two classes unless told otherwise."""
+    """Theorem 4.2 or 4.3, for two classes unless stated otherwise."""
     ref = Ref("KS25", "Theorem 4.3" if p.kind.labels_per_token else "Theorem 4.2")
     classes = f"{C} classes" if C > 2 else "two classes, so any more"
     name = ref.label if C == 2 else f"{ref.label}, {C} classes"
@@ -108,12 +114,22 @@ def _more_parameters(p: Problem) -> Iterator[Bound]:
     """The same argument with all classes, and for networks whose blocks have no attention parameters."""
     if p.C > 2:
         yield _theorem(p, p.C)
+    if p.C > 1 and not p.kind.labels_per_token:
+        yield Bound(
+            "Theorem 4.2, without logarithms",
+            "lower",
+            "parameters",
+            quadratic_parameters(p.labels),
+            Ref("KS25", "Theorem 4.2"),
+            "(√(1 + N/2) − 1)/2, from Goldberg and Jerrum's 4W(t + 2)",
+            ("a Transformer of eq. (4)", f"{_EVERY} of N sequences of equal tokens", "two classes, so any more"),
+        )
     if p.kind.labels_per_token:
         given = ("attention, where there is any, is uniform", f"{_EVERY} of nN distinct tokens")
     else:
         given = ("attention of any kind", f"{_EVERY} of N sequences of equal tokens")
     yield Bound(
-        "any chain of layers",
+        CHAIN,
         "lower",
         "parameters",
         any_chain_parameters(p.labels, p.C),

@@ -57,7 +57,8 @@ def _baum(p: Problem) -> int | None:
 
 
 def _park(p: Problem) -> int:
-    spread = log2(float(p.r_squared / p.delta_squared) + 1) / 2
+    ratio = p.r_squared / p.delta_squared + 1  # beyond what a float holds, perhaps
+    spread = (log2(ratio) if ratio < 1 << 1000 else log2(ratio.numerator) - log2(ratio.denominator)) / 2
     return p.d * p.n + ceil(cbrt(p.N) ** 2 + spread)
 
 

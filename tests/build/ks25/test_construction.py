@@ -114,9 +114,9 @@ def test_the_promise_is_the_theorem_s_formula(form: str) -> None:
 
 
 def test_depth_of_the_residual_form() -> None:
-    """1 + m + K·max(rho, c) + 3 blocks per memory and one averaging layer."""
+    """1 + m + K·max(rho, c) + 3 blocks per memory and one averaging layer, below the promise from the data's facts."""
     found = memory("ks25", 50, 4, 4, 10, form="residual", constants="measured")
-    assert found.size.depth == found.claim.bounds["depth"]
+    assert found.size.depth <= found.claim.bounds["depth"] <= 3 * found.size.depth
     assert found.size.blocks == found.size.depth - 1
 
 

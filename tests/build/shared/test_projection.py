@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import pytest
 
-from byheart.build.shared.projection import Constants, Line, project, projection_gadget
-from byheart.build.shared.promise import measured
+from byheart.build.shared.projection import Constants, Line, project
 from byheart.errors import BuildError
 from byheart.exact.values import Values
+from tests.build.ks25.memorizer.lemmas import measured, projection
 from tests.naive import run
 
 
@@ -24,10 +24,10 @@ def cloud(count: int, d: int, seed: int = 0, grid: int = 16, span: int = 64) -> 
 def check(line: Line, points: Values) -> None:
     keys = [Fraction(n, line.denominator) for n in line.numerators]
     assert min(keys) >= 2 and line.gap >= 2 and len(keys) == points.count
-    gadget = projection_gadget(line, line.bits)
+    layers = projection(line)
     for i in range(0, points.count, max(1, points.count // 7)):
-        assert run(gadget.layers, points.row(i)) == [keys[i]]
-    assert not gadget.promise.broken_by(measured(gadget.layers))
+        assert run(layers, points.row(i)) == [keys[i]]
+    assert measured(layers) <= (1, 2, line.bits)
 
 
 @pytest.mark.parametrize("constants", Constants)

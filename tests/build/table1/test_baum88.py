@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from byheart.build.table1.hyperplanes import Cloud, bands
+from byheart.build.table1.baum88 import Cloud, bands
 from byheart.compile import memorize
 from byheart.exact.values import Values
 from byheart.ir.layers import Embedding, Threshold

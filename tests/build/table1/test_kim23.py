@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from byheart.build.table1.ranked_tokens import ranked_row
+from byheart.build.table1.kim23 import ranked_row
 from byheart.certify import certify
 from byheart.compile import memorize
 from byheart.exact import dyadic

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from byheart.build.table1.mahdavi24_heads import head_count
+from byheart.build.table1.mahdavi24 import head_count
 from byheart.compile import memorize
 from byheart.errors import AssumptionError
 from tests.build.table1.grid import THIN, letters, proved

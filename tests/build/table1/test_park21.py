@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byheart.build.table1.park21 import cheapest_cut
-from byheart.build.table1.shifted_table import shift_groups
+from byheart.build.table1.park21 import cheapest_cut, shift_groups
 from byheart.errors import BuildError
 from tests.build.table1.grid import THIN, proved
 

@@ -1,4 +1,4 @@
-"""Contexts, counts and entropy against a dictionary that anyone can read."""
+"""Distributions, counts and entropy against a dictionary that anyone can read."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from byheart.data.dataset.documents import Contexts, Corpus, Tokenizer
-from byheart.data.read.document_files import read_documents
+from byheart.data.dataset.documents import WORDS, Corpus
+from byheart.data.dataset.targets import Distributions
+from byheart.data.read.documents import read_documents
+from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.errors import DataError, OptionError, UnknownSymbolError
 from tests.corpora import random_texts
 
@@ -55,18 +57,18 @@ def test_truncation_bounds_the_contexts() -> None:
 
 
 def test_characters_and_words() -> None:
-    assert Tokenizer.WORDS.tokens_of('He said, "No!"') == ["He", "said", ",", '"', "No", '!"']
-    assert Tokenizer.CHARACTERS.tokens_of("ab c") == ["a", "b", " ", "c"]
-    assert Tokenizer.WORDS.text_of(["One", "day", ",", "a", "cat", "."]) == "One day, a cat."
+    assert WORDS.cut('He said, "No!"') == ["He", "said", ",", '"', "No", '!"']
+    assert Tokenizer("characters").cut("ab c") == ["a", "b", " ", "c"]
+    assert WORDS.join(["One", "day", ",", "a", "cat", "."]) == "One day, a cat."
 
 
 def test_given_distributions() -> None:
-    contexts = Contexts.given([(0,), (0, 1)], [{0: 0.25, 1: 0.75}, {1: 2.0}], vocabulary_size=2)
+    contexts = Distributions.given([(0,), (0, 1)], [{0: 0.25, 1: 0.75}, {1: 2.0}], vocabulary_size=2)
     assert contexts.probabilities.tolist() == [0.25, 0.75, 1.0]
     with pytest.raises(DataError, match="two contexts are equal"):
-        Contexts.given([(0,), (0,)], [{0: 1.0}, {1: 1.0}], vocabulary_size=2)
+        Distributions.given([(0,), (0,)], [{0: 1.0}, {1: 1.0}], vocabulary_size=2)
     with pytest.raises(DataError, match="positive"):
-        Contexts.given([(0,)], [{0: -1.0}], vocabulary_size=2)
+        Distributions.given([(0,)], [{0: -1.0}], vocabulary_size=2)
 
 
 def test_nothing_follows_anything() -> None:
@@ -88,7 +90,7 @@ def test_files(tmp_path) -> None:
     plain = tmp_path / "docs.txt"
     plain.write_text("one two\n\nthree four\n")
     assert read_documents(plain) == ["one two", "three four"]
-    with pytest.raises(DataError, match="line 2: this is no JSON"):
+    with pytest.raises(DataError, match="line 2: this is not JSON"):
         lines.write_text('"a b"\nnope\n')
         read_documents(lines)
     with pytest.raises(DataError, match="which column"):

@@ -78,7 +78,7 @@ def test_a_column_that_is_nearly_right(tmp_path):
 
 def test_all_columns(tmp_path):
     path = write(tmp_path / "iris.csv", "sepal,petal,kind\n5.1,1.4,setosa\n5.1,1.5,other\n")
-    table = read(path, sequence_column="*")
+    table = read(path, sequence_column="*", token_type="float")
     assert table.sequences == [[5.1, 1.4], [5.1, 1.5]] and table.labels == ["setosa", "other"]
     table = read(path, sequence_column=["*"], label_column="petal")
     assert table.columns == {"sequence": "sepal, kind", "label": "petal"}

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byheart.data.dataset.vectors import distinct_floats
-from byheart.data.separation import closest, sweep
+from byheart.data.separation import measure, sweep
 from byheart.data.separation.cloud import make_cloud
 from byheart.data.separation.measure import Separation, separation
 from byheart.errors import DataError
@@ -81,7 +81,7 @@ def test_every_way_to_sweep(name: str, narrow: int, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sweep, "_NARROW", narrow)
     monkeypatch.setattr(sweep, "_STRIP", 64)
     monkeypatch.setattr(sweep, "_ROWS", 16)
-    monkeypatch.setattr(closest, "_FEW", 8)
+    monkeypatch.setattr(measure, "_FEW", 8)
     points = of_floats(CLOUDS[name](np.random.default_rng(5)))
     exact = Values.of([[int(x) for x in row] for row in points.numerators], points.denominator)
     numerators = exact.numerators

@@ -22,7 +22,7 @@ def test_simple_ways_of_cutting():
     assert Tokenizer("words").cut(" to  be\n") == ["to", "be"]
     assert Tokenizer("wordpunct").cut("isn't!") == ["isn", "'", "t", "!"]
     assert Tokenizer("integers").cut("3, -4 5") == [3, -4, 5]
-    with pytest.raises(DataError, match="'x' is no whole number"):
+    with pytest.raises(DataError, match="'x' is not a whole number"):
         Tokenizer("integers").cut("3 x")
 
 
@@ -93,7 +93,7 @@ def test_a_users_tokenizer(tmp_path):
     assert Tokenizer.from_dict(tokenizer.as_dict()).cut("be") == ["be"]
     for content in ("", "{}", "[]", '{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]}}', "[" * 10_000):
         (tmp_path / "bad.json").write_text(content)
-        with pytest.raises(DataError, match=r"no tokenizer\.json"):
+        with pytest.raises(DataError, match=r"not a tokenizer\.json"):
             choose(str(tmp_path / "bad.json"), [])
     with pytest.raises(DataError, match="no file"):
         choose("nowhere.json", [])
@@ -106,7 +106,7 @@ def test_simple_names_are_stored_as_names():
     assert Tokenizer.from_dict(json.loads(json.dumps(padded.as_dict()))) == padded
 
 
-GOOD = {"kind": "words", "model": None, "max_length": 3, "pad": None}
+GOOD = {"kind": "words", "model": None, "max_length": 3, "pad": None, "type": "auto"}
 
 
 @pytest.mark.parametrize(

@@ -18,15 +18,15 @@ from byheart.build.fold import Block, Effort, Objective, build_label_memory, sma
 from byheart.build.fold.zigzag import Zigzag
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
+from byheart.data.values import key
 from byheart.errors import BuildError, OptionError
-from byheart.ir.claim import Claim
 from byheart.ir.layers import Affine, Attention, GlobalToken, Head, Kind, Layer, Pattern, Place, Pool
 from byheart.ir.matrix import Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.ir.size import measure
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.compact_budget import CompactFacts, compact_budget
+from byheart.theory.promises.compact import compact as compact_promise
 
 THEOREM = Ref("byheart", "compact memory")
 FEW_CLASSES = 8  # up to which traps are likely; their folds do not depend on the length of ids
@@ -58,6 +58,9 @@ OPTIONS = (
 @register(
     "compact",
     summary="a stream of one number: folds that trap, about 5.5·sqrt(contexts·log2 C) parameters",
+    formula="byheart compact",
+    words="A stream of one number: a hashed id is folded at ever smaller places, and where it is trapped, or what the "
+    "folds leave of it, is the label. The smallest network here; its weights are long integers. Take it by default.",
     ref=THEOREM,
     tasks=tuple(Task),
     options=OPTIONS,
@@ -93,7 +96,6 @@ def build_compact(
     )
     labels = dataset.contexts.label.tolist()
     head = head or _best_head(dataset, ids, labels, abstain_bits, objective, effort)
-    claim = _claim(dataset, head, abstain_bits, objective, attention)
     options = {
         "objective": objective,
         "effort": effort,
@@ -101,6 +103,7 @@ def build_compact(
         "head": head,
         "attention": attention,
     }
+    claim = compact_promise(dataset, options)
     efforts = [effort, *(e.value for e in Effort if e.value == "high" != effort)]
     for draw, work in enumerate([effort, *efforts]):  # what is too large is drawn again, and then worked on harder
         memory = build_label_memory(
@@ -129,7 +132,7 @@ def build_compact(
         broken = claim.broken_by(measure(network))
         if not broken:
             hashing = f"token hash: {len(front.blocks)} block(s) after {front.draws} draw(s)"
-            return Construction(network, claim, options, (hashing, back.note))
+            return Construction(network, options, (hashing, back.note))
         progress.say(f"over the budget ({'; '.join(broken)}): drawing again")
     raise BuildError(f"the budget was not kept after {draw + 1} draws: {'; '.join(broken)}; try another seed")
 
@@ -173,9 +176,9 @@ def is_language_model(dataset: Dataset) -> bool:
     symbols = dataset.encoder.symbols
     if dataset.encoder.task is not Task.CAUSAL or symbols is None:
         return False
-    numbers = [symbol for symbol in symbols if isinstance(symbol, int)]
+    numbers = [symbol for symbol in symbols if type(symbol) is int]
     numbered = numbers == list(range(len(numbers))) and all(isinstance(label, str) for label in dataset.classes)
-    return set(dataset.classes) <= set(symbols) or (numbered and len(numbers) > 0)
+    return set(map(key, dataset.classes)) <= set(map(key, symbols)) or (numbered and len(numbers) > 0)
 
 
 def _check(dataset: Dataset, abstain_bits: int, head: str | None, objective: str) -> None:
@@ -219,29 +222,6 @@ def _averaging(token: TokenHash, task: Task, attention: str) -> Attention:
     zero = None if kind is Kind.UNIFORM else Matrix.zero(1, 1)
     one = Matrix.of_dense([[1]])
     return Attention(kind, pattern, (Head(one, Matrix.of_dense([[token.mean_factor]]), zero, zero),))
-
-
-def _claim(dataset: Dataset, head: str, abstain_bits: int, objective: str, attention: str) -> Claim:
-    """The budget, from facts about the data and the options: nothing here has seen the network."""
-    scores = 2 if attention == "softmax" and dataset.encoder.task is not Task.SET else 0
-    budget = compact_budget(
-        CompactFacts.of(dataset), head=head, abstain_bits=abstain_bits, objective=objective, scores=scores
-    )
-    bounds = {"parameters": budget, "depth": budget // 4 + 2, "width": max(1, budget // 3)}
-    if objective == Objective.DEPTH:
-        bounds["depth"] = 3
-    return Claim(
-        THEOREM,
-        bounds,
-        {
-            "parameters": "c1·sqrt(contexts·bits per label) + c2·(length of ids) + c3, byheart.theory.compact_budget",
-            "depth": "a block has at least 4 parameters"
-            if objective != Objective.DEPTH
-            else "hash, attention, one line",
-            "width": "a unit has 3 parameters",
-        },
-        assumptions=("exact integers of any length", "ids tell contexts apart, which is checked on the data"),
-    )
 
 
 def _counted(blocks: Sequence[Block]) -> int:

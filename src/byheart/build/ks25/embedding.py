@@ -5,12 +5,10 @@ from __future__ import annotations
 from fractions import Fraction
 
 from byheart.build._base import SYMBOLS, Construction, register
-from byheart.build.ks25.claims import claim, measured_promise, one_attention
-from byheart.build.ks25.fields import measured_fields, paper_fields
+from byheart.build.ks25.fields import Room, measured_fields, paper_fields
 from byheart.build.ks25.layers import PLAIN_STREAM, averaging, label_layers, place, stream
-from byheart.build.ks25.memorizer.residual_scan import DENSE
 from byheart.build.ks25.options import ATTENTION, SHARED, Style
-from byheart.build.ks25.parts import Choice, Lookup, class_labels, context_keys, multiset_index, setting_of
+from byheart.build.ks25.parts import Choice, Lookup, class_labels, context_keys, multiset_index
 from byheart.build.ks25.sequence_ids.multiset_separation import number_tokens
 from byheart.build.ks25.transformer import WIDTH, finished, label_stages
 from byheart.build.shared.projection import Line
@@ -21,16 +19,11 @@ from byheart.ir.layers import Embedding, Kind
 from byheart.ir.matrix import Matrix
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory import theorems
+from byheart.theory.promises.ks25 import id_part, setting_of, token_id_count
 from byheart.theory.rounding import PI_UP
-from byheart.theory.theorems import Setting
-from byheart.theory.upper import Cloud, Promise, label_bits
+from byheart.theory.upper import DENSE, Cloud, label_bits
 
 THEOREM = Ref("KS25", "Theorem E.1")
-FORMULAS = {
-    "parameters": "a table of omega rows, and depth times a dense layer or block of the promised width",
-    "depth": "the averaging layer and eq. (110) for one memory, with R = 200·sqrt(3)·n^2·N^5·omega·pi",
-}
 
 
 def token_ids(dataset: Dataset) -> tuple[tuple[int, ...], tuple[int, ...], int]:
@@ -49,33 +42,26 @@ def token_ids(dataset: Dataset) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     strides = (1, codes) if encoder.positions else (1,)
     rows = dataset.inputs.points.numerators.tolist()
     ids = tuple(sum(stride * number for stride, number in zip(strides, row, strict=True)) for row in rows)
-    return strides, ids, codes * (encoder.length if encoder.positions else 1)
+    return strides, ids, token_id_count(dataset)
 
 
-def label_choice(setting: Setting, style: Style, omega: int) -> Choice:
+def label_choice(dataset: Dataset, style: Style, omega: int) -> Choice:
     """R = 200·sqrt(3)·n^2·N^5·omega·pi of the theorem (with r = delta = 1, which it leaves open), or the data's own."""
     if not style.as_in_the_paper:
-        return lambda keys, labels: measured_fields(style, keys, labels, DENSE)
+        room = Room(id_part(dataset, style.form, omega), WIDTH)
+        return lambda keys, labels: measured_fields(style, keys, labels, DENSE, room)
+    setting = setting_of(dataset)
     norm = 100 * setting.n**2 * setting.N**6 * omega**2 * PI_UP
     attended = Cloud(setting.contexts, 3, norm, Fraction(1, setting.n**2))
     return lambda keys, labels: paper_fields(keys, setting.contexts, attended.key_bits, label_bits(setting.C))
 
 
-def embedding_promise(setting: Setting, style: Style, omega: int, label: Lookup) -> Promise:
-    """Theorem E.1: a table of omega rows, attention, one memory."""
-    if style.as_in_the_paper:
-        return theorems.with_embedding(
-            setting.N, setting.n, omega, setting.C, contexts=setting.contexts, form=style.form
-        )
-    bits = max(theorems.token_labels(setting.N).bit_length(), omega.bit_length())
-    table = Promise(len(stream(style)), 0, len(stream(style)) * omega, bits)
-    mean = one_attention(setting, style)
-    return table.then(measured_promise(setting, style, None, label, omega, WIDTH, mean))
-
-
 @register(
     "ks25-embedding",
     summary="token ids through an embedding table, then one averaging layer and one memory",
+    formula="ks25-embedding, residual",
+    words="ks25 on token ids: an embedding table takes the place of the token memory. Take it when tokens are "
+    "symbols and the vocabulary is small.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN, Task.SEQ_TO_SEQ),
     options=(*SHARED, ATTENTION),
@@ -98,14 +84,13 @@ def build_ks25_embedding(
 ) -> Construction:
     """The table holds (phi(x), x, 0) for every id x (eq. 135); averaging and the label memory are those of `ks25`."""
     style = Style.of(form, constants, seed)
-    setting = setting_of(dataset)
     strides, ids, omega = token_ids(dataset)
     with progress.stage("numbering tokens and contexts", total=2) as stage:
         phi, sums = number_tokens(len(ids), multiset_index(dataset), style.constants, style.seed)
         stage.advance()
         keys = context_keys(phi, Line((1,), 0, ids, 1), sums, dataset, style)
         stage.advance()
-    label = Lookup.of(keys.keys, class_labels(dataset), label_choice(setting, style, omega))
+    label = Lookup.of(keys.keys, class_labels(dataset), label_choice(dataset, style, omega))
     number = dict(zip(ids, phi, strict=True))
     at_phi, at_x = place(style, "phi"), place(style, "x")
     table = Matrix.of([{at_phi: number.get(x, 0), at_x: x} for x in range(omega)], len(stream(style)))
@@ -119,7 +104,6 @@ def build_ks25_embedding(
     )
     return Construction(
         network,
-        claim(THEOREM, style, embedding_promise(setting, style, omega, label), WIDTH, formulas=FORMULAS),
         {"form": form, "constants": constants, "attention": attention},
         (f"{omega} token ids, {sum(v > 0 for v in phi)} of them tell the sequences apart; {label.fields}",),
     )

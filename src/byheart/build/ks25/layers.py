@@ -9,15 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from byheart.build.ks25.memorizer.memorizer import Table, memorizer_plan
-from byheart.build.ks25.memorizer.residual_memorizer import memorizer_blocks
-from byheart.build.ks25.memorizer.residual_scan import DENSE
-from byheart.build.ks25.memorizer.residual_stream import KEY, STREAM, TRAJECTORIES, X, Y, blocks, cleared
+from byheart.build.ks25.memorizer.residual_memorizer import (
+    KEY,
+    STREAM,
+    TRAJECTORIES,
+    X,
+    Y,
+    blocks,
+    cleared,
+    memorizer_blocks,
+)
 from byheart.build.ks25.options import Style
 from byheart.build.shared.projection import Line
 from byheart.build.shared.wires import ZERO, Effect, Form, affine, assemble, wire, wires
 from byheart.exact import Number
 from byheart.ir.layers import Affine, Attention, Head, Kind, Layer, Pattern
 from byheart.ir.matrix import Matrix
+from byheart.theory.upper import DENSE
 
 PLAIN_STREAM = ("phi", "x", "id")
 ROLES = {"phi": Y, "x": X, "id": KEY}  # where the residual stream keeps them

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from math import isqrt
 
 from byheart.build._base import Construction, Option, register
-from byheart.build.ks25.claims import claim, measured_promise, one_attention
-from byheart.build.ks25.fields import measured_fields
+from byheart.build.ks25.fields import Room, measured_fields
 from byheart.build.ks25.layers import averaging
 from byheart.build.ks25.memorizer.key_groups import Fields
-from byheart.build.ks25.memorizer.residual_scan import DENSE
 from byheart.build.ks25.options import ATTENTION, SHARED, Style
 from byheart.build.ks25.parts import Choice, Lookup
 from byheart.build.ks25.transformer import Contents, contents_of, memories_of, transformer
@@ -24,14 +20,11 @@ from byheart.ir.size import measure
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 from byheart.theory import theorems
-from byheart.theory.upper import Promise, groups, label_bits
+from byheart.theory.promises.ks25 import context_part, token_part
+from byheart.theory.upper import DENSE, groups, label_bits
 
 THEOREM = Ref("KS25", "Theorem F.1")
 WIDTH = 15
-FORMULAS = {
-    "depth": "Lemma F.1 for each memory: ⌈N/B²⌉ pieces of eq. (110) with N replaced by B² and one projection, plus 1",
-    "max_bits": "eq. (111) with N replaced by B²: K·max(rho, c) + rho, K = ⌈B²/⌈B·sqrt(2 log B)⌉⌉",
-}
 BITS = Option("bits_parameter", int, None, "B from 1 (shortest weights) to √N (fewest parameters)", optional=True)
 MOST = Option("max_bits", int, None, "no weight longer than this; chooses B", optional=True)
 
@@ -41,17 +34,19 @@ def limited_choices(contents: Contents, B: int) -> tuple[Choice, Choice]:
     style, setting = contents.style, contents.setting
     entries = groups(B * B)[1]
     if not style.as_in_the_paper:
-
-        def cheapest(keys: Sequence[int], labels: Sequence[int]) -> Fields:
-            return measured_fields(style, keys, labels, DENSE, most=entries, piece=B * B)
-
-        return cheapest, cheapest
+        parts = (part(contents.dataset, style.form) for part in (token_part, context_part))
+        tokens, contexts = (_within(style, Room(part, WIDTH, B * B), entries) for part in parts)
+        return tokens, contexts
     token, label = setting.tokens.key_bits, setting.attended.key_bits
     token_labels = label_bits(theorems.token_labels(setting.N))
     return (
         lambda keys, labels: Fields(entries, token, token_labels),
         lambda keys, labels: Fields(entries, label, label_bits(setting.C)),
     )
+
+
+def _within(style: Style, room: Room, most: int) -> Choice:
+    return lambda keys, labels: measured_fields(style, keys, labels, DENSE, room, most)
 
 
 def limited(contents: Contents, B: int, kind: Kind) -> tuple[Network, Lookup, Lookup]:
@@ -95,20 +90,11 @@ def chosen_parameter(contents: Contents, kind: Kind, bits_parameter: int | None,
     return most if bits_parameter is None else bits_parameter
 
 
-def limited_promise(contents: Contents, B: int, token: Lookup, label: Lookup) -> Promise:
-    """Theorem F.1, or its sum with the data's own lengths."""
-    s = contents.setting
-    if not contents.style.as_in_the_paper:
-        mean = one_attention(s, contents.style)
-        return measured_promise(s, contents.style, token, label, contents.points, WIDTH, mean)
-    return theorems.limited_bits(
-        s.N, s.n, s.d, s.C, B, r_squared=s.r_squared, delta_squared=s.delta_squared, form=contents.style.form
-    )
-
-
 @register(
     "ks25-limited",
     summary="ks25 with short weights: pieces of B^2 keys, O(N/B) parameters of O(B) bits, width 15",
+    formula="ks25, residual",
+    words="ks25 with a limit on the bits of every weight: shorter words, more layers.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN,),
     options=(*SHARED, ATTENTION, BITS, MOST),
@@ -134,17 +120,8 @@ def build_ks25_limited(
     contents = contents_of(dataset, style, progress)
     B = chosen_parameter(contents, kind, bits_parameter, max_bits)
     network, token, label = limited(contents, B, kind)
-    bound = claim(THEOREM, style, limited_promise(contents, B, token, label), WIDTH, formulas=FORMULAS)
-    if max_bits is not None:
-        shorter = min(max_bits, bound.bounds["max_bits"])
-        bound = replace(
-            bound,
-            bounds={**bound.bounds, "max_bits": shorter},
-            formulas={**bound.formulas, "max_bits": "the largest length that was asked for"},
-        )
     return Construction(
         network,
-        bound,
         {"form": form, "constants": constants, "attention": attention, "bits_parameter": B, "max_bits": max_bits},
         (contents.note(), f"B = {B}: {len(token.pieces)} and {len(label.pieces)} pieces of at most {B * B} keys"),
     )

@@ -15,10 +15,8 @@ from byheart.build.ks25.sequence_ids.multiset_separation import TokenCode, separ
 from byheart.build.ks25.sequence_ids.multisets import Index
 from byheart.build.shared.projection import Line, project
 from byheart.data.dataset.dataset import Dataset
-from byheart.data.task import Task
 from byheart.exact import Number
 from byheart.exact.values import Values
-from byheart.theory.theorems import Setting
 
 ONE = Fraction(1)
 Choice = Callable[[Sequence[int], Sequence[int]], Fields]  # (keys, labels) -> how to divide the words
@@ -50,22 +48,6 @@ class ContextKeys:
     weights: Mapping[str, Number]
     bias: int
     keys: tuple[int, ...]
-
-
-def setting_of(dataset: Dataset) -> Setting:
-    """The numbers that the theorems are about; r >= 1 and delta <= 1 are seen to by `Cloud`."""
-    found = dataset.separation
-    per_row = dataset.n if dataset.encoder.task is Task.SEQ_TO_SEQ else 1
-    return Setting(
-        N=dataset.N,
-        n=dataset.n,
-        d=dataset.d,
-        C=dataset.C,
-        r_squared=found.r_squared,
-        delta_squared=found.delta_squared or ONE,
-        contexts=dataset.N * per_row,
-        points=dataset.N * dataset.n,
-    )
 
 
 def multiset_index(dataset: Dataset) -> Index:

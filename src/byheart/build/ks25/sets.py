@@ -3,56 +3,40 @@
 from __future__ import annotations
 
 from byheart.build._base import Construction, register
-from byheart.build.ks25.claims import claim, measured_promise, relaxed
-from byheart.build.ks25.fields import measured_fields, paper_fields
+from byheart.build.ks25.fields import Room, measured_fields, paper_fields
 from byheart.build.ks25.layers import input_map, label_layers, stream, token_layers
-from byheart.build.ks25.memorizer.residual_scan import RELAXED
 from byheart.build.ks25.options import SHARED, Style
-from byheart.build.ks25.parts import Choice, Lookup, class_labels, code_tokens, set_keys, setting_of
+from byheart.build.ks25.parts import Choice, Lookup, class_labels, code_tokens, set_keys
 from byheart.build.ks25.transformer import finished, label_stages, token_choice
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.ir.layers import Pool
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory import theorems
+from byheart.theory.promises.ks25 import context_part, setting_of
 from byheart.theory.rounding import PI_UP
-from byheart.theory.theorems import Setting
-from byheart.theory.upper import Cloud, Promise, groups, label_bits
+from byheart.theory.upper import RELAXED, Cloud, label_bits
 
 THEOREM = Ref("KS25", "Theorem D.1")
 WIDTH = 12
 POOLED = ("phi",)
 
 
-def sums_choice(setting: Setting, style: Style) -> Choice:
+def sums_choice(dataset: Dataset, style: Style) -> Choice:
     """How the label memory's words are divided: R_rho = 80·M·N^5·pi (eq. 120) and C, or what the data needs."""
     if not style.as_in_the_paper:
-        return lambda keys, labels: measured_fields(style, keys, labels, RELAXED)
+        room = Room(context_part(dataset, style.form), WIDTH)
+        return lambda keys, labels: measured_fields(style, keys, labels, RELAXED, room)
+    setting = setting_of(dataset)
     sums = Cloud(setting.N, 1, 16 * setting.n**2 * setting.N**6 * PI_UP, 1)
     return lambda keys, labels: paper_fields(keys, setting.N, sums.key_bits, label_bits(setting.C))
-
-
-def set_promise(setting: Setting, style: Style, token: Lookup, label: Lookup, points: int) -> Promise:
-    """Theorem D.1; the blocks of width 12 take one more per entry than those of width 14."""
-    if not style.as_in_the_paper:
-        promise = measured_promise(setting, style, token, label, points, WIDTH, None)
-        return relaxed(promise, style, token.fields.entries + label.fields.entries)
-    promise = theorems.deep_set(
-        setting.N,
-        setting.n,
-        setting.d,
-        setting.C,
-        r_squared=setting.r_squared,
-        delta_squared=setting.delta_squared,
-        form=style.form,
-    )
-    return relaxed(promise, style, 2 * groups(setting.N)[1])
 
 
 @register(
     "ks25-sets",
     summary="deep sets: every element gets a number, the sum of a multiset is looked up; width 12",
+    formula="ks25-sets, residual",
+    words="ks25 for sets: a sum takes the place of attention.",
     ref=THEOREM,
     tasks=(Task.SET,),
     options=SHARED,
@@ -78,13 +62,12 @@ def build_ks25_sets(
     connections the scan takes one more block per entry, which keeps the hidden size at 12.
     """
     style = Style.of(form, constants, seed)
-    setting = setting_of(dataset)
     with progress.stage("numbering elements and multisets", total=1) as stage:
         code = code_tokens(dataset, style)
         keys = set_keys(code.sums[dataset.contexts.multiset], style)
         stage.advance()
-    token = Lookup.of(code.line.floors, code.labels, token_choice(setting, style, RELAXED))
-    label = Lookup.of(keys.keys, class_labels(dataset), sums_choice(setting, style))
+    token = Lookup.of(code.line.floors, code.labels, token_choice(dataset, style, RELAXED, WIDTH))
+    label = Lookup.of(keys.keys, class_labels(dataset), sums_choice(dataset, style))
     width = 1 if style.plain else len(stream(style))
     looked_up = label_layers(style, keys.weights, keys.bias, label.pieces, POOLED, RELAXED)
     network = finished(
@@ -96,10 +79,8 @@ def build_ks25_sets(
             *label_stages(looked_up),
         ],
     )
-    promise = set_promise(setting, style, token, label, dataset.inputs.points.count)
     return Construction(
         network,
-        claim(THEOREM, style, promise, width=WIDTH),
         {"form": form, "constants": constants},
         (f"phi: {token.fields}; rho: {label.fields}",),
     )

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from byheart.build._base import Construction, register
-from byheart.build.ks25.claims import claim, measured_promise
 from byheart.build.ks25.layers import head_layer, stream
 from byheart.build.ks25.options import ATTENTION, SHARED, Style
-from byheart.build.ks25.transformer import WIDTH, contents_of, memories_of, transformer
+from byheart.build.ks25.transformer import contents_of, memories_of, transformer
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.ir.layers import GlobalToken, Kind, Layer, Pattern
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory import theorems
-from byheart.theory.theorems import Setting, attention_layer
-from byheart.theory.upper import Promise
+from byheart.theory.promises.ks25 import star_connections
 
 REMARK = Ref("KS25", "Remark 4.5")
 
@@ -33,26 +30,12 @@ def star(style: Style, kind: Kind, n: int) -> tuple[Layer, ...]:
     return hub, collect, hand_out
 
 
-def star_connections(n: int) -> int:
-    """Pairs (query, key) of both layers: (n + n + 1) + (2n + 1).
-
-    >>> star_connections(10)
-    42
-    """
-    return 4 * n + 2
-
-
-def star_promise(setting: Setting, style: Style) -> Promise:
-    """Two attention layers and the stream of the global token."""
-    width = len(stream(style))
-    return attention_layer(setting.n, style.form, layers=2).then(
-        Promise(width, 0, width, (2 * setting.n + 4).bit_length())
-    )
-
-
 @register(
     "ks25-sparse",
     summary="ks25 with two attention layers over a star: 4n + 2 connections instead of n^2",
+    formula="ks25-sparse, residual",
+    words="ks25 with a global token: tokens attend to themselves and to it, so attention connects O(n) pairs "
+    "instead of n².",
     ref=REMARK,
     tasks=(Task.NEXT_TOKEN, Task.SEQ_TO_SEQ),
     options=(*SHARED, ATTENTION),
@@ -77,25 +60,10 @@ def build_ks25_sparse(
     """
     style = Style.of(form, constants, seed)
     contents = contents_of(dataset, style, progress)
-    setting = contents.setting
     token, label = memories_of(contents)
     network = transformer(contents, token, label, star(style, Kind(attention), dataset.n))
-    if style.as_in_the_paper:
-        promise = theorems.sparse(
-            setting.N,
-            setting.n,
-            setting.d,
-            setting.C,
-            r_squared=setting.r_squared,
-            delta_squared=setting.delta_squared,
-            contexts=setting.contexts,
-            form=style.form,
-        )
-    else:
-        promise = measured_promise(setting, style, token, label, contents.points, WIDTH, star_promise(setting, style))
     return Construction(
         network,
-        claim(REMARK, style, promise, properties=(f"connections: {star_connections(dataset.n)}",)),
         {"form": form, "constants": constants, "attention": attention},
         (contents.note(), f"{star_connections(dataset.n)} connections, averaging over all would have {dataset.n**2}"),
     )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from byheart.build.ks25.fields import measured_fields, paper_fields
+from byheart.build.ks25.fields import Room, measured_fields, paper_fields
 from byheart.build.ks25.layers import PLAIN_STREAM, input_map, label_layers, token_layers
-from byheart.build.ks25.memorizer.residual_scan import DENSE
 from byheart.build.ks25.options import Style
 from byheart.build.ks25.parts import (
     Choice,
@@ -16,7 +15,6 @@ from byheart.build.ks25.parts import (
     class_labels,
     code_tokens,
     context_keys,
-    setting_of,
 )
 from byheart.build.ks25.sequence_ids.multiset_separation import TokenCode
 from byheart.data.dataset.dataset import Dataset
@@ -25,8 +23,9 @@ from byheart.ir.layers import Layer
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.progress import Progress
 from byheart.theory import theorems
+from byheart.theory.promises.ks25 import context_part, setting_of, token_part
 from byheart.theory.theorems import Setting
-from byheart.theory.upper import label_bits
+from byheart.theory.upper import DENSE, label_bits
 
 WIDTH = 14
 
@@ -61,18 +60,22 @@ def contents_of(dataset: Dataset, style: Style, progress: Progress) -> Contents:
     return Contents(dataset, style, setting_of(dataset), code, keys, class_labels(dataset))
 
 
-def token_choice(setting: Setting, style: Style, hidden: int = DENSE) -> Choice:
+def token_choice(dataset: Dataset, style: Style, hidden: int = DENSE, width: int = WIDTH) -> Choice:
     """How the token memory's words are divided: R_1 and C_phi of the proof, or what the data needs."""
     if not style.as_in_the_paper:
-        return lambda keys, labels: measured_fields(style, keys, labels, hidden)
+        room = Room(token_part(dataset, style.form), width)
+        return lambda keys, labels: measured_fields(style, keys, labels, hidden, room)
+    setting = setting_of(dataset)
     bits = label_bits(theorems.token_labels(setting.N))
     return lambda keys, labels: paper_fields(keys, setting.N, setting.tokens.key_bits, bits)
 
 
-def label_choice(setting: Setting, style: Style, hidden: int = DENSE) -> Choice:
+def label_choice(dataset: Dataset, style: Style) -> Choice:
     """How the label memory's words are divided: R_2 and C of the proof, or what the data needs."""
     if not style.as_in_the_paper:
-        return lambda keys, labels: measured_fields(style, keys, labels, hidden)
+        room = Room(context_part(dataset, style.form), WIDTH)
+        return lambda keys, labels: measured_fields(style, keys, labels, DENSE, room)
+    setting = setting_of(dataset)
     return lambda keys, labels: paper_fields(keys, setting.contexts, setting.attended.key_bits, label_bits(setting.C))
 
 
@@ -80,8 +83,8 @@ def memories_of(
     contents: Contents, token: Choice | None = None, label: Choice | None = None, piece: int | None = None
 ) -> tuple[Lookup, Lookup]:
     """The token memory and the label memory; `piece` is the number of keys per piece where bits are limited."""
-    token = token or token_choice(contents.setting, contents.style)
-    label = label or label_choice(contents.setting, contents.style)
+    token = token or token_choice(contents.dataset, contents.style)
+    label = label or label_choice(contents.dataset, contents.style)
     return (
         Lookup.of(contents.code.line.floors, contents.code.labels, token, piece),
         Lookup.of(contents.keys.keys, contents.labels, label, piece),
@@ -111,7 +114,7 @@ def label_stages(layers: tuple[Layer, ...]) -> list[Stage]:
 
 
 def finished(dataset: Dataset, stages: Sequence[Stage], readout: Readout | None = None) -> Network:
-    """The network of these stages, read as the task asks; label 0 is no class, unless told otherwise."""
+    """The network of these stages, read as the task asks; label 0 is not a class, unless stated otherwise."""
     read = {Task.NEXT_TOKEN: Read.LAST, Task.SEQ_TO_SEQ: Read.EACH, Task.SET: Read.POOLED}[dataset.encoder.task]
     layers = tuple(layer for _, part in stages for layer in part)
     readout = readout or Readout(Decode.VALUE, classes=dataset.C, offset=1)

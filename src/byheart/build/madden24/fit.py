@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.build.madden24.mixing import Draw, Mixing, attention_numbers, average_numbers, draw_separating
-from byheart.data.dataset.documents import Contexts
+from byheart.data.dataset.targets import Distributions
 from byheart.errors import OptionError
 from byheart.ir.activation import Activation
 from byheart.ir.decoder import AttentionHead, Average, Decoder, Reader, SelfAttention
@@ -90,9 +90,9 @@ class Fit:
         """Frobenius norm of V (of its largest factor)."""
         return max(float(np.linalg.norm(factor)) for factor in self.decoder.output)
 
-    def as_dict(self) -> dict[str, Any]:
+    def numbers(self) -> dict[str, Any]:
+        """How it came about, for people; None where there is no such number."""
         return {
-            "construction": self.construction,
             "condition_number": self.condition if math.isfinite(self.condition) else None,
             "residual": self.residual,
             "smallest_gap": self.smallest_gap if math.isfinite(self.smallest_gap) else None,  # one context: no gap
@@ -100,16 +100,15 @@ class Fit:
             "floor_excess": self.floor_excess,
             "largest_weight": self.largest_weight,
             "output_norm": self.output_norm,
-            "notes": list(self.notes),
         }
 
 
-def entropy_unit(contexts: Contexts) -> float:
+def entropy_unit(contexts: Distributions) -> float:
     """What a gap is a fraction of: the entropy, or one nat for each predicted token where the entropy is 0."""
     return float(contexts.weights.sum()) if int(contexts.supports.max()) == 1 else contexts.entropy
 
 
-def chosen_floor(contexts: Contexts) -> float:
+def chosen_floor(contexts: Distributions) -> float:
     """2^-30, or less where that would cost more than 10^-5 of the entropy."""
     zeros = float(contexts.weights @ (contexts.vocabulary_size - contexts.supports))
     return max(LEAST_FLOOR, min(FLOOR, FLOOR_SHARE * entropy_unit(contexts) / max(zeros, 1.0)))
@@ -120,11 +119,11 @@ def check_size(rows: int, columns: int, what: str) -> None:
     if rows * columns > LARGEST:
         raise OptionError(
             f"{what}: a matrix of {rows:,} x {columns:,} numbers takes {rows * columns / 2**27:.0f} GiB; take fewer "
-            "documents (--max-documents), a shorter --max-length, or the memory with a table (--table)"
+            "documents (--max-rows), a shorter --max-length, or --option objective=size"
         )
 
 
-def target_logits(contexts: Contexts, floor: float, columns: Ints | None = None) -> tuple[Floats, float]:
+def target_logits(contexts: Distributions, floor: float, columns: Ints | None = None) -> tuple[Floats, float]:
     """Logits (n, ω) whose softmax is π with `floor` in place of every zero, and the loss which that costs.
 
     `columns` (sorted) leaves out tokens that never follow: their logits are 0 everywhere.
@@ -142,7 +141,7 @@ def target_logits(contexts: Contexts, floor: float, columns: Ints | None = None)
     return logits, math.fsum((contexts.weights * np.log1p(zeros * floor)).tolist())
 
 
-def line_reader(contexts: Contexts, shape: Shape, seed: int) -> tuple[Reader, Floats, Draw]:
+def line_reader(contexts: Distributions, shape: Shape, seed: int) -> tuple[Reader, Floats, Draw]:
     """Theorem 5's reduction to one number per context: all matrices are multiples of the ones matrix.
 
     Returns the reader, the direction (d,) along which its vectors lie, and the draw of (z, u).
@@ -185,7 +184,7 @@ def _mixing(shape: Shape) -> Mixing:
     return with_skip
 
 
-def space_reader(contexts: Contexts, shape: Shape, dimension: int, seed: int) -> Reader:
+def space_reader(contexts: Distributions, shape: Shape, dimension: int, seed: int) -> Reader:
     """Random embeddings in R^d; attention scores stay near 0 so that every token of a context is seen."""
     rng = np.random.default_rng(seed)
     longest = contexts.tokens.shape[1]

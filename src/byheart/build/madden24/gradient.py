@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from byheart.data.dataset.documents import Contexts
+from byheart.data.dataset.targets import Distributions
 from byheart.ir.decoder import AttentionHead, Average, Decoder, Reader, SelfAttention
 
 Floats = npt.NDArray[np.float64]
@@ -36,7 +36,7 @@ def unflatten(decoder: Decoder, flat: Floats) -> Decoder:
         mixer = SelfAttention(positions, heads, output)
     hidden, bias = next(parts), next(parts)
     reader = Reader(embedding, mixer, decoder.reader.skip)
-    return Decoder(decoder.vocabulary, reader, hidden, bias, decoder.activation, tuple(parts))
+    return Decoder(reader, hidden, bias, decoder.activation, tuple(parts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,11 +44,11 @@ class CrossEntropy:
     """𝓛 of a decoder on contexts, as a function of its flat weights."""
 
     decoder: Decoder  # the shape
-    contexts: Contexts
+    contexts: Distributions
     counts: Floats  # (n, ω)
 
     @staticmethod
-    def of(decoder: Decoder, contexts: Contexts) -> CrossEntropy:
+    def of(decoder: Decoder, contexts: Distributions) -> CrossEntropy:
         return CrossEntropy(decoder, contexts, contexts.matrix())
 
     def value_and_gradient(self, flat: Floats) -> tuple[float, Floats]:
@@ -83,7 +83,7 @@ class CrossEntropy:
 class _Reading:
     """The reader's forward pass, with what its gradient needs."""
 
-    def __init__(self, reader: Reader, contexts: Contexts) -> None:
+    def __init__(self, reader: Reader, contexts: Distributions) -> None:
         self.reader, self.tokens = reader, contexts.tokens
         self.present = self.tokens >= 0
         self.rows, self.last = np.arange(len(self.tokens)), contexts.lengths - 1

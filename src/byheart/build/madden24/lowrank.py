@@ -8,7 +8,7 @@ along a line on which contexts with equal distributions stand together, so m is 
 
     >>> from byheart.data.dataset.documents import Corpus
     >>> corpus = Corpus.of_texts(["a cat sat", "a dog sat", "a dog ran"])
-    >>> fit = low_rank(corpus.contexts(), corpus.vocabulary, rank=2)
+    >>> fit = low_rank(corpus.contexts(), rank=2)
     >>> fit.decoder.parameters < 40
     True
 """
@@ -35,7 +35,7 @@ from byheart.build.madden24.mixing import Injectivity, injectivity
 from byheart.build.madden24.order import chain_tokens, run_starts
 from byheart.build.madden24.staircase import solve_staircase
 from byheart.build.madden24.steps import steps_between
-from byheart.data.dataset.documents import Contexts
+from byheart.data.dataset.targets import Distributions
 from byheart.errors import BuildError, OptionError
 from byheart.ir.decoder import Decoder, Reader
 from byheart.paper import Ref, implements
@@ -61,8 +61,7 @@ class Line:
 
 
 def low_rank(
-    contexts: Contexts,
-    vocabulary: tuple[str, ...],
+    contexts: Distributions,
     shape: Shape = Shape(),  # noqa: B008  # frozen
     *,
     rank: int = 8,
@@ -76,16 +75,16 @@ def low_rank(
     Uses the skip connection and dimension 1. Whether the gap is met is for the certificate to say.
     """
     factors = class_factors(contexts, rank, fraction, seed, sweeps, progress)
-    return assemble(contexts, vocabulary, shape, factors, seed, progress)
+    return assemble(contexts, shape, factors, seed, progress)
 
 
-def allowed_gap(contexts: Contexts, fraction: float) -> float:
+def allowed_gap(contexts: Distributions, fraction: float) -> float:
     """The gap in nats that `fraction` allows: of the entropy, or per predicted token where the entropy is 0."""
     return fraction * entropy_unit(contexts)
 
 
 def class_factors(
-    contexts: Contexts, rank: int, fraction: float, seed: int, sweeps: int, progress: Progress
+    contexts: Distributions, rank: int, fraction: float, seed: int, sweeps: int, progress: Progress
 ) -> Factors:
     """Coordinates for every distribution that occurs, and shared columns, aiming at `fraction` of the entropy."""
     if rank < 1:
@@ -103,12 +102,12 @@ def class_factors(
     )
 
 
-def full_rank(contexts: Contexts) -> int:
+def full_rank(contexts: Distributions) -> int:
     """ω - 1, the rank with which nothing is left to find: every logit relative to the last token's has its place."""
     return max(1, contexts.vocabulary_size - 1)
 
 
-def _all_logits(contexts: Contexts) -> Factors:
+def _all_logits(contexts: Distributions) -> Factors:
     """Factors of full rank: the target logits themselves."""
     weights, floor = class_weights(contexts), chosen_floor(contexts)
     shares = weights / weights.sum(axis=1, keepdims=True)
@@ -118,7 +117,7 @@ def _all_logits(contexts: Contexts) -> Factors:
     return Factors(logits[:, :kept] - logits[:, -1:], np.eye(contexts.vocabulary_size)[:kept], gap, 0)
 
 
-def class_weights(contexts: Contexts) -> Floats:
+def class_weights(contexts: Distributions) -> Floats:
     """The weights of all contexts with the same distribution, added up: (classes, ω)."""
     weights = np.zeros((int(contexts.classes.max()) + 1, contexts.vocabulary_size))
     np.add.at(weights, (contexts.classes[contexts.pair_context], contexts.pair_token), contexts.pair_weight)
@@ -126,8 +125,7 @@ def class_weights(contexts: Contexts) -> Floats:
 
 
 def assemble(
-    contexts: Contexts,
-    vocabulary: tuple[str, ...],
+    contexts: Distributions,
     shape: Shape,
     factors: Factors,
     seed: int,
@@ -148,7 +146,7 @@ def assemble(
         numbers = line.numbers[firsts]
         solution = solve_staircase(lambda rows: neurons.features(numbers[rows]), targets, *shape.activation.step)
     decoder = Decoder(
-        vocabulary, line.reader, neurons.weight[None, :].copy(), neurons.bias.copy(), shape.activation,
+        line.reader, neurons.weight[None, :].copy(), neurons.bias.copy(), shape.activation,
         (np.ascontiguousarray(solution.weights), factors.columns.copy()),
     )  # fmt: skip
     notes = (
@@ -171,7 +169,7 @@ def assemble(
     statement="with a skip connection, contexts stand on a line in the order of their last tokens, then by the mixer",
     test="tests/build/madden24/test_lowrank.py",
 )
-def lay_out(contexts: Contexts, shape: Shape, seed: int, tries: int = 6) -> Line:
+def lay_out(contexts: Distributions, shape: Shape, seed: int, tries: int = 6) -> Line:
     """x = z_last + small·mixer: the draw with the fewest steps among those that float64 keeps apart."""
     order = chain_tokens(contexts.tokens, contexts.classes, contexts.vocabulary_size)
     omega = contexts.vocabulary_size
@@ -193,7 +191,7 @@ def lay_out(contexts: Contexts, shape: Shape, seed: int, tries: int = 6) -> Line
     return best
 
 
-def _line(contexts: Contexts, shape: Shape, z: Floats, small: float, rng: np.random.Generator) -> Line:
+def _line(contexts: Distributions, shape: Shape, z: Floats, small: float, rng: np.random.Generator) -> Line:
     longest = contexts.tokens.shape[1]
     if shape.mixer is MixerKind.AVERAGE:
         reader = reader_on_line(z, np.asarray(small * rng.uniform(0.5, 1.5, longest)), 1, shape)
@@ -205,8 +203,7 @@ def _line(contexts: Contexts, shape: Shape, z: Floats, small: float, rng: np.ran
 
 
 def smallest(
-    contexts: Contexts,
-    vocabulary: tuple[str, ...],
+    contexts: Distributions,
     shape: Shape = Shape(),  # noqa: B008  # frozen
     *,
     fraction: float = 0.01,
@@ -216,11 +213,11 @@ def smallest(
 ) -> Fit:
     """The low-rank decoder of the lowest rank that reaches a gap below `fraction` of the entropy."""
     factors = smallest_factors(contexts, fraction, effort, seed, progress)
-    return assemble(contexts, vocabulary, shape, factors, seed, progress)
+    return assemble(contexts, shape, factors, seed, progress)
 
 
 def smallest_factors(
-    contexts: Contexts, fraction: float, effort: int, seed: int, progress: Progress = SILENT
+    contexts: Distributions, fraction: float, effort: int, seed: int, progress: Progress = SILENT
 ) -> Factors:
     """Factors of the lowest rank that reaches a gap below `fraction` of the entropy.
 

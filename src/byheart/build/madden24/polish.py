@@ -18,7 +18,7 @@ from byheart.build.madden24.gradient import CrossEntropy, flatten, unflatten
 from byheart.build.madden24.lowrank import allowed_gap
 from byheart.build.madden24.mixing import injectivity
 from byheart.build.madden24.solve import scipy_linalg, solve
-from byheart.data.dataset.documents import Contexts
+from byheart.data.dataset.targets import Distributions
 from byheart.errors import MissingExtraError, OptionError
 from byheart.ir.decoder import Decoder
 from byheart.progress import SILENT, Progress
@@ -42,8 +42,7 @@ PIVOTED = 1200  # contexts up to which neurons are chosen by pivoted QR
 
 
 def few_neurons(
-    contexts: Contexts,
-    vocabulary: tuple[str, ...],
+    contexts: Distributions,
     shape: Shape,
     neurons: int,
     *,
@@ -61,7 +60,7 @@ def few_neurons(
     target = 0.9 * allowed_gap(contexts, fraction)
     fits: list[tuple[float, Fit]] = []
     for attempt, style in enumerate(STARTS):
-        start, condition = _start(contexts, vocabulary, shape, neurons, style, seed + attempt)
+        start, condition = _start(contexts, shape, neurons, style, seed + attempt)
         decoder, used = polish(start, contexts, target=target, iterations=iterations, progress=progress)
         gap = contexts.cross_entropy(decoder.log_probabilities(contexts.tokens)) - contexts.entropy
         notes = (f"{neurons} neurons, start {attempt + 1} ({style.value}) polished by {used} steps of L-BFGS",)
@@ -73,9 +72,7 @@ def few_neurons(
     return min(fits, key=lambda found: found[0])[1]
 
 
-def _start(
-    contexts: Contexts, vocabulary: tuple[str, ...], shape: Shape, neurons: int, style: Start, seed: int
-) -> tuple[Decoder, float]:
+def _start(contexts: Distributions, shape: Shape, neurons: int, style: Start, seed: int) -> tuple[Decoder, float]:
     """The closed form by ridge regression onto gentle target logits, and the condition number of its features."""
     reader = space_reader(contexts, shape, shape.dimension or 16, seed)
     points = reader.mixed(contexts.tokens)
@@ -89,7 +86,7 @@ def _start(
     solution = solve(
         np.vstack([features, ridge * np.eye(neurons)]), np.vstack([targets, np.zeros((neurons, targets.shape[1]))])
     )
-    decoder = Decoder(vocabulary, reader, weight, bias, shape.activation, (np.ascontiguousarray(solution.weights),))
+    decoder = Decoder(reader, weight, bias, shape.activation, (np.ascontiguousarray(solution.weights),))
     return decoder, solution.condition
 
 
@@ -101,7 +98,7 @@ def _random_layer(points: Floats, neurons: int, seed: int) -> tuple[Floats, Floa
     return weight, rng.standard_normal(neurons) - points.mean(axis=0) @ weight
 
 
-def _chosen(points: Floats, contexts: Contexts, shape: Shape, neurons: int) -> Ints:
+def _chosen(points: Floats, contexts: Distributions, shape: Shape, neurons: int) -> Ints:
     """The contexts that get a neuron: the most independent features if affordable, else the heaviest contexts."""
     if neurons == contexts.count:
         return np.arange(neurons)
@@ -119,7 +116,7 @@ class _Reached(Exception):  # no error: ends the minimizer
 
 
 def polish(
-    decoder: Decoder, contexts: Contexts, *, target: float, iterations: int = 2000, progress: Progress = SILENT
+    decoder: Decoder, contexts: Distributions, *, target: float, iterations: int = 2000, progress: Progress = SILENT
 ) -> tuple[Decoder, int]:
     """The decoder after L-BFGS on all weights, and the steps taken; stops once the gap is at most `target` nats."""
     try:

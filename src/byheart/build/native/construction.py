@@ -8,7 +8,9 @@ claim says so and the checker proves it.
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -27,12 +29,12 @@ from byheart.build.native.tokens import Mixing, Sizing, rounds, sizing
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import BuildError, OptionError
-from byheart.ir.claim import Claim
 from byheart.ir.layers import Affine, Layer
 from byheart.ir.matrix import Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.paper import Ref
 from byheart.progress import Progress
+from byheart.theory.promises.native import native
 
 PATIENCE = 60  # draws of the chains that the planner reckons with
 DRAWS_PER_TABLE = 400
@@ -45,6 +47,9 @@ REF = Ref("byheart", "float-native Transformer")
 @register(
     "native",
     summary="hash chains, bucket selector and scan; bit-exact in float64 or float32 in any evaluation order",
+    formula="byheart native",
+    words="Every weight and every value is exact in float64, whatever the order of evaluation, so the exported "
+    "model is bit-exact in PyTorch and ONNX Runtime. Take it to ship.",
     ref=REF,
     tasks=(Task.NEXT_TOKEN, Task.SEQ_TO_SEQ, Task.SET, Task.CAUSAL),
     options=(
@@ -75,6 +80,8 @@ def build(
         refusal = drawn
     else:
         raise BuildError(f"no draw of tables and hash chains fits the data: {refusal.reason}; {_remedy(mixing)}")
+    options = {"dtype": dtype, "abstain_bits": abstain_bits, "objective": objective}
+    _keep_budget(dataset, options, layout, tokens, _front_parameters(mixing, dataset.n, layout))
     stages = front_stages(dataset, kind, mixing, size, layout, tokens)
     stages += [(name, blocks) for name, blocks in memory_blocks(layout, chains, stored) if blocks]
     stages.append(("answer", [Affine(Matrix.of([{layout.bucket_channel: 1}], layout.width))]))
@@ -85,8 +92,7 @@ def build(
         Readout(Decode.VALUE, dataset.C),
         tuple((name, len(part)) for name, part in stages),
     )
-    options = {"dtype": dtype, "abstain_bits": abstain_bits, "objective": objective}
-    return Construction(network, _claim(dataset.n, mixing, layout, tokens, dtype), options, _notes(layout, stored))
+    return Construction(network, options, _notes(layout, stored))
 
 
 def _shape(
@@ -171,16 +177,15 @@ def _odd(rng: random.Random, bound: int) -> int:
     return rng.randrange(bound, bound + bound // 4) | 1
 
 
-def _claim(length: int, mixing: Mixing, layout: Layout, tokens: TokenMap, dtype: str) -> Claim:
-    """The promise, from the planned shape alone."""
-    total = layout.parameters + _front_parameters(mixing, length, layout) + tokens.parameters(layout.width)
-    gates = 2 * layout.chains + 2 if mixing is Mixing.PREFIX_SUM else 0
-    bounds = {"parameters": total, "width": max(layout.width, gates, 2 * layout.chains, *layout.hidden_sizes)}
-    formulas = {
-        "parameters": "sum of 2Dq + q + D over the blocks of the planned shape, plus attention and the input map",
-        "width": "the widest hidden layer of the planned shape",
-    }
-    return Claim(REF, bounds, formulas, properties=(f"exact in any order: {dtype}",))
+def _keep_budget(dataset: Dataset, options: Mapping[str, Any], layout: Layout, tokens: TokenMap, front: int) -> None:
+    """A plan that would break the promise is not built."""
+    most = native(dataset, options).bounds.get("parameters")
+    planned = layout.parameters + front + tokens.parameters(layout.width)
+    if most is not None and planned > most:
+        raise BuildError(
+            f"the plan needs {planned:,} parameters where {most:,} are promised; please report this data's sizes "
+            "(contexts, classes, tokens), and use objective=speed, which promises no size"
+        )
 
 
 def _notes(layout: Layout, stored: Stored) -> tuple[str, ...]:

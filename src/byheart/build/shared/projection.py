@@ -12,8 +12,6 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from byheart.build.shared.promise import Gadget, Promise
-from byheart.build.shared.wires import Form, assemble
 from byheart.errors import BuildError
 from byheart.exact import Number, as_fraction, bit_length, dyadic, from_fraction
 from byheart.exact.values import Integers, Values
@@ -92,13 +90,6 @@ def project(points: Values, separation: Fraction, constants: Constants, seed: in
     found = [line for line in _measured_lines(points, rng) if line.bits <= max(paper.bits, 2 * line.top.bit_length())]
     found = [line for line in found if line.gap >= 2]
     return min([*found, paper], key=lambda line: (line.top, line.bits))
-
-
-def projection_gadget(line: Line, promise_bits: int) -> Gadget:
-    """The single unit of the lemma. Its second layer is the identity, which whatever follows does anyway."""
-    inputs = tuple(f"x{j}" for j in range(len(line.weight)))
-    form = Form(dict(zip(inputs, line.weight, strict=True)), line.bias)
-    return Gadget(assemble(inputs, [{"x": form}]), inputs, ("x",), Promise(width=1, depth=2, bits=promise_bits))
 
 
 def _line(points: Values, weight: Sequence[Number]) -> Line:

@@ -21,7 +21,6 @@ from byheart.ir.layers import Flatten, Layer
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.theory.upper import Cloud
 
-FLAT = "the network reads the whole row of n·d numbers at once"
 ONE = Fraction(1)
 Stage = tuple[str, tuple[Layer, ...]]
 

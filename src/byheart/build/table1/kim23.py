@@ -1,36 +1,151 @@
-"""Kim, Kim and Mozafari 2023: 2n attention layers read a row's tokens from the largest down, then a label memory."""
+"""Kim, Kim and Mozafari 2023: 2n attention layers read a row's tokens from the largest down, then a label memory.
+
+One round of Kim et al. 2023: find the largest token that is left, count it, add both to the number, strike it out.
+
+The stream is that of the residual memorizer, whose coordinates are free until the label memory starts: `active` is the
+token while it is in the race, `top` the largest active one, `hit` 1 where a token is that one, `count` how many are,
+`one` the constant that queries need, `number` the context's number so far.
+
+What a row looks like when its tokens are read from the largest down: the largest, how often, the next, …
+
+Kim, Kim and Mozafari 2023 let attention do that reading, one value per round; this is the same in plain Python, for the
+builder that must know beforehand which numbers the network will see.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from fractions import Fraction
 
+import numpy as np
+import numpy.typing as npt
+
 from byheart.build._base import Construction, Option, register
-from byheart.build.ks25.claims import memory_promise
-from byheart.build.ks25.fields import measured_fields
+from byheart.build.ks25.fields import Room, measured_fields
 from byheart.build.ks25.layers import input_map as input_layer
-from byheart.build.ks25.memorizer import residual_scan
-from byheart.build.ks25.memorizer.residual_memorizer import memorizer_blocks
-from byheart.build.ks25.memorizer.residual_stream import KEY, LABEL, X, Y, blocks
-from byheart.build.ks25.memorizer.residual_stream import STREAM as NAMES
+from byheart.build.ks25.memorizer.residual_memorizer import (
+    KEY,
+    LABEL,
+    U1,
+    U2,
+    W1,
+    W2,
+    X,
+    Y,
+    blocks,
+    cleared,
+    memorizer_blocks,
+)
+from byheart.build.ks25.memorizer.residual_memorizer import STREAM as NAMES
 from byheart.build.ks25.options import Form, Style
 from byheart.build.ks25.parts import Lookup, class_labels
 from byheart.build.ks25.transformer import Stage, finished
 from byheart.build.shared.projection import Constants, Line, project
 from byheart.build.shared.wires import Block, Effect, affine, wire
-from byheart.build.table1.kim23_rounds import ROUND_UNITS, SEPARATION, round_layers, sharpness, start_block, whole
-from byheart.build.table1.ranked_tokens import ranked_rows
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
-from byheart.exact import dyadic
+from byheart.exact import Number, as_fraction, dyadic, from_fraction
 from byheart.exact.values import Values
-from byheart.ir.claim import Claim
-from byheart.ir.layers import Affine, Kind
+from byheart.ir.layers import Affine, Attention, Head, Kind, Layer, Pattern
 from byheart.ir.matrix import Matrix
 from byheart.ir.network import Decode, Readout
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.theorems import output_map
-from byheart.theory.upper import DENSE, STREAM, Cloud, Promise, dense_blocks, input_map
+from byheart.theory.promises.table1 import ranked_part
+from byheart.theory.upper import DENSE
+
+ACTIVE, TOP, HIT, COUNT, ONE, NUMBER = U1, U2, W1, W2, KEY, LABEL
+
+
+SEPARATION = Fraction(1)  # values are 0 or at least 2 apart, counts at least 1: contexts differ by this (squared)
+
+
+def whole(line: Line) -> Line:
+    """The same line, stretched so that everything on it is a whole number."""
+    stretched = tuple(from_fraction(as_fraction(w) * line.denominator) for w in line.weight)
+    return Line(stretched, line.bias * line.denominator, line.numerators, 1)
+
+
+def sharpness(n: int, context: Line, key_bits: int) -> int:
+    """A factor for softmax's scores with which it misses the largest token by too little to matter.
+
+    Tokens are at least 2 apart, so the others have less than n·exp(-2·beta) of the weight. What is missing is
+    multiplied by at most 2^key_bits when tokens are struck out, and by the context's weights when they are added.
+    """
+    reach = sum(abs(as_fraction(w)) for w in context.weight) + 1
+    return math.ceil((math.log(float(reach)) + math.log(n) + (2 * key_bits + 12) * math.log(2)) / 2)
+
+
+def start_block(bias: int, context: Line, centre: Number) -> Block:
+    """x in place, active = x, one = 1, number = its share of x; `centre` puts it in the middle of its key's cell."""
+    x = wire(X) + bias
+    shift = {X: bias, ONE: 1, NUMBER: context.bias + centre}
+    return Block((Effect(x, {ACTIVE: 1, NUMBER: context.weight[0]}),), shift)
+
+
+def round_layers(n: int, context: Line, key_bits: int, softmax: int | None = None) -> tuple[Layer, ...]:
+    """n rounds: 2n attention layers and 2n blocks; hardmax finds the largest token, or softmax with that factor."""
+    kind = Kind.HARDMAX if softmax is None else Kind.SOFTMAX
+    find = _head(kind, value=(ACTIVE, 1), target=TOP, key=(ACTIVE, 1), query=(ONE, softmax or 1))
+    count = _head(Kind.UNIFORM, value=(HIT, n), target=COUNT)
+    active, top, hit = wire(ACTIVE), wire(TOP), wire(HIT)
+    # 1 where the token is the largest; nowhere when none is left, which is when top = 0
+    compare = Block((Effect(active - top + 1, {HIT: 1}), Effect(1 - top, {HIT: -1})))
+    limit = 1 << key_bits
+    layers: list[Layer] = []
+    for place in range(n):
+        of_value, of_count = context.weight[1 + 2 * place], context.weight[2 + 2 * place]
+        settle = Block(
+            (
+                Effect(top, {NUMBER: of_value, TOP: -1}),
+                Effect(wire(COUNT), {NUMBER: of_count, COUNT: -1}),
+                Effect(active + limit * hit - limit, {ACTIVE: -1}),  # strikes out the tokens that were counted
+                *cleared(HIT),
+            )
+        )
+        layers += [find, *blocks([compare]), count, *blocks([settle])]
+    return tuple(layers)
+
+
+def _head(
+    kind: Kind,
+    *,
+    value: tuple[str, int],
+    target: str,
+    key: tuple[str, int] | None = None,
+    query: tuple[str, int] | None = None,
+) -> Attention:
+    """One head of size 1 that brings a multiple of one coordinate to another."""
+
+    def row(name: str, weight: int) -> Matrix:
+        return Matrix.of([{NAMES.index(name): weight}], len(NAMES))
+
+    output = Matrix.of([{0: 1} if name == target else {} for name in NAMES], 1)
+    keys = None if key is None else row(*key)
+    queries = None if query is None else row(*query)
+    return Attention(kind, Pattern.FULL, (Head(row(*value), output, keys, queries),))
+
+
+Index = npt.NDArray[np.int64]
+
+
+def ranked_row(keys: Sequence[int], tokens: int) -> list[int]:
+    """[value 1, count 1, value 2, count 2, …], values descending, filled with zeros: 2·tokens numbers.
+
+    >>> ranked_row([5, 9, 5], 3)
+    [9, 1, 5, 2, 0, 0]
+    """
+    found: list[int] = []
+    for key in sorted(set(keys), reverse=True):
+        found += [key, sum(other == key for other in keys)]
+    return found + [0] * (2 * tokens - len(found))
+
+
+def ranked_rows(keys: Sequence[int], index: Index) -> list[list[int]]:
+    """`ranked_row` for each row of point numbers; keys[p] is the key of point p."""
+    return [ranked_row([keys[p] for p in row if p >= 0], index.shape[1]) for row in index.tolist()]
+
 
 THEOREM = Ref("K23", "Theorem 3.1")
 
@@ -38,6 +153,11 @@ THEOREM = Ref("K23", "Theorem 3.1")
 @register(
     "kim23",
     summary="2n attention layers rank the tokens, then a label memory on nN contexts: O(n + sqrt(nN)) up to logarithms",
+    order=70,
+    formula="Kim 2023",
+    words="Attention ranks the tokens: n rounds find the largest token that is left, count it and strike it out, so"
+    " that a context becomes a list of numbers; then the feed-forward memory of vardi22. 2n attention layers,"
+    " the square root of nN after that. Reconstructed from the theorem's order of growth.",
     ref=THEOREM,
     tasks=(Task.SEQ_TO_SEQ, Task.NEXT_TOKEN),
     options=(
@@ -75,7 +195,8 @@ def build_kim23(
         context = whole(context) if soft else context
         stage.advance()
     labels = class_labels(dataset)
-    fields = measured_fields(style, context.floors, labels, residual_scan.DENSE)
+    room = Room(ranked_part(dataset, soft), DENSE)
+    fields = measured_fields(style, context.floors, labels, DENSE, room)
     memory = Lookup.of(context.floors, labels, lambda keys, found: fields)
     bits = token.top.bit_length()
     sharp = sharpness(dataset.n, context, bits) if soft else None
@@ -87,8 +208,7 @@ def build_kim23(
         ("E_out", (_logits(dataset.C) if soft else affine(NAMES, {"y": wire(Y)}, relu=False, bias=False),)),
     ]
     network = finished(dataset, stages, Readout(Decode.ARGMAX, dataset.C) if soft else None)
-    claim = _claim(dataset, token, context, memory, style, sharp)
-    return Construction(network, claim, {"attention": attention}, (f"{len(labels)} contexts; {memory.fields}",))
+    return Construction(network, {"attention": attention}, (f"{len(labels)} contexts; {memory.fields}",))
 
 
 def _logits(classes: int) -> Affine:
@@ -113,41 +233,3 @@ def _memory_steps(memory: Lookup) -> list[Block]:
     """The context's number becomes x; the constant 1 goes; then the memorizer of KS25 with skip connections."""
     renamed = (Effect(wire(X), {X: -1}), Effect(wire(LABEL), {X: 1, LABEL: -1}))
     return memorizer_blocks(memory.pieces, effects=renamed, shift={KEY: -1})
-
-
-def _claim(dataset: Dataset, token: Line, context: Line, memory: Lookup, style: Style, sharp: int | None) -> Claim:
-    """The rounds as they are built, and Lemma C.1's sum for the label memory."""
-    n, found = dataset.n, dataset.separation
-    tokens = Cloud(dataset.inputs.points.count, dataset.d, found.r_squared, found.delta_squared or 1)
-    per_round = 4 * STREAM + 2 * STREAM + sum(dense_blocks(1, hidden=units) for units in ROUND_UNITS)
-    top = token.top
-    ids = Cloud(len(dataset.contexts), 2 * n + 1, (2 * n + 1) * (top + n) ** 2, 1)
-    stretched = 0 if sharp is None else dataset.inputs.points.denominator.bit_length() + ids.projection_bits
-    exit_map = (
-        output_map(DENSE) if sharp is None else Promise(1, 0, dataset.C * (STREAM + 1), 2 * dataset.C.bit_length())
-    )
-    rounds = Promise(
-        STREAM,
-        4 * n + 1,
-        n * per_round + dense_blocks(1, hidden=1),
-        max(ids.projection_bits, 2 * ids.key_bits) + stretched + 1,
-    )
-    promise = memory_promise(memory, style, DENSE).then(
-        rounds, input_map(dataset.d, style.form, DENSE, tokens.projection_bits + stretched), exit_map
-    )
-    return Claim(
-        THEOREM,
-        {
-            "width": promise.width,
-            "depth": promise.depth,
-            "parameters": promise.parameters,
-            "max_bits": promise.max_bits,
-            "attention_layers": 2 * n,
-        },
-        {
-            "attention_layers": "2n",
-            "parameters": "n rounds of constant size, the label memory of Lemma C.1 on the contexts, and both maps",
-            "depth": "4n + 1, and the label memory of Lemma C.1",
-        },
-        assumptions=("tokens are separated",),
-    )

@@ -1,30 +1,115 @@
-"""Mahdavi, Liao and Thrampoulidis 2024: one layer of multi-head softmax attention, no feed-forward network at all."""
+"""Mahdavi, Liao and Thrampoulidis 2024: one layer of multi-head softmax attention, without a feed-forward network.
+
+Random heads, what they see of each row, and the outputs that give every row its label.
+"""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import numpy as np
+import numpy.typing as npt
 
 from byheart.build._base import Construction, register
 from byheart.build.table1.generic_embedding import embedding_note, generic_embedding
 from byheart.build.table1.ks24 import nearest_class
-from byheart.build.table1.mahdavi24_heads import INDEPENDENT, Heads, draw_heads, features, head_count, solve_outputs
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
-from byheart.exact import Number
-from byheart.ir.claim import Claim
+from byheart.errors import AssumptionError
+from byheart.exact import Number, dyadic
 from byheart.ir.layers import Affine, Attention, Embedding, Head, Kind, Layer, Pattern
 from byheart.ir.matrix import Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
+from byheart.theory.promises.table1 import INDEPENDENT, head_count, head_dimension
+
+Floats = npt.NDArray[np.float64]
+Index = npt.NDArray[np.int64]
+
+GRID = 6  # fraction bits of keys, queries and values, relative to their size
+LOGITS = 3.0  # spread of the scores: large enough that heads differ, small enough that they see several tokens
+TOLERANCE = 0.2  # an answer may be this far from its label; 1/2 would name another class
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Keys, queries and values, one matrix (size x dimension) of exact numbers per head."""
+
+    size: int
+    dimension: int
+    keys: list[list[list[Number]]]
+    queries: list[list[list[Number]]]
+    values: list[list[list[Number]]]
+
+
+def draw_heads(vectors: Floats, index: Index, n: int, contexts: int, seed: int) -> Heads:
+    """Gaussian keys, queries and values on a grid, scaled so that scores spread by about LOGITS."""
+    rng = np.random.default_rng(seed)
+    dimension = vectors.shape[1]
+    size = dimension if n == 1 else max(1, min(n, dimension))
+    count = head_count(contexts, n, dimension)
+    largest = max(1.0, float(np.abs(vectors).max()))  # divided out, so that no square overflows
+    spread = np.maximum((vectors / largest).std(axis=0) * largest, 1e-9 * (1 + largest))
+    drawn = rng.normal(size=(3, count, size, dimension)) / spread  # every coordinate matters alike
+    seen = vectors[index[: min(len(index), 256), -1]]
+    for head in range(count):
+        scores = (vectors[:2000] @ drawn[0, head].T) @ (seen @ drawn[1, head].T).T
+        drawn[1, head] *= LOGITS / max(float(scores.std()), 1e-12)
+    made = [[_on_grid(drawn[kind, head]) for head in range(count)] for kind in range(3)]
+    return Heads(size, dimension, made[0], made[1], made[2])
+
+
+def _on_grid(matrix: Floats) -> list[list[Number]]:
+    step = math.floor(math.log2(max(float(np.abs(matrix).max()), 1e-300))) - GRID
+    return [[dyadic(round(math.ldexp(float(x), -step)), step) for x in row] for row in matrix]
+
+
+def features(heads: Heads, vectors: Floats, index: Index, point: Index) -> Floats:
+    """W_V Z softmax(…) of all heads for every context, side by side.  # (contexts, heads · size)"""
+    out = np.empty((len(index), len(heads.keys) * heads.size))
+    tokens, own = vectors[index], vectors[point]  # (T, n, m), (T, m)
+    for head, (key, query, value) in enumerate(zip(heads.keys, heads.queries, heads.values, strict=True)):
+        k, q, v = (np.array([[float(x) for x in row] for row in matrix]) for matrix in (key, query, value))
+        scores = np.einsum("tns,ts->tn", tokens @ k.T, own @ q.T)
+        shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+        shares /= shares.sum(axis=1, keepdims=True)
+        out[:, head * heads.size : (head + 1) * heads.size] = np.einsum("tn,tnm->tm", shares, tokens) @ v.T
+    return out
+
+
+def solve_outputs(found: Floats, labels: Index, rows: Index) -> list[Number]:
+    """The shortest outputs that give every context its label, rounded; checked in floats, proved by the certificate."""
+    target = labels.astype(np.float64)
+    scale = np.linalg.norm(found, axis=0)
+    scale[scale == 0] = 1.0
+    scaled = found / scale
+    solution = np.linalg.lstsq(scaled, target, rcond=1e-13)[0] / scale
+    error = np.abs(found @ solution - target)
+    if not np.isfinite(error).all() or error.max(initial=0.0) > TOLERANCE:
+        worst = np.argsort(-np.nan_to_num(error, nan=np.inf))[:4]
+        raise AssumptionError(
+            INDEPENDENT,
+            f"no outputs give all labels: the {len(target)} feature vectors of dimension {found.shape[1]} are (almost) "
+            "linearly dependent; longer rows, tokens of a higher dimension or another seed may help",
+            tuple(int(r) for r in rows[worst]),
+        )
+    size = float(np.abs(found).sum(axis=1).max()) + 1.0
+    step = math.floor(math.log2(0.05 / size))
+    return [dyadic(round(math.ldexp(float(x), -step)), step) for x in solution]
+
 
 THEOREM = Ref("MA24", "Theorem 1")
-MOST = 16  # dimensions of the embedding; more would make the table long and the heads few
 
 
 @register(
     "mahdavi24",
     summary="softmax attention alone: (N - 1)/(min(n, d) - 1) heads, their outputs solved for; no feed-forward layer",
+    order=50,
+    formula="Mahdavi 2024",
+    words="Attention alone: random heads look at the row, and their outputs are solved for. No feed-forward layer; "
+    "one layer deep; short weights. Grows like N/n. Take it to see what attention alone can store.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN,),
     assumptions=(INDEPENDENT,),
@@ -64,14 +149,14 @@ def build_mahdavi24(dataset: Dataset, *, seed: int = 0, progress: Progress = SIL
     notes = [f"{len(heads.keys)} heads of size {heads.size} for {len(contexts)} contexts"]
     if table is not None:
         notes.append(embedding_note(table))
-    return Construction(network, _claim(dataset, heads, front), {}, tuple(notes))
+    return Construction(network, {}, tuple(notes))
 
 
 def _vectors(dataset: Dataset, seed: int) -> tuple[Embedding | None, np.ndarray[tuple[int, int], np.dtype[np.float64]]]:
     """The tokens' vectors as floats; symbols get a dimension per token of a row, up to 16 (per symbol if n = 1)."""
     points, table = dataset.inputs.points, None
     if dataset.encoder.symbols is not None:
-        dimension = min(max(2, dataset.n), MOST) if dataset.n > 1 else points.count
+        dimension = head_dimension(dataset)
         table, points = generic_embedding(dataset, dimension, placed=True, seed=seed)
         wider = Matrix(table.table.rows, dimension + 1)  # one more channel, zero, for the answer
         table = Embedding(wider, table.strides)
@@ -97,23 +182,3 @@ def _attention(heads: Heads, outputs: list[Number]) -> Attention:
 
 def _widened(rows: list[list[Number]], m: int) -> Matrix:
     return Matrix.of([dict(enumerate(row)) for row in rows], m + 1)
-
-
-def _claim(dataset: Dataset, heads: Heads, front: Layer) -> Claim:
-    m, count = heads.dimension, len(dataset.contexts)
-    wanted = head_count(count, dataset.n, m)
-    return Claim(
-        THEOREM,
-        {
-            "width": max(m + 1, wanted * heads.size),
-            "depth": 1,
-            "attention_layers": 1,
-            "parameters": wanted * 4 * heads.size * (m + 1) + dataset.C * (m + 2) + front.parameters,
-        },
-        {
-            "width": "heads times head size",
-            "depth": "one attention layer",
-            "parameters": "H·4r(d + 1), H = ceil((contexts - 1) / (r - 1)), r = min(n, d); maps C(d + 2) and E_in",
-        },
-        assumptions=(INDEPENDENT, "parameters of any length"),
-    )

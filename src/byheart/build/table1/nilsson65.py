@@ -5,10 +5,9 @@ from __future__ import annotations
 from byheart.build._base import Construction, register
 from byheart.build.shared.interpolation import interpolate
 from byheart.build.shared.projection import Constants
-from byheart.build.table1.flattened import FLAT, feed_forward_network, flat_cloud, flat_rows, row_line
+from byheart.build.table1.flattened import feed_forward_network, flat_rows, row_line
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
-from byheart.ir.claim import Claim
 from byheart.ir.layers import Affine
 from byheart.ir.matrix import Matrix
 from byheart.paper import Ref, implements
@@ -20,6 +19,11 @@ THEOREM = Ref("N65", "one hidden layer")
 @register(
     "nilsson65",
     summary="feed-forward on the flattened row: one hidden layer that interpolates, N - 1 ReLU units",
+    order=10,
+    formula="Nilsson 1965",
+    words="One hidden layer: all units read the row in the same direction and differ in where they start; their sum"
+    " interpolates the labels. Simple and shallow, but it needs a unit per row and every unit reads the whole"
+    " row. Take it for tiny tables, or as the textbook's answer.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN,),
 )
@@ -54,32 +58,8 @@ def build_nilsson65(dataset: Dataset, *, seed: int = 0, progress: Progress = SIL
     network = feed_forward_network(
         [("row", (rows.layer,)), ("hidden layer", (hidden,)), ("E_out", (output,))], dataset.C
     )
-    return Construction(network, _claim(dataset, rows.count, rows.dimension), {}, (_note(len(units), rows.count),))
+    return Construction(network, {}, (_note(len(units), rows.count),))
 
 
 def _note(units: int, count: int) -> str:
     return f"{units} hidden units for {count} different rows; a step between equal labels may need none"
-
-
-def _claim(dataset: Dataset, count: int, dimension: int) -> Claim:
-    hidden = max(1, count - 1)
-    cloud = flat_cloud(dataset, flat_rows(dataset))
-    # biases lie on the line, with the fraction bits of data and weights; each step turns the slope by at most 4·C
-    tokens = dataset.inputs.points.denominator.bit_length()
-    slopes = (4 * dataset.C * count).bit_length()
-    return Claim(
-        THEOREM,
-        {
-            "width": hidden,
-            "depth": 1,
-            "parameters": hidden * (dimension + 2) + 1,
-            "max_bits": 2 * max(cloud.key_bits, cloud.projection_bits) + tokens + slopes,
-        },
-        {
-            "width": "N - 1 hidden units",
-            "depth": "one hidden layer",
-            "parameters": "(N - 1)(n·d + 2) + 1",
-            "max_bits": "a key and a weight of Lemma C.2, the data's fraction bits, and log2(4CN)",
-        },
-        assumptions=(FLAT,),
-    )

@@ -1,48 +1,204 @@
-"""Park, Lee, Yun and Shin 2021: the first sub-linear memorization, O(N^(2/3)), on flattened rows."""
+"""Park, Lee, Yun and Shin 2021: the first sub-linear memorization, O(N^(2/3)), on flattened rows.
+
+Keys moved into a short table without collisions: groups of neighbours share a shift modulo the table's length.
+
+Park et al. 2021 in our reconstruction. N sorted keys are cut into groups of K; group j is shifted by s_j modulo M. A
+shift is bad when it puts one of K keys on one of at most N places that are taken, so M > K·N always leaves a good one.
+The table of M places is cut into rows; each row's labels are the bits of one long word.
+
+The blocks of park21, on a stream of six numbers.
+
+    x      where the row stands on the line; later the offset of its word, then the bit that is read
+    z      its place in the table
+    u1, u2 the two trajectories of the word (see bit_extraction)
+    miss   how far the bit's place is from z
+    y      the label
+
+x and z are multiples of 1/one, so relu(one·(z - t) + 1) - relu(one·(z - t)) is 1 from t on and 0 before, exactly.
+"""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
 
 from byheart.build._base import Construction, register
 from byheart.build.shared.projection import Constants, Line
-from byheart.build.shared.wires import ZERO, Block, Form, affine, residual, wire
-from byheart.build.table1.flattened import FLAT, feed_forward_network, flat_cloud, flat_rows, row_line
-from byheart.build.table1.park21_blocks import (
-    LOOK_UNITS,
-    SCAN_UNITS,
-    STREAM,
-    fold_blocks,
-    look_blocks,
-    scan_blocks,
-    shift_blocks,
-    start_block,
-)
-from byheart.build.table1.shifted_table import ShiftedTable, least_modulus, shift_groups
+from byheart.build.shared.wires import ZERO, Block, Effect, Form, affine, residual, wire
+from byheart.build.table1.flattened import feed_forward_network, flat_rows, row_line
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
-from byheart.ir.claim import Claim
+from byheart.errors import BuildError
+from byheart.exact import Number, dyadic
 from byheart.ir.layers import Affine
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.theorems import output_map
-from byheart.theory.upper import Promise, dense_blocks
-
-THEOREM = Ref("P21", "Theorem 1")
+from byheart.theory.promises.table1 import cheapest_cut, longest_table, table_length
 
 
 @dataclass(frozen=True)
-class Cut:
-    """K keys per group, and labels per word of the table: the choice with the fewest parameters."""
+class ShiftedTable:
+    """firsts[j], shifts[j]: keys from firsts[j] on are shifted by shifts[j] modulo `modulus`.
 
-    group: int
+    words[a] holds the labels of places a·places to (a + 1)·places - 1, the first place in the highest bits.
+    """
+
+    modulus: int
+    firsts: tuple[int, ...]
+    shifts: tuple[int, ...]
     places: int
+    label_bits: int
+    words: tuple[int, ...]
+
+    @property
+    def word_bits(self) -> int:
+        return self.places * self.label_bits
+
+    def place(self, key: int) -> int:
+        """Where a key is moved to."""
+        group = max(j for j, first in enumerate(self.firsts) if first <= key)
+        return (key + self.shifts[group]) % self.modulus
+
+    def label(self, key: int) -> int:
+        """What the table says about a key."""
+        row, column = divmod(self.place(key), self.places)
+        return self.words[row] >> (self.places - 1 - column) * self.label_bits & ((1 << self.label_bits) - 1)
+
+
+@implements(
+    Ref("P21", "Theorem 1"),
+    statement="N^(2/3) groups of N^(1/3) keys, each shifted without collision, fit a table of N^(4/3) places, which is "
+    "N^(2/3) words of N^(2/3) bits",
+    test="tests/build/table1/test_park21.py",
+)
+def shift_groups(keys: Sequence[int], labels: Sequence[int], group: int, places: int, label_bits: int) -> ShiftedTable:
+    """The table for keys in ascending order; `group` is K, `places` how many labels a word holds.
+
+    >>> table = shift_groups([3, 9, 14, 40], [1, 0, 1, 1], group=2, places=4, label_bits=1)
+    >>> [table.label(key) for key in (3, 9, 14, 40)]
+    [1, 0, 1, 1]
+    """
+    if not keys or any(b <= a for a, b in pairwise(keys)) or keys[0] < 0:
+        raise BuildError("a shifted table needs different keys >= 0 in ascending order")
+    starts = range(0, len(keys), group)
+    modulus = _modulus(keys, group)
+    taken = np.zeros(modulus, dtype=bool)
+    shifts, cells = [], {}
+    for start in starts:
+        residues = [key % modulus for key in keys[start : start + group]]
+        bad = np.zeros(modulus, dtype=bool)
+        for residue in residues:
+            bad |= np.roll(taken, -residue)
+        shift = int(np.argmin(bad))
+        shifts.append(shift)
+        for offset, residue in enumerate(residues):
+            place = (residue + shift) % modulus
+            taken[place] = True
+            cells[place] = labels[start + offset]
+    words = [0] * -(-modulus // places)
+    for place, label in cells.items():
+        row, column = divmod(place, places)
+        words[row] |= label << (places - 1 - column) * label_bits
+    return ShiftedTable(modulus, tuple(keys[s] for s in starts), tuple(shifts), places, label_bits, tuple(words))
+
+
+def _modulus(keys: Sequence[int], group: int) -> int:
+    """The smallest M > K·N that keeps the keys of every group apart; the promise allows a few more places."""
+    least = table_length(len(keys), group)
+    for modulus in range(least, longest_table(len(keys), group) + 1):
+        parts = ([key % modulus for key in keys[s : s + group]] for s in range(0, len(keys), group))
+        if all(len(set(part)) == len(part) for part in parts):
+            return modulus
+    raise BuildError(f"no table of {least:,} places or a few more keeps the keys of a group apart; try another seed")
+
+
+STREAM = ("x", "z", "u1", "u2", "miss", "y")
+
+
+def step(at: Form, one: int, adds: Mapping[str, Number]) -> tuple[Effect, Effect]:
+    """Two units that add `adds` once `at` is not negative."""
+    takes = {name: -weight for name, weight in adds.items()}
+    return Effect(one * at + 1, adds), Effect(one * at, takes)
+
+
+def start_block(bias: int, word_bits: int, shift: int) -> Block:
+    """x in place, z = x + the first group's shift, the trajectories of the word 0."""
+    starts: dict[str, Number] = {"u1": dyadic(1, -word_bits - 1), "u2": dyadic(1, -word_bits - 2)}
+    return Block((Effect(wire("x") + bias, {"z": 1}),), {"x": bias, "z": shift, **starts})
+
+
+def shift_blocks(table: ShiftedTable, one: int) -> list[Block]:
+    """One block per further group: from its first key on, its own shift instead of the group's before."""
+    found = []
+    for first, before, shift in zip(table.firsts[1:], table.shifts, table.shifts[1:], strict=False):
+        found.append(Block(step(wire("x") - first, one, {"z": shift - before})))
+    return found
+
+
+def fold_blocks(top: int, modulus: int, one: int) -> list[Block]:
+    """z modulo M, one block per power of two: z -= 2^k·M where z is at least that."""
+    found = []
+    for k in reversed(range((top // modulus + 1).bit_length())):
+        amount = modulus << k
+        found.append(Block(step(wire("z") - amount, one, {"z": -amount})))
+    return found
+
+
+def look_blocks(table: ShiftedTable, one: int) -> list[Block]:
+    """The word of z's row, and in x (cleared first) how many places lie before that row."""
+    scale = -table.word_bits
+    first: Number = dyadic(table.words[0], scale)
+    found = [Block((Effect(wire("x"), {"x": -1}),), {"u1": first, "u2": first})]
+    for row, (before, word) in enumerate(zip(table.words, table.words[1:], strict=False), start=1):
+        change = dyadic(word - before, scale)
+        adds: dict[str, Number] = {"u1": change, "u2": change, "x": table.places}
+        found.append(Block(step(wire("z") - row * table.places, one, adds)))
+    return found
+
+
+def scan_blocks(table: ShiftedTable, one: int) -> list[Block]:
+    """Read every bit of the word; a bit whose place is z goes to y with its weight.
+
+    Block l folds for bit l; block l + 1 emits the bit to x and its distance from z to miss; block l + 2 gates it.
+    """
+    bits, c = table.word_bits, table.label_bits
+    x, z, miss = wire("x"), wire("z"), wire("miss")
+    found = [Block((Effect(x, {"x": -1, "z": -1}),))]
+    for block in range(1, bits + 3):
+        effects: list[Effect] = []
+        if block <= bits:
+            for u in ("u1", "u2"):
+                effects += [Effect(wire(u), {u: 1}), Effect(4 * wire(u) - 2, {u: -1})]
+        seen = block - 1  # the bit that became visible
+        if 1 <= seen <= bits:
+            place = (seen - 1) // c
+            effects.append(Effect((1 << bits + 2 - seen) * (wire("u2") - wire("u1")), {"x": 1}))
+            effects += [Effect(one * (place - z), {"miss": 1}), Effect(one * (z - place - 1) + 1, {"miss": 1})]
+        read = block - 2
+        if read >= 1:
+            effects += [
+                Effect(x - miss, {"y": 1 << c - 1 - (read - 1) % c}),
+                Effect(x, {"x": -1}),
+                Effect(miss, {"miss": -1}),
+            ]
+        found.append(Block(tuple(effects)))
+    return found
+
+
+THEOREM = Ref("P21", "Theorem 1")
 
 
 @register(
     "park21",
     summary="feed-forward on the flattened row: groups shifted into a table of N^(4/3) bits, O(N^(2/3)) parameters",
+    order=30,
+    formula="Park 2021, order only",
+    words="The first construction below N: neighbours share a shift that moves them into a table without "
+    "collisions, and the table is a list of long words whose bits are read one by one. Grows like N^(2/3). "
+    "Reconstructed from the theorem's order of growth.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN,),
 )
@@ -80,32 +236,7 @@ def build_park21(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT
     note = (
         f"{len(table.firsts)} groups of {cut.group} rows, a table of {table.modulus} places in {len(table.words)} words"
     )
-    claim = _claim(dataset, rows.count, rows.dimension, cut, label_bits, line.top, table.modulus)
-    return Construction(network, claim, {}, (note,))
-
-
-def cheapest_cut(count: int, label_bits: int) -> Cut:
-    """K and the labels per word that need the fewest parameters; K grows like N^(1/3).
-
-    >>> cheapest_cut(1000, 1).group, cheapest_cut(8000, 1).group
-    (6, 12)
-    """
-    best = min(
-        range(1, count + 1), key=lambda group: _cost(count, group, _places(count, group, label_bits), label_bits)
-    )
-    return Cut(best, _places(count, best, label_bits))
-
-
-def _places(count: int, group: int, label_bits: int) -> int:
-    """Labels per word: a word costs a block to look up, a bit costs a block to read."""
-    look, scan = dense_blocks(1, len(STREAM), LOOK_UNITS), dense_blocks(1, len(STREAM), SCAN_UNITS)
-    return max(1, round(math.sqrt(least_modulus(count, group) * look / (scan * label_bits))))
-
-
-def _cost(count: int, group: int, places: int, label_bits: int) -> int:
-    look, scan = dense_blocks(1, len(STREAM), LOOK_UNITS), dense_blocks(1, len(STREAM), SCAN_UNITS)
-    words = -(-least_modulus(count, group) // places)
-    return (-(-count // group) + words) * look + places * label_bits * scan
+    return Construction(network, {}, (note,))
 
 
 def _entrance(line: Line) -> Affine:
@@ -123,36 +254,3 @@ def _steps(line: Line, table: ShiftedTable) -> list[tuple[str, list[Block]]]:
         ("word", look_blocks(table, one)),
         ("bits", scan_blocks(table, one)),
     ]
-
-
-def _claim(dataset: Dataset, count: int, dimension: int, cut: Cut, label_bits: int, top: int, modulus: int) -> Claim:
-    cloud = flat_cloud(dataset, flat_rows(dataset))
-    size = len(STREAM)
-    halvings = (top // modulus + 1).bit_length()
-    groups, words = -(-count // cut.group), -(-modulus // cut.places)
-    looks, scans = groups + halvings + words, cut.places * label_bits + 4
-    promise = Promise(
-        max(size, SCAN_UNITS),
-        looks + scans,
-        dense_blocks(looks, size, LOOK_UNITS) + dense_blocks(scans, size, SCAN_UNITS) + size * dimension,
-        max(
-            cut.places * label_bits + 3,
-            2 * max(cloud.key_bits, cloud.projection_bits) + dataset.inputs.points.denominator.bit_length() + 2,
-        ),
-    ).then(output_map(size))
-    return Claim(
-        THEOREM,
-        {
-            "width": promise.width,
-            "depth": promise.depth,
-            "parameters": promise.parameters,
-            "max_bits": promise.max_bits,
-        },
-        {
-            "width": "ten hidden units on a stream of six",
-            "depth": "N/K groups + log2(R/M) halvings + M/B words + B·c bits + 4, M = K·N + 1",
-            "parameters": "32 per group, halving and word, 136 per bit; 6·n·d for the input",
-            "max_bits": "B·c + 3, or a key with the fraction bits of data and projection",
-        },
-        assumptions=(FLAT, "rows are separated"),
-    )

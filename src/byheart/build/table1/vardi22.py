@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from byheart.build._base import Construction, register
-from byheart.build.ks25.claims import MEASURED_FORMULAS, PAPER_FORMULAS, memory_promise
-from byheart.build.ks25.fields import measured_fields, paper_fields
+from byheart.build.ks25.fields import Room, measured_fields, paper_fields
 from byheart.build.ks25.layers import input_map as input_layer
-from byheart.build.ks25.memorizer import residual_scan
 from byheart.build.ks25.memorizer.key_groups import Fields
 from byheart.build.ks25.memorizer.memorizer import memorizer_plan
-from byheart.build.ks25.memorizer.residual_memorizer import memorizer_blocks
-from byheart.build.ks25.memorizer.residual_stream import STREAM, X, Y, blocks
+from byheart.build.ks25.memorizer.residual_memorizer import STREAM, X, Y, blocks, memorizer_blocks
 from byheart.build.ks25.options import CONSTANTS, FORM, Style
 from byheart.build.ks25.parts import Lookup
 from byheart.build.shared.projection import Line
 from byheart.build.shared.wires import affine, assemble, wire, wires
-from byheart.build.table1.flattened import FLAT, feed_forward_network, flat_cloud, flat_rows, row_line
+from byheart.build.table1.flattened import feed_forward_network, flat_cloud, flat_rows, row_line
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
-from byheart.ir.claim import Claim
 from byheart.ir.layers import Layer
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.theorems import output_map
-from byheart.theory.upper import DENSE, PLAIN_WIDTH, Promise, feed_forward_memory, input_map, label_bits
+from byheart.theory.promises.table1 import FlatFacts
+from byheart.theory.upper import DENSE, PLAIN_WIDTH, label_bits
 
 THEOREM = Ref("V22", "Theorem 3.1")
 
@@ -31,6 +27,11 @@ THEOREM = Ref("V22", "Theorem 3.1")
 @register(
     "vardi22",
     summary="feed-forward on the flattened row: groups of sqrt(N) entries read bit by bit, O(sqrt(N log N)) parameters",
+    order=40,
+    formula="Vardi 2022",
+    words="The optimal feed-forward network: rows are put on a line and cut into groups; the keys and labels of a "
+    "group are two long words that are read bit by bit. Grows like the square root of N, but must see the "
+    "whole row at once, which costs a column per number of the row.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN,),
     options=(FORM, CONSTANTS),
@@ -65,29 +66,23 @@ def build_vardi22(
     def divide(keys: object, found: object) -> Fields:
         if style.as_in_the_paper:
             return paper_fields(line.floors, rows.count, cloud.key_bits, label_bits(dataset.C))
-        return measured_fields(style, line.floors, labels, residual_scan.DENSE)
+        room = Room(FlatFacts.of(dataset).part(dataset.C, style.form), PLAIN_WIDTH if style.plain else DENSE)
+        return measured_fields(style, line.floors, labels, DENSE, room)
 
     memory = Lookup.of(line.floors, labels, divide)
     body = memory_layers(style, line, memory)
     network = feed_forward_network(
         [("row", (rows.layer,)), ("E_in", body[:1]), ("label memory", body[1:-1]), ("E_out", body[-1:])], dataset.C, 1
     )
-    width = PLAIN_WIDTH if style.plain else DENSE
-    if style.as_in_the_paper:
-        promise = feed_forward_memory(cloud, rows.count, dataset.C, form=style.form, width=width)
-    else:
-        entrance = input_map(cloud.dimension, style.form, width, cloud.projection_bits)
-        promise = memory_promise(memory, style, width).then(entrance)
     return Construction(
         network,
-        _claim(promise.then(output_map(width)), style),
         {"form": form, "constants": constants},
         (f"{rows.count} different rows of {rows.dimension} numbers; {memory.fields}",),
     )
 
 
 def memory_layers(style: Style, line: Line, memory: Lookup) -> tuple[Layer, ...]:
-    """E_in, the memorizer of the line's keys, E_out; label 0 for keys that are none."""
+    """E_in, the memorizer of the line's keys, E_out; label 0 for numbers that are not keys."""
     entrance = input_layer(style, line)
     if style.plain:
         first = {"x": wire("x") + line.bias}
@@ -97,14 +92,3 @@ def memory_layers(style: Style, line: Line, memory: Lookup) -> tuple[Layer, ...]
         return entrance, *assemble(("x",), plan), exit_map
     steps = memorizer_blocks(memory.pieces, shift={X: line.bias})
     return entrance, *blocks(steps), affine(STREAM, {"y": wire(Y)}, relu=False, bias=False)
-
-
-def _claim(promise: Promise, style: Style) -> Claim:
-    bounds = {
-        "width": promise.width,
-        "depth": promise.depth,
-        "parameters": promise.parameters,
-        "max_bits": promise.max_bits,
-    }
-    formulas = PAPER_FORMULAS if style.as_in_the_paper else MEASURED_FORMULAS
-    return Claim(THEOREM, bounds, dict(formulas), assumptions=(FLAT, "rows are separated"))

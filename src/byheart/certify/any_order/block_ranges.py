@@ -25,6 +25,8 @@ from byheart.exact import Number, as_fraction
 from byheart.ir.layers import Residual
 from byheart.ir.matrix import Row
 
+NEAR_HALF = Fraction(511, 2)  # of 512: below one half by what an accumulator of ten more bits can add to an error
+
 
 @dataclass(frozen=True)
 class Sum:
@@ -54,18 +56,28 @@ def weighted_sum(tally: Tally, place: str, row: Row, bias: Number, stream: Seque
     """sum weight·channel + bias, every channel anywhere in its range."""
     reads = tuple((j, as_fraction(w)) for j, w in row)
     b = as_fraction(bias)
-    low = b + sum(w * (stream[j].low if w > 0 else stream[j].high) for j, w in reads)
-    high = b + sum(w * (stream[j].high if w > 0 else stream[j].low) for j, w in reads)
-    unit = common_unit(abs(b), *(abs(w) * stream[j].unit for j, w in reads))
-    rest, links = linear_lattice([(w, stream[j]) for j, w in reads], b)
-    total = abs(b) + sum((abs(w) * stream[j].largest for j, w in reads), ZERO)
-    carried = sum((abs(w) * stream[j].error for j, w in reads), ZERO)
-    if carried and len(reads) == 1 and not b and power_of_two_part(reads[0][1] ** 2) == reads[0][1] ** 2:
-        error = carried  # scaling by a power of two does not round
+    return Sum(reads, b, linear(tally, place, [(w, stream[j]) for j, w in reads], b))
+
+
+def linear(tally: Tally, place: str, parts: Sequence[tuple[Fraction, Channel]], bias: Fraction = ZERO) -> Channel:
+    """sum weight·channel + bias, in every order and grouping, with or without fused products."""
+    terms = [(w, c) for w, c in parts if c.largest or c.error]  # 0 times anything finite adds 0
+    low = bias + sum(w * (c.low if w > 0 else c.high) for w, c in terms)
+    high = bias + sum(w * (c.high if w > 0 else c.low) for w, c in terms)
+    unit = common_unit(abs(bias), *(abs(w) * c.unit for w, c in terms))
+    rest, links = linear_lattice(terms, bias)
+    total = abs(bias) + sum((abs(w) * c.largest for w, c in terms), ZERO)
+    carried = sum((abs(w) * c.error for w, c in terms), ZERO)
+    if carried and len(terms) == 1 and not bias and _is_power_of_two(abs(terms[0][0])):
+        error = tally.scaled(place, total, carried)
     else:
-        error = tally.error(place, total, unit, carried, len(reads) + 1)
-    positive = b >= 0 and all(w > 0 and stream[j].never_negative for j, w in reads)
-    return Sum(reads, b, channel(low, high, rest, error, positive, links))
+        error = tally.error(place, total, unit, carried, len(terms) + 1)
+    positive = bias >= 0 and all(w > 0 and c.never_negative for w, c in terms)
+    return channel(low, high, rest, error, positive, links)
+
+
+def _is_power_of_two(weight: Fraction) -> bool:
+    return power_of_two_part(weight) == weight
 
 
 def residual_ranges(tally: Tally, place: str, layer: Residual, stream: Sequence[Channel]) -> list[Channel]:
@@ -92,11 +104,13 @@ def _shifted(tally: Tally, place: str, old: Channel, bias: Fraction) -> Channel:
     unit = common_unit(old.unit, abs(bias))
     new = channel(old.low + bias, old.high + bias, unit)
     step = power_of_two_part(unit)
-    if not old.error and step is not None and tally.fits(step, max(new.largest, old.largest, abs(bias))):
-        tally.note(place, max(new.largest, old.largest, abs(bias)), step)
+    most = max(new.largest, old.largest, abs(bias))
+    if not old.error and tally.fits(step, most):
+        tally.note(place, most, step)
         return new
+    tally.finite(place, most + old.error)
     grain = _spacing(tally, new.low - old.error, new.high + old.error)
-    if step is not None and grain is not None and grain <= step and 2 * old.error < grain:
+    if step is not None and grain is not None and grain <= step and 512 * old.error <= NEAR_HALF * grain:
         return new  # the result is rounded to a multiple of its spacing, and the exact value is the nearest one
     error = tally.error(place, old.largest + abs(bias), unit, old.error, 2)
     return channel(new.low, new.high, unit, error, old.never_negative and bias > 0)

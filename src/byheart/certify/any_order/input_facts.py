@@ -1,9 +1,14 @@
-"""What is known about a network's inputs before any data: how many tokens, and what a token's numbers can be."""
+"""What is known about a network's inputs before any data: how many tokens, and what a token's numbers can be.
+
+>>> code = channel(Fraction(0), Fraction(9), Fraction(1))
+>>> InputFacts(4, False, (code,)).with_absent() == InputFacts(4, False, (code,))
+True
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from byheart.certify.any_order.lattice import Channel, channel, join
@@ -18,13 +23,22 @@ from byheart.ir.inputs import Inputs
 class InputFacts:
     """Rows of `length` tokens (of 1 … length if `ragged`); coordinate i of a token lies in `coordinates[i]`.
 
-    `positions`: the last coordinate is the token's place, 0 … length − 1.
+    `positions`: the last coordinate is the token's place, 0 … length − 1. `absent`: what exported models are given at
+    places behind the end of a row. Attention multiplies it by 0, so it must stay finite.
     """
 
     length: int
     ragged: bool
     coordinates: tuple[Channel, ...]
     positions: bool = False
+    absent: tuple[Channel, ...] | None = None
+
+    def with_absent(self) -> InputFacts:
+        """Places behind the end count as tokens too."""
+        if self.absent is None:
+            return self
+        wider = tuple(join([a, b]) for a, b in zip(self.coordinates, self.absent, strict=True))
+        return replace(self, coordinates=wider, absent=None)
 
     def at(self, place: int) -> tuple[Channel, ...]:
         """The coordinates of a token at this place of its row."""
@@ -46,7 +60,13 @@ def facts_of(encoder: Encoder, inputs: Inputs | None) -> InputFacts:
     if encoder.positions:
         coordinates.append(channel(Fraction(0), Fraction(encoder.length - 1), Fraction(1)))
     ragged = encoder.task in (Task.SET, Task.CAUSAL)
-    return InputFacts(encoder.length, ragged, tuple(coordinates), encoder.positions)
+    absent = None
+    if ragged:
+        code = Fraction(0 if encoder.symbols is None else -1)  # a vector of zeros, or the code -1
+        nothing = channel(code, code, abs(code))
+        absent = (*(nothing for _ in coordinates[: len(coordinates) - encoder.positions]),)
+        absent += tuple(coordinates[len(absent) :])
+    return InputFacts(encoder.length, ragged, tuple(coordinates), encoder.positions, absent)
 
 
 def _coordinate(encoder: Encoder, inputs: Inputs, place: int) -> Channel:

@@ -1,7 +1,18 @@
-"""Ranges on lattices: what one channel of a stream can hold, and when a float sum of such numbers is exact.
+"""Ranges on lattices: what one channel of a stream can hold, and what a float sum of such numbers can do to it.
 
-A sum of multiples of 2^k never rounds, in any order and with any grouping, while the absolute values of its terms add
-up to at most 2^(k + mantissa): every partial sum is then a multiple of 2^k that the float type holds.
+*Exact.* A sum of multiples of 2^k never rounds, in any order and with any grouping, while the absolute values of its
+terms add up to at most 2^(k + mantissa), stay below the overflow threshold, and 2^k is not subnormal: every product and
+every sum of a subset is then a multiple of 2^k that the float type holds, and none is subnormal, so that an engine that
+flushes subnormals to zero agrees too.
+
+*Inexact.* One operation on floats a, b gives (a op b)(1 + d) + e with |d| <= 2^-mantissa and |e| below the least normal
+number (which covers gradual underflow and flushing), as long as nothing overflows. A sum of m products of terms that
+are themselves off by `carried` together is therefore off by at most
+
+    carried + (total + carried)·g + 4·s·least,   s = m + 2 roundings on the way of any term,  g = s / (2^mantissa − s).
+
+An overflow is never carried along as an error: 0 · inf is NaN, so one unread channel would spoil every dot
+product that has a zero in its place. Where half of the range may be left, the proof ends (`NotShown`).
 
     >>> common_unit(Fraction(12), Fraction(8)), power_of_two_part(Fraction(12)), power_of_two_part(Fraction(1, 3))
     (Fraction(4, 1), Fraction(4, 1), None)
@@ -13,8 +24,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
+
+from byheart.exact import Number, dyadic, parts
+
+__all__ = ["FORMATS", "Channel", "FloatFormat", "Link", "NotShown", "Tally", "channel", "dyadic", "join"]
 
 ZERO = Fraction(0)
+
+
+class NotShown(Exception):
+    """The proof ends here; the message says where and why."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +43,33 @@ class FloatFormat:
 
     name: str
     mantissa: int
-    smallest_exponent: int  # 2^smallest_exponent is the least positive number
+    smallest_exponent: int  # 2^smallest_exponent is the least normal number
     largest_exponent: int  # every number is below 2^largest_exponent
 
+    @cached_property
+    def least(self) -> Fraction:
+        return Fraction(2) ** self.smallest_exponent
 
-FORMATS = {f.name: f for f in (FloatFormat("float64", 53, -1074, 1024), FloatFormat("float32", 24, -149, 128))}
+    @cached_property
+    def bound(self) -> Fraction:
+        return Fraction(2) ** self.largest_exponent
+
+    def holds(self, value: Number) -> bool:
+        """Whether `value` is 0 or a normal number of this type.
+
+        >>> [FORMATS["float32"].holds(x) for x in (0, 3 << 100, (1 << 24) + 1, 1 << 128, dyadic(1, -127))]
+        [True, True, False, False, False]
+        """
+        mantissa, exponent = parts(value)
+        length = abs(mantissa).bit_length()
+        if exponent == 0 and length <= self.mantissa:
+            return True
+        zeros = (mantissa & -mantissa).bit_length() - 1
+        normal = self.smallest_exponent < exponent + length <= self.largest_exponent
+        return normal and length - zeros <= self.mantissa
+
+
+FORMATS = {f.name: f for f in (FloatFormat("float64", 53, -1022, 1024), FloatFormat("float32", 24, -126, 128))}
 
 
 @dataclass(frozen=True)
@@ -82,7 +124,9 @@ def channel(
     positive: bool = False,
     links: tuple[Link, ...] = (),
 ) -> Channel:
-    """A channel; a single value is its own lattice."""
+    """A channel; a single value is its own lattice, and what lies on no lattice but 0 is 0."""
+    if not rest and not links:
+        return Channel(ZERO, ZERO, ZERO, error, positive)
     if low == high:
         return Channel(low, high, abs(low), error, positive)
     return Channel(low, high, rest, error, positive, links)
@@ -139,16 +183,39 @@ class Tally:
 
         `unit` is the lattice of all terms, `carried` what the terms' own errors add up to.
         """
-        if total == 0:
-            return carried
-        step = power_of_two_part(unit)
-        if carried == 0 and self.fits(step, total):
-            self.note(place, total, step)
-            return ZERO
-        size = "on no power-of-two lattice" if step is None else f"of 2^{log2(total / step):.2f} units"
-        self.rounds(f"{place}: {'inexact terms' if carried else f'a sum {size}'}")
-        steps = terms + 2
-        return carried + (total + carried) * Fraction(steps, (1 << self.format.mantissa) - steps)
+        if not carried:
+            if not total:
+                return ZERO
+            step = power_of_two_part(unit)
+            if self.fits(step, total):
+                self.note(place, total, step)
+                return ZERO
+            size = f"of 2^{log2(total / step):.2f} units" if step else "on no power-of-two lattice"
+            self.rounds(f"{place}: a sum {size}")
+        else:
+            self.rounds(f"{place}: inexact terms")
+        return self.rounding(place, total, carried, terms + 2)
+
+    def rounding(self, place: str, total: Fraction, carried: Fraction, steps: int) -> Fraction:
+        """The error of a sum in which every term meets at most `steps` roundings; see the head of this file."""
+        if steps > 1 << (self.format.mantissa - 2):
+            raise NotShown(f"{place}: a sum of too many terms for {self.format.name}")
+        size = total + carried
+        growth = Fraction(steps, (1 << self.format.mantissa) - steps)
+        error = carried + size * growth + 4 * steps * self.format.least
+        self.finite(place, total + error)
+        return rounded_up(error)
+
+    def scaled(self, place: str, total: Fraction, carried: Fraction) -> Fraction:
+        """The error of one inexact float times a power of two: nothing is rounded, but it may underflow."""
+        error = carried + self.format.least
+        self.finite(place, total + error)
+        return error
+
+    def finite(self, place: str, size: Fraction) -> None:
+        """Nothing here may come near the end of the range: an infinity would spoil sums that do not even read it."""
+        if 2 * size > self.format.bound:
+            raise NotShown(f"{place}: values up to 2^{log2(size):.1f} may overflow {self.format.name}")
 
     def new_name(self) -> int:
         self.names += 1
@@ -160,15 +227,25 @@ class Tally:
             self.rounded.append(what)
 
     def fits(self, step: Fraction | None, total: Fraction) -> bool:
-        """Whether every multiple of `step` up to `total` is a float."""
-        if step is None or total > step * (1 << self.format.mantissa):
+        """Whether every multiple of `step` up to `total` is a float, and none but 0 is subnormal."""
+        if not step or total > step * (1 << self.format.mantissa):
             return False
-        least, bound = Fraction(2) ** self.format.smallest_exponent, Fraction(2) ** self.format.largest_exponent
-        return step >= least and total < bound
+        return step >= self.format.least and total < self.format.bound
 
     def note(self, place: str, total: Fraction, step: Fraction | None) -> None:
         if step is not None and total > self.worst * step:
             self.worst, self.worst_place = total / step, place
+
+
+def rounded_up(error: Fraction, bits: int = 64) -> Fraction:
+    """At least `error`, in few bits: bounds of bounds would otherwise grow with every layer."""
+    shift = bits - error.numerator.bit_length() + error.denominator.bit_length()
+    whole = (
+        -((-error.numerator << shift) // error.denominator)
+        if shift >= 0
+        else -(-error.numerator // (error.denominator << -shift))
+    )
+    return Fraction(whole, 1 << shift) if shift >= 0 else Fraction(whole << -shift)
 
 
 def log2(value: Fraction) -> float:

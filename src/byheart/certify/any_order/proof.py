@@ -1,11 +1,29 @@
 """The proof that floats evaluate a network exactly, in every order of every sum.
 
-Ranges and lattices are propagated through every dot product, in integers and fractions. A sum whose absolute terms
-stay below 2^mantissa lattice units never rounds, whatever the order, the library or the number of threads. Where the
-mean over n tokens rounds (1/n is no float), the error is bounded and must be snapped away before it does harm.
+The invariant. Behind every layer, each channel of a token's stream has a `Channel`: the exact value lies in [low, high]
+and on a lattice, the float is finite and at most `error` away from it, for every input that the facts allow. error = 0
+means that the float *is* the exact value. The proof succeeds if every output has error 0 and is read exactly.
 
-Assumed of the backend: IEEE sums, products and fused products in any order; softmax of n equal scores within three
-roundings of 1/n (exactly 1/n when n is a power of two); no rewriting of (x + a) + b.
+What each layer must show to keep the invariant (`lattice.py` has the two lemmas about float sums):
+
+* every weight and bias is a normal number of the float type (or 0): a weight that is read from a channel of zeros too;
+* Affine, Residual: every dot product is one sum of products, bounded in all orders at once by its sum of absolute
+  terms. A block adds h + W2 relu(W1 h + b1) + b2 as one flat sum per channel. relu does not enlarge an error;
+* a block that adds only a bias to a channel is one addition: near 1.5·2^(mantissa−1) units it *snaps* a float that is
+  less than half a unit off onto the lattice. x − relu(x) of a float that is never negative is exactly 0;
+* Attention with zero scores is a mean. For n a power of two the weights 1/n are exact and it is a sum; otherwise the
+  error of n + 5 roundings is carried. Engines may multiply first or add first, so that both must stay in range. The
+  own stream and the outputs of *all* heads are one flat sum: (z + a) + b and z + (a + b) round differently. Keys and
+  queries must be finite even where they are multiplied by 0, and so must the streams of absent tokens;
+* Pool is a flat sum over at most n tokens, and the last layer that sees more than one token;
+* Embedding: every id that the facts allow has a row; the channel holds any of these rows' entries;
+* readout: subtracting the offset must be exact, and the number of classes a float, because engines compare with it.
+
+Nothing else has a rule: hardmax, scores that differ, star patterns, global tokens, thresholds, Flatten end the proof.
+
+Assumed of the engine: IEEE 754 sums, products and fused products of the float type (or a wider accumulator), rounded to
+nearest, in any order; subnormals kept or flushed; softmax of n equal scores within three roundings of 1/n (exactly 1/n
+when n is a power of two); layers one after another, so that (x + a) + b in two layers is not rewritten as x + (a + b).
 """
 
 from __future__ import annotations
@@ -16,20 +34,22 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 
-from byheart.certify.any_order.block_ranges import residual_ranges, weighted_sum
+from byheart.certify.any_order.block_ranges import linear, residual_ranges, weighted_sum
 from byheart.certify.any_order.input_facts import InputFacts, facts_of
 from byheart.certify.any_order.lattice import (
     EMPTY,
     FORMATS,
     ZERO,
     Channel,
+    FloatFormat,
     Link,
+    NotShown,
     Tally,
     channel,
     common_unit,
     join,
-    linear_lattice,
     log2,
+    power_of_two_part,
 )
 from byheart.certify.any_order.table_ranges import Table, table_for, table_ranges
 from byheart.certify.properties import prover
@@ -37,13 +57,19 @@ from byheart.data.dataset.dataset import Dataset
 from byheart.errors import OptionError
 from byheart.exact import Number, as_fraction, parts
 from byheart.ir.attend import scores_matter
-from byheart.ir.layers import Affine, Attention, Embedding, Head, Kind, Layer, Pattern, Pool, Residual
+from byheart.ir.layers import Affine, Attention, Embedding, Kind, Layer, Pattern, Pool, Residual
 from byheart.ir.matrix import Row
-from byheart.ir.network import Network
+from byheart.ir.network import Decode, Network, Readout
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 
 Stream = list[Channel]
+
+ASSUMED = (
+    "IEEE 754 sums, products and fused products of the type or a wider accumulator, rounded to nearest, in any order; "
+    "softmax of n equal scores within three roundings of 1/n, exactly 1/n when n is a power of two; "
+    "no rewriting of (x + a) + b across layers; no reduced precision such as TF32"
+)
 
 
 @dataclass(frozen=True)
@@ -74,10 +100,6 @@ class AnyOrder:
         )
 
 
-class _Unsupported(Exception):
-    """A layer for which this proof has no rule."""
-
-
 @implements(
     Ref("byheart", "any-order exactness"),
     statement="if every sum of absolute terms stays below 2^mantissa lattice units, no evaluation order rounds",
@@ -91,16 +113,21 @@ def prove_any_order(
         raise OptionError(f"dtype {dtype!r} is not one of {', '.join(FORMATS)}")
     tally = Tally(FORMATS[dtype])
     try:
+        if network.width_in != len(facts.coordinates):
+            raise NotShown(f"the network takes {network.width_in} numbers, a token has {len(facts.coordinates)}")
+        _weights_fit(network, tally.format)
+        _absent_stays_finite(network, facts, tally.format)
         with progress.stage("proving exactness", total=len(network.layers)) as stage:
-            walk = _Walk(tally, facts, any(a.pattern is Pattern.CAUSAL for a in network.attention_layers))
+            walk = _Walk(network, facts, tally)
             for place, layer in enumerate(network.layers):
                 walk.layer(_name(network, place), layer)
                 stage.advance()
-    except _Unsupported as reason:
+        if any(c.error for stream in walk.streams for c in stream):
+            raise NotShown(f"may round at {'; '.join(tally.rounded)}")
+        for stream in walk.streams:
+            _read_exactly(tally, network.readout, stream)
+    except NotShown as reason:
         return AnyOrder(dtype, False, tally.worst, tally.worst_place, str(reason))
-    left = max(c.error for stream in walk.streams for c in stream)
-    if left:
-        return AnyOrder(dtype, False, tally.worst, tally.worst_place, f"may round at {'; '.join(tally.rounded)}")
     return AnyOrder(dtype, True, tally.worst, tally.worst_place, _scope(facts))
 
 
@@ -125,20 +152,58 @@ def _name(network: Network, place: int) -> str:
     return f"layer {place} ({type(network.layers[place]).__name__.lower()})"
 
 
+def _weights_fit(network: Network, form: FloatFormat) -> None:
+    for place, layer in enumerate(network.layers):
+        for weight in layer.weights():
+            if not form.holds(weight):
+                bits = parts(weight)[0].bit_length()
+                raise NotShown(f"layer {place} has a weight of {bits} bits that {form.name} does not hold")
+
+
+def _absent_stays_finite(network: Network, facts: InputFacts, form: FloatFormat) -> None:
+    """Absent tokens reach the last attention layer, times 0; what happens to them there and before must be finite."""
+    mixers = [i for i, layer in enumerate(network.layers) if isinstance(layer, Attention)]
+    if facts.absent is None or not mixers or isinstance(network.layers[0], Embedding):
+        return  # engines look up row 0 for an absent token, which is a token like any other
+    walk = _Walk(network, facts.with_absent(), Tally(form))
+    for place, layer in enumerate(network.layers[: mixers[-1] + 1]):
+        walk.layer(f"{_name(network, place)}, with absent tokens", layer)
+
+
+def _read_exactly(tally: Tally, readout: Readout, outputs: Stream) -> None:
+    """Engines subtract the offset and compare with the number of classes, in floats."""
+    if readout.decode is not Decode.VALUE:
+        return
+    for number in (readout.offset, readout.classes):
+        if not tally.format.holds(number):
+            raise NotShown(f"the readout compares with {number}, which {tally.format.name} does not hold")
+    (value,), offset = outputs, abs(Fraction(readout.offset))
+    if offset and not tally.fits(power_of_two_part(common_unit(value.unit, offset)), value.largest + offset):
+        raise NotShown(f"subtracting the readout's offset {readout.offset} may round")
+
+
 class _Walk:
     """The state between layers: one stream for all places of a row, or one per place where they differ."""
 
-    def __init__(self, tally: Tally, facts: InputFacts, causal: bool) -> None:
+    def __init__(self, network: Network, facts: InputFacts, tally: Tally) -> None:
         self.tally, self.facts = tally, facts
-        self.streams: list[Stream] = [list(facts.coordinates)]
+        places: list[Sequence[Channel]] = [facts.coordinates]
+        causal = any(a.pattern is Pattern.CAUSAL for a in network.attention_layers)
         if causal and facts.positions:  # kept apart until attention: a causal mean depends on how many tokens it has
-            self.streams = [list(facts.at(k)) for k in range(facts.length)]
+            places = [facts.at(k) for k in range(facts.length)]
+        if isinstance(network.layers[0], Embedding):  # ids are whole numbers for every engine, never floats
+            self.streams: list[Stream] = [list(stream) for stream in places]
+        else:
+            self.streams = [[_as_float(tally, i, c) for i, c in enumerate(stream)] for stream in places]
         self.table: Table | None = None
         self.mixed = False  # whether tokens have met
+        self.pooled = False  # whether one token is left
 
     def layer(self, place: str, layer: Layer) -> None:
         if not isinstance(layer, Residual):
             self.table = None
+        if self.pooled and isinstance(layer, Attention | Pool):
+            raise NotShown(f"{place}: no rule for {type(layer).__name__} behind pooling")
         match layer:
             case Embedding():
                 self.streams = [_looked_up(layer, stream) for stream in self.streams]
@@ -151,7 +216,7 @@ class _Walk:
             case Pool():
                 self._pool(place)
             case _:
-                raise _Unsupported(f"{place}: no rule for {type(layer).__name__}")
+                raise NotShown(f"{place}: no rule for {type(layer).__name__}")
         self.mixed = self.mixed or isinstance(layer, Attention | Pool)
         if self.mixed and all(not c.error for stream in self.streams for c in stream):
             self.streams = [self._anywhere()]
@@ -190,32 +255,34 @@ class _Walk:
             error = self.tally.error(f"{place}, channel {k}", n * c.largest, c.unit, n * c.error, n)
             low, high = min(n * c.low, least * c.low), max(n * c.high, least * c.high)
             out.append(channel(low, high, c.unit, error))
-        self.streams = [out]
+        self.streams, self.pooled = [out], True
 
     def _attention(self, place: str, layer: Attention) -> None:
         if any(scores_matter(head) for head in layer.heads) or layer.kind is Kind.HARDMAX:
-            raise _Unsupported(f"{place}: attention whose scores differ")
+            raise NotShown(f"{place}: attention whose scores differ")
         if layer.pattern not in (Pattern.FULL, Pattern.CAUSAL):
-            raise _Unsupported(f"{place}: attention over the {layer.pattern.value} pattern")
+            raise NotShown(f"{place}: attention over the {layer.pattern.value} pattern")
         n, causal = self.facts.length, layer.pattern is Pattern.CAUSAL
         if not causal:
             counts = list(range(1, n + 1)) if self.facts.ragged else [n]
             stream = self._anywhere()
-            self.streams = [_plus(self.tally, place, stream, _means(self.tally, place, layer.heads, stream, counts))]
+            self.streams = [_attended(self.tally, place, layer, stream, stream, counts)]
             return
         apart = self.streams if len(self.streams) > 1 else self.streams * n
         self.streams = []
         for k in range(n):
             seen = apart[0] if apart[0] is apart[-1] else [join(list(c)) for c in zip(*apart[: k + 1], strict=True)]
-            means = _means(self.tally, place, layer.heads, seen, [k + 1])
-            self.streams.append(_plus(self.tally, place, apart[k], means))
+            self.streams.append(_attended(self.tally, place, layer, apart[k], seen, [k + 1]))
 
 
-def _plus(tally: Tally, place: str, stream: Stream, added: Stream) -> Stream:
-    return [
-        _sum_of(tally, f"{place}, channel {c}", [old, new])
-        for c, (old, new) in enumerate(zip(stream, added, strict=True))
-    ]
+def _as_float(tally: Tally, place: int, given: Channel) -> Channel:
+    """A coordinate of the input as the float type holds it: exactly, or rounded once."""
+    step = power_of_two_part(given.unit)
+    if not given.largest or tally.fits(step, given.largest):
+        return given
+    error = tally.rounding(f"coordinate {place} of the input", given.largest, ZERO, 1)
+    tally.rounds(f"coordinate {place} of the input: {tally.format.name} does not hold its numbers")
+    return channel(given.low, given.high, given.rest, error)
 
 
 def _affine(tally: Tally, place: str, row: Row, bias: Number, relu: bool, stream: Stream) -> Channel:
@@ -225,16 +292,19 @@ def _affine(tally: Tally, place: str, row: Row, bias: Number, relu: bool, stream
 
 def _looked_up(layer: Embedding, stream: Stream) -> Stream:
     """The rows of the table that a token with these coordinates can reach."""
-    ranges = [range(int(c.low), int(c.high) + 1) for c in stream]
-    if len(ranges) != len(layer.strides):
-        raise _Unsupported(f"the embedding takes {len(layer.strides)} numbers, a token has {len(ranges)}")
-    ids = {sum(s * x for s, x in zip(layer.strides, numbers, strict=True)) for numbers in product(*ranges)}
-    rows = [layer.table.rows[i] for i in ids if 0 <= i < layer.vocabulary]
+    if any(c.low.denominator != 1 or c.unit.denominator != 1 for c in stream):
+        raise NotShown("the embedding takes whole numbers, a token may have others")
+    first = sum(s * int(c.low) for s, c in zip(layer.strides, stream, strict=True))
+    last = sum(s * int(c.high) for s, c in zip(layer.strides, stream, strict=True))
+    if first < 0 or last >= layer.vocabulary:
+        raise NotShown(f"token ids go from {first} to {last}, the table has {layer.vocabulary} rows")
+    ranges = [range(s * int(c.low), s * int(c.high) + 1, s) for s, c in zip(layer.strides, stream, strict=True) if s]
+    ids = {sum(numbers) for numbers in product(*ranges)}
     columns: list[list[Number]] = [[] for _ in range(layer.width_out)]
-    for row in rows:
-        for column, weight in row:
+    for i in ids:
+        for column, weight in layer.table.rows[i]:
             columns[column].append(weight)
-    return [_column(column, len(rows)) for column in columns]
+    return [_column(column, len(ids)) for column in columns]
 
 
 def _column(weights: list[Number], rows: int) -> Channel:
@@ -247,44 +317,36 @@ def _column(weights: list[Number], rows: int) -> Channel:
     return channel(as_fraction(low), as_fraction(high), unit)
 
 
-def _means(tally: Tally, place: str, heads: Sequence[Head], stream: Stream, counts: list[int]) -> Stream:
-    """What the heads add to every channel: W_O times the mean of W_V z over `counts` tokens."""
-    added: Stream = [EMPTY] * len(stream)
-    for h, head in enumerate(heads):
-        values = [
-            weighted_sum(tally, f"{place}, value {h}.{i}", row, 0, stream).value
-            for i, row in enumerate(head.value.rows)
-        ]
+def _attended(tally: Tally, place: str, layer: Attention, own: Stream, seen: Stream, counts: list[int]) -> Stream:
+    """own + what the heads add, W_O times the mean of W_V z over `counts` tokens like `seen`: one flat sum."""
+    terms: list[list[tuple[Fraction, Channel]]] = [[] for _ in own]
+    for h, head in enumerate(layer.heads):
+        for name, scores in (("key", head.key), ("query", head.query)):
+            for row in scores.rows if scores is not None else ():
+                weighted_sum(tally, f"{place}, {name} {h}", row, 0, seen)  # finite, though multiplied by 0
+        values = [weighted_sum(tally, f"{place}, value {h}.{i}", row, 0, seen) for i, row in enumerate(head.value.rows)]
         means = [
-            join([_mean(tally, f"{place}, mean {h}.{i}", value, n) for n in counts]) for i, value in enumerate(values)
+            join([_mean(tally, f"{place}, mean {h}.{i}", value.value, n) for n in counts])
+            for i, value in enumerate(values)
         ]
-        out = [
-            weighted_sum(tally, f"{place}, output {h}.{k}", row, 0, means).value
-            for k, row in enumerate(head.output.rows)
-        ]
-        added = [_sum_of(tally, f"{place}, heads", [a, b]) if h else b for a, b in zip(added, out, strict=True)]
-    return added
+        for k, row in enumerate(head.output.rows):
+            terms[k] += [(as_fraction(w), means[i]) for i, w in row]
+    return [
+        linear(tally, f"{place}, channel {k}", [(Fraction(1), old), *new]) if new else old
+        for k, (old, new) in enumerate(zip(own, terms, strict=True))
+    ]
 
 
 def _mean(tally: Tally, place: str, value: Channel, n: int) -> Channel:
+    """The mean of n numbers like `value`, whether an engine divides first or adds first."""
+    if not value.largest and not value.error:
+        return EMPTY
     unit = value.unit / n
     if n & (n - 1) == 0:
         error = tally.error(place, value.largest, unit, value.error, n)
     else:  # weights within three roundings of 1/n, n products and sums: never exact unless everything is 0
         tally.rounds(f"{place}: a mean over {n} tokens")
-        rounding = Fraction(n + 5, (1 << tally.format.mantissa) - n - 5)
-        error = value.error + (value.largest + value.error) * rounding
+        error = tally.rounding(place, value.largest, value.error, n + 5)
+    tally.finite(place, 2 * n * (value.largest + value.error))
     whole = Link(tally.new_name(), unit, Fraction(1))
     return channel(value.low, value.high, ZERO, error, value.never_negative, (whole,))
-
-
-def _sum_of(tally: Tally, place: str, channels: list[Channel]) -> Channel:
-    present = [c for c in channels if c.largest or c.error]
-    if len(present) < 2:
-        return present[0] if present else EMPTY
-    unit = common_unit(*(c.unit for c in present))
-    total, carried = sum((c.largest for c in present), ZERO), sum((c.error for c in present), ZERO)
-    error = tally.error(place, total, unit, carried, len(present))
-    low, high = sum((c.low for c in present), ZERO), sum((c.high for c in present), ZERO)
-    rest, links = linear_lattice([(Fraction(1), c) for c in present], ZERO)
-    return channel(low, high, rest, error, all(c.never_negative for c in present), links)

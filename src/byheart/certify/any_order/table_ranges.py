@@ -2,6 +2,9 @@
 
 A selector's intermediate sums look enormous to intervals and are small for each of the m values of its bucket number.
 A `Table` holds channels as functions of that one number.
+
+Only channels without an error are in a table, and a block stays in it only if none of its sums rounds for any value of
+the parameter; otherwise, and where machine integers might wrap around, the block is left to `block_ranges`.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +23,7 @@ from byheart.ir.layers import Residual
 
 MOST_VALUES = 1 << 17
 SAFE = 1 << 62  # sums of int64 below this do not overflow
+ONE = Fraction(1)
 
 Ints = npt.NDArray[np.int64]
 
@@ -30,8 +35,14 @@ class Column:
     numbers: Ints
     unit: Fraction
 
-    def over(self, unit: Fraction) -> Ints:
-        return self.numbers * int(self.unit / unit) if self.unit else self.numbers
+    @cached_property
+    def largest(self) -> int:
+        """Of the numbers, in absolute value."""
+        return int(np.abs(self.numbers).max())
+
+    def over(self, unit: Fraction, weight: Fraction = ONE) -> Ints:
+        """weight times the column, in multiples of `unit`; the caller knows that they are whole and below SAFE."""
+        return self.numbers * int(weight * self.unit / unit) if self.largest else self.numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +68,8 @@ def table_for(layer: Residual, stream: Sequence[Channel], table: Table | None) -
     for k in writes - columns.keys():
         if not stream[k].constant:
             return None
-        numbers = np.full(table.values, int(stream[k].low / stream[k].unit) if stream[k].unit else 0, dtype=np.int64)
-        columns[k] = Column(numbers, stream[k].unit)
+        sign = (stream[k].low > 0) - (stream[k].low < 0)
+        columns[k] = Column(np.full(table.values, sign, dtype=np.int64), abs(stream[k].low))
     return Table(columns, table.values)
 
 
@@ -81,13 +92,12 @@ def table_ranges(
         ((j, w),) = row
         weight, b, x = as_fraction(w), as_fraction(bias), table.columns[j]
         unit = common_unit(abs(weight) * x.unit, abs(b))
-        if not unit or (abs(weight) * stream[j].largest + abs(b)) / unit >= SAFE:
+        total = abs(weight) * x.unit * x.largest + abs(b)
+        if not unit or total / unit >= SAFE:
             return None
-        scaled = x.numbers * int(weight * x.unit / unit)
-        total = int(np.abs(scaled).max()) + int(abs(b) / unit)
-        if tally.error(f"{place}, unit {a}", total * unit, unit, Fraction(0), 2):
+        if tally.error(f"{place}, unit {a}", total, unit, Fraction(0), 2):
             return None
-        outputs.append(Column(np.maximum(scaled + int(b / unit), 0), unit))
+        outputs.append(Column(np.maximum(x.over(unit, weight) + int(b / unit), 0), unit))
     streams, columns = list(stream), dict(table.columns)
     for k, (row, bias) in enumerate(zip(layer.weight2.rows, layer.bias2, strict=True)):
         if not row and not bias:
@@ -110,15 +120,13 @@ def _added(
     unit = common_unit(old.unit, abs(bias), *(abs(w) * part.unit for part, w in parts))
     if not unit:
         return old
-    weights = [w * part.unit / unit for part, w in parts]
-    rough = abs(bias) / unit + int(np.abs(old.numbers).max()) * (old.unit / unit)
-    rough += sum(abs(w) * int(part.numbers.max()) for (part, _), w in zip(parts, weights, strict=True))
-    if rough >= SAFE:
+    rough = abs(bias) + old.unit * old.largest + sum(abs(w) * part.unit * part.largest for part, w in parts)
+    if rough / unit >= SAFE:
         return None
     new = old.over(unit) + int(bias / unit)
     total = np.abs(old.over(unit)) + int(abs(bias) / unit)
-    for (part, _), w in zip(parts, weights, strict=True):
-        grown = part.numbers * int(w)
+    for part, w in parts:
+        grown = part.over(unit, w)
         new += grown
         total += np.abs(grown)
     if tally.error(place, int(total.max()) * unit, unit, Fraction(0), len(parts) + 2):

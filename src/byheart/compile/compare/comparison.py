@@ -14,19 +14,18 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from byheart.compile.compare.baselines import baselines
-from byheart.compile.compare.decoder import DECODERS, THEOREMS, applies, decoder_row
-from byheart.compile.compare.predictions import floors, predicted_row, prediction, problem_of
+from byheart.compile.compare.predictions import floors, listed, predicted_row, prediction, problem_of
 from byheart.compile.compare.rows import CompareRow, Comparison
 from byheart.compile.compare.worker import Worker
+from byheart.compile.size_rows import given_sentences, hardest, hardest_sentence
 from byheart.data.dataset.dataset import Dataset, load, numbered
 from byheart.errors import AssumptionError, BuildError, ByheartError, OptionError
 from byheart.progress import SILENT, Progress
-from byheart.theory import Problem
+from byheart.theory import Problem, lower_bounds
 
 LARGEST = 30_000_000  # parameters by formula from which nothing is built
 PATIENCE = 2  # time-outs in a row after which larger data sets are predicted
 GRID = 1024  # random vectors are multiples of 1/1024: short numbers, as real data has them
-ORDER = ("nilsson65", "baum88", "park21", "vardi22", "mahdavi24", "ks24", "kim23", "madden24", "madden24-average")
 
 
 def compare(
@@ -64,7 +63,14 @@ def compare(
         contexts=len(dataset.contexts),
         rows=(*rows, *baselines(dataset)),
         floors=floors(problem),
+        lower=_lower(dataset, problem),
     )
+
+
+def _lower(dataset: Dataset, problem: Problem) -> tuple[str, ...]:
+    """The sentences that `memorize` shows for the same data."""
+    found = hardest(lower_bounds(problem))
+    return (hardest_sentence(found["parameters"], dataset.N), *given_sentences(dataset))
 
 
 def compare_growth(
@@ -87,7 +93,7 @@ def compare_growth(
         )
         problem = problem_of(dataset)
         skipped = [
-            predicted_row(name, problem, "smaller data sets took too long already", *_told(name))
+            predicted_row(name, problem, "smaller data sets took too long already")
             for name in names
             if name not in asked
         ]
@@ -105,20 +111,16 @@ def _in_order(rows: list[CompareRow], names: list[str]) -> tuple[CompareRow, ...
 
 def applicable(dataset: Dataset, wanted: Sequence[str] | None = None) -> list[str]:
     """The constructions for the data set's task, those of Table 1 first; unknown names are an OptionError."""
-    from byheart.build import recipe, recipes
+    from byheart.build import recipe
 
-    task = dataset.encoder.task
-    known = {name: entry.tasks for name, entry in recipes().items()}
-    known |= {name: (task,) if applies(dataset) else () for name in DECODERS}
-    if wanted is not None:
-        for name in wanted:
-            if name not in known:
-                recipe(name)  # raises the OptionError that lists the known ones
-        known = {name: tasks for name, tasks in known.items() if name in wanted}
-        if wanted and not any(task in tasks for tasks in known.values()):
-            raise OptionError(f"none of {', '.join(wanted)} builds the task {task}")
-    names = [name for name, tasks in known.items() if task in tasks]
-    return sorted(names, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
+    task, known = dataset.encoder.task, listed()
+    for name in wanted or ():
+        if name not in known:
+            recipe(name)  # raises the OptionError that lists the known ones
+    fits = {name: task in entry.tasks for name, entry in known.items() if wanted is None or name in wanted}
+    if wanted and not any(fits.values()):
+        raise OptionError(f"none of {', '.join(wanted)} builds the task {task}")
+    return [name for name, fit in fits.items() if fit]
 
 
 def subsets(dataset: Dataset, sizes: Sequence[int], seed: int = 0) -> list[Dataset]:
@@ -138,18 +140,16 @@ def random_dataset(N: int, n: int, d: int, C: int, task: str = "next-token", see
 
 def measured_row(dataset: Dataset, name: str, seed: int) -> CompareRow:
     """One construction, built and certified here; an assumption that fails or an error becomes a row, too."""
-    from byheart.build import SYMBOLS, recipes
+    from byheart.build import SYMBOLS
     from byheart.compile.memorize import memorize_dataset
 
-    theorem, summary = _told(name)
+    entry = listed()[name]
+    theorem, summary = str(entry.ref), entry.summary
     notes: tuple[str, ...] = ()
     try:
-        if dataset.encoder.symbols is None and (name in DECODERS or SYMBOLS in recipes()[name].assumptions):
+        if dataset.encoder.symbols is None and SYMBOLS in entry.assumptions:
             dataset = numbered(dataset)
             notes = (f"every vector is a symbol of its own: {len(dataset.encoder.symbols or ()):,} ids in the table",)
-        if name in DECODERS:
-            row = decoder_row(dataset, name, seed)
-            return replace(row, notes=(*notes, *row.notes))
         memory = memorize_dataset(dataset, construction=name, seed=seed, progress=False)
     except AssumptionError as error:
         return CompareRow(
@@ -179,23 +179,14 @@ def measured_row(dataset: Dataset, name: str, seed: int) -> CompareRow:
 
 
 def _row(dataset: Dataset, name: str, seed: int, worker: Worker | None, seconds: float, problem: Problem) -> CompareRow:
-    theorem, summary = _told(name)
     known = prediction(name, problem)
     if known is not None and known.proved is False and known.sizes["parameters"] > LARGEST:
-        return predicted_row(name, problem, f"more than {LARGEST:,} parameters by formula", theorem, summary)
+        return predicted_row(name, problem, f"more than {LARGEST:,} parameters by formula")
     if worker is None:
         return measured_row(dataset, name, seed)
     found = worker.measure(dataset, name, seed, seconds)
     if isinstance(found, str):
-        return predicted_row(name, problem, found, theorem, summary)
+        return predicted_row(name, problem, found)
     if found.verdict == "failed" and "MemoryError" in found.reason:
-        return predicted_row(name, problem, "not enough memory", theorem, summary)
+        return predicted_row(name, problem, "not enough memory")
     return found
-
-
-def _told(name: str) -> tuple[str, str]:
-    """Theorem and summary of a construction."""
-    from byheart.build import recipes
-
-    entry = recipes().get(name)
-    return (THEOREMS[name], DECODERS[name]) if entry is None else (str(entry.ref), entry.summary)

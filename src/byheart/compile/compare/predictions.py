@@ -7,30 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isqrt
+from typing import TYPE_CHECKING
 
 from byheart.compile.compare.rows import CompareRow, Floor
 from byheart.data.dataset.dataset import Dataset
 from byheart.theory import Bound, Problem, lower_bounds, upper_bounds
 
-# construction -> the row of `upper_bounds` that speaks about it
-FORMULAS = {
-    "nilsson65": "Nilsson 1965",
-    "baum88": "Baum 1988",
-    "park21": "Park 2021, order only",
-    "vardi22": "Vardi 2022",
-    "kim23": "Kim 2023",
-    "ks24": "Kajitsuka and Sato 2024",
-    "mahdavi24": "Mahdavi 2024",
-    "madden24": "Madden 2024, attention",
-    "madden24-average": "Madden 2024, averaging",
-    "compact": "byheart compact",
-    "native": "byheart native",
-    "ks25": "ks25, residual",
-    "ks25-sparse": "ks25-sparse, residual",
-    "ks25-sets": "ks25-sets, residual",
-    "ks25-embedding": "ks25-embedding, residual",
-    "ks25-limited": "ks25, residual",
-}
+if TYPE_CHECKING:
+    from byheart.build import Recipe
 
 
 @dataclass(frozen=True)
@@ -62,13 +46,20 @@ def problem_of(dataset: Dataset) -> Problem:
     )
 
 
+def listed() -> dict[str, Recipe]:
+    """Name -> everything that can be compared, in the order of tables."""
+    from byheart.build import recipes  # loads every builder
+
+    return recipes()
+
+
 def prediction(construction: str, problem: Problem) -> Prediction | None:
     """The formula's numbers, or None where no formula speaks about the construction and task.
 
     >>> prediction("nilsson65", Problem("next-token", N=100, n=4, d=4)).sizes
     {'parameters': 1783}
     """
-    wanted = FORMULAS.get(construction)
+    wanted = listed()[construction].formula
     found = [bound for bound in upper_bounds(problem) if bound.name == wanted]
     if not found:
         return None
@@ -76,19 +67,19 @@ def prediction(construction: str, problem: Problem) -> Prediction | None:
     return Prediction({b.quantity: b.value for b in found}, str(lead.ref), lead.formula, lead.proved)
 
 
-def predicted_row(construction: str, problem: Problem, why: str, theorem: str = "", summary: str = "") -> CompareRow:
+def predicted_row(construction: str, problem: Problem, why: str) -> CompareRow:
     """A row that the formula fills, with the reason why nothing was built."""
-    found = prediction(construction, problem)
+    found, entry = prediction(construction, problem), listed()[construction]
     if found is None:
         reason = f"{why}; no formula speaks about {construction} for {problem.task}"
-        return CompareRow(construction, "predicted", reason, theorem, summary)
+        return CompareRow(construction, "predicted", reason, str(entry.ref), entry.summary)
     kind = "its theorem's formula" if found.proved else "its order of growth or an estimate, not a theorem's count"
     return CompareRow(
         construction,
         "predicted",
         f"{why}; by {kind}: {found.formula}",
-        theorem or found.theorem,
-        summary,
+        str(entry.ref),
+        entry.summary,
         **found.sizes,  # type: ignore[arg-type]  # names of sizes
     )
 
@@ -98,4 +89,4 @@ def floors(problem: Problem) -> tuple[Floor, ...]:
     found = [b for b in lower_bounds(problem) if b.kind == "lower" and b.ref.paper != "M24"]
     found = [b for b in found if b.quantity in ("parameters", "total_bits")]
     found.sort(key=lambda b: (b.quantity, -b.value))
-    return tuple(Floor(b.name, b.quantity, b.value, str(b.ref)) for b in found)
+    return tuple(Floor(b.name, b.quantity, b.value, str(b.ref), b.assumptions) for b in found)

@@ -61,12 +61,13 @@ class CompareRow:
 
 @dataclass(frozen=True)
 class Floor:
-    """A number that no network for such data undercuts, with the theorem it comes from."""
+    """What the hardest labels of so many rows demand, with the theorem it comes from and what it assumes."""
 
     name: str
     quantity: str
     value: int
     theorem: str
+    assumptions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ class Comparison:
     contexts: int
     rows: tuple[CompareRow, ...]
     floors: tuple[Floor, ...]
+    lower: tuple[str, ...] = ()  # sentences about what is needed, the same as for a single memory
 
     def row(self, construction: str) -> CompareRow:
         return next(row for row in self.rows if row.construction == construction)
@@ -97,6 +99,7 @@ class Comparison:
             **{name: getattr(self, name) for name in ("task", "positions", "N", "n", "d", "C", "contexts")},
             "rows": [row.as_dict() for row in self.rows],
             "bounds": [asdict(floor) for floor in self.floors],
+            "lower": list(self.lower),
         }
 
 

@@ -7,8 +7,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,22 +22,32 @@ from byheart.data.dataset.distinct import Index
 from byheart.data.dataset.encoder import Encoder
 from byheart.data.dataset.fingerprint import fingerprint
 from byheart.data.dataset.labels import Classes, read_labels
-from byheart.data.dataset.sequences import read_tokens
+from byheart.data.dataset.sequences import Tokens, read_tokens
+from byheart.data.dataset.targets import PAD, Distribution, Distributions, Target, arrange
+from byheart.data.dataset.vectors import Floats
 from byheart.data.separation.measure import Separation, separation
-from byheart.data.task import Task
-from byheart.errors import DataError, OptionError
+from byheart.data.task import Task, as_task
+from byheart.data.values import distinct, key, to_json
+from byheart.data.wording import quote
+from byheart.errors import ConflictError, DataError, OptionError
 from byheart.ir.inputs import Inputs
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Sequences as inputs, labels as class numbers (-1 where a token has none), and the classes they stand for."""
+    """Sequences as inputs, labels as class numbers (-1 where a token has none), and the classes they stand for.
+
+    Where the target is a distribution, equal contexts may have different labels: `distributions` counts them. `given`
+    are the distributions that the user gave as labels, one per sequence; `labels` then has their likeliest classes.
+    """
 
     encoder: Encoder
     inputs: Inputs
     labels: Index  # (N,), or (N, n) for one label per token
     classes: Classes
     fingerprint: str
+    target: Target = Target.CLASS
+    given: tuple[Distribution, ...] | None = None
 
     @property
     def N(self) -> int:
@@ -63,6 +75,16 @@ class Dataset:
         return find_contexts(self.encoder.task, self.encoder.positions, self.inputs.index, self.labels)
 
     @cached_property
+    def vocabulary(self) -> tuple[Any, ...]:
+        """Symbols and classes together, in their order: the tokens of a language model."""
+        return distinct([*(self.encoder.symbols or ()), *self.classes])[0]
+
+    @cached_property
+    def distributions(self) -> Distributions:
+        """The distribution over the vocabulary of every context (for tasks next-token and causal, with positions)."""
+        return find_distributions(self)
+
+    @cached_property
     def separation(self) -> Separation:
         """How large and how close together the points are, exactly."""
         return separation(self.inputs.points)
@@ -88,7 +110,9 @@ class Dataset:
             raise DataError(f"rows {int(chosen.min())} to {int(chosen.max())} are asked for, but there are {self.N}")
         sequences = self.encoder.decode(Inputs(self.inputs.points, self.inputs.index[chosen]))
         part = Dataset(self.encoder, self.inputs, self.labels[chosen], self.classes, "")
-        return load(sequences, part.label_values(), task=self.encoder.task, positions=self.encoder.positions)
+        labels = part.label_values() if self.given is None else [self.given[row] for row in chosen.tolist()]
+        encoder = self.encoder
+        return load(sequences, labels, task=encoder.task, positions=encoder.positions, target=self.target)
 
 
 def numbered(dataset: Dataset) -> Dataset:
@@ -105,18 +129,107 @@ def numbered(dataset: Dataset) -> Dataset:
 
 
 def load(
-    sequences: Iterable[Any], labels: Iterable[Any], *, task: Task | str = Task.NEXT_TOKEN, positions: bool = True
+    sequences: Iterable[Any],
+    labels: Iterable[Any],
+    *,
+    task: Task | str = Task.NEXT_TOKEN,
+    positions: bool = True,
+    target: Target | str = Target.CLASS,
 ) -> Dataset:
     """Reads and checks sequences with their labels.
 
     Sequences are lists, tuples, strings or arrays of tokens: ints, strs, or real vectors (floats are taken exactly).
     Labels are any hashable values, one per sequence, or one list per sequence where `task` labels every token. A set
-    has no positions, whatever `positions` says. Raises a DataError that names the row, and a ConflictError when equal
-    contexts have different labels.
+    has no positions, whatever `positions` says. With `target="distribution"` the labels of equal contexts are counted;
+    labels that are `Distribution`s are targets as they are. Raises a DataError that names the row, and a ConflictError
+    when equal contexts have different labels and classes are the target.
     """
+    if hasattr(labels, "__iter__") and not hasattr(labels, "__len__"):  # to be gone through more than once
+        labels = list(labels)
+    given = _given(labels)
+    if given is not None or Target(target) is Target.DISTRIBUTION:
+        return _with_distributions(sequences, labels, given, as_task(task), positions)
     dataset = unchecked(sequences, labels, task=task, positions=positions)
     check_consistent(dataset.encoder, dataset.inputs, dataset.labels, dataset.classes, dataset.contexts)
     return dataset
+
+
+def _given(labels: Any) -> tuple[Distribution, ...] | None:
+    """The labels, where they are distributions."""
+    found = [label for label in labels if isinstance(label, Distribution)] if isinstance(labels, list | tuple) else []
+    if found and len(found) < len(labels):
+        raise DataError(f"{len(found)} of {len(labels)} labels are distributions; give one for every row, or for none")
+    return tuple(found) or None
+
+
+def _with_distributions(
+    sequences: Iterable[Any], labels: Any, given: tuple[Distribution, ...] | None, task: Task, positions: bool
+) -> Dataset:
+    if task not in (Task.NEXT_TOKEN, Task.CAUSAL) or not positions or (given and task is Task.CAUSAL):
+        raise OptionError("distributions are targets of the tasks next-token and causal, with positions on")
+    likeliest = labels if given is None else [distribution.likeliest for distribution in given]
+    dataset = unchecked(sequences, likeliest, task=task, positions=positions)
+    if given is not None:  # classes that are nowhere the likeliest belong to the classes too
+        classes, numbers = distinct([*likeliest, *(name for distribution in given for name in distribution.classes)])
+        dataset = replace(dataset, classes=classes, labels=np.array(numbers[: len(given)], dtype=np.int64))
+    dataset = replace(dataset, target=Target.DISTRIBUTION, given=given)
+    head = json.dumps([dataset.encoder.as_dict(), [to_json(token) for token in dataset.vocabulary]], sort_keys=True)
+    named = hashlib.sha256(f"{head} {dataset.distributions.fingerprint}".encode()).hexdigest()
+    return replace(dataset, fingerprint=named)
+
+
+def find_distributions(dataset: Dataset) -> Distributions:
+    """Counts, or given weights, of the classes that follow each context."""
+    if dataset.encoder.symbols is None or not dataset.encoder.positions:
+        raise DataError("distributions are over symbols in an order; these tokens are vectors, or have no positions")
+    contexts, of_label = dataset.contexts, dataset.contexts.of_label.reshape(-1)
+    if dataset.given is None:
+        labelled = np.flatnonzero(of_label >= 0)
+        pairs, counts = np.unique(
+            of_label[labelled] * dataset.C + dataset.labels.reshape(-1)[labelled], return_counts=True
+        )
+        context, label, weight = pairs // dataset.C, pairs % dataset.C, counts.astype(np.float64)
+    else:
+        context, label, weight = _given_pairs(dataset, dataset.given)
+    place = {key(token): number for number, token in enumerate(dataset.vocabulary)}
+    of_class = np.array([place[key(name)] for name in dataset.classes], dtype=np.int64)
+    of_code = np.array([PAD, *(place[key(symbol)] for symbol in dataset.encoder.symbols), PAD], dtype=np.int64)
+    codes = np.append(dataset.inputs.points.numerators[:, 0].astype(np.int64), len(of_code) - 1)  # -1: absent
+    grid = of_code[codes[dataset.inputs.index[contexts.row]]]
+    grid[np.arange(grid.shape[1]) > contexts.position[:, None]] = PAD
+    to_the_left = np.argsort(grid == PAD, axis=1, kind="stable")  # short rows are padded in front
+    return arrange(np.take_along_axis(grid, to_the_left, axis=1), context, of_class[label], weight, len(place))
+
+
+def ordered_distributions(dataset: Dataset) -> Distributions:
+    """`Dataset.distributions`; where the data has no positions, of its rows in the order in which they stand.
+
+    >>> ordered_distributions(load(["ab", "ba"], [0, 1], positions=False)).count
+    2
+    """
+    if dataset.encoder.positions or dataset.encoder.symbols is None:
+        return dataset.distributions
+    rows, labels, task = dataset.sequences(), dataset.label_values(), dataset.encoder.task
+    return load(rows, labels, task=task, positions=True, target=Target.DISTRIBUTION).distributions
+
+
+def _given_pairs(dataset: Dataset, given: tuple[Distribution, ...]) -> tuple[Index, Index, Floats]:
+    number = {key(name): k for k, name in enumerate(dataset.classes)}
+    contexts = dataset.contexts
+    for row, context in enumerate(contexts.of_label.tolist()):
+        first = int(contexts.row[context])
+        if not given[row].same(given[first]):
+            raise ConflictError(
+                f"rows {first} and {row} hold the same tokens but have different distributions; give one of them",
+                (first, row),
+            )
+    found = [
+        (k, number[key(name)], weight)
+        for k, row in enumerate(contexts.row.tolist())
+        for name, weight in zip(given[row].classes, given[row].weights, strict=True)
+    ]
+    context, label, weights = zip(*found, strict=True)
+    return np.array(context), np.array(label), np.array(weights, dtype=np.float64)
 
 
 def unchecked(
@@ -135,16 +248,30 @@ def unchecked(
     encoder = Encoder.fit(tokens, task, positions)
     inputs = encoder.place(tokens)
     placed = encoder.place_labels(tokens.lengths, numbers) if task.labels_per_token else numbers
-    return Dataset(encoder, inputs, placed, classes, fingerprint(encoder, inputs, placed, classes))
+    dataset = Dataset(encoder, inputs, placed, classes, fingerprint(encoder, inputs, placed, classes))
+    _refuse_twins(dataset, tokens)
+    return dataset
 
 
-def as_task(task: Task | str) -> Task:
-    """The task of this name.
+def _refuse_twins(dataset: Dataset, tokens: Tokens) -> None:
+    """Rows that only the way of writing a number tells apart, and that have different labels.
 
-    >>> as_task("set") is Task.SET
-    True
+    To a network 0.0 is -0.0 and 1 is 1.0, so it cannot know both rows. They are not a conflict between equal rows,
+    which a policy may settle by leaving some out: to the user they are different rows.
     """
-    try:
-        return Task(task)
-    except ValueError:
-        raise OptionError(f"unknown task {task!r}; tasks are {', '.join(Task)}") from None
+    if tokens.spellings is None:
+        return
+    contexts, labels = dataset.contexts, dataset.labels.reshape(-1)
+    of_label = contexts.of_label.reshape(-1)
+    width = dataset.labels.shape[1] if dataset.labels.ndim == 2 else 1
+    ends = np.cumsum(tokens.lengths)
+    for place in np.flatnonzero((of_label >= 0) & (labels != contexts.label[of_label])).tolist():
+        context = int(of_label[place])
+        one, two = int(contexts.row[context]), place // width
+        spelled = [sorted(tokens.spellings[ends[row] - tokens.lengths[row] : ends[row]].tolist()) for row in (one, two)]
+        if spelled[0] != spelled[1]:
+            values = [quote(dataset.classes[number]) for number in (contexts.label[context], labels[place])]
+            raise DataError(
+                f"rows {one} and {two} differ only in how a number is written (0.0 and -0.0, or 1 and 1.0), but have "
+                f"the labels {values[0]} and {values[1]}; write equal numbers alike, or give the tokens as texts"
+            )

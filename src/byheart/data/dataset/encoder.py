@@ -13,7 +13,8 @@ tokens are absent at the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
@@ -23,18 +24,11 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.data.dataset.distinct import Index, rank_keys
-from byheart.data.dataset.sequences import Symbol, Tokens, read_tokens, symbol_key
-from byheart.data.dataset.stored import (
-    damaged,
-    load_bool,
-    load_int,
-    load_number,
-    load_symbol,
-    store_number,
-    store_symbol,
-)
+from byheart.data.dataset.sequences import Kind, Symbol, Tokens, read_tokens
+from byheart.data.dataset.stored import damaged, load_bool, load_int, load_number, store_number
 from byheart.data.dataset.vectors import find_vector, join, numbers, padding_vector
 from byheart.data.task import Task
+from byheart.data.values import from_json, key, order, to_json
 from byheart.data.wording import quote
 from byheart.errors import DataError, UnknownSymbolError
 from byheart.exact.number import Number
@@ -43,6 +37,7 @@ from byheart.ir.inputs import ABSENT, Inputs
 
 MAX_LENGTH = 1 << 24
 _FEW = 5
+_PADDING = object()  # None is a symbol: a missing token
 
 T = TypeVar("T")
 
@@ -98,7 +93,7 @@ class Encoder:
     def encode_known(self, sequences: Iterable[Any]) -> tuple[Inputs, npt.NDArray[np.bool_]]:
         """The inputs and which rows are known; a row with a strange token or length is encoded as some valid row.
 
-        Values that are no tokens at all (NaN, a vector of another dimension) are errors here too.
+        Values that cannot be tokens (NaN, a vector of another dimension) are errors here too.
         """
         tokens = self.read(sequences)
         table, known_tokens = self._table(tokens)
@@ -117,7 +112,7 @@ class Encoder:
             "task": str(self.task),
             "positions": self.positions,
             "length": self.length,
-            "symbols": None if self.symbols is None else list(map(store_symbol, self.symbols)),
+            "symbols": None if self.symbols is None else list(map(to_json, self.symbols)),
             "dimension": self.dimension,
             "padded": self.padded,
             "pad_vector": None if self.pad_vector is None else list(map(store_number, self.pad_vector)),
@@ -134,7 +129,7 @@ class Encoder:
             task=Task(stored["task"]),
             positions=load_bool(stored["positions"], "encoder.positions"),
             length=load_int(stored["length"], "encoder.length", 1, MAX_LENGTH),
-            symbols=_load_list(stored["symbols"], "encoder.symbols", load_symbol),
+            symbols=_load_list(stored["symbols"], "encoder.symbols", _load_symbol),
             dimension=load_int(stored["dimension"], "encoder.dimension", 1, MAX_LENGTH),
             padded=load_bool(stored["padded"], "encoder.padded"),
             pad_vector=_load_list(stored["pad_vector"], "encoder.pad_vector", load_number),
@@ -146,8 +141,8 @@ class Encoder:
         """The fields of a file agree with each other as `fit` would have made them."""
         symbols, pad = self.symbols, self.pad_vector
         if symbols is not None:
-            keys = [symbol_key(symbol) for symbol in symbols]
-            if not keys or any(a >= b for a, b in pairwise(keys)):
+            ranks = [order(symbol) for symbol in symbols]
+            if not ranks or any(a >= b for a, b in pairwise(ranks)):
                 raise damaged("encoder.symbols", "out of order", "a sorted list of distinct symbols")
             if self.dimension != 1:
                 raise damaged("encoder.dimension", self.dimension, "1, as symbols have it")
@@ -161,29 +156,30 @@ class Encoder:
     def decode(self, inputs: Inputs) -> list[list[Any]]:
         """The sequences that these inputs stand for: symbols, or tuples of exact numbers; padding is left out."""
         used, ranks = rank_keys(inputs.index[inputs.index >= 0], inputs.points.count)
-        names: list[Any] = [self._name(inputs.points, number) for number in used.tolist()] or [None]
+        names: list[Any] = [self._name(inputs.points, number) for number in used.tolist()] or [_PADDING]
         table: Index = np.full_like(inputs.index, -1)
         table[inputs.index >= 0] = ranks
-        return [[names[i] for i in row if i >= 0 and names[i] is not None] for row in table.tolist()]
+        return [[names[i] for i in row if i >= 0 and names[i] is not _PADDING] for row in table.tolist()]
 
     def _name(self, points: Values, number: int) -> Any:
-        """What a point was called by the user; None for padding."""
+        """What the user calls a point, or the mark of the padding."""
         if self.symbols is not None:
             code = int(points.numerators[number, 0])
-            return self.symbols[code - 1] if code else None
+            return self.symbols[code - 1] if code else _PADDING
         vector = numbers(points, number)[: self.dimension]
-        return None if vector == self.pad_vector else vector
+        return _PADDING if vector == self.pad_vector else vector
 
     def read(self, sequences: Iterable[Any]) -> Tokens:
         """The tokens of sequences of this encoder's kind."""
         vectors = self.symbols is None
-        tokens = read_tokens(sequences, as_vectors=vectors, unordered=self.task is Task.SET)
+        kind = Kind.VECTORS if vectors else Kind.SYMBOLS
+        tokens = read_tokens(sequences, kind, unordered=self.task is Task.SET)
         if tokens.ids.size == 0:
             nothing = Values(np.empty((0, self.dimension), dtype=object)) if vectors else None
             return Tokens(tokens.lengths, tokens.ids, None if vectors else (), nothing)
         if vectors and tokens.vectors is None:
-            kind = f"vectors of dimension {self.dimension} were memorized"
-            raise DataError(f"the tokens are symbols, but {kind}; give each as a list of that many numbers")
+            known = f"vectors of dimension {self.dimension} were memorized"
+            raise DataError(f"the tokens are symbols, but {known}; give each as a list of that many numbers")
         if not vectors and tokens.symbols is None:
             raise DataError(f"the tokens are vectors, but symbols were memorized; known are {self._known_symbols()}")
         if tokens.vectors is not None and tokens.vectors.width != self.dimension:
@@ -193,8 +189,8 @@ class Encoder:
         return tokens
 
     @cached_property
-    def _codes(self) -> dict[Symbol, int]:
-        return {symbol: number for number, symbol in enumerate(self.symbols or (), start=1)}
+    def _codes(self) -> dict[Hashable, int]:
+        return {key(symbol): number for number, symbol in enumerate(self.symbols or (), start=1)}
 
     def _table(self, tokens: Tokens) -> tuple[Index, npt.NDArray[np.bool_]]:
         """For each distinct token its key, the padding being 0, and whether it is known."""
@@ -204,7 +200,7 @@ class Encoder:
             if clash is not None:
                 known[clash] = False
             return np.arange(1, tokens.vectors.count + 1, dtype=np.int64), known
-        keys = np.array([self._codes.get(s, 0) for s in tokens.symbols or ()], dtype=np.int64)
+        keys = np.array([self._codes.get(key(s), 0) for s in tokens.symbols or ()], dtype=np.int64)
         return keys, keys > 0
 
     def _fitting_lengths(self, lengths: Index) -> npt.NDArray[np.bool_]:
@@ -284,6 +280,13 @@ class Encoder:
         symbols = self.symbols or ()
         shown = ", ".join(map(quote, symbols[:_FEW]))
         return shown if len(symbols) <= _FEW else f"{len(symbols)} symbols: {shown}, …"
+
+
+def _load_symbol(value: object, field: str) -> Symbol:
+    symbol = from_json(value, field)
+    if isinstance(symbol, bytes | tuple) or symbol in (math.inf, -math.inf):
+        raise damaged(field, value, "a token: a text, a number, true, false or null")
+    return symbol  # type: ignore[no-any-return]
 
 
 def _load_list(value: object, field: str, load: Callable[[object, str], T]) -> tuple[T, ...] | None:

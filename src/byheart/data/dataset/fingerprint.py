@@ -13,8 +13,8 @@ import numpy as np
 from byheart.data.dataset.distinct import Index, sorted_distinct_rows
 from byheart.data.dataset.encoder import Encoder
 from byheart.data.dataset.labels import Classes
-from byheart.data.dataset.stored import store_label
 from byheart.data.task import Task
+from byheart.data.values import to_json
 from byheart.errors import DataError
 from byheart.ir.inputs import Inputs
 
@@ -41,6 +41,6 @@ def fingerprint(encoder: Encoder, inputs: Inputs, labels: Index, classes: Classe
 
 def _canonical(label: object) -> str:
     try:
-        return json.dumps(store_label(label))
+        return json.dumps(to_json(label))
     except DataError:
         return f"{type(label).__qualname__} {label!r}"

@@ -1,4 +1,4 @@
-"""The user's labels: any hashable values become class numbers.
+"""The user's labels: any hashable values become class numbers. Type and value both count: 1, 1.0 and True are three.
 
 >>> read_labels(["yes", "no", "yes"], np.array([2, 2, 2]), Task.NEXT_TOKEN)[1]
 ('no', 'yes')
@@ -15,7 +15,8 @@ import numpy as np
 from byheart.data.dataset.distinct import Index
 from byheart.data.dataset.sequences import place
 from byheart.data.task import Task
-from byheart.data.wording import quote, quote_fully
+from byheart.data.values import distinct, listed, plain
+from byheart.data.wording import quote
 from byheart.errors import DataError
 
 Classes = tuple[Hashable, ...]
@@ -24,7 +25,7 @@ Classes = tuple[Hashable, ...]
 def read_labels(labels: Iterable[Any], lengths: Index, task: Task) -> tuple[Index, Classes]:
     """The class number of every sequence, or of every token one row after the other, and the classes.
 
-    Classes are sorted where Python can sort them and otherwise by type and text; sets stay in order of appearance.
+    Classes are sorted by type and value (`data.values.order`), so that they do not depend on the order of the rows.
     """
     if isinstance(labels, np.ndarray) and labels.dtype.kind in "iu" and _shapes_fit(labels, lengths, task):
         values, numbers = np.unique(labels, return_inverse=True)
@@ -40,10 +41,17 @@ def read_labels(labels: Iterable[Any], lengths: Index, task: Task) -> tuple[Inde
         places = lengths
     else:
         flat, places = given, np.ones(len(given), dtype=np.int64)
-    flat = [_plain(label) for label in flat] if _has_wrapped(flat) else flat
-    classes = _classes(flat, places, task)
-    number = {label: i for i, label in enumerate(classes)}
-    return np.fromiter(map(number.__getitem__, flat), dtype=np.int64, count=len(flat)), classes
+    if any(issubclass(kind, np.generic) for kind in set(map(type, flat))):
+        flat = [plain(label) for label in flat]
+    try:
+        classes, class_numbers = distinct(flat)
+    except TypeError:
+        raise _unhashable(flat, places, task) from None
+    for label in classes:
+        if _has_nan(label):
+            bad = next(i for i, other in enumerate(flat) if _has_nan(other))
+            raise DataError(f"{_where(places, bad, task)}: the label {quote(label)} is not a number; replace it")
+    return np.array(class_numbers, dtype=np.int64), classes
 
 
 def _shapes_fit(labels: np.ndarray[Any, Any], lengths: Index, task: Task) -> bool:
@@ -57,7 +65,7 @@ def _as_list(labels: Iterable[Any]) -> list[Any]:
     if isinstance(labels, (str, bytes)):
         raise DataError(f"labels is the single string {quote(labels)}; give a list with one label per sequence")
     try:
-        return list(labels.tolist() if isinstance(labels, np.ndarray) else labels)
+        return listed(labels) if isinstance(labels, np.ndarray) else list(labels)
     except TypeError:
         raise DataError(f"labels is {quote(labels)} ({type(labels).__name__}); give a list") from None
 
@@ -65,7 +73,7 @@ def _as_list(labels: Iterable[Any]) -> list[Any]:
 def _rows(given: list[Any], lengths: Index, task: Task) -> Iterable[Any]:
     for row, (labels, length) in enumerate(zip(given, lengths.tolist(), strict=True)):
         if isinstance(labels, np.ndarray) and labels.ndim:
-            labels = labels.tolist()
+            labels = listed(labels)
         if not isinstance(labels, (list, tuple, str)):
             raise DataError(
                 f"row {row}: the label is {quote(labels)}, but {task} takes a list with one label per token; "
@@ -74,41 +82,6 @@ def _rows(given: list[Any], lengths: Index, task: Task) -> Iterable[Any]:
         if len(labels) != length:
             raise DataError(f"row {row} has {length} tokens but {len(labels)} labels; give one label per token")
         yield labels
-
-
-def _has_wrapped(flat: list[Any]) -> bool:
-    return any(issubclass(kind, np.generic) for kind in set(map(type, flat)))
-
-
-def _plain(label: Any) -> Any:
-    return label.item() if isinstance(label, np.generic) else label
-
-
-def _classes(flat: list[Any], places: Index, task: Task) -> Classes:
-    """The distinct labels; refuses what cannot be told apart reliably."""
-    if set(map(type, flat)) in ({int}, {str}):  # nothing can go wrong
-        return tuple(sorted(set(flat)))
-    try:
-        kinds = dict.fromkeys(zip(flat, map(type, flat), strict=True))
-    except TypeError:
-        raise _unhashable(flat, places, task) from None
-    seen: dict[Hashable, type] = {}
-    for label, kind in kinds:
-        if _has_nan(label):
-            bad = next(i for i, other in enumerate(flat) if other is label or other != other)
-            raise DataError(f"{_where(places, bad, task)}: the label {quote(label)} is not a number; replace it")
-        if seen.setdefault(label, kind) is not kind:
-            twin = next(other for other in seen if other == label)
-            raise DataError(
-                f"the labels {quote(twin)} ({seen[label].__name__}) and {quote(label)} ({kind.__name__}) are equal "
-                "in Python but of different type; write them as one type"
-            )
-    if any(issubclass(kind, (set, frozenset)) for kind in seen.values()):  # their < is no total order
-        return tuple(seen)
-    try:
-        return tuple(sorted(seen))  # type: ignore[type-var]  # labels that cannot be compared are caught below
-    except TypeError:  # labels of several types: an order that does not depend on the order of the rows
-        return tuple(sorted(seen, key=lambda label: (type(label).__name__, quote_fully(label))))
 
 
 def _has_nan(label: Any) -> bool:

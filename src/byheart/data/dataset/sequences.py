@@ -1,7 +1,8 @@
 """The user's sequences, read once: which distinct tokens there are, and which of them stands where.
 
-Tokens are symbols (ints and strs) or real vectors (a lone float is a vector of dimension 1). Every other kind, and
-every value that is no number, is refused with its row and position.
+Tokens are symbols or real vectors. Where every token is a number and one of them is not whole, each is a vector of
+dimension 1; otherwise texts, whole numbers, and numbers and truth values beside texts are symbols, told apart by type
+and value. None is the symbol of a missing token. Every other kind, and NaN, is refused with its row and position.
 
     >>> tokens = read_tokens(["ab", "b"])
     >>> tokens.symbols, tokens.ids.tolist(), tokens.lengths.tolist()
@@ -12,33 +13,48 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from fractions import Fraction
 from itertools import chain
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from byheart.data.dataset.distinct import Index
+from byheart.data.dataset.distinct import Index, distinct_rows
 from byheart.data.dataset.vectors import Floats, distinct_floats, distinct_numbers
+from byheart.data.values import distinct, listed, plain
 from byheart.data.wording import quote
 from byheart.errors import DataError, InexactError
 from byheart.exact.number import Dyadic, Number, from_float, from_fraction
 from byheart.exact.values import Values
 
-Symbol = int | str
+Symbol = str | int | float | bool | None
 _EXACT_IN_FLOAT = 1 << 53
 _VECTOR_TYPES = (list, tuple, np.ndarray)
 _NUMBER_TYPES = (int, float, Dyadic, Fraction)
 
 
+class Kind(Enum):
+    """What lone numbers are: vectors as soon as one is not whole (ANY), or what a memory was made of."""
+
+    ANY = "any"
+    VECTORS = "vectors"
+    SYMBOLS = "symbols"
+
+
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """All rows one after the other: token t is number `ids[t]` of the sorted distinct symbols or vectors."""
+    """All rows one after the other: token t is number `ids[t]` of the sorted distinct symbols or vectors.
+
+    Equal vectors may be written differently: 0.0 and -0.0, 1 and 1.0. Where that happens `spellings` tells them apart.
+    """
 
     lengths: Index  # (N,)
     ids: Index  # (T,), T = lengths.sum()
     symbols: tuple[Symbol, ...] | None
     vectors: Values | None  # distinct, in lexicographic order
+    spellings: Index | None = None  # (T,) equal where tokens are written alike
 
     def place(self, token: int) -> tuple[int, int]:
         """(row, position) of token number `token`."""
@@ -51,32 +67,26 @@ def place(lengths: Index, token: int) -> tuple[int, int]:
     return row, token - int(ends[row] - lengths[row])
 
 
-def read_tokens(sequences: Iterable[Any], *, as_vectors: bool = False, unordered: bool = False) -> Tokens:
-    """Reads lists, tuples, strings and arrays of tokens.
-
-    `as_vectors` takes lone ints as vectors of dimension 1 too; `unordered` also takes Python sets as rows.
-    """
+def read_tokens(sequences: Iterable[Any], kind: Kind = Kind.ANY, *, unordered: bool = False) -> Tokens:
+    """Reads lists, tuples, strings and arrays of tokens. `unordered` also takes Python sets as rows."""
     if isinstance(sequences, np.ndarray) and sequences.ndim in (2, 3) and sequences.dtype.kind in "iuf":
-        tokens = _from_array(sequences, as_vectors)
+        tokens = _from_array(sequences, kind)
         if tokens is not None:
             return tokens
     rows = _rows(sequences, unordered)
     lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-    return _from_flat(lengths, list(chain.from_iterable(rows)), as_vectors)
+    return _from_flat(lengths, list(chain.from_iterable(rows)), kind)
 
 
-def symbol_key(symbol: Symbol) -> tuple[bool, Symbol]:
-    """Sorts ints before strs."""
-    return isinstance(symbol, str), symbol
-
-
-def _from_array(array: np.ndarray[Any, Any], as_vectors: bool) -> Tokens | None:
+def _from_array(array: np.ndarray[Any, Any], kind: Kind) -> Tokens | None:
     """The fast way in for numeric arrays; None where 64 bits do not hold them exactly."""
     lengths = np.full(array.shape[0], array.shape[1], dtype=np.int64)
-    if array.ndim == 2 and array.dtype.kind in "iu" and not as_vectors:
+    if array.ndim == 2 and array.dtype.kind in "iu" and kind is not Kind.VECTORS:
         if array.size and int(array.max()) >= 1 << 63:
             return None
         return _from_ints(lengths, array.astype(np.int64, copy=False).reshape(-1))
+    if array.ndim == 2 and kind is Kind.SYMBOLS:
+        return None
     small = array.dtype.itemsize <= 8
     if array.dtype.kind in "iu" and array.size:
         small = max(abs(int(array.min())), abs(int(array.max()))) <= _EXACT_IN_FLOAT
@@ -111,7 +121,7 @@ def _row(row: Any, number: int, unordered: bool) -> Sequence[Any]:
     if isinstance(row, (set, frozenset)) and unordered:
         return sorted(row, key=lambda token: (str(type(token)), token))
     if isinstance(row, np.ndarray) and row.ndim:
-        return list(row.tolist())
+        return listed(row)
     if isinstance(row, (set, frozenset, dict)) or not hasattr(row, "__iter__"):
         raise DataError(
             f"row {number} is {quote(row)} ({type(row).__name__}), not a sequence of tokens; "
@@ -120,44 +130,48 @@ def _row(row: Any, number: int, unordered: bool) -> Sequence[Any]:
     return list(row)
 
 
-def _from_flat(lengths: Index, flat: list[Any], as_vectors: bool) -> Tokens:
+def _from_flat(lengths: Index, flat: list[Any], kind: Kind) -> Tokens:
     kinds = set(map(type, flat))
-    if not kinds <= {int, str, float, list, tuple}:
+    if not kinds <= {int, str, float, bool, type(None), list, tuple}:
         flat = [_plain(token, number, lengths) for number, token in enumerate(flat)]
         kinds = set(map(type, flat))
     if kinds & {list, tuple}:
         return _from_vectors(lengths, flat)
-    if kinds & {float, Dyadic, Fraction} or (as_vectors and kinds <= {int}):
-        if str in kinds:
-            _refuse_mixture(lengths, flat, str, "a text among numbers that are not whole")
+    numbers = kinds <= {int, float, Dyadic, Fraction}
+    if numbers and (kind is Kind.VECTORS or (kind is Kind.ANY and not kinds <= {int})):
         return _from_coordinates(lengths, flat, 1)
     if kinds <= {int}:
         try:
             return _from_ints(lengths, np.array(flat, dtype=np.int64))
         except OverflowError:
             pass
-    symbols = tuple(sorted(set(flat), key=symbol_key))
-    code = {symbol: number for number, symbol in enumerate(symbols)}
-    ids = np.fromiter(map(code.__getitem__, flat), dtype=np.int64, count=len(flat))
-    return Tokens(lengths, ids, symbols, None)
+    return _from_symbols(lengths, flat, kinds)
+
+
+def _from_symbols(lengths: Index, flat: list[Any], kinds: set[type]) -> Tokens:
+    if kinds & {Dyadic, Fraction}:
+        kind = Dyadic if Dyadic in kinds else Fraction
+        _refuse_mixture(lengths, flat, kind, "an exact number among texts")
+    if float in kinds:
+        for number, token in enumerate(flat):
+            if type(token) is float:
+                _exact(token, number, 1, lengths)  # NaN and infinity are refused here as everywhere
+    symbols, ids = distinct(flat)
+    return Tokens(lengths, np.array(ids, dtype=np.int64), symbols, None)
 
 
 def _plain(token: Any, number: int, lengths: Index) -> Any:
     """`token` as one of the plain types; NumPy scalars and subclasses such as IntEnum lose their wrapping."""
-    if isinstance(token, np.generic):
-        token = token.item()
+    token = plain(token)
     if isinstance(token, np.ndarray) and token.ndim == 1:
-        return token.tolist()
-    if isinstance(token, (list, tuple)):
+        return listed(token)
+    if token is None or isinstance(token, (bool, list, tuple, Dyadic, Fraction)):
         return token
-    if not isinstance(token, bool):
-        for plain in (int, str, float):
-            if isinstance(token, plain):
-                return plain(token)
-        if isinstance(token, (Dyadic, Fraction)):
-            return token
+    for kind in (int, str, float):
+        if isinstance(token, kind) and not isinstance(token, np.generic):
+            return kind(token)
     row, position = place(lengths, number)
-    remedy = "write 0 and 1, or text" if isinstance(token, bool) else "a token is an int, a str or a vector of numbers"
+    remedy = "a token is a text, a number, a truth value or a vector of numbers"
     raise DataError(f"row {row}, position {position}: {quote(token)} ({type(token).__name__}) is not a token; {remedy}")
 
 
@@ -196,20 +210,34 @@ def _from_coordinates(lengths: Index, coordinates: list[Any], width: int) -> Tok
     if not set(map(type, coordinates)) <= {int, float}:
         coordinates = [_coordinate(x, number, width, lengths) for number, x in enumerate(coordinates)]
     if all(type(x) is float or (type(x) is int and abs(x) <= _EXACT_IN_FLOAT) for x in coordinates):
-        return _from_floats(lengths, np.array(coordinates, dtype=np.float64).reshape(-1, width))
+        whole = np.fromiter((type(x) is int for x in coordinates), dtype=bool, count=len(coordinates))
+        floats = np.array(coordinates, dtype=np.float64).reshape(-1, width)
+        return _from_floats(lengths, floats, whole.reshape(-1, width) if 0 < whole.sum() < whole.size else None)
     exact = [_exact(x, number, width, lengths) for number, x in enumerate(coordinates)]
     vectors, ids = distinct_numbers([tuple(exact[i : i + width]) for i in range(0, len(exact), width)])
     return Tokens(lengths, ids, None, vectors)
 
 
-def _from_floats(lengths: Index, floats: Floats) -> Tokens:
+def _from_floats(lengths: Index, floats: Floats, whole: npt.NDArray[np.bool_] | None = None) -> Tokens:
+    """`whole` says which coordinates were written as ints, where some were and some were not."""
     bad = np.flatnonzero(~np.isfinite(floats).all(axis=1))
     if bad.size:
         width = floats.shape[1]
         coordinate = int(np.flatnonzero(~np.isfinite(floats[bad[0]]))[0])
         _exact(float(floats[bad[0], coordinate]), int(bad[0]) * width + coordinate, width, lengths)
     vectors, ids = distinct_floats(floats)
-    return Tokens(lengths, ids, None, vectors)
+    return Tokens(lengths, ids, None, vectors, _spellings(floats, whole, vectors.count))
+
+
+def _spellings(floats: Floats, whole: npt.NDArray[np.bool_] | None, count: int) -> Index | None:
+    """A number for each way in which a vector is written; None where every vector is written in one way."""
+    if whole is None and not (np.signbit(floats) & (floats == 0)).any():
+        return None
+    written = np.ascontiguousarray(floats).view(np.uint64)
+    if whole is not None:
+        written = np.concatenate([written, whole.astype(np.uint64)], axis=1)
+    first, which = distinct_rows(written)
+    return which if len(first) > count else None
 
 
 def _coordinate(x: Any, number: int, width: int, lengths: Index) -> Any:

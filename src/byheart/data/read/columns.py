@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
+from byheart.data.read.options import ALL
 from byheart.data.read.records import LINE, Records
 from byheart.data.read.selection import Selection
 from byheart.data.task import Task
@@ -13,19 +14,18 @@ from byheart.errors import DataError
 SEQUENCE_NAMES = ("sequence", "sequences", "tokens", "text", "input", "premise", "sentence", "name", "x")
 LABEL_NAMES = ("label", "labels", "y", "target", "class", "output", "answer")
 NUMBERING = ("", "id", "index", "row", "nr", "no", "#", "unnamed: 0")  # columns that say nothing about their row
-ALL = "*"  # as a sequence column: every column but the label's
 _SHOWN, _FEW = 20, 5
 
 
 def choose_columns(
-    records: Records, sequence: str | Sequence[str] | None, label: str | None, task: Task, like: Selection
+    records: Records, sequence: Sequence[str], label: str | None, task: Task, like: Selection | None = None
 ) -> tuple[tuple[str, ...], str | None]:
     """(sequence columns, label column); no label column where every next token is the label."""
-    if not sequence and set(like.sequence_columns) <= set(records.columns):
+    if like and not sequence and set(like.sequence_columns) <= set(records.columns):
         sequence = like.sequence_columns
-    if label is None and like.label_column in records.columns:
+    if like and label is None and like.label_column in records.columns:
         label = like.label_column
-    if sequence in (ALL, (ALL,), [ALL]) and ALL not in records.columns:
+    if tuple(sequence) == (ALL,) and ALL not in records.columns:
         guess = label or _usual(records, LABEL_NAMES, ()) or records.columns[-1]
         label = choose_column(records, guess, LABEL_NAMES, "label", ())
         sequence = [column for column in records.columns if column != label]
@@ -35,10 +35,9 @@ def choose_columns(
     return names, choose_column(records, label, LABEL_NAMES, "label", names)
 
 
-def sequence_columns(records: Records, given: str | Sequence[str] | None, label: str | None = None) -> tuple[str, ...]:
+def sequence_columns(records: Records, given: Sequence[str], label: str | None = None) -> tuple[str, ...]:
     if not given:
         return (choose_column(records, None, SEQUENCE_NAMES, "sequence", (label,)),)
-    given = (given,) if isinstance(given, str) else given
     return tuple(choose_column(records, name, SEQUENCE_NAMES, "sequence", ()) for name in given)
 
 

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from byheart.data.dataset.stored import damaged, load_int
+from byheart.data.missing import POLICIES as MISSING
+from byheart.data.values import AUTO, TYPES
 from byheart.errors import OptionError
 
 POLICIES = ("error", "first", "majority", "drop")
@@ -24,6 +26,8 @@ class Selection:
     label_column: str | None = None
     max_rows: int | None = None
     conflicts: str = "error"
+    label_type: str = AUTO  # what the user wanted the labels to be
+    missing: str = "error"  # what was done about missing values
 
     def __post_init__(self) -> None:
         if self.conflicts not in POLICIES:
@@ -44,7 +48,7 @@ class Selection:
         names = [part.name for part in fields(Selection)]
         if not isinstance(stored, Mapping) or set(stored) != set(names):
             raise damaged("selection", stored, f"an object with {', '.join(names)}")
-        columns, label, rows, conflicts = (stored[name] for name in names)
+        columns, label, rows, conflicts, kind, missing = (stored[name] for name in names)
         if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
             raise damaged("selection.sequence_columns", columns, "a list of names")
         if not isinstance(label, str | None):
@@ -52,4 +56,8 @@ class Selection:
         if not isinstance(conflicts, str) or conflicts not in POLICIES:
             raise damaged("selection.conflicts", conflicts, f"one of {', '.join(POLICIES)}")
         limit = None if rows is None else load_int(rows, "selection.max_rows", 1, 1 << 53)
-        return Selection(tuple(columns), label, limit, conflicts)
+        if not isinstance(kind, str) or kind not in TYPES:
+            raise damaged("selection.label_type", kind, f"one of {', '.join(TYPES)}")
+        if not isinstance(missing, str) or missing not in MISSING:
+            raise damaged("selection.missing", missing, f"one of {', '.join(MISSING)}")
+        return Selection(tuple(columns), label, limit, conflicts, kind, missing)

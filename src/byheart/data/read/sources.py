@@ -1,4 +1,12 @@
-"""Opening what a user names: files, standard input, compressed or not, as bytes or as lines of UTF-8 text."""
+"""Opening what a user names: files, standard input, compressed or not, as bytes or as lines of UTF-8 text.
+
+Newcomers pass workbooks, archives and memories: an error names what such a file is, and says what to do instead.
+
+>>> what_it_is(b"PK\\x03\\x04...")
+'a ZIP archive or an Office file; unpack it, or save the sheet as CSV'
+>>> what_it_is(b"name,colour") is None
+True
+"""
 
 from __future__ import annotations
 
@@ -14,13 +22,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from byheart.data.read.foreign import encoding_remedy, what_it_is
 from byheart.data.wording import one_line
 from byheart.errors import DataError, MissingExtraError, OptionError
 
 STDIN = "-"
 _LOOKED_AT = 1000  # names in a folder, when a file is missing
-LONGEST_LINE = 1 << 26  # bytes: a longer line is no row of a table
+LONGEST_LINE = 1 << 26  # bytes: a longer line is not a row of a table
 
 
 @dataclass(frozen=True)
@@ -91,7 +98,7 @@ def _readable(path: str) -> Iterator[None]:
         raise DataError(f"cannot read {path!r}: {error.strerror or one_line(error)}") from None
     except ValueError as error:
         if "null byte" in str(error):
-            raise DataError(f"{path!r} is no name of a file: {error}") from None
+            raise DataError(f"{path!r} is not the name of a file: {error}") from None
         raise
 
 
@@ -158,7 +165,9 @@ def lines(path: str, limits: Limits = NO_LIMITS) -> Iterator[tuple[int, str]]:
                 return
             number += 1
             if len(raw) == LONGEST_LINE:
-                raise DataError(f"{path}, line {number} is longer than {LONGEST_LINE} bytes; this is no table of rows")
+                raise DataError(
+                    f"{path}, line {number} is longer than {LONGEST_LINE} bytes; this is not a table of rows"
+                )
             if number == 1:
                 if (foreign := what_it_is(raw)) is not None:
                     raise DataError(f"{path} is {foreign}")
@@ -173,3 +182,40 @@ def lines(path: str, limits: Limits = NO_LIMITS) -> Iterator[tuple[int, str]]:
 def text(path: str, limits: Limits = NO_LIMITS) -> str:
     """The whole text of a file."""
     return "".join(line for _, line in lines(path, limits))
+
+
+_WRONG_NAME = "its name must end in"
+_BEGINNINGS = {
+    b"PK\x03\x04": "a ZIP archive or an Office file; unpack it, or save the sheet as CSV",
+    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "an old Office file; save the sheet as CSV",
+    b"\x1f\x8b": f"compressed by gzip; {_WRONG_NAME} .gz",
+    b"\x28\xb5\x2f\xfd": f"compressed by zstd; {_WRONG_NAME} .zst",
+    b"BZh91AY&SY": "compressed by bzip2; unpack it, or use gzip or zstd",
+    b"\xfd7zXZ\x00": "compressed by xz; unpack it, or use gzip or zstd",
+    b"7z\xbc\xaf\x27\x1c": "a 7z archive; unpack it",
+    b"PAR1": f"a Parquet file; {_WRONG_NAME} .parquet",
+    b"ARROW1\x00": f"an Arrow file; {_WRONG_NAME} .arrow",
+    b"FEA1": f"a Feather file; {_WRONG_NAME} .feather",
+    b"\x93NUMPY": f"a NumPy array; {_WRONG_NAME} .npy",
+    b"SQLite format 3\x00": "an SQLite database; write the table as CSV first",
+    b"%PDF-": "a PDF; write its table as CSV first",
+    b"\x89HDF\r\n": "an HDF5 file; write the table as CSV or .npz first",
+    b"\x80\x02": "a pickle, which could run code; write the table as CSV or Parquet",
+    b"\x80\x03": "a pickle, which could run code; write the table as CSV or Parquet",
+    b"\x80\x04\x95": "a pickle, which could run code; write the table as CSV or Parquet",
+    b"\x80\x05\x95": "a pickle, which could run code; write the table as CSV or Parquet",
+    b'{"byheart":': "a memory, not data; `byheart verify` and `byheart report` take the memory first, then the data",
+}
+_WIDE = (b"\xff\xfe", b"\xfe\xff")
+
+
+def what_it_is(start: bytes) -> str | None:
+    """What a file that begins like this is, and what to do; None for what may be text."""
+    return next((words for beginning, words in _BEGINNINGS.items() if start.startswith(beginning)), None)
+
+
+def encoding_remedy(start: bytes) -> str:
+    """What to do about a line that is not UTF-8."""
+    if start.startswith(_WIDE):
+        return "it looks like UTF-16: save it as UTF-8"
+    return "save the file as UTF-8, for example with iconv -f WINDOWS-1252 -t UTF-8"

@@ -1,4 +1,8 @@
-"""From a file to sequences and labels: which columns they are in, and how texts are cut into tokens.
+"""From a file or a frame to sequences and labels: which columns they are in, and how texts are cut into tokens.
+
+A value is what its source says: a cell of a text format is a text, whatever it looks like, and a number is a number
+where the source has numbers or the user asks for them. The path is straight: records (rows of cells), columns, cells to
+tokens, missing values, types, length.
 
 >>> tokenize("to be or not", "words"), tokenize("abc", "characters"), tokenize("[1, 2]", "auto")
 (['to', 'be', 'or', 'not'], ['a', 'b', 'c'], [1, 2])
@@ -8,32 +12,35 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
-from byheart.data.dataset.dataset import as_task
-from byheart.data.dataset.sequences import Symbol
-from byheart.data.read.columnar import from_frame
+from byheart.data.dataset.targets import Target
+from byheart.data.missing import Present, settle_missing
 from byheart.data.read.columns import choose_columns, sequence_columns, unused
-from byheart.data.read.delimited import is_made_up
-from byheart.data.read.records import LINE, Records, parse_json, read_records
+from byheart.data.read.formats.delimited import is_made_up
+from byheart.data.read.frames import from_frame
+from byheart.data.read.options import ReadOptions
+from byheart.data.read.records import LINE, Records, read_records
 from byheart.data.read.selection import Selection
 from byheart.data.read.sources import STDIN, Limits, lines
+from byheart.data.read.strict_json import parse_json
 from byheart.data.task import Task
-from byheart.data.tokens.tokenizer import LISTS, Tokenizer, choose, is_list
+from byheart.data.tokens.tokenizer import AUTO, LISTS, Tokenizer, choose, is_list
+from byheart.data.values import PLAIN, convert, is_missing, listed, plain
 from byheart.data.wording import quote
-from byheart.errors import DataError, OptionError
+from byheart.errors import DataError
 from byheart.progress import SILENT, Progress
 
-_WHOLE = re.compile(r"[+-]?[0-9]+")
-_TOKEN = "a token is an integer, a text, a finite number or a list of such numbers"
-_TOLD = 1000  # rows between two signs of progress
-_LONG = 4000  # digits: Python refuses to convert longer decimal numbers
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,999})")
+_TOKEN = "a token is a text, a finite number, a truth value or a list of numbers (or choose --token-type str)"
+_STEP = 1000  # rows between two signs of progress
+_NOTHING_MISSING = Present((), ())
 
 
 @dataclass(frozen=True)
@@ -41,7 +48,7 @@ class Table:
     """Sequences and labels as read, and how: `byheart.memorize` takes a table as it is.
 
     `tokens` is how texts were cut, `selection` which columns and rows were taken, `shortened` how many rows were cut
-    to `max_length`. A table is also a pair: `sequences, labels = table`.
+    to `max_length`, `missing` what was done about missing values. A table is also a pair: `sequences, labels = table`.
     """
 
     sequences: list[Any]
@@ -52,6 +59,9 @@ class Table:
     task: Task = Task.NEXT_TOKEN
     remarks: tuple[str, ...] = ()  # what else was guessed about the file
     places: Callable[[int], str] | None = field(default=None, repr=False)  # where a row stands in its file
+    missing: Present = field(default=_NOTHING_MISSING, repr=False)
+    target: Target = Target.CLASS
+    left_out: Mapping[str, int] = field(default_factory=dict)  # why rows of the source are not here -> how many
 
     def __iter__(self) -> Iterator[list[Any]]:
         return iter((self.sequences, self.labels))
@@ -75,92 +85,124 @@ class Table:
         parts += self.remarks
         parts += [f"texts cut into {self.tokens}"] if self.tokens.kind != LISTS else []
         parts += [f"{self.shortened:,} rows cut to {self.tokens.max_length} tokens"] if self.shortened else []
-        return "; ".join(part for part in parts if part)
+        return "; ".join(part for part in (*parts, self.missing.note) if part)
 
 
 def read(
     source: Any,
+    options: ReadOptions | None = None,
     *,
-    sequence_column: str | Sequence[str] | None = None,
-    label_column: str | None = None,
-    tokens: str | Tokenizer = "auto",
-    task: Task | str = Task.NEXT_TOKEN,
-    max_length: int | None = None,
-    pad: Symbol | None = None,
-    max_rows: int | None = None,
-    max_bytes: int = Limits.max_bytes,
-    header: bool | None = None,
     like: Selection | None = None,
     progress: Progress = SILENT,
+    **given: Any,
 ) -> Table:
     """Sequences and labels from a file or a frame.
 
     Files: CSV, TSV, JSON Lines, Parquet, Arrow, .npy, .npz, text, each also as .gz or .zst, and folders of Hugging Face
-    data sets (by name: `hf:NAME`). Columns are guessed where they are not named; several sequence columns make a row
-    of their cells (`"*"`: all but the label's). `tokens`: characters, bytes, words, wordpunct, integers, `bpe:500`,
-    `wordpiece:500`, `unigram:500` (trained on these rows), or a tokenizer.json; a cell that is a JSON list is always
-    taken as the tokens. `max_length` keeps the first tokens of a row, `pad` fills shorter ones up to it. Without a
-    label column the task `causal` takes every next token as the label. `header=False` says that a CSV file begins with
-    a row; its columns are then `column 1`, `column 2`, … `like` prefers the columns of an earlier reading where they
-    exist.
+    data sets (by name: `hf:NAME`). Frames: pandas, polars, Arrow and whatever else narwhals knows, Hugging Face data
+    sets, dictionaries of columns. How, is one `ReadOptions`, or its fields as keywords:
+
+    Columns are guessed where they are not named; several sequence columns make a row of their cells (`"*"`: all but the
+    label's); `label="kind"` names the label and takes all other columns. `tokens`: characters, bytes, words, wordpunct,
+    uncased, integers, `bpe:500`, `wordpiece:500`, `unigram:500` (trained on these rows), or a tokenizer.json; a cell
+    that is a JSON list is always taken as the tokens. `label_type` and `token_type` convert values (str, int, float,
+    bool); without them a value is what the source has. `missing`: error, drop or label. `max_length` keeps the first
+    tokens of a row, `pad` fills shorter ones up to it. Without a label column the task `causal` takes every next token
+    as the label. `header=False` says that a CSV file begins with a row; its columns are then `column 1`, `column 2`, …
+    `like` prefers the columns of an earlier reading where they exist.
 
     >>> import pandas
-    >>> table = read(pandas.DataFrame({"name": ["cat", "dog"], "colour": ["red", "blue"]}))
+    >>> table = read(pandas.DataFrame({"name": ["cat", "dog"], "zip": ["00501", "10001"]}))
     >>> table.sequences, table.labels, table.note
-    ([['c', 'a', 't'], ['d', 'o', 'g']], ['red', 'blue'],
-     "sequence from column 'name', label from column 'colour'; texts cut into characters")
+    ([['c', 'a', 't'], ['d', 'o', 'g']], ['00501', '10001'],
+     "sequence from column 'name', label from column 'zip'; texts cut into characters")
     """
-    task, limits = as_task(task), Limits(max_rows, max_bytes)
-    records = _records(source, limits, _with_header(header, like))
-    names, label = choose_columns(records, sequence_column, label_column, task, like or Selection())
-    numbers, cells, labels = _collect(records, names, label, limits, progress)
-    tokenizer = choose(tokens, cells, max_length=max_length, pad=_as_pad(pad, cells))
-    whole = _cut(cells, numbers, tokenizer, records, progress)
+    options = options or ReadOptions.of(**given)
+    records = _records(source, options.limits, _with_header(options.header, like))
+    names, label = choose_columns(records, options.sequence_columns, options.label_column, options.task, like)
+    rows = _collect(records, names, label, options.limits, progress)
+    tokenizer = choose(options.tokens, rows.cells, max_length=options.max_length, type=options.token_type)
+    whole = _cut(rows, tokenizer, records, progress)
+    labels = rows.labels if label is not None else [0] * len(whole)
+    if label is not None and options.task.labels_per_token:
+        labels = _label_lists(labels, records, rows.numbers, options.task)
+    present = settle_missing(
+        whole,
+        labels,
+        options.missing,
+        lambda row: records.name(rows.numbers[row]),
+        records.origin,
+        per_token=options.task.labels_per_token,
+    )
+    whole, labels = list(present.sequences), list(present.labels)
+    numbers = rows.numbers if present.kept is None else [rows.numbers[row] for row in present.kept]
     if label is None:
         whole, labels = _next_tokens(whole, records, numbers)
     else:
-        labels = _labels(labels, records, numbers, task)
-        if task.labels_per_token:
+        labels = _typed_labels(labels, records, numbers, options)
+        if options.task.labels_per_token:
             _check_counts(whole, labels, records, numbers)
-    if pad is not None and task.labels_per_token:
-        raise OptionError(f"pad={pad!r} does not fit {task}: the filled places would need labels too; leave it out")
-    sequences = [tokenizer.fit_length(row) for row in whole]
-    if task.labels_per_token and max_length is not None:
-        labels = [row[:max_length] for row in labels]
-    shortened = sum(len(row) > max_length for row in whole) if max_length is not None else 0
-    selection = Selection(names, label, max_rows)
-    remarks = tuple(part for part in (unused(records, (*names, label)), records.remark) if part)
-    places = lambda row: records.place(numbers[row])  # noqa: E731
-    return Table(sequences, labels, tokenizer, selection, shortened, task, remarks, places)
+    tokenizer = replace(tokenizer, pad=_as_pad(options.pad, tokenizer, whole)) if options.pad is not None else tokenizer
+    limit = tokenizer.max_length
+    if options.task.labels_per_token and limit is not None:
+        labels = [row[:limit] for row in labels]
+    return Table(
+        sequences=[tokenizer.fit_length(row) for row in whole],
+        labels=labels,
+        tokens=tokenizer,
+        selection=Selection(names, label, options.max_rows, label_type=options.label_type, missing=options.missing),
+        shortened=sum(len(row) > limit for row in whole) if limit is not None else 0,
+        task=options.task,
+        remarks=tuple(part for part in (unused(records, (*names, label)), records.remark) if part),
+        places=lambda row: records.place(numbers[row]),
+        missing=replace(present, sequences=(), labels=()),
+    )
 
 
 def read_sequences(
     source: Any,
+    options: ReadOptions | None = None,
     *,
-    sequence_column: str | Sequence[str] | None = None,
-    tokens: str | Tokenizer = "auto",
     like: Selection | None = None,
     progress: Progress = SILENT,
+    **given: Any,
 ) -> list[Any]:
     """Sequences alone, to be asked; on standard input every line is one sequence."""
-    if source == STDIN:
-        rows = [(n, line.rstrip("\r\n")) for n, line in lines(STDIN) if line.strip()]
-        tokenizer = choose(tokens, [line for _, line in rows])
+    options = options or ReadOptions.of(**given)
+    if isinstance(source, str) and source == STDIN:
+        found = [(n, line.rstrip("\r\n")) for n, line in lines(STDIN) if line.strip()]
         place = Records((LINE,), lambda names: iter(()), "standard input", "line")
-        return [tokenizer.fit_length(_sequence(line, tokenizer, place, number)) for number, line in rows]
-    records = _records(source, Limits(), _with_header(None, like))
-    earlier = like.sequence_columns if like and set(like.sequence_columns) <= set(records.columns) else ()
-    names = sequence_columns(records, sequence_column or earlier)
-    numbers, cells, _ = _collect(records, names, None, Limits(), progress)
-    tokenizer = choose(tokens, cells)
-    return [tokenizer.fit_length(row) for row in _cut(cells, numbers, tokenizer, records, progress)]
+        rows = Rows([n for n, _ in found], [line for _, line in found], [])
+        records = place
+    else:
+        records = _records(source, options.limits, _with_header(options.header, like))
+        earlier = like.sequence_columns if like and set(like.sequence_columns) <= set(records.columns) else ()
+        names = sequence_columns(records, options.sequence_columns or earlier)
+        rows = _collect(records, names, None, options.limits, progress)
+    tokenizer = choose(options.tokens, rows.cells, max_length=options.max_length, type=options.token_type)
+    whole = _cut(rows, tokenizer, records, progress)
+    name = lambda row: records.name(rows.numbers[row])  # noqa: E731
+    present = settle_missing(whole, [0] * len(whole), options.missing, name, records.origin)
+    return [tokenizer.fit_length(row) for row in present.sequences]
 
 
 def tokenize(text: str, tokens: str | Tokenizer, number: int = 1) -> list[Any]:
     """One text as tokens; a JSON list is always taken as the tokens. `number` names it in messages."""
     tokenizer = choose(tokens, [text])
     place = Records((LINE,), lambda names: iter(()), "the question", "sequence")
-    return tokenizer.fit_length(_sequence(text, tokenizer, place, number))
+    found = _sequence(text, tokenizer, place, number)
+    if not found:
+        raise DataError(f"{place.place(number)} is empty; give at least one token")
+    return tokenizer.fit_length(found)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Columns of a source: the number of each row's place, its sequence cell (or list of cells) and its label."""
+
+    numbers: list[int]
+    cells: list[Any]
+    labels: list[Any]
 
 
 def _records(source: Any, limits: Limits, header: bool) -> Records:
@@ -181,62 +223,58 @@ def _with_header(said: bool | None, like: Selection | None) -> bool:
     return not (names and all(is_made_up(name) for name in names if name))
 
 
-def _collect(
-    records: Records, names: tuple[str, ...], label: str | None, limits: Limits, progress: Progress
-) -> tuple[list[int], list[Any], list[Any]]:
-    """Numbers, sequence cells and labels of the rows; several sequence columns are one list of cells."""
-    numbers, cells, labels = [], [], []
+def _collect(records: Records, names: tuple[str, ...], label: str | None, limits: Limits, progress: Progress) -> Rows:
+    """The rows; several sequence columns are one list of cells."""
+    rows = Rows([], [], [])
     wanted = names if label is None else (*names, label)
     with progress.stage("reading rows", total=limits.max_rows) as stage:
         for number, row in islice(records.select(wanted), limits.max_rows):
-            numbers.append(number)
-            cells.append(row[0] if len(names) == 1 else list(row[: len(names)]))
-            labels.append(row[-1])
-            if len(numbers) % _TOLD == 0:
-                stage.advance(_TOLD)
-    if not cells:
+            rows.numbers.append(number)
+            rows.cells.append(row[0] if len(names) == 1 else list(row[: len(names)]))
+            rows.labels.append(row[-1])
+            if len(rows.numbers) % _STEP == 0:
+                stage.advance(_STEP)
+    if not rows.cells:
         raise DataError(f"{records.origin} has columns and no rows; it needs a row")
-    if len(names) > 1:
-        columns = [_numbers(list(column), reals=True) for column in zip(*cells, strict=True)]
-        if any(isinstance(cell, str) for column in columns for cell in column):  # symbols, or numbers: not both
-            columns = [[cell if isinstance(cell, str) else str(cell) for cell in column] for column in columns]
-        cells = [list(row) for row in zip(*columns, strict=True)]
-    return numbers, cells, labels
+    return rows
 
 
-def _cut(
-    cells: list[Any], numbers: list[int], tokenizer: Tokenizer, records: Records, progress: Progress
-) -> list[list[Any]]:
-    """The tokens of every cell, not yet cut to length."""
+def _cut(rows: Rows, tokenizer: Tokenizer, records: Records, progress: Progress) -> list[list[Any]]:
+    """The tokens of every cell, not yet cut to length; none where the cell is missing."""
     found = []
-    with progress.stage("cutting rows into tokens", total=len(cells)) as stage:
-        for cell, number in zip(cells, numbers, strict=True):
+    with progress.stage("cutting rows into tokens", total=len(rows.cells)) as stage:
+        for cell, number in zip(rows.cells, rows.numbers, strict=True):
             found.append(_sequence(cell, tokenizer, records, number))
-            if len(found) % _TOLD == 0:
-                stage.advance(_TOLD)
+            if len(found) % _STEP == 0:
+                stage.advance(_STEP)
     return found
 
 
-def _as_pad(pad: Symbol | None, cells: Sequence[Any]) -> Symbol | None:
-    """The padding token as a number where the rows hold numbers."""
-    if not isinstance(pad, str) or not _WHOLE.fullmatch(pad) or len(pad) > _LONG:
-        return pad
-    first = cells[0] if cells else None
-    numbers = isinstance(first, list | tuple | np.ndarray) and len(first) and not isinstance(first[0], str)
-    listed = isinstance(first, str) and is_list(first) and '"' not in first
-    return int(pad) if numbers or listed else pad
+def _as_pad(pad: Any, tokenizer: Tokenizer, rows: Sequence[Sequence[Any]]) -> Any:
+    """The padding token, which a flag gives as text, as a number where every token is a whole number."""
+    if tokenizer.type != AUTO:
+        return convert(pad, tokenizer.type)
+    if isinstance(pad, str) and _WHOLE.fullmatch(pad) and set(map(type, chain.from_iterable(rows))) == {int}:
+        return int(pad)
+    return pad
 
 
 def _sequence(cell: Any, tokenizer: Tokenizer, records: Records, number: int) -> list[Any]:
-    """The tokens of one cell, not yet cut to length."""
-    if isinstance(cell, np.ndarray):
-        cell = cell.tolist()
-    if isinstance(cell, list | tuple):
-        return _checked(list(cell), records, number)
-    if _is_missing(cell):
-        raise DataError(f"{records.place(number)}: the sequence is missing; remove the row")
-    if not isinstance(cell, str):
-        return _checked([cell.item() if isinstance(cell, np.generic) else cell], records, number)
+    """The tokens of one cell, not yet cut to length; an empty list where there is none."""
+    try:
+        if isinstance(cell, str):
+            return _text(cell, tokenizer, records, number)
+        if isinstance(cell, np.ndarray):
+            cell = listed(cell)
+        if isinstance(cell, list | tuple):
+            return _checked(tokenizer.typed(cell))
+        return [] if is_missing(cell) else _checked(tokenizer.typed([cell]))
+    except DataError as error:
+        place = records.place(number)
+        raise error if str(error).startswith(place) else DataError(f"{place}: {error}") from None
+
+
+def _text(cell: str, tokenizer: Tokenizer, records: Records, number: int) -> list[Any]:
     if is_list(cell):
         try:
             parsed = parse_json(cell, records.place(number))
@@ -244,36 +282,28 @@ def _sequence(cell: Any, tokenizer: Tokenizer, records: Records, number: int) ->
             if tokenizer.kind == LISTS:
                 raise
         else:
-            return _checked(parsed, records, number)
+            return _checked(tokenizer.typed(parsed))
     if tokenizer.kind == LISTS:
-        raise DataError(
-            f"{records.place(number)}: {quote(cell)} is no JSON list of tokens; choose --tokens characters or words"
-        )
-    try:
-        found = tokenizer.whole(cell)
-    except DataError as error:
-        raise DataError(f"{records.place(number)}: {error}") from None
-    if not found:
-        raise DataError(f"{records.place(number)}: the sequence is empty; remove the row")
-    return found
+        raise DataError(f"{quote(cell)} is not a JSON list of tokens; choose --tokens characters or words")
+    return tokenizer.whole(cell)
 
 
-def _checked(tokens: list[Any], records: Records, number: int) -> list[Any]:
-    """A list of tokens as it stands; a DataError names the first that is none."""
-    if not tokens:
-        raise DataError(f"{records.place(number)}: the sequence is empty; remove the row")
-    if set(map(type, tokens)) <= {int, str}:
+def _checked(tokens: list[Any]) -> list[Any]:
+    """A list of tokens, NumPy scalars as what they hold; a DataError names the first that is not a token."""
+    if set(map(type, tokens)) <= {int, str, bool, type(None)}:
         return tokens
-    for position, token in enumerate(tokens):
-        if not isinstance(token, str):
+    found = [plain(token) for token in tokens]
+    for position, token in enumerate(found):
+        if not isinstance(token, str | bool) and not is_missing(token):
             numbers = token if isinstance(token, list | tuple) else [token]
             if not numbers or not all(map(_is_number, numbers)):
-                raise DataError(f"{records.place(number)}: token {position} is {quote(token)}; {_TOKEN}")
-    return tokens
+                raise DataError(f"token {position} is {quote(token)}; {_TOKEN}")
+    return [None if is_missing(token) else token for token in found]
 
 
 def _is_number(x: Any) -> bool:
-    return type(x) is int or (isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x))
+    """A finite number, or NaN, which is missing and dealt with as such."""
+    return type(x) is int or (isinstance(x, int | float) and not isinstance(x, bool) and not math.isinf(x))
 
 
 def _check_counts(sequences: list[Any], labels: list[Any], records: Records, numbers: list[int]) -> None:
@@ -283,28 +313,43 @@ def _check_counts(sequences: list[Any], labels: list[Any], records: Records, num
             raise DataError(f"{records.place(number)}: {counts}; give one per token")
 
 
-def _is_missing(cell: Any) -> bool:
-    not_a_number = isinstance(cell, float) and math.isnan(cell)
-    return cell is None or not_a_number or type(cell).__name__ in ("NAType", "NaTType")
-
-
-def _labels(cells: list[Any], records: Records, numbers: list[int], task: Task) -> list[Any]:
-    for cell, number in zip(cells, numbers, strict=True):
-        if _is_missing(cell):
-            raise DataError(f"{records.place(number)}: the label is missing; remove the row or fill it")
-    if not task.labels_per_token:
-        return _numbers(cells)
+def _label_lists(cells: list[Any], records: Records, numbers: list[int], task: Task) -> list[Any]:
+    """A list of labels per row, as it stands; None where it is missing."""
     rows = []
     for cell, number in zip(cells, numbers, strict=True):
         row = parse_json(cell, records.place(number)) if isinstance(cell, str) and is_list(cell) else cell
         if isinstance(row, np.ndarray | tuple):
-            row = list(row) if isinstance(row, tuple) else row.tolist()
-        if not isinstance(row, list):
+            row = list(row) if isinstance(row, tuple) else listed(row)
+        if not isinstance(row, list) and not is_missing(row):
             raise DataError(
                 f"{records.place(number)}: {task} takes a JSON list with one label per token, not {quote(cell)}"
             )
-        rows.append(row)
+        rows.append(row if isinstance(row, list) else None)
     return rows
+
+
+def _typed_labels(labels: list[Any], records: Records, numbers: list[int], options: ReadOptions) -> list[Any]:
+    """The labels as the user's type; a DataError names the first that cannot be one, and how many there are."""
+    nested = options.task.labels_per_token
+    found: list[Any] = []
+    wrong: list[tuple[int, str]] = []
+    for row, label in enumerate(labels):
+        try:
+            found.append([_label(part, options) for part in label] if nested else _label(label, options))
+        except DataError as error:
+            wrong.append((row, str(error)))
+    if wrong:
+        row, words = wrong[0]
+        more = f" (and {len(wrong) - 1:,} more rows)" if len(wrong) > 1 else ""
+        raise DataError(f"{records.place(numbers[row])}: the label {words}{more}; choose another --label-type")
+    return found
+
+
+def _label(label: Any, options: ReadOptions) -> Any:
+    label = convert(plain(label), options.label_type)
+    if type(label) not in PLAIN and not isinstance(label, list | dict):
+        raise DataError(f"{quote(label)} is of type {type(label).__name__}, which a memory cannot keep; take it as str")
+    return label
 
 
 def _next_tokens(rows: list[Any], records: Records, numbers: list[int]) -> tuple[list[Any], list[Any]]:
@@ -313,19 +358,3 @@ def _next_tokens(rows: list[Any], records: Records, numbers: list[int]) -> tuple
         if len(row) < 2:
             raise DataError(f"{records.place(number)}: one token alone has no next one; remove the row")
     return [row[:-1] for row in rows], [row[1:] for row in rows]
-
-
-def _numbers(cells: list[Any], reals: bool = False) -> list[Any]:
-    """Cells of a text format as ints where all of them are whole numbers written plainly; as floats where asked."""
-    texts = [cell.strip() for cell in cells if isinstance(cell, str)]
-    if len(texts) == len(cells) and all(_WHOLE.fullmatch(t) and len(t) < _LONG for t in texts):
-        whole = [int(text) for text in texts]
-        if reals or len(set(whole)) == len(set(texts)):
-            return whole
-    if reals and len(texts) == len(cells):
-        try:
-            found = [float(text) for text in texts]
-        except ValueError:
-            return cells
-        return found if all(map(math.isfinite, found)) else cells
-    return [c.tolist() if isinstance(c, np.generic) else c for c in cells]

@@ -1,30 +1,64 @@
 """How a text becomes tokens, as a value that a memory carries: what was done to the data is done to every question.
 
->>> Tokenizer("words").cut("to be or not"), Tokenizer("characters", max_length=2).cut("abc")
-(['to', 'be', 'or', 'not'], ['a', 'b'])
+Tables, texts, documents and the laboratory all cut with this one class, so a name means the same everywhere.
+
+>>> Tokenizer("words").cut("to be, or not"), Tokenizer("wordpunct").cut("to be, or"), Tokenizer("uncased").cut("So...")
+(['to', 'be,', 'or', 'not'], ['to', 'be', ',', 'or'], ['so', '.', '.', '.'])
+>>> Tokenizer("characters", max_length=2).cut("abc"), Tokenizer("words", type="int").cut("7 007")
+(['a', 'b'], [7, 7])
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from byheart.data.dataset.sequences import Symbol
-from byheart.data.dataset.stored import damaged, load_int, load_symbol, store_symbol
+from byheart.data.dataset.stored import damaged, load_int
 from byheart.data.tokens import pieces
+from byheart.data.values import TYPES, convert, from_json, is_missing, listed, plain, to_json
 from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError
 
 AUTO, LISTS = "auto", "json"
-SIMPLE = ("characters", "bytes", "words", "wordpunct", "integers")
 SYNONYMS = {"whitespace": "words"}
 LONGEST = 1 << 24
-_PIECES = re.compile(r"\w+|[^\w\s]+")
 _LONG_NUMBER = 4000  # digits: Python refuses to convert longer decimal numbers
+_PATTERNS = {
+    "words": re.compile(r"\S+"),  # what stands between spaces
+    "wordpunct": re.compile(r"\w+|[^\w\s]+"),  # runs of letters and digits, and runs of other marks
+    "uncased": re.compile(r"\w+|[^\w\s]"),  # the same in lower case, with every mark on its own
+}
+_BEFORE_CLOSING = re.compile(r"\s+([^\w\s\"'(\[]+)")
+
+
+def _matches(kind: str, text: str, limit: int | None = None) -> list[Any]:
+    """The first pieces of a text by a pattern."""
+    found = _PATTERNS[kind].finditer(text.lower() if kind == "uncased" else text)
+    return [match[0] for match in islice(found, limit)]
+
+
+def _integers(text: str) -> list[Any]:
+    words = text.replace(",", " ").split()
+    for word in words:
+        if not re.fullmatch(r"[+-]?[0-9]+", word) or len(word) > _LONG_NUMBER:
+            raise DataError(f"{quote(word)} is not a whole number; choose other --tokens, for example words")
+    return [int(word) for word in words]
+
+
+_CUTTERS: dict[str, Callable[[str], list[Any]]] = {
+    "characters": list,
+    "bytes": lambda text: list(text.encode("utf-8", "surrogatepass")),
+    **{kind: partial(_matches, kind) for kind in _PATTERNS},
+    "integers": _integers,
+}
+SIMPLE = tuple(_CUTTERS)
 
 
 @dataclass(frozen=True)
@@ -32,12 +66,14 @@ class Tokenizer:
     """`kind` is a simple name, `json` for rows that come as lists, or the kind of the trained `model` (its JSON text).
 
     `max_length` keeps the first tokens of a row, as the papers do; `pad` fills shorter rows up to it at their end.
+    `type` converts every token that stands alone: `auto` leaves it as it is.
     """
 
     kind: str = AUTO
     model: str | None = None
     max_length: int | None = None
-    pad: Symbol | None = None
+    pad: Symbol = None
+    type: str = AUTO
 
     def __post_init__(self) -> None:
         if self.kind not in (AUTO, LISTS, *SIMPLE, *pieces.KINDS):
@@ -48,12 +84,16 @@ class Tokenizer:
             raise OptionError(f"max_length={self.max_length} must lie in 1..{LONGEST}")
         if self.pad is not None and self.max_length is None:
             raise OptionError(f"pad={self.pad!r} needs max_length: to how many tokens shall rows be filled up?")
+        if self.type not in TYPES:
+            raise OptionError(f"token_type={self.type!r} is not one of {', '.join(TYPES)}")
 
     def __str__(self) -> str:
         return self.kind if self.model is None else f"{self.kind}:{pieces.vocabulary_size(self.model)}"
 
     def cut(self, text: str) -> list[Any]:
         """The tokens of one text."""
+        if self.max_length is not None and self.model is None and self.kind in _PATTERNS:  # no need to cut the rest
+            return self.fit_length(self.typed(_matches(self.kind, text, self.max_length)))
         return self.fit_length(self.whole(text))
 
     def fit_length(self, row: Sequence[Any]) -> list[Any]:
@@ -62,60 +102,73 @@ class Tokenizer:
             return list(row)
         return [*row[: self.max_length], *[self.pad] * (self.max_length - len(row) if self.pad is not None else 0)]
 
+    def typed(self, row: Sequence[Any]) -> list[Any]:
+        """The tokens as the type that was asked for, a missing one as None; vectors stay what they are."""
+        if self.type == AUTO:
+            return list(row)
+        tokens = map(plain, listed(row) if isinstance(row, np.ndarray) else row)
+        return [
+            token if isinstance(token, list | tuple) else None if is_missing(token) else convert(token, self.type)
+            for token in tokens
+        ]
+
     def cut_texts(self, sequences: Sequence[Any]) -> Sequence[Any]:
-        """Sequences in which every text is cut; what is a list already only gets its length."""
+        """Sequences in which every text is cut; what is a list already only gets its type and length."""
         if self == PLAIN or isinstance(sequences, str | bytes):
             return sequences
-        rows = sequences.tolist() if isinstance(sequences, np.ndarray) and sequences.dtype.kind == "U" else sequences
-        if self.max_length is None and not any(isinstance(row, str) for row in rows):
+        rows = listed(sequences) if isinstance(sequences, np.ndarray) and sequences.dtype.kind == "U" else sequences
+        untouched = self.max_length is None and self.type == AUTO
+        if untouched and not any(isinstance(row, str) for row in rows):
             return sequences
-        return [self.cut(row) if isinstance(row, str) else self.fit_length(row) for row in rows]
+        return [self.cut(row) if isinstance(row, str) else self.fit_length(self.typed(row)) for row in rows]
 
     def join(self, tokens: Sequence[Any]) -> str:
         """The text of tokens, as far as cutting keeps it: exact for characters, bytes and bpe.
 
-        >>> Tokenizer("words").join(["to", "be"])
-        'to be'
+        >>> Tokenizer("words").join(["to", "be"]), Tokenizer("wordpunct").join(["to", "be", "."])
+        ('to be', 'to be.')
         """
         if self.model is not None:
             return pieces.join(self.model, [str(token) for token in tokens])
         if self.kind == "bytes":
             return bytes(tokens).decode("utf-8", errors="replace")
-        return ("" if self.kind in (AUTO, "characters") else " ").join(map(str, tokens))
+        text = ("" if self.kind in (AUTO, "characters") else " ").join(map(str, tokens))
+        return _BEFORE_CLOSING.sub(r"\1", text) if self.kind in ("wordpunct", "uncased") else text
 
     def whole(self, text: str) -> list[Any]:
         """The tokens of one text, however many."""
         if self.model is not None:
-            return pieces.cut(self.model, text)
-        return _CUTTERS.get(self.kind, list)(text)
+            return self.typed(pieces.cut(self.model, text))
+        return self.typed(_CUTTERS.get(self.kind, list)(text))
 
     def as_dict(self) -> str | dict[str, Any]:
         """Ready for JSON: the name alone where that says everything."""
-        if self.model is None and self.max_length is None:
+        if self == Tokenizer(self.kind, self.model) and self.model is None:
             return self.kind
-        pad = None if self.pad is None else store_symbol(self.pad)
-        return {"kind": self.kind, "model": self.model, "max_length": self.max_length, "pad": pad}
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {"pad": to_json(self.pad)}
 
     @staticmethod
     def from_dict(stored: object) -> Tokenizer:
         """The tokenizer of `as_dict`; a FileFormatError names the field that is damaged."""
-        plain = isinstance(stored, str)
-        value = {"kind": stored, "model": None, "max_length": None, "pad": None} if plain else stored
-        if not isinstance(value, Mapping) or set(value) != {"kind", "model", "max_length", "pad"}:
-            raise damaged("tokens", stored, "a name or an object with kind, model, max_length, pad")
-        kind, model, length, pad = (value[name] for name in ("kind", "model", "max_length", "pad"))
-        if not isinstance(kind, str) or kind not in (AUTO, LISTS, *SIMPLE, *pieces.KINDS):
-            raise damaged("tokens.kind", kind, f"one of {', '.join((AUTO, LISTS, *SIMPLE, *pieces.KINDS))}")
+        known = (AUTO, LISTS, *SIMPLE, *pieces.KINDS)
+        nothing = {"model": None, "max_length": None, "pad": None, "type": AUTO}
+        value = {"kind": stored, **nothing} if isinstance(stored, str) else stored
+        if not isinstance(value, Mapping) or set(value) != {"kind", *nothing}:
+            raise damaged("tokens", stored, "a name or an object with kind, model, max_length, pad, type")
+        kind, model, length, kept = (value[name] for name in ("kind", "model", "max_length", "type"))
+        if not isinstance(kind, str) or kind not in known:
+            raise damaged("tokens.kind", kind, f"one of {', '.join(known)}")
         if (model is not None) != (kind in pieces.KINDS) or not isinstance(model, str | None):
             raise damaged("tokens.model", model, "the text of a trained model, or null for a simple kind")
         if model is not None:
             pieces.check_stored(model)
-        tokenizer = Tokenizer(
-            kind,
-            model,
-            None if length is None else load_int(length, "tokens.max_length", 1, LONGEST),
-            None if pad is None or length is None else load_symbol(pad, "tokens.pad"),
-        )
+        if not isinstance(kept, str) or kept not in TYPES:
+            raise damaged("tokens.type", kept, f"one of {', '.join(TYPES)}")
+        pad = from_json(value["pad"], "tokens.pad")
+        if isinstance(pad, bytes | tuple) or (pad is not None and length is None):
+            raise damaged("tokens.pad", pad, "a token that fills rows up to max_length")
+        count = None if length is None else load_int(length, "tokens.max_length", 1, LONGEST)
+        tokenizer = Tokenizer(kind, model, count, pad, kept)
         if tokenizer.as_dict() != stored:
             raise damaged("tokens", stored, "in its one written form")
         return tokenizer
@@ -130,7 +183,12 @@ def names() -> tuple[str, ...]:
 
 
 def choose(
-    tokens: str | Tokenizer, cells: Iterable[Any], *, max_length: int | None = None, pad: Symbol | None = None
+    tokens: str | Tokenizer,
+    cells: Iterable[Any],
+    *,
+    max_length: int | None = None,
+    pad: Symbol = None,
+    type: str = AUTO,
 ) -> Tokenizer:
     """The tokenizer that a user's words stand for; `bpe:500` and its like are trained on the texts among the cells.
 
@@ -138,17 +196,20 @@ def choose(
     ('words', 'words')
     """
     if isinstance(tokens, Tokenizer):
-        if max_length is None and pad is None:
-            return tokens
-        return Tokenizer(tokens.kind, tokens.model, max_length or tokens.max_length, pad)
+        return replace(
+            tokens,
+            max_length=tokens.max_length if max_length is None else max_length,
+            pad=tokens.pad if pad is None else pad,
+            type=tokens.type if type == AUTO else type,
+        )
     kind, colon, size = tokens.partition(":")
     if tokens.lower().endswith(".json"):
-        return Tokenizer("file", pieces.from_file(tokens), max_length, pad)
+        return Tokenizer("file", pieces.from_file(tokens), max_length, pad, type)
     if kind in pieces.TRAINED:
         texts = [cell for cell in cells if isinstance(cell, str) and not is_list(cell)]
-        return Tokenizer(kind, pieces.train(kind, _size(kind, colon, size), texts), max_length, pad)
+        return Tokenizer(kind, pieces.train(kind, _size(kind, colon, size), texts), max_length, pad, type)
     kind = SYNONYMS.get(tokens, tokens)
-    return Tokenizer(_guess(cells) if kind == AUTO else kind, None, max_length, pad)
+    return Tokenizer(_guess(cells) if kind == AUTO else kind, None, max_length, pad, type)
 
 
 def is_list(cell: str) -> bool:
@@ -168,19 +229,3 @@ def _size(kind: str, colon: str, size: str) -> int:
     if not colon or not size.isascii() or not size.isdigit() or not 2 <= int(size[:9]) <= pieces.LARGEST:
         raise OptionError(f"--tokens {kind}{colon}{size}: write {kind}:SIZE with a SIZE from 2 to {pieces.LARGEST}")
     return int(size)
-
-
-def _integers(text: str) -> list[Any]:
-    words = text.replace(",", " ").split()
-    for word in words:
-        if not re.fullmatch(r"[+-]?[0-9]+", word) or len(word) > _LONG_NUMBER:
-            raise DataError(f"{quote(word)} is no whole number; choose other --tokens, for example words")
-    return [int(word) for word in words]
-
-
-_CUTTERS: dict[str, Callable[[str], list[Any]]] = {
-    "bytes": lambda text: list(text.encode("utf-8", "surrogatepass")),
-    "words": str.split,
-    "wordpunct": _PIECES.findall,
-    "integers": _integers,
-}

@@ -52,7 +52,7 @@ class Goal:
 
     def reached(self, losses: npt.NDArray[np.float64], accuracies: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
         right = accuracies == 1.0 if self.accuracy else np.zeros(len(losses), dtype=bool)
-        return (losses < self.loss) | right
+        return np.asarray((losses < self.loss) | right, dtype=np.bool_)
 
 
 @dataclass(frozen=True)

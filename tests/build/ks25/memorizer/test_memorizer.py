@@ -6,8 +6,9 @@ from fractions import Fraction
 import pytest
 
 from byheart.build.ks25.memorizer.key_groups import Fields
-from byheart.build.ks25.memorizer.memorizer import Table, memorizer
-from byheart.build.shared.promise import measured
+from byheart.build.ks25.memorizer.memorizer import Table
+from byheart.theory.upper import explicit_memory
+from tests.build.ks25.memorizer.lemmas import measured, memorizer, within
 from tests.naive import run
 
 
@@ -29,8 +30,9 @@ def table(labels: dict[Fraction, int], entries: int) -> Table:
 @pytest.mark.parametrize("known,others,entries", [(0, 3, 1), (1, 0, 1), (1, 4, 1), (5, 5, 2), (7, 0, 3), (12, 20, 4)])
 def test_labels_on_known_points_and_zero_on_the_others(known: int, others: int, entries: int) -> None:
     labels, points = line(random.Random(known), known, others)
-    gadget = memorizer(table(labels, entries))
-    assert [run(gadget.layers, [x]) for x in points] == [[labels.get(x, 0)] for x in points]
-    size = measured(gadget.layers)
-    assert not gadget.promise.broken_by(size)
-    assert known < 2 or size.width == 12
+    known_points = table(labels, entries)
+    gadget, fields = memorizer(known_points), known_points.fields
+    assert [run(gadget, [x]) for x in points] == [[labels.get(x, 0)] for x in points]
+    promise = explicit_memory(known_points.group_count, entries, fields.key_bits, fields.label_bits, projection=0)
+    assert within(gadget, promise.width, promise.depth, promise.max_bits)
+    assert known < 2 or measured(gadget)[0] == 12

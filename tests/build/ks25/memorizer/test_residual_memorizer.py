@@ -6,12 +6,10 @@ import pytest
 
 from byheart.build.ks25.memorizer.key_groups import Fields, pack
 from byheart.build.ks25.memorizer.memorizer import Table
-from byheart.build.ks25.memorizer.residual_lookup import residual_lookup
-from byheart.build.ks25.memorizer.residual_memorizer import residual_memorizer
-from byheart.build.ks25.memorizer.residual_scan import residual_scan
-from byheart.build.ks25.memorizer.residual_stream import STREAM
-from byheart.build.shared.promise import measured
+from byheart.build.ks25.memorizer.residual_memorizer import STREAM
 from byheart.errors import BuildError
+from byheart.theory.upper import explicit_memory
+from tests.build.ks25.memorizer.lemmas import measured, residual_lookup, residual_memorizer, residual_scan, within
 from tests.build.ks25.memorizer.test_memorizer import line
 from tests.naive import run
 
@@ -28,14 +26,15 @@ def test_labels_and_promise(entries: int, key_bits: int, label_bits: int, hidden
     table = Table(keys, labels, Fields(entries, key_bits, label_bits))
     gadget = residual_memorizer(table, hidden=hidden)
     for x in range(2, 2**key_bits + 4, 2):
-        found = dict(zip(STREAM, run(gadget.layers, [x] + [0] * 9), strict=True))
+        found = dict(zip(STREAM, run(gadget, [x] + [0] * 9), strict=True))
         assert found["y"] == dict(zip(keys, labels, strict=True)).get(x, 0)
         assert found["x"] == x and found["key"] == found["label"] == found["miss"] == found["pending"] == 0
-    size = measured(gadget.layers)
-    assert not gadget.promise.broken_by(size)
     groups = -(-count // entries)
-    steps = max(key_bits, label_bits) + (hidden == 12)
-    assert size.depth == 1 + groups + entries * steps + 3
+    promise = explicit_memory(groups, entries, key_bits, label_bits, form="residual", width=hidden)
+    assert within(gadget, hidden, promise.depth, promise.max_bits)
+    assert (
+        measured(gadget)[1] == promise.depth == 1 + groups + entries * (max(key_bits, label_bits) + (hidden == 12)) + 3
+    )
 
 
 @pytest.mark.parametrize("known,others,piece", [(0, 2, 1), (1, 0, 1), (9, 5, 4), (9, 5, 9), (5, 3, 1)])
@@ -45,8 +44,8 @@ def test_pieces(known: int, others: int, piece: int) -> None:
     table = Table(keys, tuple(labels.values()), Fields(2, max(keys, default=4).bit_length() + 1, 3))
     gadget = residual_memorizer(table, piece)
     for x in points:
-        assert run(gadget.layers, [x] + [0] * 9)[STREAM.index("y")] == labels.get(x, 0)
-    assert not gadget.promise.broken_by(measured(gadget.layers))
+        assert run(gadget, [x] + [0] * 9)[STREAM.index("y")] == labels.get(x, 0)
+    assert measured(gadget)[0] <= 14
 
 
 def test_lookup_and_scan_are_the_two_halves() -> None:
@@ -54,10 +53,10 @@ def test_lookup_and_scan_are_the_two_halves() -> None:
     groups = pack([4, 9, 20], [7, 1, 5], fields)
     lookup, scan = residual_lookup(groups, fields), residual_scan(fields)
     for x, label in ((4, 7), (9, 1), (20, 5), (2, 0), (15, 0), (31, 0)):
-        stream = run(lookup.layers, [x] + [0] * 9)
-        assert run(scan.layers, stream)[STREAM.index("y")] == label
-    for gadget in (lookup, scan):
-        assert not gadget.promise.broken_by(measured(gadget.layers))
+        stream = run(lookup, [x] + [0] * 9)
+        assert run(scan, stream)[STREAM.index("y")] == label
+    assert within(lookup, width=10, depth=1 + len(groups), bits=max(2 * 5, 5) + 2)
+    assert within(scan, width=14, depth=2 * 5 + 3, bits=2 * 5 + 2)
 
 
 def test_too_short_fields_are_refused() -> None:

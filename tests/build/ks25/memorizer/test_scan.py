@@ -6,8 +6,7 @@ from fractions import Fraction
 import pytest
 
 from byheart.build.ks25.memorizer.key_groups import Fields, pack
-from byheart.build.ks25.memorizer.scan import scan
-from byheart.build.shared.promise import measured
+from tests.build.ks25.memorizer.lemmas import measured, scan, within
 from tests.naive import run
 
 CASES = [(1, 2, 1), (1, 3, 5), (3, 5, 1), (3, 5, 5), (2, 6, 9), (4, 7, 3)]
@@ -24,19 +23,20 @@ def test_label_of_the_matching_key_or_zero(entries: int, key_bits: int, label_bi
         labels = [rng.randrange(1, 2**label_bits) for _ in keys]
         (group,) = pack(keys, labels, fields)
         for x in (Fraction(k, 2) for k in range(4, 2**key_bits * 2 + 8, 1 if key_bits < 4 else 7)):
-            (value,) = run(gadget.layers, [x, group.key_word, group.label_word])
+            (value,) = run(gadget, [x, group.key_word, group.label_word])
             if int(x) in keys:
                 assert value == labels[keys.index(int(x))]
             elif all(abs(x - Fraction(1, 2) - key) > 1 for key in keys):
                 assert value == 0
-        assert run(gadget.layers, [3, 0, 0]) == [0]
+        assert run(gadget, [3, 0, 0]) == [0]
 
 
 @pytest.mark.parametrize("entries,key_bits,label_bits", CASES)
 def test_promise(entries: int, key_bits: int, label_bits: int) -> None:
     gadget = scan(Fields(entries, key_bits, label_bits))
-    size = measured(gadget.layers)
-    assert not gadget.promise.broken_by(size)
-    assert size.depth == 1 + entries * (3 * max(key_bits, label_bits) + 2) + 1
+    bits = entries * max(key_bits, label_bits)
+    assert within(gadget, width=12, depth=3 * bits + 2 * entries + 2, bits=bits + 2)
+    width, depth, _ = measured(gadget)
+    assert depth == 1 + entries * (3 * max(key_bits, label_bits) + 2) + 1
     if entries > 1 and label_bits > 1:
-        assert size.width == 12
+        assert width == 12

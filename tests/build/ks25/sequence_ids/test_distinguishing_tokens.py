@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byheart.build.ks25.sequence_ids.distinguishing_tokens import distinguishing_tokens
+from byheart.build.ks25.sequence_ids.multiset_separation import distinguishing_tokens
 from byheart.build.ks25.sequence_ids.multisets import Multisets
 from byheart.errors import BuildError
 

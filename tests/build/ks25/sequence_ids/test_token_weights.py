@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byheart.build.ks25.sequence_ids.distinguishing_tokens import distinguishing_tokens
+from byheart.build.ks25.sequence_ids.multiset_separation import distinguishing_tokens, largest_weight, token_weights
 from byheart.build.ks25.sequence_ids.multisets import Multisets
-from byheart.build.ks25.sequence_ids.token_weights import largest_weight, token_weights
 from byheart.build.shared.projection import Constants
 from byheart.errors import BuildError
 from tests.build.ks25.sequence_ids.test_distinguishing_tokens import distinct, index_of

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from byheart.build.shared.promise import Gadget, Promise
-from byheart.build.shared.wires import ZERO, Form, Units, assemble, carried, wire, wires
-from byheart.errors import BuildError
+from byheart.build.shared.wires import ZERO, Form, Units, carried, wire, wires
 from byheart.exact import dyadic
 from byheart.paper import Ref, implements
 
@@ -46,11 +44,20 @@ class Reader:
         return (1 << self.length + 2 - place) * (wire(second) - wire(first))
 
 
+@implements(
+    Ref("KS25", "Lemma G.4"),
+    statement="A network of width 5 and depth 3(j - i + 1) turns the two trajectories after i - 1 foldings into "
+    "those after j foldings and the number that bits i to j spell.",
+    test="tests/build/ks25/memorizer/test_bit_extraction.py",
+)
 def read_bit(reader: Reader, place: int, left: int, state: Units) -> tuple[list[Units], Units]:
     """Three layers that fold both trajectories and append bit `place` to the value; `left` bits follow it.
 
     The bit is a unit of its own and the next layer reads value + 2^left · bit, which keeps weights at n + 2 bits;
     only the last bit (left = 0) is small enough to be added at once.
+
+    Bits i to j of a word of n bits are read by j - i + 1 such steps: width 5, depth 3(j - i + 1), n + 2 bits. i = j is
+    allowed (the paper's i < j is a slip).
     """
     value, bit = reader.value, reader.name + " bit"
     fold: dict[str, Form] = {}
@@ -74,30 +81,3 @@ def keep(reader: Reader, state: Units) -> tuple[list[Units], Units]:
     """The same three layers for a word whose field is read already: everything is carried."""
     kept = {name: state[name] for name in (*reader.pair, reader.value)}
     return [kept, wires(kept), wires(kept)], wires(kept)
-
-
-@implements(
-    Ref("KS25", "Lemma G.4"),
-    statement="A network of width 5 and depth 3(j - i + 1) turns the two trajectories after i - 1 foldings into "
-    "those after j foldings and the number that bits i to j spell.",
-    test="tests/build/ks25/memorizer/test_bit_extraction.py",
-)
-def extract_bits(length: int, first: int, last: int) -> Gadget:
-    """(psi^(i-1)(z1), psi^(i-1)(z2)) -> (psi^j(z1), psi^j(z2), bits i..j of x) for x of at most `length` bits.
-
-    Notation: n = length, i = first, j = last; i = j is allowed (the paper's i < j is a slip). Cost: width 5,
-    depth 3(j - i + 1), n + 2 bits.
-
-    >>> extract_bits(length=4, first=2, last=3).promise
-    Promise(width=5, depth=6, bits=6)
-    """
-    if not 1 <= first <= last <= length:
-        raise BuildError(f"bits {first} to {last} of a word of {length} bits do not exist")
-    reader = Reader("z", length)
-    state: Units = {**wires(reader.pair), reader.value: ZERO}
-    plan: list[Units] = []
-    for place in range(first, last + 1):
-        layers, state = read_bit(reader, place, last - place, state)
-        plan += layers
-    promise = Promise(width=5, depth=3 * (last - first + 1), bits=length + 2)
-    return Gadget(assemble(reader.pair, plan), reader.pair, (*reader.pair, reader.value), promise)

@@ -1,16 +1,42 @@
-"""Finding the group of a key and fetching the group's two words."""
+"""Finding the group of a key and fetching the group's two words.
+
+One on an interval, zero outside it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from byheart.build.ks25.memorizer.interval_indicator import distances, inside
 from byheart.build.ks25.memorizer.key_groups import Group
-from byheart.build.shared.promise import Gadget, Promise
-from byheart.build.shared.wires import ZERO, Units, assemble, carried, wire, wires
+from byheart.build.shared.wires import ZERO, Form, Units, carried, wire, wires
 from byheart.paper import Ref, implements
 
 
+@implements(
+    Ref("KS25", "Lemma G.2"),
+    statement="A network of width 2 and depth 2 is 1 on [a, b] and 0 below a - 1/2 and above b + 1/2.",
+    test="tests/build/ks25/memorizer/test_interval_indicator.py",
+)
+def distances(x: Form, first: int, last: int) -> Units:
+    """How far x is below `first` and above `last`: the first layer of the indicator, `inside` is the second.
+
+    Together relu(1 - 2·relu(first - x) - 2·relu(x - last)): 1 on [first, last], 0 half a step outside.
+    Notation: a = first, b = last. Cost: width 2, depth 2, LEN(b) bits (at least the 2 bits of the weight 2).
+    """
+    return {"below": first - x, "above": x - last}
+
+
+def inside() -> Form:
+    """The second layer: relu(1 - 2·below - 2·above)."""
+    return 1 - 2 * wire("below") - 2 * wire("above")
+
+
+@implements(
+    Ref("KS25", "Lemma G.3"),
+    statement="A network of depth 3m + 2 maps every key of group j to its word; a point at distance >= 2 from all "
+    "keys goes to 0 or to some group's word.",
+    test="tests/build/ks25/memorizer/test_group_lookup.py",
+)
 def lookup_plan(groups: Sequence[Group], state: Units) -> tuple[list[Units], Units]:
     """Three layers per group: the distances to its interval, the indicator, the words added where it is 1.
 
@@ -27,24 +53,3 @@ def lookup_plan(groups: Sequence[Group], state: Units) -> tuple[list[Units], Uni
         plan.append({**kept, **words})
         state = wires(plan[-1])
     return plan, state
-
-
-@implements(
-    Ref("KS25", "Lemma G.3"),
-    statement="A network of depth 3m + 2 maps every key of group j to its word; a point at distance >= 2 from all "
-    "keys goes to 0 or to some group's word.",
-    test="tests/build/ks25/memorizer/test_group_lookup.py",
-)
-def group_lookup(groups: Sequence[Group], key_bits: int, word_bits: int) -> Gadget:
-    """x -> (x, u_j, w_j) for x in group j's interval, (x, 0, 0) half a step outside all of them.
-
-    Notation: m = len(groups), R < 2^key_bits, b = word_bits (the longer of the two words). Cost: width 5, depth 3m,
-    b + key_bits bits. The paper runs two look-ups of width 4 beside each other; here one indicator serves both words.
-
-    >>> gadget = group_lookup([Group(first=2, last=6, key_word=37, label_word=7)], key_bits=4, word_bits=8)
-    >>> len(gadget.layers), gadget.outputs
-    (3, ('x', 'u', 'w'))
-    """
-    plan, state = lookup_plan(groups, wires(("x",)))
-    promise = Promise(width=5, depth=3 * len(groups) + 2, bits=word_bits + key_bits)
-    return Gadget(assemble(("x",), plan), ("x",), tuple(state), promise)

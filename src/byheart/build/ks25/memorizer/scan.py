@@ -1,17 +1,54 @@
-"""Scanning the entries of a group's two words for the one whose key is x, and letting its label through."""
+"""Scanning the entries of a group's two words for the one whose key is x, and letting its label through.
+
+Does a key match a stored one, and if so, which label goes through.
+"""
 
 from __future__ import annotations
 
 from byheart.build.ks25.memorizer.bit_extraction import Reader, keep, read_bit
 from byheart.build.ks25.memorizer.key_groups import Fields
-from byheart.build.ks25.memorizer.match_gate import gated, misses
-from byheart.build.shared.promise import Gadget, Promise
-from byheart.build.shared.wires import ZERO, Units, assemble, carried, wire, wires
+from byheart.build.shared.wires import ZERO, Form, Units, carried, wire, wires
 from byheart.paper import Ref, implements
 
 
+@implements(
+    Ref("KS25", "Lemma G.5"),
+    statement="A network of width 2, depth 2 and 2 bits is 1 where x is in [y, y + 1] and 0 where x > y + 3/2 or "
+    "x < y - 1/2.",
+    test="tests/build/ks25/memorizer/test_match_gate.py",
+)
+def misses(x: Form, key: Form) -> Units:
+    """How far x is below the stored key and above key + 1; both are 0 when ⌊x⌋ is the key.
+
+    Lemma G.5 is 1 - 2·below - 2·above of these; here the distances themselves close the gate, which saves a layer.
+    """
+    return {"below": key - x, "above": x - key - 1}
+
+
+@implements(
+    Ref("KS25", "eq. (158)"),
+    statement="The label passes where the key matches and 0 passes elsewhere.",
+    test="tests/build/ks25/memorizer/test_match_gate.py",
+)
+def gated(label: Form, label_bits: int) -> Form:
+    """label - 2^(c+1)·(below + above): positive only on a match, where it is the label."""
+    return label - (1 << label_bits + 1) * (wire("below") + wire("above"))
+
+
+@implements(
+    Ref("KS25", "Lemma G.6"),
+    statement="A network of width 12, depth 3n·max(rho, c) + 2n + 2 and n·max(rho, c) + 2 bits maps (x, w, u) to the "
+    "label of the entry whose key is the floor of x, and to 0 if x is not near any key.",
+    test="tests/build/ks25/memorizer/test_scan.py",
+)
 def scan_plan(fields: Fields, state: Units) -> tuple[list[Units], Units]:
-    """From the wires x, u, w (and y, a sum so far) to x and y + label, as in eqs. (159) and (160)."""
+    """From the wires x, u, w (and y, a sum so far) to x and y + label, as in eqs. (159) and (160).
+
+    Notation: n = fields.entries, rho = fields.key_bits, c = fields.label_bits. Cost: width 12 (x, y and two bit
+    readers of 5), depth 3n·max(rho, c) + 2n + 2 with the layer that gives y, n·max(rho, c) + 2 bits. The state between
+    entries is eq. (159): x, the two trajectories of u, those of w, and the sum y, so H has six outputs and G returns
+    the sixth.
+    """
     keys, labels = Reader("u", fields.key_word), Reader("w", fields.label_word)
     base = {"x": state["x"], "y": state.get("y", ZERO)}
     plan: list[Units] = [{**carried(base), **keys.start(state["u"]), **labels.start(state["w"])}]
@@ -45,26 +82,3 @@ def _read_step(
         merged = [{**a, **b} for a, b in zip(merged, units, strict=True)]
         new_state = {**new_state, **read}
     return merged, new_state
-
-
-@implements(
-    Ref("KS25", "Lemma G.6"),
-    statement="A network of width 12, depth 3n·max(rho, c) + 2n + 2 and n·max(rho, c) + 2 bits maps (x, w, u) to the "
-    "label of the entry whose key is the floor of x, and to 0 if x is away from every key.",
-    test="tests/build/ks25/memorizer/test_scan.py",
-)
-def scan(fields: Fields) -> Gadget:
-    """(x, u, w) -> the label in w beside the key of u that is ⌊x⌋, or 0.
-
-    Notation: n = fields.entries, rho = fields.key_bits, c = fields.label_bits. Cost: width 12 (x, y and two bit
-    readers of 5), depth 3n·max(rho, c) + 2n + 2, n·max(rho, c) + 2 bits. The state between entries is eq. (159):
-    x, the two trajectories of u, those of w, and the sum y, so H has six outputs and G returns the sixth.
-
-    >>> scan(Fields(entries=2, key_bits=3, label_bits=1)).promise
-    Promise(width=12, depth=24, bits=8)
-    """
-    plan, state = scan_plan(fields, wires(("x", "u", "w")))
-    plan.append({"y": state["y"]})
-    bits = fields.entries * fields.steps
-    promise = Promise(width=12, depth=3 * bits + 2 * fields.entries + 2, bits=bits + 2)
-    return Gadget(assemble(("x", "u", "w"), plan), ("x", "u", "w"), ("y",), promise)

@@ -1,16 +1,217 @@
-"""A number for every token, zero for most, whose sums tell multisets apart: the sequence ids of KS25."""
+"""A number for every token, zero for most, whose sums tell multisets apart: the sequence ids of KS25.
+
+A few tokens whose counts already tell all multisets apart.
+
+Positive integers for tokens, such that different multisets have different sums.
+
+The paper rounds a random direction and shifts it to make it positive; the shift adds |m|·shift to the sum of m, and
+multisets of different cardinality can then collide ({p} and {q, q} with h(p) = 7, h(q) = 0 and shift 7: 14 = 14).
+Repair: choose the weights one token after the other. A pair of multisets that still differ in the tokens chosen so far
+stays apart for all but at most one value of the next weight, so one of N(N-1)/2 + 1 values is right for all pairs.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 
-from byheart.build.ks25.sequence_ids.distinguishing_tokens import distinguishing_tokens
+import numpy as np
+
 from byheart.build.ks25.sequence_ids.multisets import Index, Multisets
-from byheart.build.ks25.sequence_ids.token_weights import token_weights
 from byheart.build.shared.projection import Constants, Line, project
+from byheart.errors import BuildError
 from byheart.exact.values import Values
 from byheart.paper import Ref, implements
+
+
+@implements(
+    Ref("KS25", "Lemma B.1"),
+    statement="N distinct multisets are told apart by the counts of at most N - 1 of their elements.",
+    test="tests/build/ks25/sequence_ids/test_distinguishing_tokens.py",
+)
+def distinguishing_tokens(multisets: Multisets) -> tuple[int, ...]:
+    """Tokens A, at most N - 1 (the paper says N), such that the counts of A are different in every two multisets.
+
+    Classes of multisets that agree on A so far are refined: two members of a class differ in some token, which joins A
+    and splits every class by its count. Each new token splits at least one class, so there are at most N - 1. Of the
+    tokens that would do, the one that is in the most multisets is taken, because it splits the most. A token is
+    looked at only where it occurs, so all together takes time O(N·n).
+
+    >>> import numpy as np
+    >>> distinguishing_tokens(Multisets.of(np.array([[0, 1], [0, 2], [3, 3], [3, 1]])))
+    (1, 0)
+    """
+    members: dict[int, dict[int, None]] = {0: dict.fromkeys(range(multisets.size))}  # ordered sets
+    label = np.zeros(multisets.size, dtype=np.int64)
+    waiting = [0]
+    chosen: list[int] = []
+    while waiting:
+        current = members[waiting[-1]]
+        if len(current) < 2:
+            waiting.pop()
+            continue
+        token = _difference(multisets, *islice(current, 2))
+        chosen.append(token)
+        waiting += _split(multisets, token, label, members)
+    return tuple(chosen)
+
+
+def _difference(multisets: Multisets, one: int, other: int) -> int:
+    """The most frequent token that two multisets have in different numbers."""
+    counts: dict[int, int] = defaultdict(int)
+    for row, sign in ((one, 1), (other, -1)):
+        for token, count in zip(*(part.tolist() for part in multisets.of_row(row)), strict=True):
+            counts[token] += sign * count
+    differing = [token for token, count in counts.items() if count]
+    if not differing:
+        raise BuildError(f"multisets {one} and {other} are equal; give each only once")
+    return max(differing, key=lambda token: (multisets.frequency[token], -token))
+
+
+def _split(
+    multisets: Multisets,
+    token: int,
+    label: np.ndarray[tuple[int], np.dtype[np.int64]],
+    members: dict[int, dict[int, None]],
+) -> list[int]:
+    """Splits every class by the count of `token`; returns the new classes."""
+    parts: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for row, count in zip(*(part.tolist() for part in multisets.of_token(token)), strict=True):
+        parts[int(label[row]), count].append(row)
+    made = []
+    for (old, _), rows in parts.items():
+        if len(rows) == len(members[old]):
+            continue  # all that is left of the class: it keeps its number
+        new = len(members)
+        members[new] = dict.fromkeys(rows)
+        label[rows] = new
+        for row in rows:
+            del members[old][row]
+        made.append(new)
+    return made
+
+
+DRAWS = 12
+PAIRS = 1 << 21  # forbidden values that are listed at once
+
+
+def largest_weight(count: int) -> int:
+    """N(N-1)/2 + 1: weights up to this are always enough (the paper: 4·N^3·sqrt(pi)).
+
+    >>> largest_weight(1), largest_weight(300)
+    (1, 44851)
+    """
+    return count * (count - 1) // 2 + 1
+
+
+@implements(
+    Ref("KS25", "Lemma B.2"),
+    statement="Integers f(x) >= 1 for the elements of N distinct multisets exist whose sums are distinct; "
+    "f(x) <= N(N-1)/2 + 1 by a repaired proof.",
+    test="tests/build/ks25/sequence_ids/test_token_weights.py",
+)
+def token_weights(
+    multisets: Multisets, tokens: Sequence[int], constants: Constants, seed: int = 0
+) -> tuple[tuple[int, ...], Index]:
+    """A weight in [1, N(N-1)/2 + 1] for each of the tokens, and the sum of every multiset; all sums differ.
+
+    `tokens` must tell the multisets apart. PAPER draws weights from the whole range and falls back on the greedy
+    choice; MEASURED looks for the smallest sums, because they become keys.
+
+    >>> m = Multisets.of(np.array([[0, -1], [1, 1], [1, 2]]))
+    >>> weights, sums = token_weights(m, (0, 1), Constants.MEASURED)
+    >>> weights, sums.tolist()
+    ((1, 2), [1, 4, 2])
+    """
+    rng = np.random.default_rng(seed)
+    top = largest_weight(multisets.size)
+    if multisets.largest * top >= 1 << 62:
+        raise BuildError(f"{multisets.size} multisets of up to {multisets.largest} tokens are too many for int64 sums")
+    place = np.full(int(multisets.token.max(initial=0)) + 1, -1, dtype=np.int64)
+    place[list(tokens)] = np.arange(len(tokens))
+    kept = place[multisets.token] >= 0
+    sparse = multisets.row[kept], place[multisets.token[kept]], multisets.count[kept]
+    limits = [top] if constants is Constants.PAPER else _ladder(top)
+    drawn = next(_drawn(multisets.size, len(tokens), sparse, [x for x in limits for _ in range(DRAWS)], rng), None)
+    found = [] if drawn is None else [drawn]
+    if drawn is None or constants is Constants.MEASURED:
+        found.insert(0, _greedy(multisets, tokens, top, rng))
+    best = min(found, key=lambda weights: int(_sums(multisets.size, sparse, weights).max()))
+    return tuple(best.tolist()), _sums(multisets.size, sparse, best)
+
+
+Sparse = tuple[Index, Index, Index]
+
+
+def _sums(size: int, sparse: Sparse, weights: Index) -> Index:
+    row, place, count = sparse
+    sums = np.zeros(size, dtype=np.int64)
+    np.add.at(sums, row, count * weights[place])
+    return sums
+
+
+def _drawn(size: int, tokens: int, sparse: Sparse, limits: Sequence[int], rng: np.random.Generator) -> Iterator[Index]:
+    """Random weights up to each limit in turn that keep all sums apart."""
+    for limit in limits:
+        weights = rng.integers(1, limit, size=tokens, endpoint=True)
+        if len(np.unique(_sums(size, sparse, weights))) == size:
+            yield weights
+
+
+def _ladder(top: int) -> list[int]:
+    limits, limit = [], 4
+    while limit < top:
+        limits.append(limit)
+        limit += max(1, limit // 2)
+    return [*limits, top]
+
+
+def _greedy(multisets: Multisets, tokens: Sequence[int], top: int, rng: np.random.Generator) -> Index:
+    """Token after token, the smallest weight that keeps apart whatever the tokens so far can keep apart."""
+    sums = np.zeros(multisets.size, dtype=np.int64)
+    weights = np.zeros(len(tokens), dtype=np.int64)
+    for place, token in enumerate(tokens):
+        rows, counts = multisets.of_token(token)
+        weights[place] = _smallest_weight(sums, rows, counts, top, rng)
+        sums[rows] += counts * weights[place]
+    if len(np.unique(sums)) != multisets.size:
+        raise BuildError("the tokens do not tell the multisets apart; use distinguishing_tokens")
+    return weights
+
+
+def _smallest_weight(sums: Index, rows: Index, counts: Index, top: int, rng: np.random.Generator) -> int:
+    """v such that sum + v·count is different wherever (sum, count) is."""
+    without = np.ones(len(sums), dtype=bool)
+    without[rows] = False
+    having = np.array(sorted(set(zip(sums[rows].tolist(), counts.tolist(), strict=True))), dtype=np.int64)
+    others = np.unique(sums[without])
+    kinds = np.concatenate([having, np.stack([others, np.zeros_like(others)], axis=1)])  # (sum, count), to keep apart
+    if len(having) * len(kinds) <= PAIRS:
+        return _smallest_allowed(having, kinds, top)
+    for limit in _ladder(top):
+        for v in [*range(1, 9)] if limit == 4 else rng.integers(1, limit, size=DRAWS, endpoint=True).tolist():
+            if len(np.unique(kinds[:, 0] + v * kinds[:, 1])) == len(kinds):
+                return int(v)
+    raise BuildError(f"no weight up to {top} was found; try another seed")
+
+
+def _smallest_allowed(having: Index, kinds: Index, top: int) -> int:
+    """List what each pair forbids, and take the smallest value that no pair does."""
+    rise = having[:, 1][:, None] - kinds[:, 1][None, :]
+    lead = kinds[:, 0][None, :] - having[:, 0][:, None]
+    rising = rise > 0
+    values, rests = np.divmod(lead[rising], rise[rising])
+    forbidden = np.zeros(top + 2, dtype=bool) if top < PAIRS else None
+    bad = values[(rests == 0) & (values >= 1) & (values <= top)]
+    if forbidden is None:
+        taken = np.unique(bad)
+        free = np.flatnonzero(taken != np.arange(1, len(taken) + 1))
+        return int(free[0]) + 1 if free.size else len(taken) + 1
+    forbidden[bad] = True
+    return int(np.argmin(forbidden[1:])) + 1
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,110 @@
+"""From a script to its recital, with a report of what was decided and what was not.
+
+>>> built = build_recital(Script(((1, 5, 6, 5, 7, 2),)), vocabulary=8, unknown=0)
+>>> built.recital.recite([1], limit=9, stop=2), built.schedule
+([5, 6, 5, 7, 2], ((0, 1),))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from byheart.build.recital.goals import Ambiguous, Goals, goals_of
+from byheart.build.recital.rules import full_windows, shortest_rules
+from byheart.build.recital.schedule import (
+    LONGEST_OFFSET,
+    Schedule,
+    choose_schedule,
+    collision,
+    merged_goals,
+    states_after,
+)
+from byheart.data.tokens.script import Script
+from byheart.errors import OptionError
+from byheart.ir.recital import Recital, Table
+
+FORMS = ("windows", "rules", "full")
+
+
+@dataclass(frozen=True, eq=False)
+class Built:
+    """A recital and what people should know about it."""
+
+    recital: Recital
+    script: Script
+    form: str
+    ambiguous: int  # prefixes that go on in several ways
+    overruled: int  # places that are not answered by their own continuation
+    merged: int  # places whose window cannot be told from one that goes on differently
+
+    @property
+    def schedule(self) -> Schedule:
+        return tuple(table.offsets for table in self.recital.tables)
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "form": self.form,
+            "documents": len(self.script.documents),
+            "places": self.script.places,
+            "span": self.recital.span,
+            "offsets": [list(offsets) for offsets in self.schedule],
+            "windows": [len(table.windows) for table in self.recital.tables],
+            "ambiguous": self.ambiguous,
+            "overruled": self.overruled,
+            "merged": self.merged,
+            "distributions": len(self.recital.mixed),
+        }
+
+
+def build_recital(
+    script: Script,
+    vocabulary: int,
+    unknown: int,
+    *,
+    form: str = "windows",
+    ambiguous: str | Ambiguous = Ambiguous.DISTRIBUTION,
+    merge: bool = False,
+    longest_offset: int = LONGEST_OFFSET,
+    schedule: Schedule | None = None,
+) -> Built:
+    """The recital of a script over tokens 0 .. vocabulary-1; windows that are not in it answer `unknown`.
+
+    `form` is `windows` (chained tables, the default), `rules` (one row per shortest suffix that decides what comes
+    next) or `full` (one row per window of the least length that decides everywhere). `ambiguous` says what a prefix
+    with several continuations answers. Places that differ only beyond the reach are an error that names them, unless
+    `merge` gives them the distribution of their common window. `schedule` sets the offsets of every table instead of
+    choosing them.
+    """
+    if form not in FORMS:
+        raise OptionError(f"form {form!r} is not one of {', '.join(FORMS)}")
+    if ambiguous not in list(Ambiguous):
+        raise OptionError(f"ambiguous {ambiguous!r} is not one of {', '.join(Ambiguous)}")
+    goals, merged = goals_of(script, Ambiguous(ambiguous)), 0
+    if merge:
+        goals, merged = merged_goals(script, goals, longest_offset)
+    if form == "windows":
+        tables = _chained(script, goals, schedule or choose_schedule(script, goals, vocabulary, longest_offset))
+    else:
+        tables = (shortest_rules(script, goals) if form == "rules" else full_windows(script, goals),)
+    recital = Recital(vocabulary, tables, goals.answers, unknown)
+    return Built(recital, script, form, goals.ambiguous, goals.overruled, merged)
+
+
+def _chained(script: Script, goals: Goals, schedule: Schedule) -> tuple[Table, ...]:
+    tables, symbols = [], script.tokens
+    for depth, offsets in enumerate(schedule):
+        found = states_after(script, symbols, offsets)
+        windows = np.stack([symbols[script.back(found.first, offset)] for offset in offsets], axis=1)
+        last = depth == len(schedule) - 1
+        tables.append(Table(offsets, windows, goals.of_place[found.first] if last else np.arange(1, found.count + 1)))
+        symbols = found.of_place
+    pair = collision(symbols, goals)
+    if pair is not None:
+        where = f"{script.place(pair[0])} and {script.place(pair[1])}"
+        raise OptionError(
+            f"the offsets {schedule} cannot tell {where} apart, which go on differently; take more offsets"
+        )
+    return tuple(tables)

@@ -1,0 +1,104 @@
+"""What a recital must answer at every place of a script.
+
+Two places have the same *prefix* if everything before them, from the start of their documents, is the same; no reader
+of the text could tell them apart, so what follows is then a matter of counting. Places with different prefixes can be
+told apart, and the windows of a recital must do so where different things follow.
+
+    >>> goals = goals_of(Script(((1, 7, 8, 2), (1, 7, 9, 2)), weights=(1, 3)))
+    >>> [answer.weights for answer in goals.answers], goals.of_place.tolist()
+    ([((7, 1),), ((8, 1), (9, 3)), ((2, 1),)], [0, 1, 2, 0, 1, 2])
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from byheart.data.tokens.script import Script
+from byheart.errors import DataError
+from byheart.ir.recital import Answer
+
+Ints = npt.NDArray[np.int64]
+
+
+class Ambiguous(StrEnum):
+    """What to do with a prefix that goes on in several ways."""
+
+    DISTRIBUTION = "distribution"  # all of them, with their weights
+    FIRST = "first"  # as in the first document that has it
+    MAJORITY = "majority"  # the likeliest
+    ERROR = "error"
+
+
+@dataclass(frozen=True, eq=False)
+class Goals:
+    """What must be answered: `of_place` gives every place (documents one after the other) the number of its answer."""
+
+    answers: tuple[Answer, ...]
+    of_place: Ints
+    ambiguous: int  # prefixes that go on in several ways
+    overruled: int  # places whose own continuation is not the answer, because another one was chosen
+
+
+def goals_of(script: Script, ambiguous: Ambiguous = Ambiguous.DISTRIBUTION) -> Goals:
+    """The answer that every place needs."""
+    prefixes = script.prefixes()
+    counts = _counts(script, prefixes, np.arange(script.places))
+    several = [prefix for prefix, counter in counts.items() if len(counter) > 1]
+    if several and ambiguous is Ambiguous.ERROR:
+        raise DataError(_two_ways(script, prefixes, several[0]))
+    numbers: dict[Answer, int] = {}
+    of_prefix = {p: numbers.setdefault(_chosen(c, ambiguous), len(numbers)) for p, c in counts.items()}
+    of_place = np.array([of_prefix[p] for p in prefixes.tolist()], dtype=np.int64)
+    overruled = 0
+    if several and ambiguous is not Ambiguous.DISTRIBUTION:
+        said = np.array([answer.likeliest for answer in numbers])
+        overruled = int((said[of_place] != script.followers).sum())
+    return Goals(tuple(numbers), of_place, len(several), overruled)
+
+
+def merge_goals(goals: Goals, script: Script, states: Ints) -> tuple[Goals, int]:
+    """Where places of one state need different answers, all of them get the weights of what follows there.
+
+    Also how many places that concerns.
+    """
+    low, high = np.full(states.max() + 1, len(goals.answers)), np.zeros(states.max() + 1, dtype=np.int64)
+    np.minimum.at(low, states, goals.of_place)
+    np.maximum.at(high, states, goals.of_place)
+    torn = np.flatnonzero((low != high)[states])
+    numbers = {answer: k for k, answer in enumerate(goals.answers)}
+    of_place = goals.of_place.copy()
+    counts = _counts(script, states, torn)
+    fresh = {s: numbers.setdefault(Answer(dict(c)), len(numbers)) for s, c in counts.items()}
+    of_place[torn] = [fresh[s] for s in states[torn].tolist()]
+    return Goals(tuple(numbers), of_place, goals.ambiguous, goals.overruled), len(torn)
+
+
+def _counts(script: Script, classes: Ints, places: Ints) -> dict[int, Counter[int]]:
+    """How much weight each token has after the places of each class."""
+    found: dict[int, Counter[int]] = {}
+    columns = (classes[places], script.followers[places], script.place_weights[places])
+    for number, token, weight in zip(*(column.tolist() for column in columns), strict=True):
+        found.setdefault(number, Counter())[token] += weight
+    return found
+
+
+def _chosen(counter: Counter[int], ambiguous: Ambiguous) -> Answer:
+    if len(counter) == 1 or ambiguous is Ambiguous.DISTRIBUTION:
+        return Answer(dict(counter))
+    if ambiguous is Ambiguous.FIRST:
+        return Answer.of(next(iter(counter)))
+    return Answer.of(Answer(dict(counter)).likeliest)
+
+
+def _two_ways(script: Script, prefixes: Ints, prefix: int) -> str:
+    same = np.flatnonzero(prefixes == prefix)
+    other = same[script.followers[same] != script.followers[same[0]]][0]
+    return (
+        f"{script.place(int(same[0]))} and {script.place(int(other))} have the same text before them but different "
+        "tokens after; memorize the distribution (ambiguous=distribution), or choose first or majority"
+    )

@@ -1,0 +1,343 @@
+"""What a config.json says about the mathematics, read strictly.
+
+Every key is one of three: it is read into `Shape`; it must have the one value under which the proof's formulas are the
+architecture's; or it is known to change nothing that is computed. Any other key is refused by name: an engine may
+give it a meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from byheart.errors import ByheartError
+
+
+class Undecided(ByheartError):
+    """The proof cannot be carried through; the message says where and why."""
+
+
+@dataclass(frozen=True)
+class Rotary:
+    theta: float
+    dims: int  # rotated dimensions of each head
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The mathematics of one decoder, apart from its tensors."""
+
+    family: str
+    vocabulary: int
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    units: int
+    positions: int
+    eps: float
+    activation: str  # "silu" | "gelu" | "gelu_tanh" | "relu"
+    tied: bool
+    rotary: Rotary | None
+    window: int | None = None
+    parallel: bool = False
+    experts: int = 0
+    experts_used: int = 0
+    stepwise: bool = False  # the activation is a chain of elementwise operations in the reference implementation
+
+
+# Keys without any meaning for the logits of a prompt: names, ids, training, output options.
+HARMLESS = {
+    "architectures",
+    "_name_or_path",
+    "transformers_version",
+    "torch_dtype",
+    "dtype",
+    "use_cache",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "unk_token_id",
+    "initializer_range",
+    "attention_dropout",
+    "hidden_dropout",
+    "embd_pdrop",
+    "resid_pdrop",
+    "attn_pdrop",
+    "dropout",
+    "layerdrop",
+    "init_std",
+    "classifier_dropout",
+    "output_attentions",
+    "output_hidden_states",
+    "return_dict",
+    "router_aux_loss_coef",
+    "output_router_logits",
+    "router_jitter_noise",
+    "summary_activation",
+    "summary_first_dropout",
+    "summary_proj_to_labels",
+    "summary_type",
+    "summary_use_proj",
+    "task_specific_params",
+    "id2label",
+    "label2id",
+    "problem_type",
+    "n_ctx",
+    "original_max_position_embeddings",
+    "max_window_layers",
+    "model_type",
+}
+# Keys that must have one of these values (absent counts as the first).
+FIXED: dict[str, tuple[Any, ...]] = {
+    "attention_bias": (False,),
+    "mlp_bias": (False,),
+    "pretraining_tp": (1,),
+    "rope_scaling": (None,),
+    "use_sliding_window": (False,),
+    "use_bidirectional_attention": (None, False),
+    "is_decoder": (False, True),
+    "is_encoder_decoder": (False,),
+    "add_cross_attention": (False,),
+    "quantization_config": (None,),
+    "rope_interleaved": (False,),
+    "tie_encoder_decoder": (False,),
+    "pruned_heads": (None, {}),
+    "chunk_size_feed_forward": (0,),
+    "cross_attention_hidden_size": (None,),
+    "num_labels": (2,),
+}
+
+ACTIVATIONS = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "relu": "relu",
+}
+ROTARY_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "mixtral")
+DEFAULT_THETA = {"mixtral": 1e6}
+CLASSES = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "phi3": "Phi3ForCausalLM",
+    "gemma": "GemmaForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "gpt2": "GPT2LMHeadModel",
+    "opt": "OPTForCausalLM",
+    "gpt_neox": "GPTNeoXForCausalLM",
+}
+
+
+class _Reader:
+    """Takes keys out of a config; what remains at the end is refused."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.left = {key: value for key, value in config.items() if key not in HARMLESS}
+
+    def number(self, key: str, default: float | None = None) -> float:
+        value = self.left.pop(key, None)
+        value = default if value is None else value
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise Undecided(f"config.json: {key} = {value!r} is not a positive number")
+        return float(value)
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        value = self.number(key, default)
+        if value != int(value):
+            raise Undecided(f"config.json: {key} = {value!r} is not an integer")
+        return int(value)
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self.left.pop(key, default)
+        if not isinstance(value, bool):
+            raise Undecided(f"config.json: {key} = {value!r} is not true or false")
+        return value
+
+    def must(self, key: str, *allowed: Any) -> None:
+        value = self.left.pop(key, allowed[0])
+        if not any(value == a and isinstance(value, bool) == isinstance(a, bool) for a in allowed):
+            raise Undecided(f"config.json: {key} = {value!r} changes the mathematics; the proof knows {allowed[0]!r}")
+
+    def activation(self, key: str, default: str) -> str:
+        name = self.left.pop(key, default)
+        if name not in ACTIVATIONS:
+            raise Undecided(f"config.json: {key} = {name!r}; the proof knows {', '.join(ACTIVATIONS)}")
+        return ACTIVATIONS[name]
+
+    def rotary(self, head_dim: int, default_theta: float, default_part: float = 1.0) -> Rotary:
+        inner = self.left.pop("rope_parameters", None) or {}
+        if not isinstance(inner, dict):
+            raise Undecided("config.json: rope_parameters is not an object")
+        unknown = set(inner) - {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
+        kind = inner.get("rope_type", inner.get("type", "default"))
+        if unknown or kind != "default":
+            raise Undecided(
+                f"config.json: rope_parameters {sorted(unknown)} of type {kind!r}; the proof knows plain ones"
+            )
+        theta = self._same(inner, "rope_theta", ("rope_theta", "rotary_emb_base"), default_theta)
+        part = self._same(inner, "partial_rotary_factor", ("partial_rotary_factor", "rotary_pct"), default_part)
+        dims = int(head_dim * part)
+        if theta <= 1 or dims != head_dim * part or dims % 2 or not 0 < dims <= head_dim:
+            raise Undecided(
+                f"config.json: rotary positions with theta {theta} on {head_dim * part} of {head_dim} dimensions"
+            )
+        return Rotary(theta, dims)
+
+    def _same(self, inner: Mapping[str, Any], name: str, outer: tuple[str, ...], default: float) -> float:
+        """One value that may stand in several places: they must agree."""
+        found = [self.left.pop(key) for key in outer if self.left.get(key) is not None]
+        found += [inner[name]] if inner.get(name) is not None else []
+        for key in outer:
+            self.left.pop(key, None)
+        if any(isinstance(v, bool) or not isinstance(v, int | float) for v in found):
+            raise Undecided(f"config.json: {name} is {found}")
+        if len({float(v) for v in found}) > 1:
+            raise Undecided(
+                f"config.json: {name} stands in two places with different values {found}: engines would differ"
+            )
+        return float(found[0]) if found else default
+
+    def close(self) -> None:
+        for key in list(self.left):
+            if key in FIXED:
+                self.must(key, *FIXED[key])
+        if self.left:
+            raise Undecided(f"config.json: the proof does not know {', '.join(sorted(self.left))}")
+
+
+def read_shape(config: Mapping[str, Any]) -> Shape:
+    """The mathematics that a config.json describes; `Undecided` names the key that stands in the way."""
+    family = config.get("model_type")
+    if family not in CLASSES:
+        raise Undecided(f"config.json: model_type {family!r}; the proof knows {', '.join(CLASSES)}")
+    named = config.get("architectures")
+    if named is not None and named != [CLASSES[family]]:
+        raise Undecided(f"config.json: architectures {named!r}; the proof knows {[CLASSES[family]]!r} for {family}")
+    reader = _Reader(config)
+    if family in ROTARY_FAMILIES:
+        shape = _rotary_shape(family, reader)
+    else:
+        shape = {"gpt2": _gpt2_shape, "opt": _opt_shape, "gpt_neox": _neox_shape}[family](reader)
+    reader.close()
+    if shape.heads % shape.kv_heads:
+        raise Undecided(f"config.json: {shape.heads} heads cannot share {shape.kv_heads} key-value heads")
+    return shape
+
+
+def _rotary_shape(family: str, r: _Reader) -> Shape:
+    hidden, heads, layers = r.integer("hidden_size"), r.integer("num_attention_heads"), r.integer("num_hidden_layers")
+    kv_heads = r.integer("num_key_value_heads", heads)
+    head_dim = r.integer("head_dim", 256 if family == "gemma" else 128 if family == "qwen3" else -(-hidden // heads))
+    if family == "gemma":
+        activation = r.activation("hidden_activation", "gelu_pytorch_tanh")
+        if r.left.pop("hidden_act", "gelu_pytorch_tanh") not in ("gelu_pytorch_tanh", "gelu_new"):
+            raise Undecided("config.json: hidden_act and hidden_activation disagree")
+    else:
+        activation = r.activation("hidden_act", "silu")
+    window = r.left.pop("sliding_window", None)
+    if family in ("qwen2", "qwen3"):
+        window = None  # used only with use_sliding_window, which must be false
+    kinds = r.left.pop("layer_types", None)
+    if kinds is not None and kinds != ["full_attention"] * layers:
+        raise Undecided("config.json: layer_types other than full_attention")
+    if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
+        raise Undecided(f"config.json: sliding_window = {window!r}")
+    if window is not None and family not in ("mistral", "mixtral", "phi3"):
+        raise Undecided(f"config.json: sliding_window = {window!r} has no meaning in {family}")
+    experts = used = 0
+    if family == "mixtral":
+        experts, used = r.integer("num_local_experts", 8), r.integer("num_experts_per_tok", 2)
+    return Shape(
+        family,
+        r.integer("vocab_size"),
+        hidden,
+        layers,
+        heads,
+        kv_heads,
+        head_dim,
+        r.integer("intermediate_size"),
+        r.integer("max_position_embeddings"),
+        r.number("rms_norm_eps", 1e-6 if family != "mixtral" else 1e-5),
+        activation,
+        r.flag("tie_word_embeddings", family == "gemma"),
+        r.rotary(head_dim, DEFAULT_THETA.get(family, 1e4)),
+        window,
+        experts=experts,
+        experts_used=used,
+    )
+
+
+def _gpt2_shape(r: _Reader) -> Shape:
+    hidden, heads = r.integer("n_embd"), r.integer("n_head")
+    r.must("scale_attn_weights", True)
+    r.must("scale_attn_by_inverse_layer_idx", False)
+    r.must("reorder_and_upcast_attn", False, True)
+    name = r.left.get("activation_function", "gelu_new")
+    return Shape(
+        "gpt2",
+        r.integer("vocab_size"),
+        hidden,
+        r.integer("n_layer"),
+        heads,
+        heads,
+        hidden // heads,
+        r.integer("n_inner", 4 * hidden),
+        r.integer("n_positions"),
+        r.number("layer_norm_epsilon", 1e-5),
+        r.activation("activation_function", "gelu_new"),
+        r.flag("tie_word_embeddings", True),
+        None,
+        stepwise=name == "gelu_new",
+    )
+
+
+def _opt_shape(r: _Reader) -> Shape:
+    hidden, heads = r.integer("hidden_size"), r.integer("num_attention_heads")
+    r.must("do_layer_norm_before", True)
+    r.must("_remove_final_layer_norm", False)
+    r.must("enable_bias", True)
+    r.must("layer_norm_elementwise_affine", True)
+    r.must("word_embed_proj_dim", hidden)
+    return Shape(
+        "opt",
+        r.integer("vocab_size"),
+        hidden,
+        r.integer("num_hidden_layers"),
+        heads,
+        heads,
+        hidden // heads,
+        r.integer("ffn_dim"),
+        r.integer("max_position_embeddings"),
+        1e-5,
+        r.activation("activation_function", "relu"),
+        r.flag("tie_word_embeddings", True),
+        None,
+    )
+
+
+def _neox_shape(r: _Reader) -> Shape:
+    hidden, heads = r.integer("hidden_size"), r.integer("num_attention_heads")
+    r.must("attention_bias", True)
+    return Shape(
+        "gpt_neox",
+        r.integer("vocab_size"),
+        hidden,
+        r.integer("num_hidden_layers"),
+        heads,
+        heads,
+        hidden // heads,
+        r.integer("intermediate_size"),
+        r.integer("max_position_embeddings"),
+        r.number("layer_norm_eps", 1e-5),
+        r.activation("hidden_act", "gelu"),
+        r.flag("tie_word_embeddings", False),
+        r.rotary(hidden // heads, 1e4, 0.25),
+        parallel=r.flag("use_parallel_residual", True),
+    )

@@ -1,0 +1,306 @@
+"""The whole network as a symbolic program with slack: what the tensors compute, for every input, in one number type.
+
+`interpret` walks through the layers. The result says which earlier symbols each layer's table looks at, and gives the
+residual stream before the final norm as a field; `Program.logits` evaluates it for chosen symbols.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from byheart.certify.checkpoint import attention as heads
+from byheart.certify.checkpoint import decoder as d
+from byheart.certify.checkpoint.attention import Copy, Reach
+from byheart.certify.checkpoint.config import Shape, Undecided
+from byheart.certify.checkpoint.fields import (
+    POSITION,
+    START,
+    TOKEN,
+    Field,
+    Key,
+    Part,
+    add,
+    either,
+    energy,
+    fold,
+    magnitude,
+    mean,
+    normalize,
+    settle,
+)
+from byheart.certify.checkpoint.mlp import Table, apply, join
+from byheart.certify.checkpoint.storage import FUNCTION_ERROR, OWN, U32, Array, Interval, Storage, gamma, in_float32
+
+
+@dataclass(frozen=True)
+class Program:
+    """A checkpoint, understood: tables by signal, heads, and the last stream."""
+
+    shape: Shape
+    store: Storage
+    reach: Reach
+    tables: dict[int, Table]
+    copies: tuple[tuple[Copy, ...], ...]
+    stream: Field
+    final_norm: d.Norm
+    head: d.Linear
+
+    @property
+    def least_gap(self) -> float:
+        return min((copy.gap for layer in self.copies for copy in layer), default=float("inf"))
+
+    def lookback(self) -> dict[int, int]:
+        """How far back each signal's symbol at a position depends on tokens."""
+        back = {TOKEN: 0, POSITION: 0, START: 0}
+        for signal in sorted(self.tables):
+            back[signal] = max((offset + back[source] for source, offset in self.tables[signal].keys), default=0)
+        return back
+
+    @property
+    def span(self) -> int:
+        """A prompt that ends in this many known tokens is decided by them, whatever stands before."""
+        back = self.lookback()
+        return 1 + max((part.key[1] + back[part.key[0]] for part in self.parts), default=0)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of the stream on which logits depend."""
+        return self._read()[0].parts
+
+    def _read(self) -> tuple[Field, Field]:
+        """The stream with parts that no logit reads folded away: (that, the stream)."""
+        stream = _without(self.stream, (START, POSITION))
+        weight = self.final_norm.weight
+        moved = np.abs(self.head.weight).max(0) * np.abs(weight)
+        spread = np.zeros(self.stream.size)
+        for part in stream.parts:
+            spread[part.channels] = np.maximum(spread[part.channels], part.spread() * moved[part.channels])
+        limit = 2.0**-8 * float(spread.max(initial=0.0))
+        tolerance = np.divide(limit, moved, out=np.full_like(moved, np.inf), where=moved > 0)
+        return fold(stream, tolerance), self.stream
+
+    def logits(self, symbols: dict[Key, Array]) -> Logits:
+        """Logits for given symbols of the parts that are read, one row per question."""
+        count = len(next(iter(symbols.values())))
+        read, stream = self._read()
+        lo, hi = np.tile(read.lo, (count, 1)), np.tile(read.hi, (count, 1))
+        for part in read.parts:
+            rows = symbols[part.key]
+            lo[:, part.channels] += part.lo[rows]
+            hi[:, part.channels] += part.hi[rows]
+        several = np.flatnonzero(stream.owners() > 1)
+        low, high = self.store.maybe(lo[:, several], hi[:, several])
+        lo[:, several], hi[:, several] = low, high
+        shown = stream.owners() > 1
+        for part in read.parts:
+            shown[part.channels] = True
+        rest = stream.rows(np.flatnonzero(~shown))
+        least, most = _energies(lo[:, shown], hi[:, shown], rest)
+        centre = _means(lo[:, shown], hi[:, shown], rest) if self.final_norm.centred else None
+        return self._head(lo, hi, least, most, centre, *self._common(symbols, count))
+
+    def _common(self, symbols: dict[Key, Array], count: int) -> tuple[Array, Array]:
+        """The direction in which all channels of a question err together, and by how much; in float32 only, since a
+        store in a narrower type moves every channel by itself."""
+        direction, radius = np.zeros((count, self.stream.size)), np.zeros(count)
+        key = (max(self.tables), 0)
+        common = self.tables[key[0]].common
+        if common is not None and key in symbols and self.store.name == "float32":
+            direction[:, common.channels] = common.direction[symbols[key]]
+            radius = common.radius[symbols[key]]
+        return direction, radius
+
+    def _head(
+        self, lo: Array, hi: Array, least: Array, most: Array, centre: Interval | None, direction: Array, common: Array
+    ) -> Logits:
+        n, norm, weight = self.stream.size, self.final_norm, self.head.weight
+        slack = float(gamma(n + 4))
+        if centre is not None:  # sum (x - mean)^2 = sum x^2 - n mean^2, whichever way it is computed
+            square = np.maximum(np.abs(centre[0]), np.abs(centre[1])) ** 2
+            least, most = least - 3 * n * square, most + 3 * n * square
+            lo, hi = in_float32(lo - centre[1][:, None], hi - centre[0][:, None])
+        low = 1 / np.sqrt(most * (1 + slack) / n + norm.eps * (1 + 2.0**-23)) * (1 - FUNCTION_ERROR)
+        high = 1 / np.sqrt(np.maximum(least * (1 - slack) / n, 0.0) + norm.eps * (1 - 2.0**-23)) * (1 + FUNCTION_ERROR)
+        factor, shift = (low, high), np.zeros(len(weight))
+        if self.store.name == "float32":  # all channels share the factor; each is rounded a few times
+            lo, hi = _scaled(lo, hi, norm.weight, norm.weight)
+            direction = direction * norm.weight
+            size = magnitude(lo, hi) * high[:, None] + (0.0 if norm.bias is None else np.abs(norm.bias))
+            shift = shift if norm.bias is None else weight @ norm.bias
+            roundings = 8 * U32
+        else:
+            lo, hi = self.store.maybe(*_scaled(lo, hi, low[:, None], high[:, None]))
+            lo, hi = self.store.maybe(*_scaled(lo, hi, norm.weight, norm.weight))
+            if norm.bias is not None:
+                lo, hi = self.store.maybe(lo + norm.bias, hi + norm.bias)
+            size, roundings = magnitude(lo, hi), 0.0
+            factor = np.ones(len(lo)), np.ones(len(lo))
+        absolute = np.abs(weight)
+        error = (gamma((weight != 0).sum(1)) + roundings) * (size @ absolute.T)
+        radius = np.maximum((hi - lo) / 2 - common[:, None] * np.abs(direction), 0.0) + OWN * magnitude(lo, hi)
+        return Logits(self, (lo + hi) / 2, radius, direction, common, factor, shift, error)
+
+
+@dataclass(frozen=True)
+class Logits:
+    """Logits of some questions: factor * weight (middle + e direction +- radius) + shift, with one e up to `common` and
+    one factor per question. Differences are better known than the logits, since all of these are shared."""
+
+    program: Program
+    middle: Array  # (Q, hidden)
+    radius: Array  # (Q, hidden)
+    direction: Array  # (Q, hidden)
+    common: Array  # (Q,)
+    factor: Interval  # (Q,)
+    shift: Array  # (vocabulary,)
+    error: Array  # (Q, vocabulary) of the sums
+
+    def rows(self, index: Array) -> Logits:
+        factor = self.factor[0][index], self.factor[1][index]
+        middle, radius, direction, common = (x[index] for x in (self.middle, self.radius, self.direction, self.common))
+        return Logits(self.program, middle, radius, direction, common, factor, self.shift, self.error[index])
+
+    def _form(self, weight: Array, shift: Array) -> Interval:
+        """Bounds of factor * weight x + shift."""
+        centre = self.middle @ weight.T
+        spread = self.radius @ np.abs(weight).T + self.common[:, None] * np.abs(self.direction @ weight.T)
+        lo, hi = _scaled(centre - spread, centre + spread, self.factor[0][:, None], self.factor[1][:, None])
+        return lo + shift, hi + shift
+
+    def bounds(self) -> Interval:
+        lo, hi = self._form(self.program.head.weight, self.shift)
+        return self.program.store.maybe(lo - self.error, hi + self.error)
+
+    def best(self) -> Array:
+        return (self.middle @ self.program.head.weight.T + self.shift).argmax(1)
+
+    def lead(self, token: int) -> Array:
+        """By how much a token is ahead of each token, at least (Q, vocabulary); infinite for itself."""
+        weight, store = self.program.head.weight, self.program.store
+        lo, hi = self.bounds()
+        size = magnitude(lo, hi)
+        gap = self._form(weight[token] - weight, self.shift[token] - self.shift)[0]
+        gap = gap - self.error - self.error[:, [token]]
+        gap = gap - (store.unit + 2 * U32) * (size + size[:, [token]]) - 2 * store.tiny
+        gap = np.maximum(gap, lo[:, [token]] - hi)
+        gap[:, token] = np.inf
+        return np.asarray(gap)
+
+
+def _energies(lo: Array, hi: Array, rest: Field) -> Interval:
+    """Sum of squares per question: of the channels shown here, and of all others over all inputs."""
+    other = energy(rest) if rest.size else (0.0, 0.0)
+    low = np.where((lo <= 0) & (hi >= 0), 0.0, np.minimum(lo**2, hi**2)).sum(1)
+    return low + other[0], np.maximum(lo**2, hi**2).sum(1) + other[1]
+
+
+def _means(lo: Array, hi: Array, rest: Field) -> Interval:
+    """The mean per question, as float32 computes it."""
+    n = lo.shape[1] + rest.size
+    other = mean(rest) if rest.size else (0.0, 0.0)
+    size = magnitude(lo, hi).sum(1) + magnitude(*rest.hull()).sum()
+    error = float(gamma(n)) * size
+    return (lo.sum(1) + other[0] * rest.size - error) / n, (hi.sum(1) + other[1] * rest.size + error) / n
+
+
+def _without(field: Field, signals: tuple[int, ...]) -> Field:
+    """Parts of some signals replaced by their hull: a question does not say where it stands."""
+    lo, hi = field.lo.copy(), field.hi.copy()
+    for part in field.parts:
+        if part.key[0] in signals:
+            lo[part.channels] += part.lo.min(0)
+            hi[part.channels] += part.hi.max(0)
+    return Field(lo, hi, tuple(p for p in field.parts if p.key[0] not in signals))
+
+
+def _scaled(lo: Array, hi: Array, low: Array, high: Array) -> Interval:
+    ends = lo * low, lo * high, hi * low, hi * high
+    return in_float32(np.minimum.reduce(ends), np.maximum.reduce(ends))
+
+
+def interpret(
+    checkpoint: d.Checkpoint, store: Storage, reach: Reach, weights: str = "type", *, stored: bool
+) -> Program:
+    """The program of a checkpoint in one type, in engines that store normed streams or in those that do not;
+    `Undecided` names the layer where it is not understood.
+    """
+    reader, shape = checkpoint.reader(store, weights), checkpoint.shape
+    if reach.length > shape.positions:
+        raise Undecided(f"a reach of {reach.length} is beyond the {shape.positions} positions of config.json")
+    stream = _embedded(reader, store, reach)
+    tables: dict[int, Table] = {}
+    copies = []
+    for index in range(shape.layers):
+        try:
+            layer = reader.layer(index)
+            normed = normalize(stream, layer.attention_norm, store, stored)
+            attended, found = heads.attend(normed, layer.attention, shape, reach, store)
+            if shape.parallel:
+                other = normalize(stream, layer.mlp_norm, store, stored)
+                moved, table = apply(other, layer.mlp, shape, reach.once, store, index + 1)
+                stream = _three(stream, attended, moved, store)
+            else:
+                stream = _light(settle(add(stream, attended), store))
+                normed = normalize(stream, layer.mlp_norm, store, stored)
+                moved, table = apply(normed, layer.mlp, shape, reach.once, store, index + 1)
+                stream, moved, table = _joined(stream, moved, table, tables, index + 1)
+                stream = settle(add(stream, moved), store)
+            stream = _light(stream)
+        except Undecided as reason:
+            raise type(reason)(f"layer {index}: {reason}") from reason
+        tables[index + 1] = table
+        copies.append(tuple(found))
+    return Program(shape, store, reach, tables, tuple(copies), stream, reader.final_norm(), reader.head())
+
+
+def _embedded(reader: d.Reader, store: Storage, reach: Reach) -> Field:
+    shape = reader.checkpoint.shape
+    tokens, positions = reader.embedding()
+    if shape.family == "gemma":
+        factor = store.maybe(*(np.full(1, np.sqrt(shape.hidden)),) * 2)
+        ends = tokens * factor[0], tokens * factor[1]
+        lo, hi = store.maybe(np.minimum(*ends), np.maximum(*ends))
+    else:
+        lo, hi = tokens, tokens
+    every = np.arange(shape.hidden)
+    parts = [Part((TOKEN, 0), every, lo, hi)]
+    if positions is not None:
+        table = positions[: reach.length]
+        parts.append(Part((POSITION, 0), every, table, table))
+    zero = np.zeros(shape.hidden)
+    return settle(_light(Field(zero, zero, tuple(parts))), store)
+
+
+def _light(field: Field) -> Field:
+    """Channels on which a part is the same for all symbols leave the part."""
+    return fold(field, 0.0)
+
+
+def _joined(
+    stream: Field, moved: Field, table: Table, tables: dict[int, Table], signal: int
+) -> tuple[Field, Field, Table]:
+    """When a table writes where an earlier one wrote, and at most one of the two fires, they become one signal."""
+    own = next((p for p in moved.parts if p.key == (signal, 0)), None)
+    for old in stream.parts:
+        if own is None or old.key[0] not in tables or old.key[1] or not np.intersect1d(old.channels, own.channels).size:
+            continue
+        both = join(tables[old.key[0]], table)
+        if both is None:
+            continue
+        first, second = len(old.lo), len(own.lo)
+        rows = np.r_[np.arange(first), np.zeros(second - 1, dtype=int)]
+        earlier = Part((signal, 0), old.channels, old.lo[rows], old.hi[rows])
+        rows = np.r_[np.zeros(first, dtype=int), np.arange(1, second)]
+        later = Part((signal, 0), own.channels, own.lo[rows], own.hi[rows])
+        stream = Field(stream.lo, stream.hi, tuple(earlier if p is old else p for p in stream.parts))
+        moved = Field(moved.lo, moved.hi, tuple(later if p is own else p for p in moved.parts))
+        return stream, moved, both
+    return stream, moved, table
+
+
+def _three(stream: Field, attended: Field, moved: Field, store: Storage) -> Field:
+    """Parallel residual: three terms in any order, each sum of two stored or not."""
+    orders = ((stream, attended, moved), (stream, moved, attended), (attended, moved, stream))
+    return either(*(settle(add(settle(add(a, b), store), c), store) for a, b, c in orders))

@@ -1,0 +1,183 @@
+"""Documents from any source that byheart reads, or contexts with given distributions.
+
+A document is a text, or a list of tokens that is taken as it is. A table has one in a column of each row, a plain text
+on each line. Rows {"context": …, "next": {token: weight}} give distributions instead of the empirical ones.
+
+    >>> guess_column({"idx": 3, "text": "Once upon a time"})
+    'text'
+    >>> given = GivenDistributions(["a", "a b"], [{"b": 0.25, "c": 0.75}, {"a": 1.0}])
+    >>> contexts, vocabulary = given.contexts_and_vocabulary()
+    >>> vocabulary, contexts.count, contexts.probabilities.tolist()
+    (('a', 'b', 'c'), 2, [0.25, 0.75, 1.0])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from byheart.data.dataset.documents import WORDS, Document, Numbering, tokens_of
+from byheart.data.dataset.targets import Distribution, Distributions, Target
+from byheart.data.missing import settle_missing
+from byheart.data.read.frames import from_frame
+from byheart.data.read.records import LINE, TEXT, Records, read_records
+from byheart.data.read.sources import NO_LIMITS, Limits
+from byheart.data.read.table import Table
+from byheart.data.task import Task
+from byheart.data.tokens.tokenizer import Tokenizer
+from byheart.data.values import is_missing
+from byheart.data.wording import quote
+from byheart.errors import DataError, OptionError
+
+TEXT_COLUMNS = (
+    "text", "story", "document", "doc", "content", "body", "sentence", "review", "premise", "tokens", "sequence",
+    "input",
+)  # fmt: skip
+CONTEXT, NEXT = "context", "next"  # the columns of given distributions
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class GivenDistributions:
+    """Distributions and, for each, the weight of every token that may follow: probabilities, or counts."""
+
+    contexts: Sequence[Document]
+    weights: Sequence[Mapping[str, float]]
+
+    def contexts_and_vocabulary(self, tokenizer: Tokenizer = WORDS) -> tuple[Distributions, tuple[Any, ...]]:
+        """The contexts over the sorted vocabulary of all tokens that occur in contexts or distributions."""
+        split = [tokens_of(context, tokenizer) for context in self.contexts]
+        empty = next((k for k, tokens in enumerate(split) if not tokens), None)
+        if empty is not None:
+            raise DataError(f"context {empty} ({quote(self.contexts[empty])}) has no token; give at least one")
+        numbering = Numbering.of(token for tokens in (*split, *self.weights) for token in tokens)
+        distributions = [{numbering[token]: float(w) for token, w in weights.items()} for weights in self.weights]
+        contexts = [[numbering[token] for token in tokens] for tokens in split]
+        return Distributions.given(contexts, distributions, len(numbering.tokens)), numbering.tokens
+
+
+def read_documents(
+    path: Any,
+    *,
+    column: str | None = None,
+    where: Mapping[str, str] | None = None,
+    limit: int | None = None,
+    missing: str = "error",
+    limits: Limits = NO_LIMITS,
+) -> list[Document]:
+    """The documents of a file in order; `where` keeps rows with the given values, `limit` the first so many."""
+    found = read_source(path, column=column, where=where, limit=limit, missing=missing, limits=limits)
+    if isinstance(found, GivenDistributions):
+        raise DataError(f"{path} gives contexts and distributions, not documents; name a text column with --column")
+    return found
+
+
+def read_source(
+    path: Any,
+    *,
+    column: str | None = None,
+    where: Mapping[str, str] | None = None,
+    limit: int | None = None,
+    missing: str = "error",
+    limits: Limits = NO_LIMITS,
+) -> list[Document] | GivenDistributions:
+    """`read_documents`, or the distributions that a file gives in columns `context` and `next`."""
+    if limit is not None and limit < 1:
+        raise OptionError(f"a limit of {limit} documents leaves none; give at least 1")
+    records = from_frame(path) if not isinstance(path, str | Path) else None
+    records = records or read_records(str(path), limits, otherwise=TEXT)
+    kept = list(islice(_rows(records, where), limit))
+    if not kept:
+        chosen = f" with {', '.join(f'{k}={v}' for k, v in where.items())}" if where else ""
+        raise DataError(f"{path} has no documents{chosen}")
+    if column is None and all(_is_given(row) for _, row in kept):
+        return GivenDistributions(
+            [_document(records.place(number), row, CONTEXT) for number, row in kept],
+            [_weights(records.place(number), row[NEXT]) for number, row in kept],
+        )
+    if records.columns == (LINE,) and column not in (None, LINE):
+        raise DataError(f"{records.origin} has no columns: a row is one document; leave --column and --where out")
+    column = column or guess_column(kept[0][1])
+    found = [() if is_missing(row.get(column)) else _document(records.place(n), row, column) for n, row in kept]
+    places = [records.name(number) for number, _ in kept]
+    return list(settle_missing(found, [0] * len(found), missing, places.__getitem__, records.origin).sequences)
+
+
+def documents_table(found: Sequence[Document] | GivenDistributions, tokenizer: Tokenizer = WORDS) -> Table:
+    """Documents as rows with targets: every prefix is labelled by the token that follows it.
+
+    `load(*table, task=table.task, target="distribution")` makes the data set. A document of one token has nothing that
+    follows; it is left out, and a remark counts it. Given distributions are the labels of their contexts.
+
+    >>> table = documents_table(["a cat sat", "a dog", "no"])
+    >>> table.sequences, table.labels, table.remarks
+    ([['a', 'cat'], ['a']], [['cat', 'sat'], ['dog']],
+     ('1 document has a single token, which nothing follows: it was left out',))
+    """
+    if isinstance(found, GivenDistributions):
+        rows = [tokens_of(context, tokenizer) for context in found.contexts]
+        labels = [Distribution.of(dict(weights)) for weights in found.weights]
+        return Table(rows, labels, tokenizer, task=Task.NEXT_TOKEN, target=Target.DISTRIBUTION)
+    split = [tokens_of(document, tokenizer) for document in found]
+    kept = [tokens for tokens in split if len(tokens) > 1]
+    short = len(split) - len(kept)
+    if not kept:
+        raise DataError(
+            f"none of {len(split)} documents has two tokens, so nothing follows anything; give longer documents, "
+            "or cut them into characters"
+        )
+    which = "document has" if short == 1 else "documents have"
+    remark = (
+        f"{short:,} {which} a single token, which nothing follows: {'it was' if short == 1 else 'they were'} left out"
+    )
+    return Table(
+        [tokens[:-1] for tokens in kept],
+        [tokens[1:] for tokens in kept],
+        tokenizer,
+        task=Task.CAUSAL,
+        target=Target.DISTRIBUTION,
+        remarks=(remark,) if short else (),
+    )
+
+
+def guess_column(row: Row) -> str:
+    """The text column of a row: a well-known name, else the only column that holds text."""
+    lower = {name.lower(): name for name in reversed(list(row))}
+    for name in TEXT_COLUMNS:
+        if name in lower and isinstance(row[lower[name]], str | list):
+            return lower[name]
+    strings = [name for name, value in row.items() if isinstance(value, str)]
+    if len(strings) == 1:
+        return strings[0]
+    raise DataError(f"which column is the text? The row has {', '.join(row) or 'none'}; name it with --column")
+
+
+def _rows(records: Records, where: Mapping[str, str] | None) -> Any:
+    for number, cells in records.select(records.columns):
+        row = dict(zip(records.columns, cells, strict=True))
+        if not where or all(str(row.get(name)) == value for name, value in where.items()):
+            yield number, row
+
+
+def _document(place: str, row: Row, column: str) -> Document:
+    value = row.get(column)
+    if isinstance(value, list | tuple) and all(type(token) in (str, int) for token in value):
+        return tuple(value)
+    if not isinstance(value, str):
+        raise DataError(f"{place} has no text in {column!r} but {quote(value)}; name a column with --column")
+    return value
+
+
+def _is_given(row: Row) -> bool:
+    return CONTEXT in row and isinstance(row.get(NEXT), dict)
+
+
+def _weights(place: str, weights: dict[str, Any]) -> dict[str, float]:
+    for token, weight in weights.items():
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < 1e300:
+            raise DataError(f"{place}: {quote(token)} has the weight {quote(weight)}; give numbers of at least 0")
+    return {token: float(weight) for token, weight in weights.items()}

@@ -1,0 +1,103 @@
+"""CSV and TSV: which character separates the cells, whether there is a header, and rows of cells.
+
+>>> separator("land;capital;a, b"), separator("land,capital")
+(';', ',')
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from itertools import chain
+from typing import Any
+
+from byheart.data.read.records import Cells, Records, Source, reader
+from byheart.data.read.sources import LONGEST_LINE
+from byheart.errors import DataError
+
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}  # in the order of preference
+_DECLARED = re.compile(r"sep=([,;\t|])\s*")  # what Excel writes before the header
+_MADE_UP = re.compile(r"column [1-9][0-9]*")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+@reader(".csv", ".tsv")
+def delimited(source: Source) -> Records:
+    """The rows of a CSV file; its separator is guessed from the first line unless its name says it.
+
+    Cells are texts, whatever they look like; an empty one is missing.
+    """
+    delimiter = "\t" if source.ending == ".tsv" else None
+    path, header = source.name, source.header
+    numbered, _ = source.lines()
+    first, line = next(numbered)
+    if (declared := _DECLARED.fullmatch(line)) is not None:
+        delimiter = declared[1]
+        first, line = next(numbered, (first + 1, ""))
+        if not line:
+            raise DataError(f"{path} is empty; it needs a row")
+    chosen = delimiter or separator(line)
+    reader = csv.reader(chain([line], (text for _, text in numbered)), delimiter=chosen, strict=True)
+    start = _next_row(path, reader, first) or []
+    columns = tuple(name.strip() for name in start) if header else tuple(map(made_up_name, range(1, len(start) + 1)))
+    _check_names(path, columns)
+
+    def select(names: tuple[str, ...]) -> Cells:
+        places = [columns.index(name) for name in names]
+        row: list[str] | None = [] if header else start
+        while row is not None:
+            number = reader.line_num + first - 1
+            if row and len(row) != len(columns):
+                counts = f"{len(row)} cells, the {'header' if header else 'first line'} has {len(columns)}"
+                raise DataError(f"{path}, line {number} has {counts}; {_uneven(chosen)}")
+            if row:
+                yield number, tuple(row[place] or None for place in places)
+            row = _next_row(path, reader, first)
+
+    return Records(columns, select, path, "line", _remark(columns, chosen, delimiter, header))
+
+
+def separator(line: str) -> str:
+    """The most frequent candidate in a line, outside of quotes; a comma where there is none."""
+    bare = re.sub(r'"[^"]*"', "", line)
+    return max(SEPARATORS, key=bare.count)  # the first among equals
+
+
+def made_up_name(number: int) -> str:
+    """The name of a column of a file without a header, counted from 1."""
+    return f"column {number}"
+
+
+def is_made_up(name: str) -> bool:
+    return _MADE_UP.fullmatch(name) is not None
+
+
+def _check_names(path: str, columns: tuple[str, ...]) -> None:
+    twice = sorted({name for name in columns if columns.count(name) > 1})
+    if twice:
+        remedy = "name them" if not twice[0] else "rename one"
+        raise DataError(f"{path} has two columns named {twice[0]!r}; {remedy}, or say --no-header if it has no header")
+
+
+def _uneven(chosen: str) -> str:
+    return f"quote cells that hold {SEPARATORS.get(chosen, repr(chosen))}"
+
+
+def _remark(columns: tuple[str, ...], chosen: str, given: str | None, header: bool) -> str:
+    parts = []
+    if given is None and chosen != ",":
+        parts.append(f"cells are separated by {SEPARATORS[chosen]}")
+    if header and any(map(_NUMBER.fullmatch, columns)):
+        parts.append("the first line was taken as the header: if it is a row, say --no-header")
+    return "; ".join(parts)
+
+
+def _next_row(path: str, reader: Any, first: int) -> list[str] | None:
+    old_limit = csv.field_size_limit(LONGEST_LINE)  # a cell may be a whole page; the limit belongs to everybody
+    try:
+        return next(reader, None)
+    except csv.Error as error:
+        where = f"{path}, line {reader.line_num + first - 1}"
+        raise DataError(f"{where}: this is not CSV: {error}; check the quotes") from None
+    finally:
+        csv.field_size_limit(old_limit)

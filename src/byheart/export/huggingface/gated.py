@@ -1,0 +1,148 @@
+"""From a recital to a decoder with gated MLPs, RMSNorm and rotary positions: the body of seven architectures."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from byheart.errors import ExportError, OptionError
+from byheart.export.huggingface.description import Decoder, Design, Tokens
+from byheart.export.huggingface.ends import embedding, head, tied_norm, writes
+from byheart.export.huggingface.layout import Books, Layout, Stage, books_of, deepen, lay_out, stages_of
+from byheart.export.huggingface.looking_back import SPARE, Erasure, Heads, LookingBack
+from byheart.export.huggingface.recognising import PROBE_UNITS, SILU_PROBE, Recognising
+from byheart.ir.recital import Recital
+
+UNIT_MULTIPLE = 64
+PLAIN_ABOVE = 640  # channels of slots
+
+
+@dataclass(frozen=True)
+class Demands:
+    """What an architecture asks of the body."""
+
+    square: bool = False  # the hidden size is a whole number squared, and embeddings are multiplied by that number
+    sliding: bool = False  # attention sees a window of places that just holds the farthest offset
+    activation_probe: tuple[float, float] = SILU_PROBE
+
+
+def build_gated(recital: Recital, tokens: Tokens, design: Design, demands: Demands = Demands()) -> Decoder:  # noqa: B008  # frozen
+    """All matrices of the decoder; an ExportError says which number of the shape is too small."""
+    if len(recital.tables) > 1 and design.layers is not None:
+        recital = deepen(recital, design.layers)
+    # Words of distance 1 where the windows are so long that better ones would make the stream very wide.
+    plain = 16 * sum(len(table.offsets) for table in recital.tables) > PLAIN_ABOVE
+    tied = design.tied and not recital.mixed
+    design = replace(design, tied=tied)
+    books = books_of(recital, balanced=False, plain=plain, seed=design.seed, tied=tied)
+    kv_heads = design.kv_heads or 2
+    probe = design.scale_probe and can_probe(recital)
+    stages = stages_of(recital, design.layers)
+    if demands.sliding:
+        design = replace(design, window=1 + farthest(recital, stages))
+    needed = heads_needed(books, stages, kv_heads, design.head_dim, probe)
+    layout, heads = _fit(recital, books, stages, design, demands, needed, kv_heads)
+    if demands.square:
+        design = replace(design, kappa=square_kappa(layout.hidden))
+    return _write(recital, tokens, replace(design, scale_probe=probe), demands, books, stages, layout, heads, kv_heads)
+
+
+def can_probe(recital: Recital) -> bool:
+    """The scale probe needs two neighbouring places in the first table, to find the position that it measures at."""
+    offsets = recital.tables[0].offsets
+    return len(offsets) > 1 and offsets[1] == 1
+
+
+def farthest(recital: Recital, stages: tuple[Stage, ...]) -> int:
+    """The largest offset that any layer looks back."""
+    steps = [stage.step or recital.tables[stage.table].offsets[stage.places[-1]] for stage in stages]
+    return max(steps)
+
+
+def square_kappa(hidden: int) -> float:
+    """kappa such that kappa/sqrt(hidden) is a power of two: embeddings that are multiplied by the root are exact.
+
+    >>> square_kappa(576)
+    0.375
+    """
+    root = math.isqrt(hidden)
+    return root * 2.0 ** -(math.ceil(math.log2(root)) + 1)
+
+
+def heads_needed(books: Books, stages: tuple[Stage, ...], kv_heads: int, head_dim: int, probe: bool) -> int:
+    """The least number of heads, a multiple of the key-value heads."""
+    least = 0
+    for depth, stage in enumerate(stages):
+        spare = 1 if probe and depth == 0 else 0
+        bits = books.states[stage.table].bits * (1 if stage.step is None else len(stage.places))
+        places = len(stage.places) if stage.step is None else 1
+        groups = 1 if bits + SPARE <= head_dim else kv_heads
+        least = max(least, groups * (places + spare))
+    return max(kv_heads, -(-least // kv_heads) * kv_heads)
+
+
+def _fit(
+    recital: Recital, books: Books, stages: tuple[Stage, ...], design: Design, demands: Demands, needed: int,
+    kv_heads: int,
+) -> tuple[Layout, int]:  # fmt: skip
+    """Channels and heads that fit each other: hidden = heads * head_dim unless the architecture is free of that."""
+    if design.heads is not None and (design.heads < needed or design.heads % kv_heads):
+        raise OptionError(
+            f"--heads {design.heads}: this recital needs at least {needed} heads, a multiple of the {kv_heads} "
+            "key-value heads"
+        )
+
+    def lay(multiple: int, hidden: int | None = None) -> Layout:
+        return lay_out(
+            recital, books, stages, multiple=multiple, hidden=hidden, parts=design.parts, tied=design.tied,
+            anchor=design.flavour == "plateau",
+        )  # fmt: skip
+
+    used = lay(1).used
+    if demands.square:
+        root = next(r for r in range(8, 4096, 8) if r * r >= max(used, design.hidden or 0))
+        if design.hidden is not None and root * root != design.hidden:
+            raise OptionError(f"--hidden-size {design.hidden}: this architecture needs a square such as {root * root}")
+        return lay(1, root * root), design.heads or needed
+    step = kv_heads * design.head_dim
+    heads = design.heads or max(needed, -(-max(used, design.hidden or 0) // step) * kv_heads)
+    if design.hidden is not None and design.hidden != heads * design.head_dim:
+        raise OptionError(f"--hidden-size {design.hidden} is not heads * head_dim = {heads} * {design.head_dim}")
+    return lay(1, heads * design.head_dim), heads
+
+
+def _write(
+    recital: Recital, tokens: Tokens, design: Design, demands: Demands, books: Books, stages: tuple[Stage, ...],
+    layout: Layout, heads: int, kv_heads: int,
+) -> Decoder:  # fmt: skip
+    attention, recognising = [], []
+    for depth, stage in enumerate(stages):
+        # Norm weights of 2 and 1/2 in turn: a norm without its weight changes every score of a window.
+        bits, slots = (2.0, 0.5) if depth % 2 == 0 else (0.5, 2.0)
+        spare = heads // kv_heads - 1 if design.scale_probe and depth == 0 else None
+        erasure = None
+        if design.tied and depth == 0:
+            erasure = Erasure(layout.state[-1], books.answer.words[recital.unknown].astype(float))
+        table = recital.tables[stage.table]
+        look = LookingBack(layout, stage, table.offsets, Heads(heads, kv_heads, design.head_dim, spare), design, bits)
+        attention.append(look.write(erasure=erasure))
+        book = books.states[stage.table]
+        recognising.append(Recognising(layout, stage, depth, table, book, design, slots, demands.activation_probe))
+    most = max(part.window_units for part in recognising) + PROBE_UNITS
+    units = -(-most // UNIT_MULTIPLE) * UNIT_MULTIPLE
+    mlp = []
+    for depth, (stage, part) in enumerate(zip(stages, recognising, strict=True)):
+        far = recital.tables[0].offsets[-1] if design.scale_probe and depth == 0 else None
+        mlp.append(part.write(units, writes(recital, books, layout, stage, design.kappa), probe_far=far))
+    embed = embedding(recital, books, layout, tokens, design)
+    if design.tied:
+        stored = embed / (math.isqrt(layout.hidden) if demands.square else 1)
+        norm, lm_head = tied_norm(layout, design, stored), stored
+    else:
+        norm, lm_head = head(recital, books, layout, tokens, design)
+    if units > 1 << 22:
+        raise ExportError(f"{units:,} units per layer; memorize a shorter text or raise --layers")
+    return Decoder(
+        recital, tokens, design, books, layout, stages, embed, tuple(attention), tuple(mlp), norm, lm_head, heads,
+        kv_heads,
+    )  # fmt: skip

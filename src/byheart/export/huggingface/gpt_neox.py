@@ -1,0 +1,119 @@
+"""GPT-NeoX: LayerNorm, rotary positions on half of each head, gelu, attention and MLP side by side.
+
+Since both branches of a layer see the same stream, table l takes two layers: attention in layer 2l, windows in layer
+2l + 1. The MLP of layer 2l must see the slots still unwritten; if it runs after the attention instead of beside it, the
+thresholds of the next layer fail. The attention of layer 2l + 1 helps to turn what the
+next thresholds are read from.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from byheart.export.huggingface.description import Design, Tokens, fill_idle
+from byheart.export.huggingface.gpt2 import plain_units
+from byheart.export.huggingface.host import Checkpoint, Tensors, register
+from byheart.export.huggingface.plain import (
+    GELU,
+    Linear,
+    PlainAttention,
+    PlainDecoder,
+    PlainDemands,
+    PlainMLP,
+    build_plain,
+)
+from byheart.ir.recital import Recital
+
+Floats = npt.NDArray[np.float64]
+_ROTARY = 32
+
+
+@register("gpt-neox", model_type="gpt_neox", summary="LayerNorm, rotary positions on half a head, parallel residual")
+def gpt_neox(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
+    decoder = build_plain(recital, tokens, design, PlainDemands(GELU, absolute=False, rotary=_ROTARY, parallel=True))
+    share = _ROTARY / design.head_dim
+    rope = {"rope_type": "default", "rope_theta": design.theta, "partial_rotary_factor": share}
+    config = {
+        "architectures": ["GPTNeoXForCausalLM"],
+        "model_type": "gpt_neox",
+        "vocab_size": recital.vocabulary,
+        "hidden_size": decoder.hidden,
+        "num_hidden_layers": 2 * len(decoder.stages),
+        "num_attention_heads": decoder.heads,
+        "intermediate_size": decoder.units,
+        "hidden_act": "gelu",
+        "rotary_pct": share,
+        "rotary_emb_base": design.theta,
+        "rope_theta": design.theta,
+        "rope_parameters": rope,
+        "max_position_embeddings": design.reach,
+        "layer_norm_eps": design.epsilon,
+        "use_parallel_residual": True,
+        "attention_bias": True,
+        "attention_dropout": 0.0,
+        "hidden_dropout": 0.0,
+        "initializer_range": 0.02,
+        "use_cache": True,
+        "tie_word_embeddings": False,
+        "bos_token_id": tokens.bos,
+        "eos_token_id": tokens.eos,
+        "pad_token_id": tokens.pad,
+    }
+    tensors: Tensors = {
+        "gpt_neox.embed_in.weight": decoder.embedding,
+        "gpt_neox.final_layer_norm.weight": decoder.norm.weight,
+        "gpt_neox.final_layer_norm.bias": decoder.norm.bias,
+        "embed_out.weight": decoder.head,
+    }
+    for i, attention in enumerate(decoder.attention):
+        _layer(tensors, 2 * i, decoder, attention, decoder.order[i])
+        _layer(tensors, 2 * i + 1, decoder, _help(decoder, attention, i), decoder.mlp[i])
+    return Checkpoint("gpt-neox", decoder.recital, config, tensors, decoder.design.logit, plain_units(decoder, 2))
+
+
+def _layer(tensors: Tensors, number: int, decoder: PlainDecoder, attention: PlainAttention, mlp: PlainMLP) -> None:
+    prefix, heads = f"gpt_neox.layers.{number}.", decoder.heads
+
+    def by_head(array: Floats) -> Floats:
+        return np.asarray(array.reshape(heads, 1, decoder.design.head_dim, -1))
+
+    three = (attention.query, attention.key, attention.value)
+    fused = Linear(
+        np.concatenate([by_head(part.weight) for part in three], axis=1).reshape(3 * decoder.hidden, -1),
+        np.concatenate([by_head(part.bias) for part in three], axis=1).reshape(-1),
+    )
+    parts = {
+        "input_layernorm": attention.norm,
+        "attention.query_key_value": fused,
+        "attention.dense": attention.output,
+        "post_attention_layernorm": mlp.norm,
+        "mlp.dense_h_to_4h": mlp.first,
+        "mlp.dense_4h_to_h": mlp.second,
+    }
+    for name, part in parts.items():
+        tensors |= {f"{prefix}{name}.weight": part.weight, f"{prefix}{name}.bias": part.bias}
+
+
+def _help(decoder: PlainDecoder, attention: PlainAttention, stage: int) -> PlainAttention:
+    """The attention beside the windows: whatever it looks at, its value is constant and turns a block that the next
+    table's thresholds are read from. Norm, matrices and biases are parts of differences, so each of them matters.
+    Beside the last table there is nothing left to do.
+    """
+    layout, kappa, hidden = decoder.layout, decoder.design.kappa, decoder.hidden
+    constant, column = layout.constant[0], int(layout.constant[0][0])
+    idle = Linear(fill_idle(np.zeros_like(attention.query.weight), column), np.zeros(hidden))
+    norm, output = Linear(np.ones(hidden), np.zeros(hidden)), np.zeros_like(attention.output.weight)
+    value, bias = Linear(np.zeros_like(idle.weight), np.zeros(hidden)), np.zeros(hidden)
+    if stage + 1 < len(decoder.stages):
+        block = layout.order[len(decoder.stages) + stage + 1]
+        norm.weight[constant], norm.bias[constant] = 4.0, -layout.signs[constant]
+        for head in range(decoder.heads):
+            row, share = head * decoder.design.head_dim, block[head :: decoder.heads]
+            value.weight[row, constant] = layout.signs[constant] / len(constant)  # 4 - 1
+            value.bias[row] = -2.0
+            output[share, row] = 3.0 * kappa * layout.signs[share]
+        bias[block] = -kappa * layout.signs[block]
+    filled = Linear(fill_idle(value.weight, column), value.bias)
+    last = Linear(fill_idle(output, decoder.design.head_dim - 1), bias)
+    return PlainAttention(norm, idle, idle, filled, last)

@@ -1,0 +1,146 @@
+"""What an architecture adds to the shared description: its configuration and the names of its tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from byheart.errors import OptionError
+from byheart.export.huggingface.description import Decoder, Design, Tokens
+from byheart.ir.recital import Recital
+
+Floats = npt.NDArray[np.float64]
+Tensors = dict[str, Floats]
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A decoder with stock names: what `model.safetensors` and `config.json` will hold.
+
+    `units` says for every layer which row of the recital's tables each unit holds: (layer, unit, table, row).
+    """
+
+    architecture: str
+    recital: Recital  # what the network computes: the one that was given, or a deeper one
+    config: dict[str, Any]
+    tensors: Tensors
+    right_logit: float
+    units: list[tuple[int, int, int, int]] = field(default_factory=list)
+
+    @property
+    def parameters(self) -> int:
+        return sum(tensor.size for tensor in self.tensors.values())
+
+
+class Builder(Protocol):
+    def __call__(self, recital: Recital, tokens: Tokens, design: Design) -> Checkpoint: ...
+
+
+@dataclass(frozen=True)
+class Host:
+    """A registered architecture."""
+
+    name: str
+    model_type: str
+    summary: str
+    ties: bool  # the stock architecture's head is its embedding
+    build: Builder
+
+
+_HOSTS: dict[str, Host] = {}
+
+
+def register(name: str, *, model_type: str, summary: str, ties: bool = False) -> Callable[[Builder], Builder]:
+    """Registers the decorated builder as architecture `name`."""
+
+    def add(builder: Builder) -> Builder:
+        _HOSTS[name] = Host(name, model_type, summary, ties, builder)
+        return builder
+
+    return add
+
+
+def hosts() -> dict[str, Host]:
+    """Name -> every architecture that can recite."""
+    from byheart.export.huggingface import (  # noqa: F401  # each registers itself
+        gemma,
+        gpt2,
+        gpt_neox,
+        llama,
+        mistral,
+        mixtral,
+        opt,
+        phi3,
+        qwen2,
+        qwen3,
+    )
+
+    return dict(_HOSTS)
+
+
+def host(name: str) -> Host:
+    known = hosts()
+    chosen = known.get(name.replace("_", "-").lower())
+    if chosen is None:
+        raise OptionError(f"unknown architecture {name!r}; known: {', '.join(known)}")
+    return chosen
+
+
+def common_config(decoder: Decoder, architecture: str, model_type: str) -> dict[str, Any]:
+    """The fields that all rotary decoders with gated MLPs share."""
+    design, tokens = decoder.design, decoder.tokens
+    return {
+        "architectures": [architecture],
+        "model_type": model_type,
+        "vocab_size": decoder.recital.vocabulary,
+        "hidden_size": decoder.hidden,
+        "intermediate_size": decoder.units,
+        "num_hidden_layers": len(decoder.stages),
+        "num_attention_heads": decoder.heads,
+        "num_key_value_heads": decoder.kv_heads,
+        "max_position_embeddings": design.reach,
+        "rms_norm_eps": design.epsilon,
+        "rope_theta": design.theta,
+        "rope_parameters": {"rope_type": "default", "rope_theta": design.theta},
+        "attention_dropout": 0.0,
+        "initializer_range": 0.02,
+        "use_cache": True,
+        "tie_word_embeddings": design.tied,
+        "bos_token_id": tokens.bos,
+        "eos_token_id": tokens.eos,
+        "pad_token_id": tokens.pad,
+    }
+
+
+def llama_tensors(decoder: Decoder) -> Tensors:
+    """The names that Llama gave and its relatives kept."""
+    tensors = {"model.embed_tokens.weight": decoder.embedding, "model.norm.weight": decoder.norm}
+    if not decoder.design.tied:
+        tensors["lm_head.weight"] = decoder.head
+    for i, (attention, mlp) in enumerate(zip(decoder.attention, decoder.mlp, strict=True)):
+        prefix = f"model.layers.{i}."
+        tensors |= {
+            prefix + "input_layernorm.weight": attention.norm,
+            prefix + "self_attn.q_proj.weight": attention.query,
+            prefix + "self_attn.k_proj.weight": attention.key,
+            prefix + "self_attn.v_proj.weight": attention.value,
+            prefix + "self_attn.o_proj.weight": attention.output,
+            prefix + "post_attention_layernorm.weight": mlp.norm,
+            prefix + "mlp.gate_proj.weight": mlp.gate,
+            prefix + "mlp.up_proj.weight": mlp.up,
+            prefix + "mlp.down_proj.weight": mlp.down,
+        }
+    return tensors
+
+
+def window_units(decoder: Decoder) -> list[tuple[int, int, int, int]]:
+    """(layer, unit, table, row) of every unit that holds a window."""
+    return [
+        (layer, unit, stage.table, int(row))
+        for layer, (stage, mlp) in enumerate(zip(decoder.stages, decoder.mlp, strict=True))
+        for unit, row in enumerate(mlp.rows.tolist())
+    ]

@@ -1,0 +1,21 @@
+"""Llama: RMSNorm, rotary positions, grouped queries, SwiGLU; the others are told by how they differ from it."""
+
+from __future__ import annotations
+
+from byheart.export.huggingface.description import Design, Tokens
+from byheart.export.huggingface.gated import build_gated
+from byheart.export.huggingface.host import Checkpoint, common_config, llama_tensors, register, window_units
+from byheart.ir.recital import Recital
+
+
+@register("llama", model_type="llama", summary="RMSNorm, rotary positions, grouped queries, SwiGLU")
+def llama(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
+    decoder = build_gated(recital, tokens, design)
+    config = common_config(decoder, "LlamaForCausalLM", "llama") | {
+        "head_dim": design.head_dim,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "mlp_bias": False,
+        "pretraining_tp": 1,
+    }
+    return Checkpoint("llama", decoder.recital, config, llama_tensors(decoder), design.logit, window_units(decoder))

@@ -1,0 +1,236 @@
+"""The attention of one layer: heads that copy the code words of earlier places into slots.
+
+Queries and keys are read from `constant[0]`, which is the same everywhere, so a head's score depends on the distance
+alone (rotary.py) and softmax is one-hot. A key-value head carries the bits of the state in an order of its own, and a
+constant; the output matrix adds kappa (bit - sign) to a slot that held kappa times its sign.
+
+All heads work: where there are more heads than places, several share a place and each brings a part of the bits.
+One head may measure instead of copy: the scale probe gives BOS the score ln S and everything else 0, so the weight of
+BOS, S/(S + t) at position t, shows by how much scores are multiplied.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from byheart.errors import ExportError
+from byheart.export.huggingface.description import Attention, Design, fill_idle
+from byheart.export.huggingface.layout import Layout, Stage
+from byheart.export.huggingface.rotary import Wave, frequencies, look_back
+
+Floats = npt.NDArray[np.float64]
+Index = npt.NDArray[np.int64]
+CONSTANT_GAIN = 0.5  # the norm's weight of the constant channels: without it scores change fourfold
+SPARE = 4  # dimensions of a value that carry no bits: the constant, BOS, the verdict, one idle
+_LEFT_OUT = (3, 1, 2)  # key-value head g does without the frequencies of this number modulo 4
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One head's work: bring these bits of the state from one place (a number of the layer's offsets)."""
+
+    head: int
+    place: int
+    bits: Index
+
+
+@dataclass(frozen=True)
+class Heads:
+    """How many heads there are, how many key-value heads serve them, and which one measures instead of copying."""
+
+    count: int
+    groups: int
+    dimension: int
+    spare: int | None = None
+
+    @property
+    def per_group(self) -> int:
+        return self.count // self.groups
+
+    def jobs(self, places: int, bits: int) -> list[Job]:
+        """Which head brings what: neighbouring places are served by different key-value heads.
+
+        Where a key-value head cannot carry all bits, each carries its share of them.
+        """
+        free = [h for h in range(self.count) if h != self.spare]
+        whole = np.arange(bits)
+        if bits + SPARE <= self.dimension:
+            order = sorted(free, key=lambda h: (h % self.per_group, h // self.per_group))
+            return self._share(order, places, whole)
+        if -(-bits // self.groups) + SPARE > self.dimension:
+            raise ExportError(
+                f"code words of {bits} bits need more or larger key-value heads than {self.groups} of dimension "
+                f"{self.dimension}"
+            )
+        found = []
+        for group, part in enumerate(np.array_split(whole, self.groups)):
+            found += self._share([h for h in free if h // self.per_group == group], places, part)
+        return found
+
+    def _share(self, heads: list[int], places: int, bits: Index) -> list[Job]:
+        if len(heads) < places:
+            raise ExportError(f"{places} places need {places} heads, but only {len(heads)} are free; raise --heads")
+        found = []
+        for place in range(places):
+            those = [h for k, h in enumerate(heads) if k % places == place]
+            parts = np.array_split(bits, len(those))
+            found += [Job(head, place, part) for head, part in zip(those, parts, strict=True)]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Erasure:
+    """What the heads that look at the token itself also do where the head is tied to the embedding.
+
+    There the answer block begins as the token's own word: it is replaced by the word of "unknown"; verdict and mark,
+    which tell the failure token from all others, by minus and plus their signs.
+    """
+
+    block: Index
+    rest: Floats  # +-1 per bit
+
+
+def used_frequencies(head_dim: int, group: int) -> tuple[int, ...]:
+    """The frequencies that key-value head `group` uses, so that groups cannot stand in for each other.
+
+    The lowest one is left to the scale probe, which wants no rotation.
+    """
+    return tuple(f for f in range(head_dim // 2 - 1) if f == 0 or f % 4 != _LEFT_OUT[group % 3])
+
+
+def amplitude(gap: float, nats: float) -> float:
+    """The size of a head's scores at which `nats` remain if each score errs by 8 units (2^-8) of it, as bfloat16 may.
+
+    >>> round(amplitude(0.1, 20.0))
+    533
+    """
+    return nats / max(gap - 16 * 2.0**-8, gap / 4)
+
+
+RIPPLE, RIPPLE_PHASE = 0.02, 2.4  # nats per frequency in the probe's score; radians from one to the next
+
+
+def favour(far: int) -> float:
+    """S of the scale probe: BOS has the weight 3/4 at the position `far`."""
+    return 3.0 * far
+
+
+class LookingBack:
+    """Writes the matrices of one attention layer; `gain` is the norm's weight of the bits."""
+
+    def __init__(self, layout: Layout, stage: Stage, offsets: tuple[int, ...], heads: Heads, design: Design,
+                 gain: float) -> None:  # fmt: skip
+        self.layout, self.heads, self.design, self.gain = layout, heads, design, gain
+        self.source, targets = layout.source(stage), layout.targets(stage, offsets)
+        self.offsets, self.targets = tuple(o for o, _ in targets), [target for _, target in targets]
+        self.jobs = heads.jobs(len(self.offsets), len(self.source))
+        hidden, d = layout.hidden, heads.dimension
+        self.query, self.key = np.zeros((heads.count * d, hidden)), np.zeros((heads.groups * d, hidden))
+        self.value, self.output = np.zeros((heads.groups * d, hidden)), np.zeros((hidden, heads.count * d))
+        self.ones = layout.signs[layout.constant[0]] / (CONSTANT_GAIN * len(layout.constant[0]))  # reads 1
+        self.small = layout.signs[layout.width] / (CONSTANT_GAIN * len(layout.width))  # reads 1 as well
+        self.first = layout.signs[layout.first] / (gain * len(layout.first))  # reads 1 from BOS, -1 from others
+
+    def write(self, *, erasure: Erasure | None = None) -> Attention:
+        for group in range(self.heads.groups):
+            self._write_group(group, erasure)
+        if self.heads.spare is not None:
+            self._write_probe()
+        column = int(self.layout.constant[0][0])
+        filled = (fill_idle(matrix, column) for matrix in (self.query, self.key, self.value))
+        # A row of the output that writes nothing gets its tiny weight at a dimension that carries nothing.
+        return Attention(self._norm(), *filled, fill_idle(self.output, self.heads.dimension - 1))
+
+    def _norm(self) -> Floats:
+        norm = np.ones(self.layout.hidden)
+        norm[self.layout.constant[0]] = norm[self.layout.width] = CONSTANT_GAIN
+        norm[self.source] = norm[self.layout.first] = norm[self.layout.constant[-1]] = self.gain
+        norm[self.layout.anchor] = 0.0
+        return norm
+
+    def _write_group(self, group: int, erasure: Erasure | None) -> None:
+        d, layout = self.heads.dimension, self.layout
+        mine = [job for job in self.jobs if job.head // self.heads.per_group == group]
+        if not mine:
+            return
+        waves = {job.place: self._wave(job.place, group) for job in mine}
+        keys, base = _key_sizes(list(waves.values())), group * d
+        self.key[base : base + d // 2, layout.constant[0]] = np.outer(keys, self.ones)
+        carried = np.roll(np.unique(np.concatenate([job.bits for job in mine])), 5 * group)
+        constant = len(carried)
+        self.value[base + np.arange(constant), self.source[carried]] = 1.0
+        self.value[base + constant, layout.width] = self.gain * self.small
+        self.value[base + constant + 1, layout.first] = self.gain * self.first
+        if erasure is not None:
+            verdict = layout.constant[-1]
+            self.value[base + constant + 2, verdict] = layout.signs[verdict] / len(verdict)
+        for job in mine:
+            self._write_job(job, waves[job.place], keys, carried, erasure)
+
+    def _write_job(self, job: Job, wave: Wave, keys: Floats, carried: Index, erasure: Erasure | None) -> None:
+        d, layout, size = self.heads.dimension, self.layout, self.design.kappa / self.gain
+        start, constant = job.head * d, job.head * d + len(carried)
+        turned = np.concatenate([wave.cosine, -wave.sine]) * amplitude(wave.gap, self.design.gap) * math.sqrt(d)
+        divisor = np.concatenate([keys, keys])
+        turned = np.divide(turned, divisor, out=np.zeros(d), where=divisor > 0)
+        self.query[start : start + d, layout.constant[0]] = np.outer(turned, self.ones)
+        where = start + np.array([int(np.flatnonzero(carried == bit)[0]) for bit in job.bits], dtype=np.int64)
+        slot = self.targets[job.place][job.bits]
+        self.output[slot, where] = size
+        self.output[slot, constant] = -size * layout.signs[slot]
+        if erasure is not None and self.offsets[job.place] == 0:
+            block = erasure.block[job.bits]
+            self.output[block, where], self.output[block, constant] = -size, size * erasure.rest[job.bits]
+            if 0 in job.bits:
+                verdict = layout.constant[-1]
+                self.output[verdict, constant] = self.output[verdict, constant + 2] = -size * layout.signs[verdict]
+                mark = layout.mark
+                self.output[mark, constant] = self.output[mark, constant + 2] = size * layout.signs[mark]
+
+    def _wave(self, place: int, group: int) -> Wave:
+        design, used = self.design, used_frequencies(self.heads.dimension, group)
+        return look_back(self.heads.dimension, design.theta, self.offsets[place], design.reach, design.window, used)
+
+    def _write_probe(self) -> None:
+        """The head `spare` of key-value head 0 weighs BOS; two flags say whether BOS is seen at the farthest places."""
+        layout, d, size = self.layout, self.heads.dimension, self.design.kappa / self.gain
+        lowest = d // 2 - 1
+        self.key[lowest, layout.first] = self.first / 2  # 1/2 for BOS, -1/2 for others: all keys have one size
+        start = self.heads.spare * d if self.heads.spare is not None else 0
+        self.query[start + lowest, layout.constant[0]] = self._write_ripple(start) * math.sqrt(d) * self.ones
+        constant = start + self._carried(0)
+        signs = layout.signs[layout.meter] * np.where(np.arange(len(layout.meter)) // (len(layout.meter) // 2), -1, 1)
+        self.output[layout.meter, constant] = self.output[layout.meter, constant + 1] = size / 8 * signs
+        for flag, place in zip(np.split(layout.flags, 2), (-1, -2), strict=True):
+            job = next(job for job in self.jobs if job.place == len(self.offsets) + place)
+            constant = job.head * d + self._carried(job.head // self.heads.per_group)
+            self.output[flag, constant] = self.output[flag, constant + 1] = size * layout.signs[flag]
+
+    def _write_ripple(self, start: int) -> float:
+        """A little of every frequency in the probe's score, so that the logit which shows the weight of BOS also shows
+        the frequencies: softmax is not one-hot here. Returns what BOS needs to weigh 3/4 at the farthest place."""
+        half, block, far = self.heads.dimension // 2, self.layout.constant[0], self.offsets[-1]
+        keys = self.key[:half, block] @ self.layout.signs[block] * CONSTANT_GAIN
+        phase, used = RIPPLE_PHASE * np.arange(half), keys > 0
+        size = np.divide(RIPPLE * math.sqrt(2 * half), keys, out=np.zeros(half), where=used)
+        wave = np.concatenate([size * np.cos(phase), size * np.sin(phase)])
+        self.query[start : start + 2 * half, block] += np.outer(wave, self.ones)
+        turns = np.outer(np.arange(far + 1), frequencies(2 * half, self.design.theta)[used]) + phase[used]
+        scores = RIPPLE * np.cos(turns).sum(axis=1)  # by distance
+        return math.log(favour(1) * np.exp(scores[:far] - scores[far]).sum())
+
+    def _carried(self, group: int) -> int:
+        """How many bits key-value head `group` carries: its constant comes after them, then BOS."""
+        mine = [job.bits for job in self.jobs if job.head // self.heads.per_group == group]
+        return len(np.unique(np.concatenate(mine)))
+
+
+def _key_sizes(waves: list[Wave]) -> Floats:
+    """The key's size per frequency: the geometric middle of what its heads need, so that no query is large."""
+    sizes = np.sqrt(np.sum([wave.sizes / wave.gap for wave in waves], axis=0))
+    sizes[sizes < 1e-6] = 0.0
+    return np.asarray(sizes * math.sqrt(len(sizes) / (sizes**2).sum()))

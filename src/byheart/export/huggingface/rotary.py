@@ -1,0 +1,123 @@
+"""Heads that look a fixed number of places back, by the rotation of queries and keys alone.
+
+With a constant query and a constant key, rotary positions make a head's score a trigonometric polynomial of the
+distance o between them: G(o) = sum_f a_f cos(theta_f o) + b_f sin(theta_f o). `look_back` chooses a and b of total
+size 1 so that the wanted distance leads every other visible one by as much as possible.
+
+The problem is a zero-sum game: one side mixes amplitudes, the other picks the distance where the lead is smallest.
+Games are linear programs that start from a feasible corner, so a plain simplex method solves them: the tableau has a
+row for each of the 2F signed amplitudes and a column for each distance, and about as many pivots as amplitudes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from byheart.errors import ExportError
+
+Floats = npt.NDArray[np.float64]
+_PIVOTS = 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class Wave:
+    """Amplitudes per frequency of a head's score, of total size 1, and the lead `gap` that they guarantee."""
+
+    cosine: Floats
+    sine: Floats
+    gap: float
+
+    @property
+    def sizes(self) -> Floats:
+        return np.asarray(np.hypot(self.cosine, self.sine))
+
+    def scores(self, distances: Sequence[int] | Floats, frequencies: Floats) -> Floats:
+        angle = np.outer(np.asarray(distances, dtype=np.float64), frequencies)
+        return np.asarray(np.cos(angle) @ self.cosine + np.sin(angle) @ self.sine)
+
+
+def frequencies(dimensions: int, theta: float) -> Floats:
+    """theta_f of the rotary embedding of this many dimensions."""
+    return np.asarray(theta ** (-2.0 * np.arange(dimensions // 2) / dimensions))
+
+
+def duels(offset: int, reach: int, window: int | None = None) -> list[tuple[int, int]]:
+    """Pairs (wanted, other) of distances: the score of the first must lead that of the second.
+
+    At the start of a sequence, where `offset` places back there is nothing, the first token is the nearest thing to it:
+    distance t must lead all shorter ones while t < offset. Two pairs are about engines that look too far: offset 0
+    would rather see the next token (a missing causal mask shows), and the last place inside a sliding `window` would
+    rather see the first one outside (a window that is too long by one shows).
+
+    >>> duels(1, 3)
+    [(1, 0), (1, 2), (1, 3)]
+    """
+    farthest = reach if window is None else window - 1
+    pairs = [(offset, o) for o in range(farthest + 1) if o != offset]
+    pairs += [(t, o) for t in range(offset) for o in range(t)]
+    if offset == 0:
+        pairs.append((-1, 0))
+    if window is not None and offset == window - 1:
+        pairs.append((window, offset))
+    return pairs
+
+
+@lru_cache(maxsize=512)
+def look_back(
+    dimensions: int,
+    theta: float,
+    offset: int,
+    reach: int,
+    window: int | None = None,
+    used: tuple[int, ...] | None = None,
+) -> Wave:
+    """The best wave for a head that reads `offset` places back, over the frequencies whose numbers are `used`."""
+    every = frequencies(dimensions, theta)
+    chosen = np.arange(len(every)) if used is None else np.array(used)
+    wanted, other = np.array(duels(offset, reach, window), dtype=np.float64).T
+    lead = _waves(wanted, every[chosen]) - _waves(other, every[chosen])
+    mixed = best_mixture(np.concatenate([lead, -lead], axis=1))
+    signed = mixed[: lead.shape[1]] - mixed[lead.shape[1] :]
+    wide = np.zeros((2, len(every)))
+    wide[:, chosen] = signed.reshape(2, -1)
+    return Wave(wide[0], wide[1], float((lead @ signed).min()))
+
+
+def _waves(distances: Floats, chosen: Floats) -> Floats:
+    angle = np.outer(distances, chosen)
+    return np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
+
+
+def best_mixture(payoff: Floats) -> Floats:
+    """Weights over the columns, of sum 1, that make the smallest entry of `payoff @ weights` as large as possible.
+
+    >>> best_mixture(np.array([[1.0, 0.0], [0.0, 3.0]])).round(9).tolist()
+    [0.75, 0.25]
+    """
+    positive = payoff - payoff.min() + 1.0
+    rows, columns = positive.shape
+    # Maximise sum(w) with positive.T @ w <= 1, w >= 0: w = 0 is feasible. The answer is read off the slacks' prices.
+    tableau = np.zeros((columns + 1, rows + columns + 1))
+    tableau[:columns, :rows] = positive.T
+    tableau[:columns, rows : rows + columns] = np.eye(columns)
+    tableau[:columns, -1] = 1.0
+    tableau[-1, :rows] = -1.0
+    for _ in range(_PIVOTS):
+        entering = int(tableau[-1, :-1].argmin())
+        if tableau[-1, entering] > -1e-9:
+            prices = np.maximum(tableau[-1, rows : rows + columns], 0.0)
+            return np.asarray(prices / prices.sum())
+        column = tableau[:columns, entering]
+        ratios = np.full(columns, np.inf)
+        np.divide(tableau[:columns, -1], column, out=ratios, where=column > 1e-9)
+        leaving = int(ratios.argmin())
+        tableau[leaving] /= tableau[leaving, entering]
+        factors = tableau[:, entering].copy()
+        factors[leaving] = 0.0
+        tableau -= np.outer(factors, tableau[leaving])
+    raise ExportError("the scores of a head could not be designed; choose another rope_theta or shorter offsets")

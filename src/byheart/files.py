@@ -1,0 +1,105 @@
+"""Files that people keep: written whole or not at all, and JSON in one strict form.
+
+>>> canonical({"b": [1, "é"], "a": None})
+'{"a":null,"b":[1,"\\\\u00e9"]}'
+>>> parse(canonical({"a": 1}))
+{'a': 1}
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from byheart.errors import FileFormatError
+
+
+def check_target(path: Path) -> Path:
+    """The path where something can be written, or an error before long work has begun."""
+    if path.is_dir():
+        raise FileFormatError(f"cannot write {path}: it is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise FileFormatError(f"cannot write {path}: there is no folder {str(path.parent)!r}; make it first")
+    if not os.access(path.parent, os.W_OK):
+        raise FileFormatError(f"cannot write {path}: no permission to write into {str(path.parent)!r}")
+    return path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A draft beside `path` to be filled, which then takes its place; a failure leaves what was there before.
+
+    The draft gets the permissions that a new file would have: `mkstemp` alone would keep it from other users.
+    """
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        os.close(handle)
+    except OSError as error:
+        raise FileFormatError(f"cannot write {path}: {error.strerror}") from error
+    draft = Path(name)
+    try:
+        yield draft
+        mask = os.umask(0)
+        os.umask(mask)
+        draft.chmod(0o666 & ~mask)
+        draft.replace(path)
+    except OSError as error:
+        raise FileFormatError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """`data` at `path`, or an error and nothing at all; after a crash, the old file or the new one."""
+    with replacing(path) as draft, open(draft, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_bytes(path: Path, largest: int) -> bytes:
+    """All bytes of a file that is not larger than anything honest would be."""
+    try:
+        if path.stat().st_size > largest:
+            raise FileFormatError(f"{path} is larger than {largest:,} bytes, which no file of this kind is")
+        return path.read_bytes()
+    except OSError as error:
+        raise FileFormatError(f"cannot read {path}: {error.strerror}") from error
+
+
+def canonical(value: Any) -> str:
+    """The one JSON text of a value: keys sorted, no spaces, ASCII; numbers are integers."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of the canonical text."""
+    return hashlib.sha256(canonical(value).encode("ascii")).hexdigest()
+
+
+def parse(text: str) -> Any:
+    """JSON without fractions, NaN and keys that stand twice; a ValueError (often a FileFormatError) for anything else.
+
+    Python's own reader keeps the last of two equal keys, and another reader may keep the first: a text with two
+    meanings is refused.
+    """
+    return json.loads(text, parse_float=_no_float, parse_constant=_no_float, object_pairs_hook=_once)
+
+
+def _no_float(text: str) -> Any:
+    raise FileFormatError(f"the number {text[:40]} is not an integer")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise FileFormatError(f"the key {twice[:40]!r} stands twice in one object")
+    return found

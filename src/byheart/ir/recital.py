@@ -1,0 +1,273 @@
+"""A recital: the symbolic function that a computed checkpoint recites with, as a value.
+
+    state_0[t]     = token t
+    state_{l+1}[t] = table_l(state_l[max(0, t - o)] for o in offsets_l)     0 ("unknown") if no row matches
+    answer[t]      = what the last table says: one next token, or several with their weights
+
+The function is total: every token sequence has an answer at every position. A window may leave places open (`ANY`);
+no two rows of a table match the same window, so the order of rows means nothing.
+
+    >>> table = Table((0, 1), windows=[[2, 1], [3, 2]], outputs=[0, 1])        # newest token first
+    >>> recital = Recital(4, (table,), answers=(Answer.of(3), Answer({0: 1, 2: 3})), unknown=0)
+    >>> recital.span, [recital.answer(k).likeliest for k in recital.follow([1, 2, 3])]
+    (2, [0, 3, 2])
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from byheart.errors import FileFormatError, NetworkError
+from byheart.ir.json_form import expect, take
+
+Ints = npt.NDArray[np.int64]
+Json = Any
+ANY = -1  # a place of a window that may hold any symbol
+UNKNOWN = -1  # the answer's number where no row of the last table matches
+_LARGEST = 1 << 31
+
+
+@dataclass(frozen=True, init=False)
+class Answer:
+    """What follows a window: tokens with positive whole weights, in lowest terms and sorted by token.
+
+    >>> Answer({5: 2, 3: 6}).weights, Answer({5: 2, 3: 6}).likeliest, Answer.of(7).single
+    (((3, 3), (5, 1)), 3, True)
+    """
+
+    weights: tuple[tuple[int, int], ...]
+
+    def __init__(self, weights: Mapping[int, int]) -> None:
+        if not weights or any(type(w) is not int or w <= 0 for w in weights.values()):
+            raise NetworkError(f"an answer needs tokens with whole weights above 0, found {dict(weights)!r}")
+        shared = int(np.gcd.reduce(np.array(list(weights.values()), dtype=object)))
+        object.__setattr__(self, "weights", tuple((int(t), weights[t] // shared) for t in sorted(weights)))
+
+    @staticmethod
+    def of(token: int) -> Answer:
+        return Answer({token: 1})
+
+    @property
+    def single(self) -> bool:
+        return len(self.weights) == 1
+
+    @property
+    def likeliest(self) -> int:
+        """The token of the largest weight; the smallest such token."""
+        return max(self.weights, key=lambda pair: (pair[1], -pair[0]))[0]
+
+    @property
+    def total(self) -> int:
+        return sum(weight for _, weight in self.weights)
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class Table:
+    """One layer: rows of symbols at the offsets (0: here, 1: one place back, ...) and the number each row gives."""
+
+    offsets: tuple[int, ...]
+    windows: Ints  # (rows, offsets), ANY where a place is open
+    outputs: Ints  # (rows,)
+
+    def __init__(self, offsets: Sequence[int], windows: Any, outputs: Any) -> None:
+        rows = np.asarray(windows, dtype=np.int64).reshape(-1, len(offsets))
+        given = np.asarray(outputs, dtype=np.int64).reshape(-1)
+        if not offsets or any(o < 0 for o in offsets) or list(offsets) != sorted(set(offsets)):
+            raise NetworkError(f"offsets must be distinct, not negative and sorted, found {tuple(offsets)}")
+        if len(rows) != len(given) or not len(rows):
+            raise NetworkError(f"a table needs one output per window, found {len(rows)} windows, {len(given)} outputs")
+        if rows.min() < ANY or given.min() < 0:
+            raise NetworkError("symbols and outputs of a table are not negative")
+        rows.setflags(write=False)
+        given.setflags(write=False)
+        object.__setattr__(self, "offsets", tuple(int(o) for o in offsets))
+        object.__setattr__(self, "windows", rows)
+        object.__setattr__(self, "outputs", given)
+        self._check_exclusive()
+
+    @cached_property
+    def _look(self) -> list[tuple[tuple[int, ...], dict[tuple[int, ...], int]]]:
+        """For every set of fixed places: (those places, {their symbols: row})."""
+        closed = self.windows != ANY
+        masks, which = np.unique(closed, axis=0, return_inverse=True)
+        found = []
+        for number, mask in enumerate(masks):
+            places = tuple(np.flatnonzero(mask).tolist())
+            rows = np.flatnonzero(which.reshape(-1) == number)
+            keys = map(tuple, self.windows[rows][:, list(places)].tolist())
+            found.append((places, dict(zip(keys, rows.tolist(), strict=True))))
+        return found
+
+    def _check_exclusive(self) -> None:
+        if sum(len(rows) for _, rows in self._look) != len(self.windows):
+            raise NetworkError("two rows of a table have the same window")
+        for (first, ours), (second, theirs) in itertools.combinations(self._look, 2):
+            shared = [place for place in first if place in second]
+            here = {tuple(key[first.index(p)] for p in shared) for key in ours}
+            there = {tuple(key[second.index(p)] for p in shared) for key in theirs}
+            if here & there:
+                raise NetworkError(f"two rows of a table match one window: {min(here & there)} at places {shared}")
+
+    def rows_of(self, states: Ints) -> Ints:
+        """The number of the row that matches at every position, -1 where none does."""
+        seen = windows_of(states, self.offsets)
+        rows = np.full(len(states), -1, dtype=np.int64)
+        for places, known in self._look:
+            keys = map(tuple, seen[:, list(places)].tolist())
+            found = np.fromiter((known.get(key, -1) for key in keys), dtype=np.int64, count=len(states))
+            rows = np.maximum(rows, found)
+        return rows
+
+
+@dataclass(frozen=True, eq=False)
+class Recital:
+    """Tables over tokens 0 .. vocabulary-1; the last one gives numbers of `answers`.
+
+    Outputs of the other tables are states from 1 on; state 0 is "unknown". `unknown` is the token that is answered
+    where no row of the last table matches.
+    """
+
+    vocabulary: int
+    tables: tuple[Table, ...]
+    answers: tuple[Answer, ...]
+    unknown: int
+
+    def __post_init__(self) -> None:
+        if not self.tables:
+            raise NetworkError("a recital needs a table")
+        if not 0 <= self.unknown < self.vocabulary < _LARGEST:
+            raise NetworkError(f"the token {self.unknown} is not one of the {self.vocabulary} tokens")
+        for depth, (table, symbols) in enumerate(zip(self.tables, self.symbols, strict=True)):
+            if table.windows.max() >= symbols:
+                raise NetworkError(f"table {depth} has a symbol beyond the {symbols} that it reads")
+            if depth < len(self.tables) - 1 and table.outputs.min() < 1:
+                raise NetworkError(f"table {depth} gives state 0, which means unknown")
+        if self.tables[-1].outputs.max() >= len(self.answers):
+            raise NetworkError(f"the last table gives an answer beyond the {len(self.answers)} that there are")
+        if any(not 0 <= t < self.vocabulary for answer in self.answers for t, _ in answer.weights):
+            raise NetworkError(f"an answer has a token outside 0..{self.vocabulary - 1}")
+
+    @property
+    def symbols(self) -> tuple[int, ...]:
+        """How many symbols each table reads: tokens, then states with unknown."""
+        return (self.vocabulary, *(int(t.outputs.max()) + 1 for t in self.tables[:-1]))
+
+    @property
+    def span(self) -> int:
+        """A prompt that ends in this many tokens of a document is continued as the document goes on."""
+        return 1 + sum(table.offsets[-1] for table in self.tables)
+
+    @property
+    def rows(self) -> int:
+        """How many windows are held, over all tables."""
+        return sum(len(table.windows) for table in self.tables)
+
+    @property
+    def mixed(self) -> tuple[int, ...]:
+        """Numbers of the answers in which several tokens may follow."""
+        return tuple(k for k, answer in enumerate(self.answers) if not answer.single)
+
+    def states(self, tokens: Sequence[int]) -> list[Ints]:
+        """The symbols that each table reads, at every position."""
+        found = [np.asarray(tokens, dtype=np.int64)]
+        if len(tokens) and not 0 <= found[0].min() <= found[0].max() < self.vocabulary:
+            raise NetworkError(f"tokens must lie in 0..{self.vocabulary - 1}")
+        for table in self.tables[:-1]:
+            rows = table.rows_of(found[-1])
+            found.append(np.where(rows >= 0, table.outputs[rows], 0))
+        return found
+
+    def follow(self, tokens: Sequence[int]) -> Ints:
+        """The number of the answer after every prefix, UNKNOWN where the window is not known."""
+        table = self.tables[-1]
+        rows = table.rows_of(self.states(tokens)[-1])
+        return np.where(rows >= 0, table.outputs[rows], UNKNOWN)
+
+    def follow_all(self, sequences: Iterable[Sequence[int]]) -> list[Ints]:
+        """`follow` for each of many sequences."""
+        return [self.follow(tokens) for tokens in sequences]
+
+    def answer(self, number: int) -> Answer:
+        """The answer of a number of `follow`."""
+        return self.answers[number] if number >= 0 else Answer.of(self.unknown)
+
+    def next_tokens(self, tokens: Sequence[int]) -> Ints:
+        """The likeliest next token after every prefix."""
+        likeliest = np.array([answer.likeliest for answer in self.answers] + [self.unknown], dtype=np.int64)
+        return likeliest[self.follow(tokens)]
+
+    def recite(self, prompt: Sequence[int], limit: int, stop: int | None = None) -> list[int]:
+        """What follows a prompt, greedily, until `stop` or `limit` tokens.
+
+        The last span tokens decide, so no more than these are looked at. A prompt shorter than the span is taken as
+        the start of a sequence.
+        """
+        tokens, said = list(prompt), []
+        for _ in range(limit):
+            said.append(int(self.next_tokens(tokens[-2 * self.span :])[-1]))
+            tokens.append(said[-1])
+            if said[-1] == stop:
+                break
+        return said
+
+    def to_json(self) -> Json:
+        return {
+            "vocabulary": self.vocabulary,
+            "unknown": self.unknown,
+            "answers": [[list(pair) for pair in a.weights] if not a.single else a.likeliest for a in self.answers],
+            "tables": [
+                {"offsets": list(t.offsets), "windows": t.windows.reshape(-1).tolist(), "outputs": t.outputs.tolist()}
+                for t in self.tables
+            ],
+        }
+
+    @staticmethod
+    def from_json(value: Json) -> Recital:
+        """The recital; a FileFormatError for anything that is not one in its one written form."""
+        try:
+            found = Recital(
+                take(value, "vocabulary", int),
+                tuple(_table(table) for table in take(value, "tables", list)),
+                tuple(_answer(answer) for answer in take(value, "answers", list)),
+                take(value, "unknown", int),
+            )
+        except NetworkError as error:
+            raise FileFormatError(f"the recital in the file does not fit together: {error}") from error
+        if set(value) != {"vocabulary", "unknown", "answers", "tables"} or found.to_json() != value:
+            raise FileFormatError("the recital in the file is not in its one written form; it is damaged")
+        return found
+
+
+def windows_of(states: Ints, offsets: Sequence[int]) -> Ints:
+    """(positions, offsets): what stands `o` places back, or at the first place where there is nothing so far back."""
+    positions = np.arange(len(states))
+    return np.stack([states[np.maximum(0, positions - o)] for o in offsets], axis=1)
+
+
+def _table(value: Json) -> Table:
+    offsets, windows, outputs = (_ints(take(value, name, list)) for name in ("offsets", "windows", "outputs"))
+    if not offsets or len(windows) != len(offsets) * len(outputs):
+        raise FileFormatError(f"{len(windows)} symbols are not {len(outputs)} windows of {len(offsets)} places")
+    return Table(offsets, windows, outputs)
+
+
+def _answer(value: Json) -> Answer:
+    if type(value) is int:
+        return Answer.of(value)
+    pairs = [_ints(expect(pair, list)) for pair in expect(value, list)]
+    if any(len(pair) != 2 for pair in pairs) or len({pair[0] for pair in pairs}) != len(pairs):
+        raise FileFormatError("an answer must be a token or a list of [token, weight]")
+    return Answer({token: weight for token, weight in pairs})
+
+
+def _ints(values: list[Any]) -> list[int]:
+    if any(type(v) is not int or not -_LARGEST < v < _LARGEST for v in values):
+        raise FileFormatError("expected a list of whole numbers")
+    return values

@@ -1,0 +1,81 @@
+"""What a preset is: a figure of a paper as an experiment, at three scales.
+
+`paper` is what the paper did; `small` shows the effect in about ten minutes on two cores; `medium` lies between. What
+a paper does not say (vectors of words, ranges of the tuned values) is chosen here and said in docs/lab.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from byheart.errors import OptionError
+from byheart.lab.engines.training import ENGINES
+from byheart.lab.sources import ProblemSpec
+from byheart.lab.study.experiment import Experiment, Space
+
+SCALES = ("small", "medium", "paper")
+# Full-batch steps on a stream of two numbers explode without a short gradient; with it fifty blocks train.
+TUNED = Space(rate=(3e-3, 6e-2), warmup=(0.0, 0.2), beta2=0.99, clip=0.1)
+LADDER = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A figure: what it shows, and its experiment at each scale."""
+
+    name: str
+    title: str
+    build: Callable[[str], Experiment]
+
+
+PRESETS: dict[str, Preset] = {}
+
+
+def preset(name: str, title: str) -> Callable[[Callable[[str], Experiment]], Callable[[str], Experiment]]:
+    """Registers the decorated function, scale -> experiment, as a preset."""
+
+    def add(build: Callable[[str], Experiment]) -> Callable[[str], Experiment]:
+        PRESETS[name] = Preset(name, title, build)
+        return build
+
+    return add
+
+
+def experiment_of(
+    name: str, scale: str = "small", seed: int = 0, d: int | str | None = "preset", engine: str = "auto"
+) -> Experiment:
+    """The experiment of a preset. `d`: dimension of the words' fixed vectors, None for trained ones.
+
+    >>> from byheart.lab import presets
+    >>> presets.experiment_of("ks25-fig1", "paper").sizes
+    (1, 10, 20, 30, 40, 50)
+    """
+    if name not in PRESETS:
+        raise OptionError(f"unknown preset {name!r}; known: {', '.join(PRESETS)}")
+    if engine not in ENGINES:
+        raise OptionError(f"unknown engine {engine!r}; known: {', '.join(ENGINES)}")
+    if scale not in SCALES:
+        raise OptionError(f"unknown scale {scale!r}; known: {', '.join(SCALES)}")
+    experiment = PRESETS[name].build(scale)
+    if d != "preset":
+        if experiment.problems[0].source in ("random", "tinystories"):
+            raise OptionError(f"--embedding has no meaning for {name}: its tokens are not words with fixed vectors")
+        problems = tuple(replace(spec, d=d) for spec in experiment.problems)  # type: ignore[arg-type]
+        experiment = replace(experiment, problems=problems)
+    return replace(experiment, seed=seed, engine=engine)
+
+
+def curves(name: str, scale: str, spec: ProblemSpec, sizes: tuple[int, ...], epochs: int, trials: int) -> Experiment:
+    return Experiment(
+        preset=name,
+        scale=scale,
+        kind="curves",
+        axis="N",
+        problems=(spec,),
+        sizes=sizes,
+        epochs=epochs,
+        trials=trials,
+        space=TUNED,
+        full=True,
+    )

@@ -1,0 +1,349 @@
+"""What KS25's constructions promise, for constants as in the paper and for constants as the data needs them.
+
+constants=paper: the theorem's numbers for N, n, d, C, r and δ, from `byheart.theory.theorems`.
+
+constants=measured: the same sums, with facts of the data in place of the theorem's worst case. A memory holds so many
+entries with keys of ρ bits and labels of c bits (a `Part`); what is known before building bounds all three:
+
+- distinct multisets and contexts instead of N and nN;
+- points on a grid of s₁ × … × s_d go to a line by mixed radix, with keys up to 2·∏ s_j + 2 (below Lemma C.2's R);
+- ids are sums of n token labels, so where every context has its own multiset, keys are at most 2·n·C_φ + 2.
+
+m groups of K entries then give the theorem's depth (110) and bits (111); K is the one with the fewest parameters. The
+builder may find shorter keys and divide them otherwise, but stays below every number of the promise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import isqrt
+from typing import Any
+
+from byheart.data.dataset.dataset import Dataset
+from byheart.data.task import Task
+from byheart.errors import OptionError
+from byheart.exact.values import Values
+from byheart.ir.claim import Claim
+from byheart.paper import Ref
+from byheart.theory import theorems
+from byheart.theory.promises import choice, promises
+from byheart.theory.theorems import LIMITED_WIDTH, PLAIN_STREAM, TRANSFORMER_WIDTH, Setting, attention_layer, output_map
+from byheart.theory.upper import (
+    PLAIN_WIDTH,
+    STREAM,
+    Cloud,
+    Promise,
+    dense_blocks,
+    dense_layers,
+    explicit_memory,
+    groups,
+    input_map,
+    label_bits,
+)
+
+ONE = Fraction(1)
+LONGEST_GRID = 60  # bits of a grid's size up to which the builder tries mixed radix
+SHORTEST = 3  # key bits below which the residual scan does not go
+MEASURED_FORMULAS = {
+    "width": "the theorem's width",
+    "depth": "the theorem's sum, eq. (110), with bounds from the data on entries, key bits rho and label bits c, and "
+    "the number K of entries per group that costs least",
+    "parameters": "depth times a dense layer or block of the promised width, plus the input and output maps",
+    "max_bits": "eq. (111) with the same K, rho and c: K·max(rho, c) + rho, or the projection's bits (Lemma C.2, or "
+    "twice the length of the largest key)",
+}
+PAPER_FORMULAS = {
+    "width": "the theorem's width",
+    "depth": "eq. (110) for each memory: 2 + (3m + 2) + (3K·max(rho, c) + 2K + 2), m = ⌈sqrt(N log N)⌉, K = ⌈N/m⌉ "
+    "(with skip connections 1 + m + K·max(rho, c) + 3), plus the attention layers",
+    "parameters": "depth times a dense layer or block of the promised width, plus the input and output maps",
+    "max_bits": "eq. (111): K·max(rho, c) + rho, or the projection's bits",
+}
+LIMITED_FORMULAS = {
+    "depth": "Lemma F.1 for each memory: ⌈N/B²⌉ pieces of eq. (110) with N replaced by B² and one projection, plus 1",
+    "max_bits": "eq. (111) with N replaced by B²: K·max(rho, c) + rho, K = ⌈B²/⌈B·sqrt(2 log B)⌉⌉",
+}
+
+EMBEDDING_FORMULAS = {
+    "parameters": "a table of omega rows, and depth times a dense layer or block of the promised width",
+    "depth": "the averaging layer and eq. (110) for one memory, with R = 200·sqrt(3)·n^2·N^5·omega·pi",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One memory: at most so many entries, with keys below 2^key_bits and labels below 2^label_bits."""
+
+    entries: int
+    key_bits: int
+    label_bits: int
+
+    def promise(self, form: str, width: int, projection: int = 2, piece: int | None = None) -> Promise:
+        """Eq. (110) and (111) with the K that costs least; `piece`: K is that of Lemma C.1 for so many entries."""
+        entries = self.entries if piece is None else min(self.entries, piece)
+        K = cheapest(entries, self.key_bits, self.label_bits, form, width) if piece is None else groups(piece)[1]
+        m = -(-entries // K)
+        return explicit_memory(m, K, self.key_bits, self.label_bits, form=form, width=width, projection=projection)
+
+    @property
+    def line_bits(self) -> int:
+        """Weights of the line on which the keys stand: at most twice as long as the largest key."""
+        return 2 * self.key_bits
+
+
+def cheapest(entries: int, key_bits: int, label_bits: int, form: str, width: int) -> int:
+    """K, the entries per group with the fewest parameters in m = ⌈entries / K⌉ groups.
+
+    >>> cheapest(2000, 30, 4, "residual", 14)
+    8
+    """
+
+    def cost(K: int) -> int:
+        return explicit_memory(-(-entries // K), K, key_bits, label_bits, form=form, width=width).parameters
+
+    return min(range(1, 2 + 4 * isqrt(max(1, entries))), key=cost)
+
+
+def setting_of(dataset: Dataset) -> Setting:
+    """The numbers that the theorems are about; r >= 1 and delta <= 1 are seen to by `Cloud`."""
+    found = dataset.separation
+    per_row = dataset.n if dataset.encoder.task is Task.SEQ_TO_SEQ else 1
+    return Setting(
+        N=dataset.N,
+        n=dataset.n,
+        d=dataset.d,
+        C=dataset.C,
+        r_squared=found.r_squared,
+        delta_squared=found.delta_squared or ONE,
+        contexts=dataset.N * per_row,
+        points=dataset.N * dataset.n,
+    )
+
+
+def grid_key_bits(points: Values) -> int | None:
+    """ρ where the points lie on a small grid: keys by mixed radix are at most 2·∏ s_j + 2. None where they do not.
+
+    >>> grid_key_bits(Values.of([[0, 0], [0, 1], [1, 0]]))
+    4
+    """
+    lowest = points.numerators.min(axis=0)
+    offsets = points.numerators - lowest
+    common = math.gcd(*offsets.ravel().tolist())
+    unit = common & -common or 1
+    sizes = [int(high) // unit + 1 for high in offsets.max(axis=0)]
+    product = math.prod(sizes)
+    if product.bit_length() > LONGEST_GRID:
+        return None
+    bits = (2 * product + 2).bit_length()
+    scale = 2 * product * max(1, -(-points.denominator // unit))  # no weight is longer, nor the bias than `shift`
+    shift = sum(scale * abs(int(low)) for low in lowest) // points.denominator + 2
+    return bits if max(scale, shift).bit_length() <= 2 * bits else None
+
+
+def line_key_bits(points: Values, cloud: Cloud) -> int:
+    """ρ of points on a line: Lemma C.2's, or the grid's where that is shorter."""
+    return min(cloud.key_bits, grid_key_bits(points) or cloud.key_bits)
+
+
+def token_part(dataset: Dataset, form: str) -> Part:
+    """The memory of token labels: at most one token for each distinct multiset, labels by the repaired Lemma B.2."""
+    found, points = dataset.separation, dataset.inputs.points
+    cloud = Cloud(points.count, dataset.d, found.r_squared, found.delta_squared or ONE)
+    multisets = dataset.contexts.multisets
+    labels = label_bits(theorems.token_labels(multisets))
+    return _part(min(multisets, points.count), line_key_bits(points, cloud), labels, form)
+
+
+def context_part(dataset: Dataset, form: str) -> Part:
+    """The memory of labels: one entry per context, keys from ids, or from (x, id) where several share a multiset."""
+    contexts = dataset.contexts
+    ids = dataset.n * theorems.token_labels(contexts.multisets)
+    if contexts.multisets == len(contexts):
+        key_bits = _integer_key_bits(ids, len(contexts))
+    else:
+        x = 1 << token_part(dataset, form).key_bits
+        key_bits = Cloud(len(contexts), 2, x**2 + ids**2, 1).key_bits
+    return _part(len(contexts), key_bits, label_bits(dataset.C), form)
+
+
+def _integer_key_bits(largest: int, count: int) -> int:
+    """ρ of different integers from 0 to `largest`."""
+    if largest.bit_length() < LONGEST_GRID:
+        return (2 * largest + 4).bit_length()
+    return Cloud(count, 1, largest**2, 1).key_bits
+
+
+def _part(entries: int, key_bits: int, labels: int, form: str) -> Part:
+    shortest = SHORTEST if form == "residual" else 2
+    return Part(max(1, entries), max(key_bits, shortest), labels)
+
+
+def measured(dataset: Dataset, form: str, width: int, mixing: Promise | None, piece: int | None = None) -> Promise:
+    """Both memories, the maps around them, and attention (None for deep sets, whose sum has no parameters)."""
+    setting = setting_of(dataset)
+    token, label = token_part(dataset, form), context_part(dataset, form)
+    points = replace(setting, points=dataset.inputs.points.count).tokens
+    maps = [
+        input_map(setting.d, form, width, max(points.projection_bits, token.line_bits)),
+        input_map(setting.attended.dimension, form, width, max(setting.attended.projection_bits, label.line_bits)),
+        output_map(width),
+    ]
+    middle = [] if mixing is None else [mixing]
+    return _pieces(token, form, width, piece).then(*middle, _pieces(label, form, width, piece), *maps)
+
+
+def _pieces(part: Part, form: str, width: int, piece: int | None) -> Promise:
+    """One memory, or Lemma F.1's pieces of so many entries that share one projection."""
+    if piece is None:
+        return part.promise(form, width)
+    ends = 3 if form == "plain" else 0
+    chunk = part.promise(form, width, 0, piece)
+    return chunk.times(-(-part.entries // piece)).then(Promise(1, ends, dense_layers(ends, width), 1))
+
+
+def star_promise(n: int, form: str) -> Promise:
+    """Two attention layers and the stream of the global token."""
+    width = PLAIN_STREAM if form == "plain" else STREAM
+    return attention_layer(n, form, layers=2).then(Promise(width, 0, width, (2 * n + 4).bit_length()))
+
+
+def star_connections(n: int) -> int:
+    """Pairs (query, key) of both layers of the star: (n + n + 1) + (2n + 1).
+
+    >>> star_connections(10)
+    42
+    """
+    return 4 * n + 2
+
+
+def _style(options: Mapping[str, Any]) -> tuple[str, bool]:
+    """(form, whether the constants are the paper's)."""
+    choice(options, "attention", "uniform", "softmax", "hardmax")
+    return choice(options, "form", "residual", "plain"), choice(options, "constants", "measured", "paper") == "paper"
+
+
+def _facts(setting: Setting) -> dict[str, Any]:
+    return {"r_squared": setting.r_squared, "delta_squared": setting.delta_squared}
+
+
+def _claim(ref: Ref, found: Promise, paper: bool, width: int | None = None, **changed: Any) -> Claim:
+    bounds = {
+        "width": found.width if width is None else width,
+        "depth": found.depth,
+        "parameters": found.parameters,
+        "max_bits": found.max_bits,
+    }
+    words = dict(PAPER_FORMULAS if paper else MEASURED_FORMULAS)
+    return replace(Claim(ref, bounds, words), **changed)
+
+
+def _task(dataset: Dataset, *tasks: Task) -> Task:
+    if dataset.encoder.task not in tasks:
+        raise OptionError(f"nothing is promised for the task {dataset.encoder.task}")
+    return dataset.encoder.task
+
+
+@promises("ks25")
+def ks25(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
+    """Theorem B.1, or Corollary 4.1 for one label per token."""
+    form, paper = _style(options)
+    s, every = setting_of(dataset), _task(dataset, Task.NEXT_TOKEN, Task.SEQ_TO_SEQ) is Task.SEQ_TO_SEQ
+    if paper:
+        statement = theorems.seq_to_seq if every else theorems.next_token
+        found = statement(s.N, s.n, s.d, s.C, **_facts(s), form=form)
+    else:
+        found = measured(dataset, form, TRANSFORMER_WIDTH, attention_layer(s.n, form))
+    return _claim(Ref("KS25", "Corollary 4.1" if every else "Theorem B.1"), found, paper)
+
+
+@promises("ks25-sparse")
+def ks25_sparse(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
+    """Remark 4.5: two attention layers over a star."""
+    form, paper = _style(options)
+    s = setting_of(dataset)
+    _task(dataset, Task.NEXT_TOKEN, Task.SEQ_TO_SEQ)
+    if paper:
+        found = theorems.sparse(s.N, s.n, s.d, s.C, **_facts(s), contexts=s.contexts, form=form)
+    else:
+        found = measured(dataset, form, TRANSFORMER_WIDTH, star_promise(s.n, form))
+    return _claim(Ref("KS25", "Remark 4.5"), found, paper, properties=(f"connections: {star_connections(dataset.n)}",))
+
+
+def token_id_count(dataset: Dataset) -> int:
+    """omega: how many token ids there are, the padding among them; with positions on, symbol and place together."""
+    codes = len(dataset.encoder.symbols or ()) + 1
+    return codes * (dataset.encoder.length if dataset.encoder.positions else 1)
+
+
+def id_part(dataset: Dataset, form: str, omega: int) -> Part:
+    """The label memory behind a table of token ids: as `context_part`, with x below omega."""
+    contexts = dataset.contexts
+    ids = dataset.n * theorems.token_labels(contexts.multisets)
+    if contexts.multisets == len(contexts):
+        key_bits = _integer_key_bits(ids, len(contexts))
+    else:
+        key_bits = Cloud(len(contexts), 2, omega**2 + ids**2, 1).key_bits
+    return _part(len(contexts), key_bits, label_bits(dataset.C), form)
+
+
+@promises("ks25-embedding")
+def ks25_embedding(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
+    """Theorem E.1: a table of omega rows, attention, one memory."""
+    form, paper = _style(options)
+    s, omega = setting_of(dataset), token_id_count(dataset)
+    _task(dataset, Task.NEXT_TOKEN, Task.SEQ_TO_SEQ)
+    if dataset.encoder.symbols is None:
+        raise OptionError("a table of token ids needs symbols")
+    if paper:
+        found = theorems.with_embedding(s.N, s.n, omega, s.C, contexts=s.contexts, form=form)
+    else:
+        stream = PLAIN_STREAM if form == "plain" else STREAM
+        part = id_part(dataset, form, omega)
+        bits = max(theorems.token_labels(s.N).bit_length(), omega.bit_length())
+        entrance = input_map(3, form, TRANSFORMER_WIDTH, max(s.attended.projection_bits, part.line_bits))
+        memory = part.promise(form, TRANSFORMER_WIDTH).then(entrance, output_map(TRANSFORMER_WIDTH))
+        found = Promise(stream, 0, stream * omega, bits).then(attention_layer(s.n, form), memory)
+    claim = _claim(Ref("KS25", "Theorem E.1"), found, paper, TRANSFORMER_WIDTH)
+    return replace(claim, formulas={**claim.formulas, **EMBEDDING_FORMULAS}) if paper else claim
+
+
+@promises("ks25-sets")
+def ks25_sets(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
+    """Theorem D.1; the blocks of width 12 take one more per entry than those of width 14."""
+    form, paper = _style(options)
+    s = setting_of(dataset)
+    _task(dataset, Task.SET)
+    if paper:
+        found = theorems.deep_set(s.N, s.n, s.d, s.C, **_facts(s), form=form)
+        more = 0 if form == "plain" else 2 * groups(s.N)[1]
+        found = Promise(found.width, found.depth + more, found.parameters + dense_blocks(more), found.max_bits)
+    else:
+        found = measured(dataset, form, PLAIN_WIDTH, None)
+    return _claim(Ref("KS25", "Theorem D.1"), found, paper, PLAIN_WIDTH)
+
+
+@promises("ks25-limited")
+def ks25_limited(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
+    """Theorem F.1 for the B that was chosen; a limit on bits that was asked for is promised, too."""
+    form, paper = _style(options)
+    s, B, most = setting_of(dataset), options.get("bits_parameter"), options.get("max_bits")
+    _task(dataset, Task.NEXT_TOKEN)
+    if type(B) is not int or not 1 <= B <= isqrt(s.N) or not isinstance(most, int | None):
+        raise OptionError(f"bits_parameter={B!r} and max_bits={most!r} are not what ks25-limited records")
+    if paper:
+        found = theorems.limited_bits(s.N, s.n, s.d, s.C, B, **_facts(s), form=form)
+    else:
+        found = measured(dataset, form, LIMITED_WIDTH, attention_layer(s.n, form), piece=B * B)
+    claim = _claim(Ref("KS25", "Theorem F.1"), found, paper, LIMITED_WIDTH)
+    if paper:
+        claim = replace(claim, formulas={**claim.formulas, **LIMITED_FORMULAS})
+    if most is not None and most < claim.bounds["max_bits"]:
+        claim = replace(
+            claim,
+            bounds={**claim.bounds, "max_bits": most},
+            formulas={**claim.formulas, "max_bits": "the largest length that was asked for"},
+        )
+    return claim

@@ -1,0 +1,119 @@
+"""Both checkers on tables as people have them: types, missing cells, contradictions, lists, long rows, texts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from byheart.cli import commands
+from tests.checker.asked import first, second
+
+COUNTS = ("rows", "asked", "agree", "differ", "left_out")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A table, how it is memorized, and how often it is then asked, with which flags and what exit status."""
+
+    name: str
+    text: str
+    memorize: str = ""
+    asked: dict[str, int] = field(default_factory=lambda: {"": 0})
+    other: str | None = None  # another table to ask
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def lines(*rows: dict) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+ZIP = "name,zip\nholtsville,00501\nnewyork,10001\nplus,+7\n"
+TORN = "text,label\nab,x\nab,y\nab,x\nba,y\n"
+HOLES = "text,label\nab,x\n,y\nba,\nbb,z\n"
+EACH = "--task seq-to-seq"
+SCENARIOS = [
+    Scenario("zip.csv", ZIP, "", {"": 0, "--label-type int": 1, "--label-type str": 0}),
+    Scenario("zip_int.csv", ZIP, "--label-type int", {"": 2, "--label-type int": 0, "--label-type auto": 1}),
+    Scenario("other.csv", ZIP, "", {"": 1}, ZIP.replace("10001", "10002")),
+    Scenario("part.csv", ZIP, "", {"": 0}, "name,zip\nnewyork,10001\n"),
+    Scenario("more.csv", ZIP, "", {"": 1}, ZIP + "albany,12207\n"),
+    Scenario("long.csv", ZIP, "", {"": 1}, ZIP + "a much longer name,12207\n"),
+    Scenario("rows.csv", ZIP, "--max-rows 1", {"": 1, "--max-rows 1": 0}),
+    Scenario("first.csv", TORN, "--conflicts first", {"": 1, "--conflicts first": 0, "--conflicts majority": 0}),
+    Scenario("majority.csv", TORN, "--conflicts majority", {"": 1, "--conflicts majority": 0}),
+    Scenario("dropped.csv", HOLES, "--missing drop", {"": 2, "--missing drop": 0}),
+    Scenario("null.csv", HOLES, "--missing label", {"": 0, "--missing label": 0, "--missing drop": 0}),
+    Scenario("words.csv", "text,label\nto be,1\nbe to,2\n", "--tokens words"),
+    Scenario("lists.csv", 'text,label\n"[1, 2]",a\n"[2, 1.0]",b\n"[""x"", true]",c\n'),
+    Scenario("cut.csv", "text,label\na b c,1\nb a c,2\n", "--tokens words --max-length 2"),
+    Scenario("fill.csv", "text,label\na b c,1\na,2\n", "--tokens words --max-length 2 --pad #"),
+    Scenario("columns.csv", "a,b,y\n1,2,x\n01,2,z\n", "--sequence-column a --sequence-column b", {
+        "": 2, "--sequence-column a --sequence-column b --label-column y": 0,
+    }),
+    Scenario("all.csv", "a,b,y\n1,2,x\n01,2,z\n", "--sequence-column *", {"--sequence-column * --label-column y": 0}),
+    Scenario("typed.csv", "a,b,y\n1,2,x\n3,2,z\n", "--sequence-column * --token-type int", {
+        "--sequence-column * --label-column y": 0,
+    }),
+    Scenario("bare.csv", "cat,red\ndog,blue\n", "--no-header", {"--no-header": 0}),
+    Scenario("types.jsonl", lines(*({"x": [k], "y": y} for k, y in enumerate([1, 1.5, True, "1", 2**70, -0.0, 0.0])))),
+    Scenario("tokens.jsonl", lines(*({"x": [x, "t"], "y": k} for k, x in enumerate([1, 1.0, True, "1", 2**70, -0.0])))),
+    Scenario("vectors.jsonl", lines({"x": [[0.1, 2]], "y": 1}, {"x": [[0.1, 2], [3, 1e-3]], "y": 2})),
+    Scenario("lone.jsonl", lines({"x": 0.5, "y": 1}, {"x": 2, "y": 2})),
+    Scenario("each.jsonl", lines({"x": "abc", "y": [1, 2, 3]}, {"x": "ba", "y": [None, 1]}), f"{EACH} --missing drop", {
+        "": 2, "--missing drop": 0, "--missing label": 1,
+    }),
+    Scenario("labels.jsonl", lines({"x": "abc", "y": [1, 2, "3"]}, {"x": "ba", "y": [2, 1]}), "--task seq-to-seq"),
+    Scenario("long.jsonl", lines({"x": "abc", "y": [1, 2, 3]}, {"x": "ba", "y": [2, 1]}), f"{EACH} --max-length 2", {
+        "--max-length 2": 0, "": 1,
+    }),
+    Scenario("next.csv", "text\nabcab\nbca\n", "--task causal"),
+    Scenario("next_cut.csv", "text\nabcab\nbca\n", "--task causal --max-length 2", {"--max-length 2": 0, "": 1}),
+    Scenario("answers.jsonl", lines({"x": "ab", "y": ["b", "!"]}, {"x": "b", "y": ["c"]}), "--task causal"),
+    Scenario("sets.csv", "text,label\nab,1\nba,1\nabb,2\n", "--task set"),
+    Scenario("bags.csv", "text,label\nabc,1\nbac,1\nbca,2\n", "--no-positions"),
+    Scenario("bytes.csv", "text,label\né,1\ne\u0301,2\n", "--tokens bytes"),
+    Scenario("book.txt", "a rose is a rose is a rose\n", "--task causal --page-length 8", {"": 0}),
+    Scenario("page.txt", "to be or not\nto be", "--task causal --page-length 8", {"": 1}, "to be or not\nto see"),
+]  # fmt: skip
+
+
+def memorized(scenario: Scenario, folder: Path) -> Path:
+    (folder / scenario.name).write_text(scenario.text)
+    quick = (
+        "compact" if "causal" in scenario.memorize else "ks25-sets" if "set" in scenario.memorize.split() else "ks25"
+    )
+    arguments = ["memorize", str(folder / scenario.name), "-o", str(folder / "m.byheart"), "--construction", quick]
+    result = CliRunner().invoke(commands, [*arguments, *scenario.memorize.split()], standalone_mode=False)
+    if result.exception is not None:
+        raise result.exception
+    return folder / "m.byheart"
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_both_count_alike(scenario, tmp_path):
+    file, data = memorized(scenario, tmp_path), tmp_path / scenario.name
+    if scenario.other is not None:
+        data.write_text(scenario.other)
+    for flags, status in scenario.asked.items():
+        one, two = first(file, data, *flags.split()), second(file, data, *flags.split())
+        assert one.status == two.status == status, (flags, one, two)
+        if one.said:
+            assert [one.said[name] for name in COUNTS] == [two.said[name] for name in COUNTS], flags
+            assert one.said["left_out_by"] == two.said["left_out_by"]
+
+
+NO_TABLES = ["", "text,label\n", "text,text\na,b\n", "text,label\na\n", "text,label\na,\n", 'text,label\n"a,b\n']
+
+
+@pytest.mark.parametrize("text", NO_TABLES)
+def test_neither_proves_what_is_not_a_table(text, tmp_path):
+    file = memorized(Scenario("rows.csv", TORN, "--conflicts first"), tmp_path)
+    (tmp_path / "rows.csv").write_text(text)
+    assert first(file, tmp_path / "rows.csv").status == 2
+    assert second(file, tmp_path / "rows.csv").status == (1 if text == "text,label\n" else 2)

@@ -1,0 +1,179 @@
+"""Three evaluators of one format: byheart's, the second checker's and the report page's, on random networks."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from byheart.errors import NetworkError, NotRationalError
+from byheart.exact.values import Values
+from byheart.ir import evaluate
+from byheart.ir.enclose import UNDECIDED, enclosed_answers
+from byheart.ir.inputs import Inputs
+from byheart.ir.json_form import network_from_json
+from tests.checker.asked import EVALUATOR, check
+from tests.checker.networks import network
+
+ROWS = 6
+
+
+def rows(seed: int, n: int, width: int) -> list[list[list[int]]]:
+    rng = random.Random(f"rows {seed}")
+    return [[[rng.randrange(4) for _ in range(width)] for _ in range(n)] for _ in range(ROWS)]
+
+
+def first(stored, given) -> list:
+    """byheart's answers, row by row; None for no class, a text where the row cannot be answered or decided."""
+    found = []
+    for row in given:
+        points = Values(np.array(row, dtype=object))
+        inputs = Inputs(points, np.arange(len(row), dtype=np.int64)[None, :])
+        loaded = network_from_json(stored)
+        try:
+            try:
+                said = evaluate.answers(loaded, inputs)
+            except NotRationalError:
+                said = enclosed_answers(loaded, inputs)[0]
+        except NetworkError:
+            found.append("no answer")
+            continue
+        except NotRationalError:
+            found.append("undecided")
+            continue
+        flat = said.reshape(-1).tolist()
+        found.append("undecided" if UNDECIDED in flat else [None if k < 0 else k for k in flat])
+    return found
+
+
+def second(stored, given) -> list:
+    budget = check.Budget(10**12, 1 << 30)
+    check.check_form(stored, check.MEMORY["network"], "network")
+    asked = check.Network(stored, budget)
+    found = []
+    for row in given:
+        try:
+            found.append(asked.classes([[(x, 0) for x in token] for token in row]))
+        except check.NoAnswer:
+            found.append("no answer")
+        except check.Undecided:
+            found.append("undecided")
+    return found
+
+
+def third(cases) -> list:
+    """The page's answers to all cases, in one run of Node."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed: the report's evaluator is run by it (apt install nodejs)")
+    asked = []
+    for stored, given in cases:
+        n, width = len(given[0]), len(given[0][0])
+        encoder = {
+            "task": "causal",
+            "positions": False,
+            "length": n,
+            "symbols": None,
+            "dimension": width,
+            "padded": False,
+        }
+        classes = [str(k) for k in range(stored["readout"]["classes"])]
+        tokens = {"kind": "json", "max_length": None, "pad": None, "type": "auto"}
+        memory = {"network": stored, "encoder": encoder | {"pad_vector": None}, "classes": classes, "tokens": tokens}
+        asked.append({"memory": memory, "questions": [json.dumps(row) for row in given]})
+    script = f"""{EVALUATOR.read_text()}
+    const answer = ({{ evaluate, tokensOf }}, text) => {{
+      try {{ return evaluate(tokensOf(text)).answers; }} catch (error) {{ return error.message; }}
+    }};
+    const all = JSON.parse(require("fs").readFileSync(0, "utf-8"));
+    const answers = ({{ memory, questions }}) => {{
+      const tools = exactly(memory);
+      return questions.map((text) => answer(tools, text));
+    }};
+    console.log(JSON.stringify(all.map(answers)));"""
+    done = subprocess.run([node, "-e", script], input=json.dumps(asked), capture_output=True, text=True, check=True)
+    return [
+        [[None if k is None else int(k) for k in row] if isinstance(row, list) else "no answer" for row in said]
+        for said in json.loads(done.stdout)
+    ]
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(3000, marks=pytest.mark.slow)])
+def test_rational_networks(count):
+    cases = []
+    for seed in range(count):
+        n, width = 1 + seed % 4, 1 + seed % 2
+        cases.append((network(seed, n, width), rows(seed, n, width)))
+    pages = third(cases)
+    answered = 0
+    for seed, ((stored, given), page) in enumerate(zip(cases, pages, strict=True)):
+        one, two = first(stored, given), second(stored, given)
+        assert one == two, seed
+        assert one == page, seed
+        answered += sum(isinstance(row, list) and None not in row for row in one)
+    assert answered > count
+
+
+@pytest.mark.parametrize("count", [20, pytest.param(1000, marks=pytest.mark.slow)])
+def test_softmax(count):
+    """byheart encloses by balls, the second checker by intervals of its own: whoever decides, decides alike."""
+    decided = 0
+    for seed in range(count):
+        n, width = 2 + seed % 3, 1 + seed % 2
+        stored, given = network(seed, n, width, softmax=True), rows(seed, n, width)
+        for one, two in zip(first(stored, given), second(stored, given), strict=True):
+            if "undecided" not in (one, two):
+                assert one == two, seed
+                decided += isinstance(one, list)
+    assert decided > 3 * count
+
+
+def scored(kind: str, key, query) -> dict:
+    """One head that copies the first number of a token to the second, by these scores."""
+    one = lambda column, weight: {"columns": 2, "rows": [[[column, weight]] if weight else []]}  # noqa: E731
+    head = {
+        "value": one(0, 1),
+        "output": {"columns": 1, "rows": [[], [[0, 1]]]},
+        "key": one(0, key),
+        "query": one(0, query),
+    }
+    attention = {"layer": "attention", "kind": kind, "pattern": "full", "heads": [head]}
+    shift = {"layer": "affine", "weight": {"columns": 2, "rows": [[[1, 1]], []]}, "bias": [0, 1], "relu": False}
+    readout = {"decode": "argmax", "classes": 2, "offset": 0}
+    return {"layers": [attention, shift], "read": "last", "readout": readout, "stages": []}
+
+
+@pytest.mark.parametrize(
+    ("stored", "answer"),
+    [
+        (scored("hardmax", "0x1p70", 0), [0]),  # every score is 0, though the keys fit no machine integer
+        (scored("softmax", "-0x1p70", "0x1p70"), [1]),  # a share of e^-(2^140): no exponent of that size is written out
+        (scored("softmax", "0x1p70", "0x1p70"), [0]),
+    ],
+)
+def test_scores_beyond_machine_numbers(stored, answer):
+    given = [[[0, 0], [3, 0]]]
+    assert first(stored, given) == second(stored, given) == [answer]
+
+
+@pytest.mark.parametrize("bits", [8, 53, 200, 1000])
+def test_the_exponential_is_enclosed(bits):
+    """Against python-flint's balls, and no wider than a few units of the last place."""
+    flint = pytest.importorskip("flint")
+    flint.ctx.prec = 4 * bits + 200
+    try:
+        rng = random.Random(bits)
+        points = [(0, 1), (1, 1), (1, 3), (bits, 1), (bits - 1, 1), (1, 10**30)]
+        points += [(rng.randrange(bits * 1000), rng.randrange(1, 1000)) for _ in range(60)]
+        for numerator, den in points:
+            low, high = check.exponential(numerator, den, bits)
+            true = flint.arb(-flint.fmpq(numerator, den)).exp() * flint.arb(2) ** bits
+            assert flint.arb(low) <= true and true <= flint.arb(high), (numerator, den)
+            assert high - low <= 2 or Fraction(numerator, den) > bits
+    finally:
+        flint.ctx.prec = 53

@@ -1,0 +1,47 @@
+"""Sizes beside bounds: nothing that is shown may be contradicted by the number beside it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import byheart
+from byheart.compile.compare.comparison import compare
+from byheart.compile.size_rows import lower_sentences, size_rows
+from byheart.data.dataset.dataset import load
+from byheart.ir.size import uniform_parameters
+
+
+def easy(N: int) -> tuple[list[list[int]], list[int]]:
+    """A rule that one threshold knows."""
+    return [[k] for k in range(N)], [int(k >= N // 2) for k in range(N)]
+
+
+def drawn(N: int, C: int) -> tuple[list[list[int]], list[int]]:
+    rng = random.Random(4)
+    rows = sorted({(rng.randrange(9), rng.randrange(9), rng.randrange(9)) for _ in range(N)})
+    return [list(row) for row in rows], [rng.randrange(C) for _ in rows]
+
+
+def test_easy_labels_are_not_called_impossible():
+    memory = byheart.memorize(*easy(3000), positions=False, progress=False)
+    assert memory.size.parameters < 20  # the hardest labels of 3,000 rows need more
+    assert all(row.hardest is None or row.hardest <= row.measured for row in size_rows(memory))
+    assert any("easier than the hardest" in sentence for sentence in lower_sentences(memory))
+
+
+def test_memorize_and_compare_name_the_same_number():
+    rows, labels = drawn(40, 3)
+    memory = byheart.memorize(rows, labels, progress=False)
+    found = compare(load(rows, labels), constructions=["compact"])
+    assert found.lower[0] in lower_sentences(memory)
+
+
+@pytest.mark.parametrize(("construction", "known"), [("ks25", True), ("compact", True), ("nilsson65", False)])
+def test_the_uniform_count_is_never_smaller(construction, known):
+    rows, labels = drawn(30, 2)
+    memory = byheart.memorize(rows, labels, construction=construction, progress=False)
+    count = uniform_parameters(memory.network)
+    assert (count is not None) == known
+    assert count is None or count >= memory.size.parameters

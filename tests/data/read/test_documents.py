@@ -1,0 +1,160 @@
+"""Where documents come from: every kind of file, tokens instead of texts, and given distributions."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from byheart.cli import commands
+from byheart.compile.documents import memorize_documents
+from byheart.data.dataset.documents import WORDS, Corpus
+from byheart.data.read.documents import GivenDistributions, read_documents, read_source
+from byheart.data.tokens.tokenizer import Tokenizer
+from byheart.errors import DataError, OptionError
+
+ROWS = [{"id": 1, "text": "a cat sat, then ran", "kind": "x"}, {"id": 2, "text": "a dog ran", "kind": "y"}]
+TEXTS = [row["text"] for row in ROWS]
+
+
+def write(path, data: bytes):
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+CSV = b'id,text,kind\n1,"a cat sat, then ran",x\n2,a dog ran,y\n'
+JSON_LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+FILES = {
+    "d.jsonl": JSON_LINES,
+    "d.ndjson": b"\n" + JSON_LINES + b"\n\n",
+    "d.json": json.dumps(ROWS).encode(),
+    "d.csv": CSV,
+    "d.csv.gz": CSV,
+    "d.jsonl.gz": JSON_LINES,
+    "d.tsv": CSV.replace(b",text,", b"\ttext\t").replace(b'1,"a cat sat, then ran",x', b"1\ta cat sat, then ran\tx")
+    .replace(b"2,a dog ran,y", b"2\ta dog ran\ty"),
+    "d.data": JSON_LINES,  # an ending that says nothing
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_tables(tmp_path, name: str) -> None:
+    path = write(tmp_path / name, FILES[name])
+    assert read_documents(path) == TEXTS
+    assert read_documents(path, column="kind") == ["x", "y"]
+    assert read_documents(path, where={"kind": "y"}) == TEXTS[1:]
+    assert read_documents(path, where={"id": "2"}, limit=5) == TEXTS[1:]
+    with pytest.raises(DataError, match="no documents with kind=z"):
+        read_documents(path, where={"kind": "z"})
+
+
+@pytest.mark.parametrize("name", ["d.txt", "d.txt.gz", "d", "d.py"])
+def test_plain_text(tmp_path, name: str) -> None:
+    path = write(tmp_path / name, "one two\r\n\n  \nthree\u2028four {\n{not json\n".encode())
+    assert read_documents(path) == ["one two", "three\u2028four {", "{not json"]
+    with pytest.raises(DataError, match="no columns"):
+        read_documents(path, column="story")
+
+
+def test_a_line_separator_inside_json(tmp_path) -> None:
+    path = write(tmp_path / "d.jsonl", '{"text": "a\u2028b c"}\n'.encode())
+    assert read_documents(path) == ["a\u2028b c"]
+
+
+def test_parquet(tmp_path) -> None:
+    pandas = pytest.importorskip("pandas")
+    pandas.DataFrame(ROWS).to_parquet(tmp_path / "d.parquet")
+    assert read_documents(tmp_path / "d.parquet") == TEXTS
+
+
+def test_tokens_instead_of_texts(tmp_path) -> None:
+    path = write(tmp_path / "d.jsonl", b'{"tokens": ["New York", "is", 7]}\n["big", "is", "New York"]\n')
+    documents = read_documents(write(tmp_path / "e.jsonl", b'{"tokens": ["New York", "is", 7]}\n'))
+    assert documents == [("New York", "is", 7)]
+    with pytest.raises(DataError, match="line 2"):
+        read_documents(path)  # the first row has columns, the second none
+    corpus = Corpus.of_texts([*documents, "New York"])
+    assert set(corpus.vocabulary) == {"New York", "is", 7, "New", "York"}
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b'{"text": 7}\n', "which column"),
+        (b'{"text": null, "other": null}\n', "which column"),
+        (b'{"text": "a b"}\n{"text": null}\n', "missing in line 2"),
+        (b'{"text": "a b"}\nnope\n', "line 2: this is not JSON"),
+        (b"", "is empty"),
+        (b"\xff\xfe\n", "not UTF-8"),
+    ],
+    ids=range(6),
+)
+def test_bad_files(tmp_path, data: bytes, words: str) -> None:
+    path = write(tmp_path / "d.jsonl", data)
+    with pytest.raises(DataError, match=words):
+        read_documents(path)
+
+
+def test_missing_and_foreign(tmp_path) -> None:
+    with pytest.raises(DataError, match="no file"):
+        read_documents(tmp_path / "nowhere.jsonl")
+    with pytest.raises(DataError, match="unpacked"):
+        bad = tmp_path / "d.txt.gz"
+        bad.write_bytes(b"not packed")
+        read_documents(bad)
+    with pytest.raises(OptionError, match="leaves none"):
+        read_documents(tmp_path / "d.txt", limit=0)
+
+
+GIVEN = (
+    b'{"context": "a", "next": {"b": 0.25, "c": 0.75, "never": 0}}\n'
+    b'{"context": ["a", "b"], "next": {"a": 3}}\n'
+    b'{"context": "c", "next": {"a": 1e-3, "b": 0.999}}\n'
+)
+
+
+def test_given_distributions(tmp_path) -> None:
+    path = write(tmp_path / "given.jsonl", GIVEN)
+    given = read_source(path)
+    assert isinstance(given, GivenDistributions)
+    contexts, vocabulary = given.contexts_and_vocabulary()
+    assert vocabulary == ("a", "b", "c", "never") and contexts.count == 3
+    assert contexts.probabilities.tolist() == [0.25, 0.75, 1.0, 1e-3 / (1e-3 + 0.999), 0.999 / (1e-3 + 0.999)]
+    memory = memorize_documents(given, gap=1e-3)
+    assert memory.certificate.verdict == "proved" and memory.generate("a b") == "a b a"
+    with pytest.raises(DataError, match="not documents"):
+        read_documents(path)
+
+
+def test_given_distributions_on_the_command_line(tmp_path) -> None:
+    path, saved = write(tmp_path / "given.jsonl", GIVEN), tmp_path / "given.byheart"
+    result = CliRunner().invoke(commands, ["decoder", str(path), "--json", "-o", str(saved)], standalone_mode=False)
+    assert json.loads(result.stdout)["verdict"] == "proved"
+    again = CliRunner().invoke(commands, ["verify", str(saved), str(path), "--json"], standalone_mode=False)
+    assert json.loads(again.stdout)["same_data"] and again.return_value == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b'{"context": "a", "next": {"b": -1}}\n', "weight -1"),
+        (b'{"context": "a", "next": {"b": "x"}}\n', "weight 'x'"),
+        (b'{"context": "a", "next": {"b": true}}\n', "weight True"),
+        (b'{"context": "a", "next": {"b": 1e-200, "c": 1e200}}\n', "too small for a float64"),
+        (b'{"context": "a", "next": {}}\n', "no class with a weight"),
+        (b'{"context": "", "next": {"a": 1}}\n', "row 0 is empty"),
+        (b'{"context": "a", "next": {"b": 1}}\n{"context": ["a"], "next": {"c": 1}}\n', "rows 0 and 1"),
+    ],
+    ids=range(7),
+)
+def test_bad_distributions(tmp_path, data: bytes, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        memorize_documents(read_source(write(tmp_path / "given.jsonl", data)))
+
+
+def test_tokenizer_names() -> None:
+    assert Tokenizer("wordpunct") == WORDS
+    with pytest.raises(OptionError, match="unknown tokens"):
+        Tokenizer("syllables")

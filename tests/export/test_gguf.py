@@ -1,0 +1,133 @@
+"""GGUF: what the file says, its tokenizer, what is refused, and llama.cpp reciting to the end."""
+
+import json
+
+import numpy as np
+import pytest
+
+from byheart.engines import read_questions, recite
+from byheart.errors import ExportError, FileFormatError, OptionError
+from byheart.export.gguf import KINDS, write_gguf
+from byheart.export.gguf.tokenizer import byte_letters, read_vocabulary
+from byheart.export.stock import read_checkpoint
+from byheart.fixtures import builtin_text
+from tests.recital_folders import ARCHITECTURES, copy_of, recital_folder
+
+gguf = pytest.importorskip("gguf")
+HEARD = tuple(a for a in ARCHITECTURES if a not in ("mistral", "opt"))
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory):
+    path = tmp_path_factory.mktemp("gguf") / "model.gguf"
+    write_gguf(recital_folder(), path, kind="F32", texts=[builtin_text()])
+    return gguf.GGUFReader(path)
+
+
+def test_what_readers_look_for_is_there(reader):
+    value = {name: field.contents() for name, field in reader.fields.items()}
+    assert value["general.architecture"] == "llama"
+    assert value["general.file_type"] == 0
+    assert value["tokenizer.ggml.pre"] == "llama-bpe"
+    assert value["tokenizer.ggml.add_bos_token"] is True
+    assert value["llama.rope.freq_base"] == 10000.0
+    assert len(value["tokenizer.ggml.tokens"]) == 400
+    asked = read_questions(recital_folder())
+    assert value["tokenizer.ggml.bos_token_id"] == asked.bos
+    assert value["tokenizer.ggml.eos_token_id"] == asked.eos
+
+
+def test_tensors_are_the_checkpoint_s(reader):
+    checkpoint = read_checkpoint(recital_folder())
+    tensors = {t.name: t.data for t in reader.tensors}
+    assert np.array_equal(tensors["token_embd.weight"], checkpoint.tensors["model.embed_tokens.weight"])
+    assert np.array_equal(tensors["blk.1.ffn_gate.weight"], checkpoint.tensors["model.layers.1.mlp.gate_proj.weight"])
+    ours, theirs = tensors["blk.0.attn_q.weight"], checkpoint.tensors["model.layers.0.self_attn.q_proj.weight"]
+    assert np.array_equal(ours[0], theirs[0])
+    assert np.array_equal(ours[1], theirs[32]), "llama.cpp turns neighbours, Hugging Face halves"
+
+
+@pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0", "Q5_0"])
+def test_smaller_types_stay_near(tmp_path, kind):
+    path = write_gguf(recital_folder(), tmp_path / "model.gguf", kind=kind)
+    read = gguf.GGUFReader(path)
+    assert read.fields["general.file_type"].contents() == gguf.LlamaFileType[KINDS[kind]]
+    tensor = next(t for t in read.tensors if t.name == "blk.0.ffn_up.weight")
+    assert tensor.tensor_type.name == kind
+    stored = read_checkpoint(recital_folder()).tensors["model.layers.0.mlp.up_proj.weight"]
+    values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+    assert np.abs(values.reshape(stored.shape) - stored).max() <= np.abs(stored).max() / 8
+
+
+def test_characters_become_a_byte_level_tokenizer(tmp_path):
+    """Also those of two and three bytes: merges put their bytes together, and nothing else."""
+    tokenizers = pytest.importorskip("tokenizers")
+    text = "ein Öl-Ölgötze kostet 5 €, naïv?"
+    folder = recital_folder(text=text, tokens="characters")
+    config = read_checkpoint(folder).config
+    vocabulary = read_vocabulary(folder, config, [text])
+    own = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    merges = [tuple(m.split(" ")) for m in vocabulary.merges if m != "Ā ā"]
+    numbers = {token: i for i, token in enumerate(vocabulary.tokens)}
+    parts = {p for pair in merges for p in (*pair, "".join(pair))}
+    numbers |= {p: 10_000 + i for i, p in enumerate(sorted(parts - numbers.keys()))}
+    numbers |= {p: 20_000 + i for i, p in enumerate(sorted(set(byte_letters().values()) - numbers.keys()))}
+    copy = tokenizers.Tokenizer(tokenizers.models.BPE(numbers, merges))
+    copy.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    assert copy.encode(text).ids == own.encode(text, add_special_tokens=False).ids
+
+
+def test_what_llama_cpp_would_compute_wrongly_is_refused(tmp_path):
+    with pytest.raises(ExportError, match="sliding window"):
+        write_gguf(recital_folder("mistral"), tmp_path / "model.gguf")
+    with pytest.raises(OptionError, match="Q3_X"):
+        write_gguf(recital_folder(), tmp_path / "model.gguf", kind="Q3_X")
+    folder = copy_of(recital_folder(), tmp_path / "copy")
+    path = folder / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    tokenizer["pre_tokenizer"] = {
+        "type": "ByteLevel",
+        "add_prefix_space": True,
+        "trim_offsets": True,
+        "use_regex": True,
+    }
+    path.write_text(json.dumps(tokenizer))
+    with pytest.raises(ExportError, match="neither llama-bpe nor gpt-2"):
+        write_gguf(folder, tmp_path / "model.gguf", texts=[builtin_text()])
+    path.write_text("{}")
+    with pytest.raises(FileFormatError, match="not a tokenizer"):
+        write_gguf(folder, tmp_path / "model.gguf")
+    assert [p.name for p in tmp_path.iterdir()] == ["copy"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("F32", {}),
+        ("F16", {"flash": "on"}),
+        ("BF16", {"flash": "off"}),
+        ("Q8_0", {}),
+        ("F16", {"flash": "on", "cache": "Q8_0"}),
+        ("Q8_0", {"flash": "on", "cache": "Q8_0"}),
+    ],
+)
+def test_llama_cpp_recites_to_the_end(kind, options):
+    pytest.importorskip("xllamacpp", reason="llama.cpp is not installed: pip install xllamacpp")
+    found = recite(recital_folder(), "llama.cpp", dtype=kind, options=options)
+    assert found.passed, found.checks
+    assert found.checks[0].asked == len(read_questions(recital_folder()).documents[0]) - 3
+    assert found.margin > 20
+
+
+@pytest.mark.parametrize("architecture", [a for a in HEARD if a != "llama"])
+def test_llama_cpp_recites_other_architectures(architecture):
+    pytest.importorskip("xllamacpp", reason="llama.cpp is not installed: pip install xllamacpp")
+    found = recite(recital_folder(architecture), "llama.cpp", dtype="F16")
+    assert found.passed, found.checks
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q5_0", "Q5_1"])
+def test_llama_cpp_recites_the_quantized_flavour(kind):
+    pytest.importorskip("xllamacpp", reason="llama.cpp is not installed: pip install xllamacpp")
+    found = recite(recital_folder(flavour="plateau"), "llama.cpp", dtype=kind)
+    assert found.passed, found.checks

@@ -1,0 +1,89 @@
+"""Stock checkpoints read back: the same numbers as Transformers, and clear errors for what is damaged or unknown."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+
+from byheart.errors import FileFormatError, OptionError
+from byheart.export.stock import read_checkpoint, read_decoder
+from byheart.export.stock.folder import read_safetensors
+from tests.recital_folders import ARCHITECTURES, copy_of, recital_folder
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_machine_computes_what_transformers_computes(architecture):
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    from byheart.fixtures.machine import Machine
+
+    folder = recital_folder(architecture)
+    transformers.utils.logging.disable_progress_bar()
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    ids = [5, 77, 300, 41, 2, 97, 18, 260, 111, 350, 12]
+    with torch.inference_mode():
+        theirs = model(torch.tensor([ids])).logits[0]
+        ours = Machine(read_decoder(folder)).run(ids)
+    assert float((ours - theirs).abs().max()) < 2e-3
+
+
+def _config(folder, **changes):
+    path = folder / "config.json"
+    config = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps(config))
+
+
+def test_bfloat16_is_widened_without_loss(tmp_path):
+    header = json.dumps({"x": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}).encode()
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + struct.pack("<HH", 0x3F80, 0xC049))
+    kind, values = read_safetensors(path)["x"]
+    assert kind == "BF16"
+    assert values.tolist() == [1.0, -3.140625]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model_type": "mamba"}, "byheart knows"),
+        ({"hidden_act": "mish"}, "activation 'mish'"),
+        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "yarn"),
+    ],
+)
+def test_settings_that_would_change_the_mathematics_are_refused(tmp_path, changes, words):
+    folder = copy_of(recital_folder(), tmp_path / "copy")
+    _config(folder, **changes)
+    with pytest.raises(OptionError, match=words):
+        read_decoder(folder)
+
+
+def test_a_shape_that_does_not_fit_is_named(tmp_path):
+    folder = copy_of(recital_folder(), tmp_path / "copy")
+    _config(folder, vocab_size=399)
+    with pytest.raises(FileFormatError, match=r"embed_tokens.weight .* has shape"):
+        read_decoder(folder)
+
+
+def test_damaged_files_are_refused(tmp_path):
+    with pytest.raises(FileFormatError, match="not a folder"):
+        read_checkpoint(tmp_path / "nowhere")
+    folder = copy_of(recital_folder(), tmp_path / "copy")
+    tensors = folder / "model.safetensors"
+    whole = tensors.read_bytes()
+    for damaged in (b"", whole[:6], b"\xff" * 8 + whole[8:], whole[:-100], whole[:8] + b"[" + whole[9:]):
+        tensors.write_bytes(damaged)
+        with pytest.raises(FileFormatError, match="damaged"):
+            read_checkpoint(folder)
+    tensors.unlink()
+    with pytest.raises(FileFormatError, match=r"no \.safetensors"):
+        read_checkpoint(folder)
+    (folder / "config.json").write_text("[]")
+    with pytest.raises(FileFormatError, match="not a JSON object"):
+        read_checkpoint(folder)
+
+
+def test_tied_heads_are_the_embedding():
+    decoder = read_decoder(recital_folder("gemma"))
+    assert decoder.tied
+    assert decoder.head.weight is decoder.embedding
+    assert np.isclose(decoder.embedding_scale**2, decoder.hidden)

@@ -1,0 +1,38 @@
+"""Checkpoint folders for tests, each built once per process from the poem that fixtures use."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from byheart.export.huggingface.host import hosts
+from byheart.fixtures.write import fixture_memory
+
+ARCHITECTURES = tuple(hosts())
+SHORT = "To keep a thing, say it twice:\nonce to the wind, and once to the Zoë."
+
+
+@cache
+def _room() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="byheart-recitals-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@cache
+def recital_folder(
+    architecture: str = "llama", text: str | None = None, tokens: str = "bpe:400", **options: Any
+) -> Path:
+    """A checkpoint of the built-in text, or of another one. Tests copy it before they change anything in it."""
+    folder = _room() / f"{architecture}-{len(list(_room().iterdir()))}"
+    fixture_memory(text, tokens).to_huggingface(folder, architecture, **options)
+    return folder
+
+
+def copy_of(folder: Path, target: Path) -> Path:
+    shutil.copytree(folder, target)
+    return target

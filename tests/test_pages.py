@@ -1,0 +1,56 @@
+"""The pages that are made from registries say what the code says, and the tests they name exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from byheart import pages
+from byheart.paper import Entry, Ref
+
+PROJECT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Entry]:
+    return pages.collect()
+
+
+def test_pages_are_current(monkeypatch):
+    monkeypatch.chdir(PROJECT)
+    stale = [str(page) for page, text in pages.written().items() if page.read_text(encoding="utf-8") != text]
+    assert stale == [], "run `make pages` and commit them"
+
+
+def test_named_tests_exist(found):
+    missing = sorted({entry.test for entry in found if not (PROJECT / entry.test.partition("::")[0]).is_file()})
+    assert missing == [], f"paper labels name tests that do not exist: {missing}"
+
+
+def test_statements_say_something(found):
+    assert [str(entry.ref) for entry in found if len(entry.statement.split()) < 3] == []
+
+
+def test_check_notices_a_stale_page(tmp_path, monkeypatch, capsys):
+    (tmp_path / "docs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for page in (pages.README, pages.CHOOSE):
+        page.write_text("<!-- made: constructions -->\n<!-- end -->\n", encoding="utf-8")
+    assert pages.main(["--check"]) == 1
+    assert "make pages" in capsys.readouterr().err
+    assert pages.main([]) == 0
+    assert pages.main(["--check"]) == 0
+    (tmp_path / pages.PAPER_MAP).write_text("# Paper map\n", encoding="utf-8")
+    assert pages.main(["--check"]) == 1
+
+
+def test_table_survives_odd_statements():
+    entry = Entry(Ref("KS25", "Lemma G.2"), "|x| stays\n inside", "byheart.gadgets.interval", "build", "tests/x.py")
+    row = pages.render([entry]).splitlines()[-1]
+    assert row == "| Lemma G.2 | \\|x\\| stays inside | `byheart.gadgets.interval.build` | `tests/x.py` |"
+
+
+def test_labels_are_in_the_order_of_the_paper():
+    labels = ["Theorem 10", "Theorem 2", "Lemma G.4", "Lemma C.1"]
+    page = pages.render([Entry(Ref("KS25", label), "says something", "m", "f", "t") for label in labels])
+    assert re.findall(r"^\| (\w+ \S+) \|", page, re.MULTILINE) == ["Lemma C.1", "Lemma G.4", "Theorem 2", "Theorem 10"]
