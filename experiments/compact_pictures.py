@@ -84,11 +84,13 @@ def draw_keys(ids: list[int], labels: list[int], memory: LabelMemory, path: Path
     (axes,) = figure.axes
     ranges = [-float(block.units[0][1]) for block in memory.blocks[1:]]
     with styled():
-        trapped = [y for y, (w, _) in enumerate(memory.reading.rows) if w][0]
+        trapped = next(y for y, (w, _) in enumerate(memory.reading.rows) if w)
         for x, y in list(zip(ids, labels, strict=True))[:40]:
             found = [z / r for z, r in zip(heights(memory, x), ranges, strict=False)]
             alive = [v for v in found if v >= 0]
-            axes.plot(range(len(alive)), alive, ".-", color=colour(1 if y == trapped else 0), linewidth=0.4, markersize=3)
+            axes.plot(
+                range(len(alive)), alive, ".-", color=colour(1 if y == trapped else 0), linewidth=0.4, markersize=3
+            )
             if len(alive) < len(found):
                 axes.plot(len(alive) - 1, alive[-1], "x", color=colour(6), markersize=6)
         axes.axhspan(1, 1.15, color=colour(1), alpha=0.12)
@@ -102,7 +104,7 @@ def draw_walk(path: Path) -> None:
     folds = memory.blocks[1:-1]
     figure = new_figure(width=9, height=3.6)
     (axes,) = figure.axes
-    marks, scale = [], 1 << 200
+    marks = []
     lattice = -int(memory.blocks[-1].units[0][1])  # type: ignore[call-overload]
     for j, block in enumerate(folds):
         marks.append(-int(block.units[0][1]) - (lattice << (len(folds) - j)))  # type: ignore[call-overload]

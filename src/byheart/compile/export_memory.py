@@ -18,6 +18,7 @@ from byheart.progress import SILENT, Progress
 if TYPE_CHECKING:
     from byheart.export.torch_runtime import Memory as TorchMemory
 
+
 def request_of(memory: Memory, dtype: str | None, dataset: Dataset | None, progress: Progress) -> Request:
     """What to export and what to check it with: the given data, which the memory must know, else its own if it has it.
 
