@@ -32,7 +32,7 @@ Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
 UNIT_MULTIPLE = 64
 _SHARP, _STEP = 16.0, 8.0
-_SHARE = 0.25  # of a threshold that constants hold; each of two or three blocks: half of that
+_SHARE = 0.25  # of a threshold that constants hold
 _TOLERANCE, _SHARPNESS = 0.08, 1024.0
 # (pre-activation, activation) of the probes: places where bfloat16 and float16 hold the activation to 1e-4, and where
 # the cheap form x sigmoid(1.702 x) is a third larger. gelu's two forms differ by 1e-3 there.
@@ -232,7 +232,13 @@ class PlainRecognising:
         if demands.parallel:
             tables = len(layout.order) // 2
             self.sources += [layout.order[depth]] + ([layout.order[tables + depth]] if depth else [])
-        self.share = _SHARE / (2 if demands.parallel else 1)
+        self.shares = self._shares()
+
+    def _shares(self) -> tuple[float, ...]:
+        """How much of the threshold each block of constants holds: less where errors have grown."""
+        if not self.demands.parallel or self.depth == 0:
+            return (_SHARE,) * len(self.sources)
+        return (_SHARE / 4,) + (_SHARE / 8,) * (len(self.sources) - 1)
 
     @property
     def units_needed(self) -> int:
@@ -242,15 +248,15 @@ class PlainRecognising:
         """A part of every threshold is read from constants."""
         norm = _watched_norm(self.layout)
         norm.weight[self.slots] = self.gain
-        for block in self.sources:
-            norm.weight[block] = self.gain * self.share * self.level / len(block)
+        for block, share in zip(self.sources, self.shares, strict=True):
+            norm.weight[block] = self.gain * share * self.level / len(block)
         return norm
 
     def write(self, units: int, written: Floats, rest: Floats, *, probe: bool) -> PlainMLP:
         """`written` (hidden, rows) is what the unit of each row adds, `rest` (hidden,) what is always added."""
         count, hidden = len(self.patterns), self.layout.hidden
         first, bias, second = np.zeros((units, hidden)), np.zeros(units), np.zeros((units, hidden))
-        size, held = _SHARP / (self.gain * self.m), self.share * self.level * len(self.sources)
+        size, held = _SHARP / (self.gain * self.m), self.level * sum(self.shares)
         for k in range(2):
             rows = slice(k * count, (k + 1) * count)
             first[rows, self.slots] = size * self.patterns
@@ -308,6 +314,9 @@ class PlainRecognising:
             bias[k] = -(0.0, _STEP, 40.0)[k]
         _watch_norm(layout, first[3], second[3], block, self.design.kappa)
         bias[3] = -_STEP
+        # And one that wakes where the slots are written already: this MLP runs after the attention, not beside it.
+        first[4, self.slots], bias[4] = -2 * _STEP / (gain * whole) * signs[self.slots], _STEP
+        second[4, layout.constant[self.depth]] = -self.design.kappa * signs[layout.constant[self.depth]]
         for k, change in enumerate((1.0, -1.0, -1.0)):  # the third unit must stay silent
             second[k, block] = change / _STEP * share * signs[block]
         rest = np.zeros(hidden)
@@ -339,8 +348,9 @@ def build_plain(recital: Recital, tokens: Tokens, design: Design, demands: Plain
         design, tied=design.tied and not recital.mixed, scale_probe=design.scale_probe and can_probe(recital)
     )
     books = books_of(recital, balanced=True, plain=False, seed=design.seed, tied=design.tied)
-    # The right token's lead is to be 32 nats, whatever the code: these networks lose more of it to rounding.
-    design = replace(design, logit=16.0 * books.answer.bits / books.answer.distance)
+    # The right token's lead is to be 32 or 48 nats, whatever the code: these networks lose more of it to rounding.
+    lead = 48.0 if demands.parallel else 32.0
+    design = replace(design, logit=lead / 2 * books.answer.bits / books.answer.distance)
     layout, heads = _fit(recital, books, stages, design, demands)
     return _write(recital, tokens, design, demands, books, stages, layout, heads)
 
