@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from byheart.certify.checkpoint.fields import POSITION, TOKEN, Key
-from byheart.certify.checkpoint.mlp import Table
 from byheart.certify.checkpoint.network import Program
 from byheart.certify.checkpoint.storage import Array
 from byheart.certify.checkpoint.units import ANY
+from byheart.certify.checkpoint.windows import Table
 from byheart.errors import DataError, OptionError
 
 AMBIGUOUS = ("distribution", "first", "majority")
