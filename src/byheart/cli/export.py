@@ -25,7 +25,9 @@ from byheart.files import check_target
 
 @click.command("export")
 @click.argument("file", metavar="FILE", type=click.Path())
-@click.option("--to", "target", type=click.Choice([*TARGETS, "huggingface", "gguf"]), required=True, help="What to write.")
+@click.option(
+    "--to", "target", type=click.Choice([*TARGETS, "huggingface", "gguf"]), required=True, help="What to write."
+)
 @click.option("-o", "--output", metavar="OUT", type=click.Path(), required=True, help="Where to write it.")
 @click.option(
     "--dtype", metavar="TYPE", help="float64 or float32 [the memory's own]; for a folder F16, Q8_0, float16 ..."
@@ -80,7 +82,9 @@ def command(
 
         recital = load_recital(file)
         if recital is None:
-            raise click.UsageError("a stock checkpoint is made of a recital: byheart memorize DATA --construction recital")
+            raise click.UsageError(
+                "a stock checkpoint is made of a recital: byheart memorize DATA --construction recital"
+            )
         shape = {"hidden": hidden, "layers": layers, "heads": heads, "kv_heads": kv_heads, "experts": experts}
         options = {name: value for name, value in {**shape, "dtype": dtype, "flavour": flavour}.items() if value}
         return export_checkpoint(recital, output, arch, options, as_json, progress_for(as_json, quiet))
