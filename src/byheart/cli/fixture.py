@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def command(
     if output is None and not mutants:
         raise click.UsageError("name the folder to write with -o, or ask for --check-mutants")
     if output is not None and len(names) > 1:
-        raise click.UsageError("-o takes one architecture; with several, leave -o away and ask for --check-mutants")
+        raise click.UsageError("-o takes one architecture; with several, leave -o out and ask for --check-mutants")
     options = {"dtype": dtype, "flavour": flavour, "text": _text(text), "tokens": tokens}
     progress = progress_for(as_json, quiet)
     rows = [_one(name, output, mutants, options, progress) for name in names]
@@ -89,12 +90,12 @@ def _one(
 def _print(rows: list[tuple[Fixture, MutantReport | None]], *, kept: bool, quiet: bool) -> None:
     out = show.console()
     for fixture, _ in rows if kept else []:
-        leads = ", ".join(f"{name} {values['measured']:.2f}" for name, values in fixture.margins.items())
+        leads = ", ".join(f"{name} {_lead(values)}" for name, values in fixture.margins.items())
         show.line(
             out,
             f"wrote {fixture.folder}: {fixture.architecture}, {fixture.tokens} tokens, "
             f"{fixture.parameters:,} parameters"
-            f", {fixture.size / 1e6:.2f} MB; least lead in nats: {leads or 'not measured, Transformers is missing'}",
+            f", {fixture.size / 1e6:.2f} MB; least lead in nats: {leads}",
         )
     reports = [report for _, report in rows if report is not None]
     if reports:
@@ -112,3 +113,11 @@ def _print(rows: list[tuple[Fixture, MutantReport | None]], *, kept: bool, quiet
                 show.line(out, f"{report.architecture}: unnoticed: {outcome.family}: {outcome.name}")
             for outcome in report.broken:
                 show.line(out, f"{report.architecture}: breaks although harmless: {outcome.name}")
+
+
+def _lead(values: Mapping[str, float | None]) -> str:
+    proved, measured = values["proved"], values["measured"]
+    words = f"proved {proved:.2f}" if proved is not None else "not proved"
+    return words + (
+        f" (measured {measured:.2f})" if measured is not None else " (not measured: Transformers is missing)"
+    )

@@ -33,7 +33,7 @@ Index = npt.NDArray[np.int64]
 UNIT_MULTIPLE = 64
 _SHARP, _STEP = 16.0, 8.0
 _SHARE = 0.25  # of a threshold that constants hold
-_TOLERANCE, _SHARPNESS = 0.05, 1024.0
+_TOLERANCE, _SHARPNESS = 0.08, 1024.0
 # (pre-activation, activation) of the probes: places where bfloat16 and float16 hold the activation to 1e-4, and where
 # the cheap form x sigmoid(1.702 x) is a third larger. gelu's two forms differ by 1e-3 there.
 GELU = (-123 / 64, -123 / 64 * 0.5 * math.erfc(123 / 64 / math.sqrt(2)))
@@ -122,7 +122,8 @@ class PlainLookingBack:
         self.norm[layout.constant[0]] = self.norm[layout.width] = CONSTANT_GAIN
         self.norm[layout.extra] = CONSTANT_GAIN
         self.norm[self.source] = self.norm[layout.first] = self.norm[layout.constant[-1]] = gain
-        self.norm_bias[self.source] = gain * layout.signs[self.source]
+        # Half of a bit: with a whole one some values would be 0, and rounding snaps to any number but that.
+        self.norm_bias[self.source] = gain / 2 * layout.signs[self.source]
         self.norm_bias[layout.extra] = np.where(np.arange(len(layout.extra)) % 4 < 2, 0.25, -0.25)
         self.ones = layout.signs[layout.constant[0]] / (CONSTANT_GAIN * len(layout.constant[0]))
         self.first = layout.signs[layout.first] / (gain * len(layout.first))
@@ -290,12 +291,12 @@ class PlainRecognising:
         layout, half = self.layout, len(self.layout.meter) // 2
         side = np.where(np.arange(2 * half) < half, 1.0, -1.0)
         far, near = np.split(layout.flags, 2)
-        turned = layout.constant[self.depth + 1]
+        turned, step = layout.constant[self.depth + 1], _SHARPNESS / 64
         for k, sign in enumerate((1.0, -1.0)):
-            first[unit + k, layout.meter] = sign * _SHARPNESS * 2 / half * side * layout.signs[layout.meter]
+            first[unit + k, layout.meter] = sign * 127 * step * side * layout.signs[layout.meter]
             first[unit + k, far] = _SHARPNESS / len(far) * layout.signs[far]
             first[unit + k, near] = -_SHARPNESS / len(near) * layout.signs[near]
-            bias[unit + k] = -_SHARPNESS * (sign * 0.75 + _TOLERANCE + 2.0)
+            bias[unit + k] = -(sign * 0.75 * 127 * step * half / 2 + _SHARPNESS * (_TOLERANCE + 2.0))
             second[unit + k, turned] = -2 * self.design.kappa / 8 * layout.signs[turned]
 
     def watch(self, units: int) -> PlainMLP:

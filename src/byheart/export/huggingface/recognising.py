@@ -34,7 +34,7 @@ SILU_PROBE = (-199 / 128, -59 / 16)
 GELU_PROBE = (-55 / 32, -217 / 16)  # gelu's cheap cousin x sigmoid(1.702 x) is a fifth larger here
 
 _PLATEAU_STEP = 8.0
-_TOLERANCE = 0.05  # of the weight of BOS, beyond which the scale probe speaks up
+_TOLERANCE = 0.08  # of the weight of BOS, beyond which the scale probe speaks up
 _SHARPNESS = 1024.0
 PROBE_UNITS = 4  # the activation probe, two units of the scale probe, and at least one idle unit
 
@@ -80,7 +80,9 @@ class Recognising:
         window = self._plateau if self.design.flavour == "plateau" else self._parabola
         count = window(gate, up, down, writes.T)
         self._activation(gate[count], up[count], down[count])
-        if probe_far is not None:
+        if (
+            probe_far is not None and self.design.flavour != "plateau"
+        ):  # its rows need 8 bits; the logit shows the scale
             self._scale(gate[count + 1 : count + 3], up[count + 1 : count + 3], down[count + 1 : count + 3])
         column = int(self.layout.constant[0][0])
         rows = np.tile(self.stage.rows, 2 if self.design.flavour == "plateau" else 1)
@@ -148,11 +150,23 @@ class Recognising:
         layout, half = self.layout, len(self.layout.meter) // 2
         signs = layout.signs[layout.meter] * np.where(np.arange(2 * half) < half, 1.0, -1.0)
         far, near = np.split(layout.flags, 2)
+        # Whole multiples of one step, the largest 127 of them: blocks of 8-bit weights hold the row without any error.
+        step = _SHARPNESS / 64
+        slope = 127 * step * half / 2  # of p
         for unit, side in enumerate((1.0, -1.0)):
-            gate[unit, layout.meter] = side * _SHARPNESS * 2 / half * signs  # the weight of BOS, p
+            gate[unit, layout.meter] = side * 127 * step * signs  # the weight of BOS, p
             gate[unit, far] = _SHARPNESS / len(far) * layout.signs[far]
             gate[unit, near] = -_SHARPNESS / len(near) * layout.signs[near]
-            gate[unit] -= _SHARPNESS * (side * 0.75 + _TOLERANCE + 2.0) * self._one()
+            gate[unit] -= self._steps(side * 0.75 * slope + (_TOLERANCE + 2.0) * _SHARPNESS, step)
             up[unit] = self._one()
             turned = layout.constant[self.depth + 1]
             down[unit, turned] = -2 * self.design.kappa / 8 * layout.signs[turned]
+
+    def _steps(self, value: float, step: float) -> Floats:
+        """A row that reads `value` from the `width` channels with weights that are whole multiples of `step`."""
+        width, row = self.layout.width, np.zeros(self.layout.hidden)
+        each = self.gain * 2 * self.m / len(width)  # what a channel holds, normed
+        count = round(value / (each * step))
+        shares = np.full(len(width), count // len(width)) + (np.arange(len(width)) < count % len(width))
+        row[width] = step * shares * self.layout.signs[width]
+        return row
