@@ -77,11 +77,9 @@ def mutant_tables(room: Path) -> Iterator[str]:
         for outcome in report.broken:
             unnoticed.setdefault(f"(breaks, although harmless) {outcome.name}", []).append(name)
         print(rows[-1], flush=True)
-    listed = [
-        ["unnoticed", "architectures"],
-        *([fault, ", ".join(names)] for fault, names in sorted(unnoticed.items())),
-    ]
-    return markdown(rows) + ("\n\n" + markdown(listed) if unnoticed else "")
+        faults = sorted(unnoticed.items())
+        listed = [["unnoticed", "architectures"], *([fault, ", ".join(names)] for fault, names in faults)]
+        yield markdown(rows) + ("\n\n" + markdown(listed) if unnoticed else "")
 
 
 def main() -> None:
