@@ -52,7 +52,9 @@ def need(condition: Any, message: str) -> None:
 
 
 class Budget:
-    """Work is counted before it is done: 64 units a product, and one more for each pair of 64-bit words in it."""
+    """Work is counted before it is done: 64 units a product, one more for each pair of 64-bit words in it, and as much
+    as 64 products for whatever else a layer costs.
+    """
 
     def __init__(self, work: int, memory: int) -> None:
         self.work, self.memory, self.done = work, memory, 0
@@ -283,6 +285,7 @@ def canonical(value: Any) -> bytes:
 def read_memory(path: str) -> dict[str, Any]:
     """The memory in a file: text, version and checksum are right, and every field is one of the format."""
     data = read_bytes(path)
+    need(not data.startswith(b"byheart decoder"), f"{path} is a decoder; this checker reads memories")
     need(data.isascii() and data.startswith(b'{"byheart":'), f"{path} is not a memory of byheart")
     document = parse_json(data.decode("ascii"), path)
     version, memory = document.get("byheart"), document.get("memory")
@@ -353,7 +356,7 @@ class Linear:
     def __call__(self, token: Token, den: int) -> Token:
         """W z + b over den·2^shift; the lower end takes lower ends where weights are positive, else upper ones."""
         words = 1 + max(x.bit_length() for end in (*token, [den]) for x in end) // 64
-        self.budget.charge(len(self.numbers) + self.height, self.words * words)
+        self.budget.charge(len(self.numbers) + self.height + 64, self.words * words)
         self.budget.hold(self.height, 64 * words + self.longest, "the output of a layer")
         return [
             [sum([w * (a if w > 0 else b)[j] for j, w in row], bias * den) for row, bias in self.rows]
@@ -615,7 +618,7 @@ class Network:
         return row
 
     def _token(self, part: Layer, token: Token, den: int) -> Token:
-        key = id(part), den, *token[0], *token[-1]
+        key = id(part), len(token), den, *token[0], *token[-1]
         if key not in self.known:
             self.known[key] = part.on_token(token, den)
             self.held += sum(2 + x.bit_length() // 64 for x in key) + part.outward * 8
@@ -883,8 +886,9 @@ def question(memory: Memory, cell: Any, given: Any, flags: argparse.Namespace) -
     else:
         labels = [given]
     if not row or None in row or None in labels:
-        need(flags.missing != "error", "a token or label is missing: say --missing drop, or --missing label")
-        if flags.missing == "drop":
+        policy = flags.missing or memory.stored["selection"]["missing"]  # of the file's: one that leaves no row out
+        need(policy == "label" or flags.missing == "drop", "a value is missing: say --missing drop or --missing label")
+        if policy == "drop":
             return None
     row, labels = (row or [None])[: flags.max_length], labels[: flags.max_length] if memory.per_token else labels
     row = row[: memory.most]
@@ -959,6 +963,8 @@ def check(flags: argparse.Namespace) -> dict[str, Any]:
     broken = [f"{name} is {n}, recorded is {recorded[name]}" for name, n in size.items() if n != recorded[name]]
     over = [(name, most) for name, most in claim["bounds"].items() if size[name] > most]
     broken += [f"{name} is {size[name]}, promised is at most {most}" for name, most in over]
+    kept = "broken by the sizes" if over else "kept by the sizes" if claim["bounds"] else "no sizes are promised"
+    kept += "".join(f"; not checked: {name}" for name in claim["properties"])
     verdict = "refuted" if broken or counts["differ"] else PROVED if counts["agree"] else "undecided"
     verdict = "undecided" if counts["undecided"] and verdict == PROVED else verdict
     reasons = [*found["differ"][:1], *broken, *found["undecided"][:1], f"{counts['agree']} rows get their labels"]
@@ -971,7 +977,7 @@ def check(flags: argparse.Namespace) -> dict[str, Any]:
         "left_out": sum(left_out.values()),
         "left_out_by": dict(left_out),
         "size": size,
-        "promise": f"{claim['paper']}, {claim['label']}: recorded, {'broken' if over else 'kept'}, not derived again",
+        "promise": f"{claim['paper']}, {claim['label']}: recorded, not derived again; {kept}",
     }
 
 
@@ -991,11 +997,11 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--label-column", metavar="NAME", help="both are guessed by usual names unless given")
     parser.add_argument("--no-header", dest="header", action="store_false", help="the first line is a row")
     parser.add_argument("--label-type", choices=sorted(TYPES), help="auto: as DATA has them")
-    parser.add_argument("--missing", choices=["error", "drop", "label"], default="error", help="empty cells and nulls")
+    parser.add_argument("--missing", choices=["error", "drop", "label"], help="empty cells and nulls")
     parser.add_argument("--max-rows", type=whole, metavar="N", help="ask the first N rows only")
     parser.add_argument("--max-length", type=whole, metavar="N", help="the first N tokens and labels of a row only")
     parser.add_argument("--conflicts", choices=["error", "first", "majority", "drop"], default="error")
-    parser.add_argument("--max-work", type=whole, default=40_000_000_000, metavar="UNITS", help="a minute or two")
+    parser.add_argument("--max-work", type=whole, default=40_000_000_000, metavar="UNITS", help="some minutes")
     parser.add_argument("--max-memory", type=whole, default=1 << 30, metavar="BYTES", help="for numbers")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

@@ -16,7 +16,7 @@ from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 import byheart
-from byheart.errors import ConflictError, OptionError
+from byheart.errors import ConflictError, DataError, OptionError
 from byheart.sklearn import MemoryClassifier, MemoryTransformer
 
 # scikit-learn's checks that a memorizer cannot pass, each with the reason. There is none: accuracy is only ever asked
@@ -91,6 +91,32 @@ def test_frames(library):
     assert model.predict(frame).tolist() == ["a", "b", "c"]
     numbers = frames.DataFrame({"x": [1.5, 2.5], "y": [1, 2]})
     assert MemoryClassifier().fit(numbers, [True, False]).predict(numbers).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("rows", "classes"),
+    [
+        ([[1], ["1"]], ["a", "b"]),
+        ([[1], [1.0]], ["a", "b"]),
+        ([[1], [True]], ["a", "b"]),
+        ([[0.0], [-0.0]], ["a", "b"]),
+        (np.array([[0.0], [-0.0]]), ["a", "b"]),
+        ([[1], [2], [3]], [1, "1", True]),
+        ([[1], [2]], [1, 1.0]),
+        ([[1], [2]], [0.0, -0.0]),
+        ([["x", 1.5], ["y", float("nan")]], ["a", "b"]),
+    ],
+)
+def test_values_that_an_array_would_merge_are_refused(rows, classes):
+    with pytest.raises(DataError, match=r"mixes|how a number is written|is missing"):
+        MemoryClassifier().fit(rows, classes)
+
+
+def test_numbers_beside_texts_stay_numbers():
+    model = MemoryClassifier().fit([["x", 1, 0.5], ["x", 2, -0.0]], ["a", "b"])
+    assert model.predict([["x", 1, 0.5], ["x", 2, -0.0]]).tolist() == ["a", "b"]
+    for strange in ([["x", "1", 0.5]], [["x", 1.0, 0.5]], [["x", 2, 0.0]]):
+        assert model.known(strange).tolist() == [False]
 
 
 def test_pipelines_and_cross_validation():

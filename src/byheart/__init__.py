@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from byheart.compile import Memory as Memory
     from byheart.compile import load as load
     from byheart.compile import memorize
+    from byheart.compile.compare.comparison import compare as compare
+    from byheart.compile.recital import RecitalMemory as RecitalMemory
+    from byheart.compile.recital import memorize_recital as memorize_recital
     from byheart.compile.text import memorize_text as memorize_text
     from byheart.data.read.table import Table as Table
     from byheart.data.read.table import read as read
@@ -30,6 +33,9 @@ _HOMES = {
     "memorize": "byheart.compile",
     "load": "byheart.compile",
     "memorize_text": "byheart.compile.text",
+    "memorize_recital": "byheart.compile.recital",
+    "RecitalMemory": "byheart.compile.recital",
+    "compare": "byheart.compile.compare.comparison",
     "Memory": "byheart.compile",
     "constructions": "byheart.build",
     "lower_bound": "byheart.theory",
@@ -43,11 +49,14 @@ __all__ = [
     "UNKNOWN",
     "ByheartError",
     "Memory",
+    "RecitalMemory",
     "Table",
+    "compare",
     "constructions",
     "load",
     "lower_bound",
     "memorize",
+    "memorize_recital",
     "memorize_text",
     "read",
     "theory",

@@ -39,7 +39,7 @@ class InexactError(ByheartError, TypeError):
 
 
 class NotRationalError(ByheartError, ArithmeticError):
-    """A value that is no rational number (softmax of unequal scores): use a certificate by enclosures."""
+    """A value that is not rational (softmax of unequal scores): use a certificate by enclosures."""
 
 
 class BuildError(ByheartError, RuntimeError):
@@ -58,6 +58,10 @@ class AssumptionError(BuildError):
 
 class FileFormatError(ByheartError, ValueError):
     """A file that is damaged, foreign, or of a version that this byheart does not read."""
+
+
+class BudgetError(ByheartError, RuntimeError):
+    """A file whose evaluation would cost more work or memory than it is allowed."""
 
 
 class ExportError(ByheartError, ValueError):

@@ -51,7 +51,7 @@ def test_all_three_agree(name, task, number, tmp_path):
         assert answer == label
 
 
-@pytest.mark.parametrize(("name", "task"), PAIRS)
+@pytest.mark.parametrize(("name", "task"), PAIRS[::3])
 def test_one_other_label_is_found_by_both(name, task, tmp_path):
     case, memory = built(name, one_case((name, task)), task)
     if memory is None:

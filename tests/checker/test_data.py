@@ -48,7 +48,7 @@ SCENARIOS = [
     Scenario("first.csv", TORN, "--conflicts first", {"": 1, "--conflicts first": 0, "--conflicts majority": 0}),
     Scenario("majority.csv", TORN, "--conflicts majority", {"": 1, "--conflicts majority": 0}),
     Scenario("dropped.csv", HOLES, "--missing drop", {"": 2, "--missing drop": 0}),
-    Scenario("null.csv", HOLES, "--missing label", {"": 2, "--missing label": 0, "--missing drop": 0}),
+    Scenario("null.csv", HOLES, "--missing label", {"": 0, "--missing label": 0, "--missing drop": 0}),
     Scenario("words.csv", "text,label\nto be,1\nbe to,2\n", "--tokens words"),
     Scenario("lists.csv", 'text,label\n"[1, 2]",a\n"[2, 1.0]",b\n"[""x"", true]",c\n'),
     Scenario("cut.csv", "text,label\na b c,1\nb a c,2\n", "--tokens words --max-length 2"),
@@ -85,7 +85,10 @@ SCENARIOS = [
 
 def memorized(scenario: Scenario, folder: Path) -> Path:
     (folder / scenario.name).write_text(scenario.text)
-    arguments = ["memorize", str(folder / scenario.name), "-o", str(folder / "m.byheart"), "--quiet"]
+    quick = (
+        "compact" if "causal" in scenario.memorize else "ks25-sets" if "set" in scenario.memorize.split() else "ks25"
+    )
+    arguments = ["memorize", str(folder / scenario.name), "-o", str(folder / "m.byheart"), "--construction", quick]
     result = CliRunner().invoke(commands, [*arguments, *scenario.memorize.split()], standalone_mode=False)
     if result.exception is not None:
         raise result.exception

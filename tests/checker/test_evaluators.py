@@ -103,7 +103,7 @@ def third(cases) -> list:
     ]
 
 
-@pytest.mark.parametrize("count", [120, pytest.param(3000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [40, pytest.param(3000, marks=pytest.mark.slow)])
 def test_rational_networks(count):
     cases = []
     for seed in range(count):
@@ -119,7 +119,7 @@ def test_rational_networks(count):
     assert answered > count
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [20, pytest.param(1000, marks=pytest.mark.slow)])
 def test_softmax(count):
     """byheart encloses by balls, the second checker by intervals of its own: whoever decides, decides alike."""
     decided = 0

@@ -67,7 +67,7 @@ def test_what_a_terminal_cannot_show_is_escaped(tmp_path):
         (b'{"byheart":true}', "version True"),
         (b'{"byheart":' + b"[" * 100_000, "not JSON"),
         (b'{"byheart":' + b"9" * 5000 + b"}", "not JSON"),
-        (b"byheart decoder 1\n", "not a memory"),
+        (b"byheart decoder 1\n\xff", "is a decoder"),
         (b'{"byheart":[]}', "version"),
         ('{"byheart":"ü"}'.encode(), "not a memory"),
     ],

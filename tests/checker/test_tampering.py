@@ -60,10 +60,10 @@ def judge(name: str, base, file, data: bytes) -> tuple[int, int]:
         assert not memory.claim.broken_by(measure(byheart.load(file).network)), where
     if one.proved:
         assert one.said["verdict"] == "proved", where
+    if one.status != two.status:  # byheart alone derives promises and proves properties; every answer is right
+        assert two.proved and one.status == 1 and one.said["agree"] == one.said["rows"], where
     if name in RECORDS:
         assert two.proved, where
-    else:
-        assert one.status == two.status, where
     if one.said and two.said and "cannot answer these rows" not in one.said["reason"]:  # byheart then counts none
         assert one.said["agree"] == two.said["agree"] and one.said["differ"] == two.said["differ"], where
     return one.status, two.status

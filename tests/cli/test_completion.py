@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import byheart
+from byheart.cli import COMMANDS
 
 PROGRAM = f"#!{sys.executable}\nimport sys; sys.argv[0] = 'byheart'\nfrom byheart.cli import main\nmain()\n"
 
@@ -57,7 +58,7 @@ def test_the_protocol_of_zsh(environment):
     """Triples of type, value and help."""
     found = ask(environment, "zsh", "byheart re", "1")
     assert found[:6:3] == ["plain", "plain"] and found[1:6:3] == ["recite", "report"]
-    assert found[2] == "Recite a memorized text, byte for byte."
+    assert found[2] == COMMANDS["recite"]
     assert ask(environment, "zsh", "byheart memorize na", "2")[0] == "file", "the shell completes names of files"
 
 

@@ -49,7 +49,7 @@ def test_unknown_names_are_listed():
 def test_labels_of_many_kinds_survive_a_file(tmp_path):
     labels = ["a", 7, 2**70, (1, ("x", None)), None, True, 0.5, b"\x00", -(2**60)]
     rows = [[k] for k in range(len(labels))]
-    memory = byheart.memorize(rows, labels, construction="ks25", progress=False)
+    memory = byheart.memorize(rows, labels, construction="ks25", missing="label", progress=False)
     memory.save(tmp_path / "m")
     loaded = byheart.load(tmp_path / "m")
     assert loaded.predict(rows) == labels

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import time
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -13,7 +15,8 @@ from byheart.cli import commands
 from byheart.cli.verify import command as verify_command
 from byheart.compile.memory_file import load
 from byheart.data.values import key
-from byheart.errors import ByheartError, FileFormatError
+from byheart.errors import BudgetError, ByheartError, FileFormatError
+from byheart.exact.budget import Budget, limited
 from tests.forged import rewrite, tamper
 
 ROWS = {"cat": "animal", "act": "deed", "dog": "animal", "oak": "plant"}
@@ -79,7 +82,7 @@ def test_other_labels_on_the_same_rows_are_refuted(saved):
 
 @pytest.mark.parametrize("label, other", [(1, True), (1, "1"), (1, 1.0), (0.0, -0.0), ((1,), (True,)), (None, "None")])
 def test_labels_agree_by_type_and_value(label, other):
-    memory = byheart.memorize(["a", "b"], [label, "x"], construction="ks25", progress=False)
+    memory = byheart.memorize(["a", "b"], [label, "x"], construction="ks25", missing="label", progress=False)
     assert memory.verify(["a", "b"], [label, "x"]).verdict == "proved"
     assert memory.verify(["a", "b"], [other, "x"]).verdict == "refuted"
     assert key(label) != key(other)
@@ -207,19 +210,14 @@ def test_a_loaded_memory_says_that_its_verdict_is_recorded(saved):
     assert load(saved[0]).summary()["recorded"] is True
 
 
-def test_files_of_the_first_format_still_load(saved, tmp_path):
-    file, table = saved
-    document = json.loads(file.read_text())
-    body = document["memory"]
-    del body["version"]
-    for name in ("asked", "agree", "differ", "left_out", "promise"):
-        del body["certificate"][name]
-    from byheart.files import canonical, digest
-
-    (tmp_path / "old").write_text(canonical({"byheart": 1, "memory": body, "sha256": digest(body)}))
-    status, found = verify(tmp_path / "old", table)
-    assert status == 0 and any("format 1" in remark for remark in found["remarks"])
-    assert load(tmp_path / "old").predict(list(ROWS)) == list(ROWS.values())
+def test_files_of_the_first_format_still_load():
+    """format1.byheart was written by the last byheart that had that format."""
+    memory = load(Path(__file__).with_name("format1.byheart"))
+    rows, labels = [["a", 7], [2**60, "b"], ["a"]], [("x", True), None, 0.5]
+    assert memory.predict(rows) == labels
+    found = memory.verify(rows, labels)
+    assert found.verdict == "proved" and found.promise == "kept" and any("format 1" in said for said in found.remarks)
+    assert memory.verify(rows, [("x", 1), None, 0.5]).verdict == "refuted"
 
 
 STRICT = {
@@ -248,6 +246,41 @@ def test_keys_that_stand_twice_are_refused(saved, tmp_path):
     (tmp_path / "f").write_text(text.replace('"seed":0', '"seed":0,"seed":0'))
     with pytest.raises(FileFormatError, match="twice"):
         load(tmp_path / "f")
+
+
+def huge(body):
+    """200 layers that each multiply by 2^4194304, in a few kilobytes."""
+    one = {"layer": "affine", "weight": {"columns": 1, "rows": [[[0, "0x1p4194304"]]]}, "bias": None, "relu": False}
+    body["network"]["layers"] = [*body["network"]["layers"], *[one] * 200]
+    body["network"]["stages"] = []
+
+
+def long(body):
+    body["encoder"].update(length=1 << 24, padded=True)
+
+
+@pytest.mark.parametrize("change", [huge, long])
+@pytest.mark.parametrize("command", ["verify", "predict"])
+def test_a_hostile_file_is_refused_before_it_costs_anything(tmp_path, change, command):
+    table = write_table(tmp_path / "t.csv")
+    byheart.memorize(byheart.read(str(table)), construction="compact", progress=False).save(tmp_path / "m")
+    rewrite(tmp_path / "m", tmp_path / "f", change)
+    arguments = [command, str(tmp_path / "f"), str(table) if command == "verify" else "oak"]
+    started = time.monotonic()
+    result = CliRunner().invoke(commands, arguments, standalone_mode=False)
+    assert isinstance(result.exception, BudgetError), result.exception
+    assert "--max-" in str(result.exception) and time.monotonic() - started < 20
+
+
+def test_the_budget_is_far_above_honest_files(saved):
+    memory = load(saved[0])
+    with limited(memory.budget) as meter:
+        memory.network  # noqa: B018
+        assert meter.budget.work > 10**12
+    small = load(saved[0], budget=Budget(work=1))
+    with pytest.raises(BudgetError, match="--max-work"):
+        small.predict(list(ROWS))
+    assert load(saved[0], budget=None).predict(["cat"]) == ["animal"]
 
 
 def honest_answers(file, rows):

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from byheart.compile import Memory, load
 from byheart.data.dataset.settle import Settled, settle_table
 from byheart.data.missing import POLICIES as MISSING
 from byheart.data.read.options import ReadOptions
@@ -20,6 +21,7 @@ from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import names
 from byheart.data.values import AUTO, TYPES
 from byheart.errors import OptionError
+from byheart.exact.budget import Budget
 from byheart.progress import SILENT, LineProgress, Progress, console_progress
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -152,6 +154,40 @@ def output_options(command: F) -> F:
         help="Say what is done and how long it took.",
     )(command)
     return click.option("--quiet", is_flag=True, help="No progress, no tables: the verdict or answer alone.")(command)
+
+
+def budget_options(command: F) -> F:
+    """Adds the limits on what evaluating a file may cost; `load_limited` keeps them."""
+    command = click.option(
+        "--max-work",
+        type=click.IntRange(1),
+        metavar="UNITS",
+        default=Budget.work,
+        show_default=True,
+        expose_value=False,
+        callback=_remember_budget,
+        help="Products of 56-bit numbers that FILE may cost, estimated before; raise it for files you trust.",
+    )(command)
+    return click.option(
+        "--max-memory",
+        type=click.IntRange(1),
+        metavar="BYTES",
+        default=Budget.memory,
+        show_default=True,
+        expose_value=False,
+        callback=_remember_budget,
+        help="Bytes that the numbers of FILE may take.",
+    )(command)
+
+
+def _remember_budget(context: click.Context, parameter: click.Parameter, value: int) -> None:
+    context.meta[f"byheart.{parameter.name}"] = value
+
+
+def load_limited(file: str) -> Memory:
+    """The memory in a file, with the limits of the command line."""
+    meta = click.get_current_context().meta
+    return load(file, budget=Budget(meta["byheart.max_work"], meta["byheart.max_memory"]))
 
 
 def _remember_verbose(context: click.Context, parameter: click.Parameter, value: bool) -> None:

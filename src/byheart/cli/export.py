@@ -8,18 +8,27 @@ import click
 
 from byheart.certify import Verdict
 from byheart.cli import show
-from byheart.cli.data_options import DataFlags, data_options, output_options, progress_for
+from byheart.cli.data_options import (
+    DataFlags,
+    budget_options,
+    data_options,
+    load_limited,
+    output_options,
+    progress_for,
+)
 from byheart.cli.export_folder import export_folder
 from byheart.cli.verify import check_data
-from byheart.compile import load
-from byheart.compile.export_memory import TARGETS, export_file
+from byheart.compile.export_memory import export_file
 from byheart.errors import DataError
+from byheart.export.targets import targets
 from byheart.files import check_target
+
+FORMATS = [*targets(), "huggingface", "gguf"]  # of a memory, of a recital, of a checkpoint folder
 
 
 @click.command("export")
 @click.argument("file", metavar="FILE", type=click.Path())
-@click.option("--to", "target", type=click.Choice([*TARGETS, "gguf"]), required=True, help="What to write.")
+@click.option("--to", "target", type=click.Choice(FORMATS), required=True, help="What to write.")
 @click.option("-o", "--output", metavar="OUT", type=click.Path(), required=True, help="Where to write it.")
 @click.option(
     "--dtype", metavar="TYPE", help="float64 or float32 [the memory's own]; for a folder F16, Q8_0, float16 ..."
@@ -31,7 +40,15 @@ from byheart.files import check_target
     help="Verify the memory on this data first, and recheck the model on every row of it (otherwise on 10,000 drawn "
     "inputs).",
 )
+@click.option("--arch", metavar="NAME", default="llama", show_default=True, help="For huggingface: the architecture.")
+@click.option("--flavour", metavar="NAME", help="For huggingface: parabola, plateau (quantized) or units.")
+@click.option("--hidden-size", "hidden", type=int, metavar="N", help="For huggingface: the shape to imitate.")
+@click.option("--layers", type=int, metavar="N", help="… layers.")
+@click.option("--heads", type=int, metavar="N", help="… attention heads.")
+@click.option("--kv-heads", type=int, metavar="N", help="… heads of keys and values.")
+@click.option("--experts", type=int, metavar="N", help="… experts (mixtral).")
 @data_options
+@budget_options
 @output_options
 def command(
     file: str,
@@ -39,6 +56,13 @@ def command(
     output: str,
     dtype: str | None,
     data: str | None,
+    arch: str,
+    flavour: str | None,
+    hidden: int | None,
+    layers: int | None,
+    heads: int | None,
+    kv_heads: int | None,
+    experts: int | None,
     flags: DataFlags,
     as_json: bool,
     quiet: bool,
@@ -51,14 +75,24 @@ def command(
 
     \b
       byheart export table.byheart --to onnx -o table.onnx --data table.csv
+      byheart export poem.byheart --to huggingface --arch qwen3 -o tiny-qwen3
       byheart export tiny-llama --to gguf --dtype Q8_0 -o tiny-llama.gguf
     """
+    if target == "huggingface":
+        from byheart.cli.recital import export_checkpoint, load_recital
+
+        recital = load_recital(file)
+        if recital is None:
+            raise click.UsageError("a stock checkpoint is made of a recital: memorize it with --construction recital")
+        shape = {"hidden": hidden, "layers": layers, "heads": heads, "kv_heads": kv_heads, "experts": experts}
+        options = {name: value for name, value in {**shape, "dtype": dtype, "flavour": flavour}.items() if value}
+        return export_checkpoint(recital, output, arch, options, as_json, progress_for(as_json, quiet))
     check_target(Path(output))
     if Path(file).is_dir():
         return export_folder(file, target, output, dtype, as_json)
     if target == "gguf" or dtype not in (None, "float64", "float32"):
         raise click.UsageError("GGUF and types other than float64 and float32 are for checkpoint folders")
-    memory, progress = load(file), progress_for(as_json, quiet)
+    memory, progress = load_limited(file), progress_for(as_json, quiet)
     dataset = None
     if data is not None:
         checked, _ = check_data(memory, data, flags, progress)

@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from byheart.cli import show
-from byheart.cli.data_options import output_options, progress_for
-from byheart.compile import load
+from byheart.cli.data_options import budget_options, load_limited, output_options, progress_for
 from byheart.data.read.options import ReadOptions
 from byheart.data.read.table import read_sequences, tokenize
 from byheart.data.unknown import UNKNOWN
@@ -27,6 +26,7 @@ from byheart.data.unknown import UNKNOWN
 @click.option(
     "--sequence-column", "columns", metavar="NAME", multiple=True, help="Column of the sequences (default: as before)."
 )
+@budget_options
 @output_options
 def command(
     file: str, sequences: tuple[str, ...], source: str | None, columns: tuple[str, ...], as_json: bool, quiet: bool
@@ -34,7 +34,8 @@ def command(
     """The labels of SEQUENCEs by the memory in FILE, in exact arithmetic.
 
     A SEQUENCE is cut into tokens as the memory's data was; a JSON list is taken as the tokens. A sequence that the
-    memory refuses is answered by "unknown" (null in --json).
+    memory refuses is answered by "unknown" (null in --json, which lists
+    these rows under "unknown").
 
     Exit status: 0 answered, 2 the file or a sequence cannot be used.
 
@@ -42,7 +43,7 @@ def command(
       byheart predict entities.byheart "amp;" "lt;"
       cat names.txt | byheart predict names.byheart --input -
     """
-    memory = load(file)
+    memory = load_limited(file)
     if source is None and not sequences:
         raise click.UsageError("give SEQUENCEs or --input DATA")
     rows: list[Any] = [tokenize(text, memory.tokens, number) for number, text in enumerate(sequences, start=1)]
@@ -54,11 +55,16 @@ def command(
         rows += read_sequences(source, options, like=memory.selection, progress=progress)
     found = memory.predict(rows, progress)
     if as_json:
-        show.print_json({"file": file, "labels": [_plain(label) for label in found]})
+        unknown = [row for row, label in enumerate(found) if _has_unknown(label)]  # null may also be a missing label
+        show.print_json({"file": file, "labels": [_plain(label) for label in found], "unknown": unknown})
     else:
         for label in found:
             click.echo(_text(label))
     return 0
+
+
+def _has_unknown(label: Any) -> bool:
+    return label is UNKNOWN or (isinstance(label, list) and any(part is UNKNOWN for part in label))
 
 
 def _plain(label: Any) -> Any:

@@ -9,9 +9,15 @@ import click
 
 from byheart.certify import Verdict
 from byheart.cli import show
-from byheart.cli.data_options import DataFlags, data_options, output_options, progress_for
+from byheart.cli.data_options import (
+    DataFlags,
+    budget_options,
+    data_options,
+    load_limited,
+    output_options,
+    progress_for,
+)
 from byheart.cli.verify import check_data
-from byheart.compile import load
 from byheart.errors import DataError, OptionError
 from byheart.files import check_target
 from byheart.report import write
@@ -31,6 +37,7 @@ from byheart.report import write
 )
 @click.option("--open", "opened", is_flag=True, help="Show the page in the browser.")
 @data_options
+@budget_options
 @output_options
 def command(
     file: str,
@@ -51,7 +58,7 @@ def command(
       byheart report table.byheart table.csv --open
     """
     page = check_target(Path(output))
-    memory, progress = load(file), progress_for(as_json, quiet)
+    memory, progress = load_limited(file), progress_for(as_json, quiet)
     dataset = None
     if data is not None:
         checked, _ = check_data(memory, data, flags, progress)

@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from byheart.build.recital import build_recital
+from byheart.certify.recital import RecitalCertificate, certify_recital
 from byheart.data.tokens.lexicon import Lexicon
 from byheart.data.tokens.script import Script
 from byheart.errors import DataError, FileFormatError, OptionError
 from byheart.export.huggingface.folder import Request, write_folder
+from byheart.files import write_atomically
 from byheart.ir.recital import Recital
 
 FORMAT, VERSION = "byheart recital memory", 1
@@ -72,6 +74,26 @@ class RecitalMemory:
                 count += weight
         return math.exp(loss / count)
 
+    def certify(self, ambiguous: str = "distribution") -> RecitalCertificate:
+        """Asks the recital after every prefix of every document, in whole numbers."""
+        return certify_recital(self.recital, self.script.documents, self.script.weights, ambiguous)
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers that `memorize --json` prints."""
+        return {
+            "construction": "recital",
+            "task": "causal",
+            "N": len(self.script.documents),
+            "n": max(map(len, self.script.documents)),
+            "C": self.recital.vocabulary,
+            "vocabulary": self.recital.vocabulary,
+            "contexts": self.script.places,
+            "perplexity": self.perplexity(),
+            "tokens": self.lexicon.kind,
+            **self.report,
+            **{f"{name}_seconds": round(value, 3) for name, value in self.seconds.items()},
+        }
+
     def request(self, architecture: str = "llama", **options: Any) -> Request:
         """What the exporter is asked for; options are dtype, flavour and the fields of the shape."""
         known = {name: options.pop(name) for name in ("dtype", "flavour") if options.get(name) is not None}
@@ -108,8 +130,8 @@ class RecitalMemory:
             raise FileFormatError(f"the recital is damaged: {error}") from None
 
     def save(self, path: str | Path) -> None:
-        """One JSON file."""
-        Path(path).write_text(json.dumps(self.to_json(), separators=(",", ":")), encoding="utf-8")
+        """One JSON file, written whole or not at all."""
+        write_atomically(Path(path), json.dumps(self.to_json(), separators=(",", ":")).encode("ascii"))
 
     @staticmethod
     def load(path: str | Path) -> RecitalMemory:

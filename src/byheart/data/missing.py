@@ -59,13 +59,21 @@ def settle_missing(
     policy: str = "error",
     place: Callable[[int], str] = "row {}".format,
     origin: str = "",
+    *,
+    per_token: bool = False,
 ) -> Present:
-    """Applies the policy to rows of tokens and their labels; a row without a token counts as missing too."""
+    """Applies the policy to rows of tokens and their labels; a row without a token counts as missing too.
+
+    With `per_token` a row's labels are a list or tuple, one for each token; otherwise a tuple is one compound label,
+    which is taken as it is.
+    """
     if policy not in POLICIES:
         raise OptionError(f"missing={policy!r} is not one of {', '.join(POLICIES)}")
     sequences, labels = _sized(sequences), _sized(labels)
     no_token = _concerned(sequences, rows=True)
     no_label = _concerned(labels, rows=False)
+    if not per_token:
+        no_label = [number for number in no_label if not isinstance(labels[number], tuple)]
     concerned = sorted({*no_token, *no_label})
     if not concerned:
         return Present(sequences, labels, policy=policy)
@@ -129,7 +137,12 @@ def _filled(value: Any) -> Any:
     """A row with None for each missing token; one missing token where there is none."""
     if not isinstance(value, list | tuple | np.ndarray):
         return [None]
-    return [None if _lacks(part, False) else part for part in value] or [None]
+    parts = [_filled(part) if _nested(part) else None if _lacks(part, False) else part for part in value]
+    return tuple(parts) if isinstance(value, tuple) else parts or [None]
+
+
+def _nested(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value)
 
 
 def _names(numbers: list[int], place: Callable[[int], str]) -> str:

@@ -2,7 +2,7 @@
 
 A value is a str, an int, a float, a bool, bytes, a tuple of values, or None, which stands for "missing". Python's `==`
 and its dictionaries take 1, 1.0 and True for one value and 0.0 for -0.0; byheart never does: type and value both count,
-so whoever compares, numbers or looks up values goes through this module.
+so all code that compares, numbers or looks up values goes through this module.
 
     >>> same(1, 1.0), same(0.0, -0.0), same("1", 1), same((1, "a"), (1, "a"))
     (False, False, False, True)
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -107,12 +107,11 @@ def distinct(values: Sequence[Any]) -> tuple[tuple[Any, ...], list[int]]:
     Raises a TypeError for a value that cannot be hashed, and a DataError for two that cannot be told apart reliably.
     """
     if set(map(type, values)) <= {int, str}:
-        names: Sequence[Hashable] = values
-        first = {value: value for value in values}
-    else:
-        names = list(map(key, values))
-        first = dict(zip(reversed(names), reversed(values), strict=True))
-        _refuse_twins(names, values, first)
+        number = {value: place for place, value in enumerate(sorted(set(values), key=order))}
+        return tuple(number), list(map(number.__getitem__, values))
+    names = list(map(key, values))
+    first = dict(zip(reversed(names), reversed(values), strict=True))
+    _refuse_twins(names, values, first)
     ordered = sorted(first.items(), key=lambda item: order(item[1]))
     number = {name: place for place, (name, _) in enumerate(ordered)}
     return tuple(value for _, value in ordered), list(map(number.__getitem__, names))
@@ -192,10 +191,6 @@ def convert(value: Any, kind: str) -> Any:
     if kind == AUTO or value is None:
         return value
     return _CONVERTERS[kind](value)
-
-
-def convert_all(values: Iterable[Any], kind: str) -> list[Any]:
-    return [convert(value, kind) for value in values]
 
 
 def _no(value: Any, what: str) -> DataError:

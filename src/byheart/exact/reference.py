@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from byheart.exact.number import Number, dyadic
+from byheart.exact.budget import AT_ONCE, Meter, limbs, meter
+from byheart.exact.number import Number, bit_length, dyadic
 from byheart.exact.steps import Block, Map, Row, Step
 from byheart.exact.values import Values
 
@@ -29,7 +30,10 @@ def run(steps: Sequence[Step], values: Values) -> Values:
 
 
 def _evaluate(steps: Sequence[Step], x: list[Number], q: int) -> list[Number]:
+    limit = meter()
     for step in steps:
+        if limit is not None:
+            _check(step, x, limit)
         if isinstance(step, Map):
             x = [_affine(row, b, x, q) for row, b in zip(step.rows, step.bias, strict=True)]
             if step.relu:
@@ -39,6 +43,15 @@ def _evaluate(steps: Sequence[Step], x: list[Number], q: int) -> list[Number]:
             hidden = [v if v > 0 else 0 for v in sums]
             x = [v + _affine(row, b, hidden, q) for v, row, b in zip(x, step.rows2, step.bias2, strict=True)]
     return x
+
+
+def _check(step: Step, x: list[Number], limit: Meter) -> None:
+    """What one step costs on numbers as long as these, before it is done."""
+    long = limbs(max((bit_length(v) for v in x), default=1))
+    parts = (step.rows,) if isinstance(step, Map) else (step.rows1, step.rows2)
+    weights = [limbs(bit_length(w)) for rows in parts for row in rows for _, w in row]
+    limit.spend(long * sum(weights) + long)
+    limit.hold(8 * AT_ONCE * (long + max(weights, default=0)))
 
 
 def _affine(row: Row, bias: Number, x: list[Number], q: int) -> Number:

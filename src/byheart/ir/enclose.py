@@ -18,6 +18,7 @@ import numpy as np
 
 from byheart.errors import NotRationalError
 from byheart.exact import as_fraction, bit_length
+from byheart.exact.budget import limbs, meter
 from byheart.exact.rigor import precision
 from byheart.ir import evaluate
 from byheart.ir.attend import Index, scores_matter
@@ -55,8 +56,11 @@ def enclosed_answers(network: Network, inputs: Inputs, progress: Progress = SILE
     """
     bits = max((bit_length(w) for layer in network.layers for w in layer.weights()), default=0) + SPARE_BITS
     found = None
+    limit, weights = meter(), sum(1 for layer in network.layers for _ in layer.weights())
     for doubling in range(DOUBLINGS + 1):
         used = bits << doubling
+        if limit is not None:
+            limit.spend(limbs(used) ** 2 * inputs.points.count * weights)
         with suppress(TooWideError):
             found = _answers(network, enclosed_outputs(network, inputs, used, progress))
             if not (found == UNDECIDED).any():

@@ -93,7 +93,7 @@ def test_a_users_tokenizer(tmp_path):
     assert Tokenizer.from_dict(tokenizer.as_dict()).cut("be") == ["be"]
     for content in ("", "{}", "[]", '{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]}}', "[" * 10_000):
         (tmp_path / "bad.json").write_text(content)
-        with pytest.raises(DataError, match=r"no tokenizer\.json"):
+        with pytest.raises(DataError, match=r"not a tokenizer\.json"):
             choose(str(tmp_path / "bad.json"), [])
     with pytest.raises(DataError, match="no file"):
         choose("nowhere.json", [])

@@ -25,7 +25,7 @@ from byheart.data.dataset.dataset import Dataset
 from byheart.exact import dyadic
 from byheart.paper import Ref, implements
 
-SMALL = 240  # contexts up to which a search pays whatever the labels are
+SMALL = 110  # contexts up to which a search pays whatever the labels are
 HOPE = 1.4  # times the budget: what annealing makes good, starting from least squares
 WORK = 5_000_000  # contexts times steps of one annealing
 STEPS = 20_000

@@ -104,8 +104,8 @@ def build_label_memory(
 
     Ids are distinct integers >= 0 of any size and in any order, labels lie in [0, classes). `head` is "value" (the
     output is the label), "logits" (the largest of C) or None (whichever is smaller). With `abstain_bits` = f the value
-    of an id off the data lies in [0, classes) with probability 2^-f only. The result depends on the data, the options and
-    the seed, never on the executor (default: threads, when the job is worth it); `resume` names a file that keeps what
+    of an id off the data lies in [0, classes) with probability 2^-f only. The result depends on data, options and
+    seed, never on the executor (default: threads, when the job is worth it); `resume` names a file that keeps what
     is solved, so that an interrupted build goes on where it was.
     """
     goal, work = _choice(Objective, objective, "objective"), _choice(Effort, effort, "effort")

@@ -156,7 +156,7 @@ def sized(
         group = max(1.0, (speed * folds - (folds < 12)) / max(cost, 1e-9))
         groups = max(1.0, count / group)
         reach = log2(max(group, 16)) + 3
-        reading = 4 if classes == 2 else 5 * classes - 5
+        reading = 4.0 if classes == 2 else 5.0 * classes - 5
         parameters = 3 * groups + 1 + 4 * folds + reading + (8 if head == "value" else 0)
         length = folds + reach + 12
         width = max(4.0, id_bits - log2(groups))
@@ -170,7 +170,7 @@ def sized(
     levels = folds + tail + log2(max(group, 8)) + 6
     width = max(6, log2(max(2.0, group)) + 2)
     cells = classes if not labels.abstain_bits else 2 * 5.2 / cell
-    reading = 2 * classes if head == "logits" else 4 * (log2(max(2, cells)) + width + 1) + 2
+    reading = 2.0 * classes if head == "logits" else 4 * (log2(max(2, cells)) + width + 1) + 2
     parameters = 3 * groups + 1 + 4 * (levels + 1) + reading
     marks = width + log2(max(2, cells)) + 3
     length = folds + log2(max(group, 8)) + 4 + (0 if kind == "walk" else marks)

@@ -151,7 +151,7 @@ def _map(
             journal.write(f"{name} {k}", solved)
 
     missing = [k for k in range(len(parts)) if k not in found]
-    for k, solved in found.items():
+    for solved in found.values():
         stage.advance(sum(line.count for line in solved.lines))
     if executor is None or len(missing) < 2:
         for k in missing:

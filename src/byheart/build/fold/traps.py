@@ -2,9 +2,9 @@
 
     v  <-  v - relu(2v - T),   T = (1 - share)·R:     [0, T/2] stays, (T/2, T] is reflected, (T, R] is trapped below 0.
 
-A key is decided at one level, for good. Two classes: trapped is one label, not trapped the other, read by the sign. More
-classes: one phase per label but one; between phases the range is turned over, so that the bands of the phases stay
-apart in order (docs/compact.md, "Traps"). The widths of the traps give every level the same share of the information
+A key is decided at one level, for good. Two classes: trapped is one label, not trapped the other, read by the sign.
+More classes: one phase per label but one; between phases the range is turned over, so that the bands of the phases stay
+apart in order (docs/compact.md, Lemma 5). The widths of the traps give every level the same share of the information
 in the labels, whose frequencies therefore count: a skewed label costs its entropy.
 """
 
@@ -75,7 +75,7 @@ class Traps:
         place[list(self.order)] = np.arange(self.classes) * folds.size
         trace = np.zeros((self.steps + 1, 2, beam), np.int32)
         by_label = np.argsort(labels, kind="stable")  # one label's table after the other: they fit the nearest cache
-        k, c = trap_beam(
+        k, c = trap_beam(self.classes > 2, limbs > 1)(
             np.ascontiguousarray(delta[:, by_label]),
             place[labels[by_label]],
             starts,
@@ -116,7 +116,7 @@ class Traps:
         return self.steps - 1
 
     def checks(self, values: list[int], labels: list[int], unit: int) -> bool:
-        """Whether the folds themselves, in exact integers, send these values to their labels; `unit` is 1 at level 0."""
+        """Whether the folds themselves, in exact integers, send these values to their labels."""
         folds = _folds(self)
         blocks, reading = self._blocks(folds, unit)
         if self.classes == 2:
@@ -286,8 +286,8 @@ def _tables(traps: Traps, levels: npt.NDArray[np.int64], size: int) -> npt.NDArr
     return table.reshape(last + 1, -1)
 
 
-def _measure(below: Floats, grid: Floats, span: float, v: Floats, inside: float) -> Floats:
-    """The measure below v, also outside of the range: above it the last fold is undone, below 0 the trap (or a turn)."""
+def _measure(below: Floats, grid: Floats, span: float, v: Any, inside: float) -> Any:
+    """The measure below v, outside of the range too: above, the last fold is undone; below 0 is the trap or a turn."""
     found = np.interp(v / span, grid, below)
     found = np.where(v > span, 2 * below[-1] - np.interp(2 - v / span, grid, below), found)
     under = -np.interp(-v / span, grid, below) if inside < 0 else v * inside

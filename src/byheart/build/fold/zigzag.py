@@ -26,7 +26,6 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 ROUNDINGS = (4, 6, 8, 10, 12, 16, 20, 26)  # bits of the weights, shortest first
-LONGEST = 500  # bits of an id that the search, which is in floats, can square
 FACTORS = (0.03, 0.3, 1.0, 3.0)  # starts for b
 
 
@@ -74,11 +73,8 @@ def zigzag(ids: Sequence[int], labels: Sequence[int], bits: int = 0) -> Zigzag:
 def few_runs(own: Any, total: Any, labels: Ints, *, steps: int, restarts: int, seed: int) -> Order | None:
     """Weights for ids own·A + b·total·A with few runs of equal labels, rounded to short numbers.
 
-    own and total are (M, d) arrays of whole numbers. None where no rounding tells different labels apart, and where the
-    numbers are too long for a search in floats, whose squares must stay finite.
+    own and total are (M, d) arrays of whole numbers. None where no rounding tells different labels apart.
     """
-    if max(int(abs(x)).bit_length() for x in (*np.asarray(own).flat, *np.asarray(total).flat)) > LONGEST:
-        return None
     first, second, scale = _scaled(own, total)
     best: tuple[int, Floats, float] | None = None
     for k, (weights, factor) in enumerate(_starts(first, second, labels, restarts, seed)):

@@ -8,7 +8,9 @@ claim says so and the checker proves it.
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +34,7 @@ from byheart.ir.matrix import Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.paper import Ref
 from byheart.progress import Progress
+from byheart.theory.promises.native import native
 
 PATIENCE = 60  # draws of the chains that the planner reckons with
 DRAWS_PER_TABLE = 400
@@ -77,6 +80,8 @@ def build(
         refusal = drawn
     else:
         raise BuildError(f"no draw of tables and hash chains fits the data: {refusal.reason}; {_remedy(mixing)}")
+    options = {"dtype": dtype, "abstain_bits": abstain_bits, "objective": objective}
+    _keep_budget(dataset, options, layout, tokens, _front_parameters(mixing, dataset.n, layout))
     stages = front_stages(dataset, kind, mixing, size, layout, tokens)
     stages += [(name, blocks) for name, blocks in memory_blocks(layout, chains, stored) if blocks]
     stages.append(("answer", [Affine(Matrix.of([{layout.bucket_channel: 1}], layout.width))]))
@@ -87,7 +92,6 @@ def build(
         Readout(Decode.VALUE, dataset.C),
         tuple((name, len(part)) for name, part in stages),
     )
-    options = {"dtype": dtype, "abstain_bits": abstain_bits, "objective": objective}
     return Construction(network, options, _notes(layout, stored))
 
 
@@ -171,6 +175,17 @@ def _distinct_keys(dataset: Dataset, ids: Ints) -> tuple[Ints, Ints] | Refusal:
 def _odd(rng: random.Random, bound: int) -> int:
     """A random odd modulus above every possible id."""
     return rng.randrange(bound, bound + bound // 4) | 1
+
+
+def _keep_budget(dataset: Dataset, options: Mapping[str, Any], layout: Layout, tokens: TokenMap, front: int) -> None:
+    """A plan that would break the promise is not built."""
+    most = native(dataset, options).bounds.get("parameters")
+    planned = layout.parameters + front + tokens.parameters(layout.width)
+    if most is not None and planned > most:
+        raise BuildError(
+            f"the plan needs {planned:,} parameters where {most:,} are promised; please report this data's sizes "
+            "(contexts, classes, tokens), and use objective=speed, which promises no size"
+        )
 
 
 def _notes(layout: Layout, stored: Stored) -> tuple[str, ...]:

@@ -19,8 +19,12 @@ B = TypeVar("B", FloatBalls, ArbBalls)
 
 
 def logit_balls(decoder: Decoder, tokens: Ints, kind: type[B]) -> B:
-    """Enclosures of the logits (n, ω) of contexts of one length τ: tokens is (n, τ), without padding."""
-    return output_balls(decoder, mixed_balls(decoder, tokens, kind))
+    """Enclosures of the logits (n, ω) of contexts of one length τ: tokens is (n, τ), without padding.
+
+    Weights of a file may be so large that float64 overflows; such a ball has an infinite radius, which is no warning.
+    """
+    with np.errstate(all="ignore"):
+        return output_balls(decoder, mixed_balls(decoder, tokens, kind))
 
 
 def output_balls(decoder: Decoder, mixed: B) -> B:

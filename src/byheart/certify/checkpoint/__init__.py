@@ -1,23 +1,26 @@
 """Proofs about written checkpoints: config.json and model.safetensors of ten stock architectures.
 
-The checker knows nothing of how a checkpoint was made. It finds the structure in the tensors, encloses every value for every input
-(`fields`), and proves by how much the right token wins (`margins`) in every engine of an error model (`storage`). What it does not
-understand is `undecided`, with the place; it never guesses.
+The checker knows nothing of how a checkpoint was made. It finds the structure in the tensors, encloses every value
+for every input (`fields`), and proves by how much the right token wins (`margins`) in every engine of an error model
+(`storage`). What it does not understand is `undecided`, with the place; it never guesses.
 """
 
 from byheart.certify.checkpoint.certificate import MarginCertificate, MarginWitness, TypeResult
 from byheart.certify.checkpoint.check import TYPES, certify_checkpoint, tokenize, verify_folder
+from byheart.certify.checkpoint.compare import Comparison, compare_checkpoints
 from byheart.certify.checkpoint.config import Undecided
 from byheart.certify.checkpoint.storage import ERROR_MODEL
 
 __all__ = [
     "ERROR_MODEL",
     "TYPES",
+    "Comparison",
     "MarginCertificate",
     "MarginWitness",
     "TypeResult",
     "Undecided",
     "certify_checkpoint",
+    "compare_checkpoints",
     "tokenize",
     "verify_folder",
 ]

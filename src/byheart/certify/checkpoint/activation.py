@@ -9,7 +9,11 @@ import numpy as np
 from byheart.certify.checkpoint.storage import FUNCTION_ERROR, Array, Interval, Storage, in_float32
 
 SILENT_BELOW = {"silu": -8.0, "gelu": -4.0, "gelu_tanh": -4.0, "relu": 0.0}  # where a unit counts as not fired
-LEAST = {"silu": (-1.2784645427610738, -0.2784645427610738), "gelu": (-0.7517915, -0.1699712), "gelu_tanh": (-0.7524614, -0.1700407)}
+LEAST = {
+    "silu": (-1.2784645427610738, -0.2784645427610738),
+    "gelu": (-0.7517915, -0.1699712),
+    "gelu_tanh": (-0.7524614, -0.1700407),
+}
 TURN = {"silu": (-1.279, -1.278), "gelu": (-0.753, -0.751), "gelu_tanh": (-0.754, -0.751)}  # the minimum lies inside
 
 
@@ -37,7 +41,9 @@ def _erfc(x: Array) -> Array:
 
 
 def slack(kind: str, x: Array) -> Array:
-    """Absolute error of one evaluation in float32: relative for silu; for gelu, 1 + erf or 1 + tanh cancels until it is exactly 0."""
+    """Absolute error of one evaluation in float32: relative for silu; for gelu, 1 + erf or 1 + tanh cancels until it
+    is exactly 0.
+    """
     if kind == "relu":
         return np.zeros_like(x)
     if kind == "silu":
@@ -55,34 +61,39 @@ def enclose(kind: str, lo: Array, hi: Array) -> Interval:
     if kind != "relu":
         turn = TURN[kind]
         low = np.where((lo <= turn[1]) & (hi >= turn[0]), np.minimum(low, LEAST[kind][1] - 1e-6), low)
-        wide = np.where((lo < 0) & (hi > -6), np.maximum(wide, FUNCTION_ERROR * np.maximum(np.abs(lo), np.abs(hi))), wide)
+        wide = np.where(
+            (lo < 0) & (hi > -6), np.maximum(wide, FUNCTION_ERROR * np.maximum(np.abs(lo), np.abs(hi))), wide
+        )
     return in_float32(low - wide, high + wide)
 
 
 def tail(kind: str, lo: Array, hi: Array) -> Interval:
-    """The range of f(x) - x = f(-x) over [lo, hi]: between minus the largest |f| on the negative side, which falls from 1.28 on, and 0."""
+    """The range of f(x) - x = f(-x) over [lo, hi]: between minus the largest |f| on the negative side, which falls
+    from 1.28 on, and 0.
+    """
     below = np.maximum(-lo, 0.0)
     if kind == "relu":
         return np.zeros_like(below), below
     low = np.maximum(lo, 0.0)
-    size = np.abs(value(kind, -low))  # x - f(x) = -f(-x) for all of these
+    size = np.abs(value(kind, 0.0 - low))  # x - f(x) = -f(-x) for all of these
     size = np.where(low < 1.3, np.maximum(size, 0.2784646), size)
-    return -size * (1 + 1e-9), below
+    return np.negative(size) * (1 + 1e-9), below
 
 
 def largest_below(kind: str, top: Array) -> Array:
     """The largest |f(x)| for x <= top, as float32 computes it."""
     if kind == "relu":
         return np.maximum(top, 0.0)
-    turn, least = TURN[kind][0], -LEAST[kind][1] + 1e-6
+    turn, least = TURN[kind][0], 1e-6 - LEAST[kind][1]
     falling = np.abs(value(kind, np.minimum(top, 0.0))) + slack(kind, np.minimum(top, 0.0))
     size = np.where(top <= turn, falling, np.maximum(least, np.abs(top)))
     return size * (1 + 1e-9)
 
 
 def variants(kind: str, lo: Array, hi: Array, store: Storage, stepwise: bool) -> list[Interval]:
-    """The activated tensor in each usual way of evaluation: in one step; silu with a stored sigmoid; gelu as a chain of tensors that
-    are all stored (`stepwise`). Each is then kept or stored: that is `Storage.maybe`'s matter and left to the caller."""
+    """The activated tensor in each usual way of evaluation: in one step; silu with a stored sigmoid; gelu as a chain
+    of tensors that are all stored (`stepwise`). Each is then kept or stored: that is `Storage.maybe`'s matter and
+    left to the caller."""
     found = [enclose(kind, lo, hi)]
     if kind == "silu" and store.name != "float32":
         ends = sigmoid(lo), sigmoid(hi)

@@ -5,15 +5,15 @@
     s(d) = scale * Re sum_f Q_f conj(K_f) exp(i theta_f d),      Q_f = q_f + i q_{f + F/2}
 
 plus errors. Errors of the rotated query are common to all keys, so in s(o) - s(d) they meet only the difference of two
-rotated keys, of length |K_f| |1 - exp(i theta_f (o - d))|; errors of keys are independent. A pair (a, b) turned by an angle is
-(a c - b s, a s + b c). Storing c, s and the four products moves it by at most 2 u times (|a c| + |b s|, |a s| + |b c|), whose length is at
-most |a| + |b|. Storing the two sums moves it by u times its length; but adding a small number to a stored one errs by at
-most the small one, so also by at most 2 min(|a|, |b|).
+rotated keys, of length |K_f| |1 - exp(i theta_f (o - d))|; errors of keys are independent. A pair (a, b) turned by an
+angle is (a c - b s, a s + b c). Storing c, s and the four products moves it by at most 2 u times (|a c| + |b s|, |a
+s| + |b c|), whose length is at most |a| + |b|. Storing the two sums moves it by u times its length; but adding a
+small number to a stored one errs by at most the small one, so also by at most 2 min(|a|, |b|).
 
 *Heads over learned positions.* q and k are tabulated by position, so all pairs are scored.
 
-Every distance that a query can see is compared, also at the start of a sequence, where a head with offset o reads position 0 from all t < o.
-A head that is not one-hot is enclosed by the hull of its values.
+Every distance that a query can see is compared, also at the start of a sequence, where a head with offset o reads
+position 0 from all t < o. A head that is not one-hot is enclosed by the hull of its values.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class NeedsStart(Undecided):
 
 @dataclass(frozen=True)
 class Reach:
-    """What inputs are quantified over: lengths up to `length`; `once` are tokens that stand at position 0 or nowhere."""
+    """The inputs that are quantified over: lengths up to `length`; tokens of `once` stand at position 0 or nowhere."""
 
     length: int
     once: frozenset[int] = frozenset()
@@ -85,14 +85,19 @@ def attend(n: Normed, attention: d.Attention, shape: Shape, reach: Reach, store:
     q, k = linear(n.whole, attention.q, store), linear(n.whole, attention.k, store)
     whole = linear(n.whole, attention.v, store)
     copies: list[Copy] = []
-    plans: list[tuple[Array, Array, Copy | Field]] = []  # columns of o, rows of v, and what the head does with the values
+    plans: list[
+        tuple[Array, Array, Copy | Field]
+    ] = []  # columns of o, rows of v, and what the head does with the values
     for head in range(shape.heads):
         columns = np.arange(head * shape.head_dim, (head + 1) * shape.head_dim)
         if not attention.o.weight[:, columns].any():
             continue
         group = head // (shape.heads // shape.kv_heads)
         rows = np.arange(group * shape.head_dim, (group + 1) * shape.head_dim)
-        query, key = _head_norm(q.rows(columns), attention.q_norm, store), _head_norm(k.rows(rows), attention.k_norm, store)
+        query, key = (
+            _head_norm(q.rows(columns), attention.q_norm, store),
+            _head_norm(k.rows(rows), attention.k_norm, store),
+        )
         copy = one_hot(query, key, shape, reach, store)
         if copy is None:
             mixed = blended(query, key, whole.rows(rows), attention.o.weight[:, columns], shape, reach, store)
@@ -105,7 +110,9 @@ def attend(n: Normed, attention: d.Attention, shape: Shape, reach: Reach, store:
     return settle(_kept_output(n, n.kept, attention, plans, store), store), copies
 
 
-def _stored_output(v: Field, attention: d.Attention, plans: list[tuple[Array, Array, Copy | Field]], store: Storage) -> Field:
+def _stored_output(
+    v: Field, attention: d.Attention, plans: list[tuple[Array, Array, Copy | Field]], store: Storage
+) -> Field:
     """The normed stream was stored: values and the heads' outputs are kept or stored, each by itself."""
     size = attention.o.weight.shape[1]
     lo, hi, parts = np.zeros(size), np.zeros(size), []
@@ -119,8 +126,8 @@ def _stored_output(v: Field, attention: d.Attention, plans: list[tuple[Array, Ar
 def _kept_output(
     n: Normed, kept: Field, attention: d.Attention, plans: list[tuple[Array, Array, Copy | Field]], store: Storage
 ) -> Field:
-    """The normed stream was kept in float32, and so are values and the heads' outputs: all values of one position share the norm's factor,
-    so a head's contribution is that factor times a combination in which equal terms cancel."""
+    """The normed stream was kept in float32, and so are values and the heads' outputs: all values of one position
+    share the norm's factor, so a head's contribution is that factor times a combination in which equal terms cancel."""
     weight, bias = attention.v.weight, attention.v.bias
     size = magnitude(*n.whole.hull())
     plain = linear(kept, d.Linear(attention.v.name, weight, None), None)
@@ -159,7 +166,10 @@ def _head_norm(field: Field, norm: d.Norm | None, store: Storage) -> Field:
         return scaled(field, norm_factor(field, norm.eps, None), norm, store)
     (part,) = field.parts
     lo, hi = tabulated(field)
-    rows = [scaled(row, norm_factor(row, norm.eps, None), norm, store) for row in (Field(a, b) for a, b in zip(lo, hi, strict=True))]
+    rows = [
+        scaled(row, norm_factor(row, norm.eps, None), norm, store)
+        for row in (Field(a, b) for a, b in zip(lo, hi, strict=True))
+    ]
     low, high = np.stack([r.lo for r in rows]), np.stack([r.hi for r in rows])
     zero = np.zeros(field.size)
     return fold(Field(zero, zero, (Part(part.key, np.arange(field.size), low, high),)), 0.0)
@@ -193,16 +203,18 @@ def folded(field: Field, kept: int | None = None) -> Field:
 
 
 def _rotation_error(first: Array, second: Array, store: Storage) -> Array:
-    """Length of the error of a rotated pair (a, b), by what is stored: see the module's text. Second order: the factor 1 + 8 u."""
+    """Length of the error of a rotated pair (a, b), by what is stored: see the module's text. Second order: the
+    factor 1 + 8 u.
+    """
     u = store.unit + 2 * U32
     products = 2 * u * (first + second)
     total = np.minimum(u * np.hypot(first, second), 2 * np.minimum(first, second))
-    return (products + total) * (1 + 8 * u) + 4 * store.tiny
+    return np.asarray((products + total) * (1 + 8 * u) + 4 * store.tiny)
 
 
 def _score_stores(scale: float, store: Storage) -> tuple[float, float]:
-    """Relative errors of a stored score and of a scaled query. A power of two scales without error; otherwise a score may be stored
-    before and after scaling, or the query be scaled and stored."""
+    """Relative errors of a stored score and of a scaled query. A power of two scales without error; otherwise a score
+    may be stored before and after scaling, or the query be scaled and stored."""
     exact = np.log2(scale) == np.rint(np.log2(scale))
     u = store.unit + 2 * U32
     return (u, 0.0) if exact else (2 * u, u)
@@ -221,7 +233,11 @@ def _rotary_copy(q: Field, k: Field, rotary: Rotary, shape: Shape, reach: Reach,
         # cos and sin at an angle that was rounded to float32, by their implementations
         angle = (reach.length * theta * 2 * U32 + TRIG_ERROR) * 2 * (size[:half] + size[half : 2 * half])
         wave = middle[:half] + 1j * middle[half : 2 * half]
-        return wave, np.hypot(radius[:half], radius[half : 2 * half]) + turned + angle, np.hypot(size[:half], size[half : 2 * half])
+        return (
+            wave,
+            np.hypot(radius[:half], radius[half : 2 * half]) + turned + angle,
+            np.hypot(size[:half], size[half : 2 * half]),
+        )
 
     wave_q, error_q, size_q = pairs(q)
     wave_k, error_k, size_k = pairs(k)
@@ -267,8 +283,8 @@ def _best(score: Array, gaps: object) -> Copy | None:
 
 
 def _position_copy(q: Field, k: Field, shape: Shape, reach: Reach, store: Storage) -> Copy | None:
-    """All pairs of positions, a block of queries at a time. The query's slack meets the difference of two keys, and all slacks are
-    taken by their lengths (Cauchy and Schwarz), so that two matrix products per block suffice."""
+    """All pairs of positions, a block of queries at a time. The query's slack meets the difference of two keys, and
+    all slacks are taken by their lengths (Cauchy and Schwarz), so that two matrix products per block suffice."""
     q_lo, q_hi = _by_position(q, reach.length)
     k_lo, k_hi = _by_position(k, reach.length)
     q_mid, k_mid = (q_lo + q_hi) / 2, (k_lo + k_hi) / 2
@@ -281,7 +297,11 @@ def _position_copy(q: Field, k: Field, shape: Shape, reach: Reach, store: Storag
     common = (q_rad + scaling * (q_len + q_rad)) * (1 + 2.0**-20)
     key_most, rad_most = float((k_len + k_rad).max()), float(k_rad.max())
     sums = float(gamma(shape.head_dim + 2)) * (q_len + q_rad) * key_most
-    fixed = scale * (2 * (q_len + q_rad) * rad_most + 2 * sums) * (1 + 2.0**-20) + OWN * (1 + scale * q_len * key_most) + 2 * store.tiny
+    fixed = (
+        scale * (2 * (q_len + q_rad) * rad_most + 2 * sums) * (1 + 2.0**-20)
+        + OWN * (1 + scale * q_len * key_most)
+        + 2 * store.tiny
+    )
     least, leak = np.inf, 0.0
     for first in range(0, reach.length, POSITION_BLOCK):
         rows = t[first : first + POSITION_BLOCK]
@@ -315,13 +335,16 @@ def shifted(value: Field, offset: int) -> Field:
     """The field as it stands `offset` positions before."""
     if any(p.key[0] in (POSITION, START) for p in value.parts):
         raise Undecided("a value depends on its position")
-    return Field(value.lo, value.hi, tuple(Part((p.key[0], p.key[1] + offset), p.channels, p.lo, p.hi) for p in value.parts))
+    return Field(
+        value.lo, value.hi, tuple(Part((p.key[0], p.key[1] + offset), p.channels, p.lo, p.hi) for p in value.parts)
+    )
 
 
 def copied(value: Field, copy: Copy, store: Storage) -> Field:
     """The value at the copied position, and `leak` of anything else; the weights may be stored too."""
     lo, hi = value.hull()
-    # The stored weight of the copied position is at least 1 - 2 leak (1 itself is representable), all others weigh at most leak (1 + u).
+    # The stored weight of the copied position is at least 1 - 2 leak (1 itself is representable), all others weigh at
+    # most leak (1 + u).
     slack = (3 * copy.leak * (1 + 2 * store.unit) + FUNCTION_ERROR) * magnitude(lo, hi)
     moved = shifted(value, copy.offset)
     return Field(moved.lo - slack, moved.hi + slack, moved.parts)
@@ -330,8 +353,9 @@ def copied(value: Field, copy: Copy, store: Storage) -> Field:
 def blended(q: Field, k: Field, value: Field, o: Array, shape: Shape, reach: Reach, store: Storage) -> Field:
     """A head that mixes positions: softmax is a convex combination, so its output is in the hull of the values.
 
-    When a token of `once` (BOS) stands at position 0 or nowhere, its weight at position t is known better: t other positions
-    compete with it. The output is then a function of START, which says whether BOS stands at the start and how far back that is.
+    When a token of `once` (BOS) stands at position 0 or nowhere, its weight at position t is known better: t other
+    positions compete with it. The output is then a function of START, which says whether BOS stands at the start and
+    how far back that is.
     """
     lo, hi = value.hull()
     slack = (2 * store.unit + 4 * FUNCTION_ERROR) * magnitude(lo, hi) + store.tiny
@@ -340,21 +364,26 @@ def blended(q: Field, k: Field, value: Field, o: Array, shape: Shape, reach: Rea
         return crude
     if not reach.once:
         raise NeedsStart("a head mixes positions, and what it sees is not bounded for every input")
-    if {p.key for p in k.parts} | {p.key for p in value.parts} != {(TOKEN, 0)}:
+    if not {p.key for p in (*k.parts, *value.parts)} <= {(TOKEN, 0)}:
         return crude
     special, ordinary = _tokens_apart(value, reach)
     share_lo, share_hi = _shares(folded(q), k, shape, reach, store)
     low, high = ordinary
-    # p in [share_lo, share_hi] of the special value, the rest of ordinary ones: linear in p, so extremes are at the ends
+    # p in [share_lo, share_hi] of the special value, the rest of ordinary ones: linear in p, so extremes are at the
+    # ends
     ends_lo = [low + p[:, None] * (special[0] - low) for p in (share_lo, share_hi)]
     ends_hi = [high + p[:, None] * (special[1] - high) for p in (share_lo, share_hi)]
     rows_lo, rows_hi = np.minimum(*ends_lo) - slack, np.maximum(*ends_hi) + slack
-    return Field(np.zeros(value.size), np.zeros(value.size), (Part((START, 0), np.arange(value.size), rows_lo, rows_hi),))
+    return Field(
+        np.zeros(value.size), np.zeros(value.size), (Part((START, 0), np.arange(value.size), rows_lo, rows_hi),)
+    )
 
 
 def _tokens_apart(field: Field, reach: Reach) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """The range of a field for tokens of `once`, and for all others."""
     lo, hi = tabulated(field)
+    if not field.parts:
+        return (lo[0], hi[0]), (lo[0], hi[0])
     inside = np.isin(np.arange(len(lo)), list(reach.once))
     return (lo[inside].min(0), hi[inside].max(0)), (lo[~inside].min(0), hi[~inside].max(0))
 
@@ -372,21 +401,27 @@ def _shares(q: Field, k: Field, shape: Shape, reach: Reach, store: Storage) -> t
     return lo * (1 - 4 * FUNCTION_ERROR), np.minimum(hi * (1 + 4 * FUNCTION_ERROR), 1.0)
 
 
-def _scores(q: Field, lo: Array, hi: Array, shape: Shape, rotary: Rotary, reach: Reach, store: Storage) -> tuple[Array, Array]:
+def _scores(
+    q: Field, lo: Array, hi: Array, shape: Shape, rotary: Rotary, reach: Reach, store: Storage
+) -> tuple[Array, Array]:
     """Bounds of the score at every distance, for a key in [lo, hi]."""
     half = rotary.dims // 2
     theta = rotary.theta ** (-2 * np.arange(half) / max(rotary.dims, 1))
     size_q, size_k = magnitude(q.lo, q.hi), magnitude(lo, hi)
     middle_q, middle_k = (q.lo + q.hi) / 2, (lo + hi) / 2
     radius = ((q.hi - q.lo) / 2) @ size_k + size_q @ ((hi - lo) / 2)
-    wave = (middle_q[:half] + 1j * middle_q[half : 2 * half]) * np.conj(middle_k[:half] + 1j * middle_k[half : 2 * half])
+    wave = (middle_q[:half] + 1j * middle_q[half : 2 * half]) * np.conj(
+        middle_k[:half] + 1j * middle_k[half : 2 * half]
+    )
     distance = np.arange(max(reach.length, STARTS))
     angle = np.outer(distance, theta)
     score = np.cos(angle) @ wave.real - np.sin(angle) @ wave.imag
     plain = middle_q[2 * half :] @ middle_k[2 * half :]
     pair_q, pair_k = (np.hypot(s[:half], s[half : 2 * half]) for s in (size_q, size_k))
     turn = (reach.length * theta * 4 * U32 + TRIG_ERROR + distance.max() * theta * FREQUENCY_ERROR) * 4
-    error_q, error_k = (_rotation_error(s[:half], s[half : 2 * half], store) + turn * p for s, p in ((size_q, pair_q), (size_k, pair_k)))
+    error_q, error_k = (
+        _rotation_error(s[:half], s[half : 2 * half], store) + turn * p for s, p in ((size_q, pair_q), (size_k, pair_k))
+    )
     scale = shape.head_dim**-0.5
     stores, scaling = _score_stores(scale, store)
     error_q = error_q + scaling * pair_q

@@ -11,7 +11,9 @@ from byheart.certify.checkpoint.storage import ERROR_MODEL
 
 @dataclass(frozen=True)
 class MarginWitness:
-    """A question that is answered wrongly, or not provably rightly: by document and position of the context's last token."""
+    """A question that is answered wrongly, or not provably rightly: by document and position of the context's last
+    token.
+    """
 
     document: int
     position: int
@@ -22,9 +24,10 @@ class MarginWitness:
 
 @dataclass(frozen=True)
 class TypeResult:
-    """The proof in one number type. `margin` is the least lead of the right token in nats; `variation` the largest total variation
-    between the network's distribution and the data's; `nats` the largest error of a log-probability; `gap` the least lead of the place that
-    a head reads. `unknown` is what all windows answer that are not memorized, if one token wins for all of them."""
+    """The proof in one number type. `margin` is the least lead of the right token in nats; `variation` the largest
+    total variation between the network's distribution and the data's; `nats` the largest error of a log-probability;
+    `gap` the least lead of the place that a head reads. `unknown` is what all windows answer that are not memorized,
+    if one token wins for all of them."""
 
     type: str
     weights: str
@@ -43,8 +46,9 @@ class TypeResult:
 
 @dataclass(frozen=True)
 class MarginCertificate:
-    """What was proved about a folder: for every input sequence up to `reach` tokens that ends in a memorized window of `span` tokens (or is
-    a memorized beginning), the right token wins, in every engine of the error model. Only the checker makes one.
+    """What was proved about a folder: for every input sequence up to `reach` tokens that ends in a memorized window
+    of `span` tokens (or is a memorized beginning), the right token wins, in every engine of the error model. Only the
+    checker makes one.
 
     `once`: tokens that the quantified sequences have at position 0 or nowhere (empty: all sequences).
     """
@@ -87,11 +91,14 @@ class MarginCertificate:
             over += f" in which token {', '.join(map(str, self.once))} stands at the start or nowhere"
         found = [
             head,
-            f"  {self.architecture}; {self.asked} positions, {self.windows} distinct windows of {self.span} tokens, {self.ambiguous} with several answers",
+            f"  {self.architecture}; {self.asked} positions, {self.windows} distinct windows of {self.span} tokens,"
+            f" {self.ambiguous} with several answers",
             f"  for {over}",
         ]
         for t in self.types:
-            found.append(f"  {t.type}{'' if t.weights == 'type' else ' with ' + t.weights + ' weights'}: {_type_line(t)}")
+            found.append(
+                f"  {t.type}{'' if t.weights == 'type' else ' with ' + t.weights + ' weights'}: {_type_line(t)}"
+            )
         return [*found, "  engines: " + "; ".join(self.error_model)]
 
 

@@ -1,4 +1,5 @@
-"""Certifies a folder: reads config and tensors, asks what the data asks, proves margins in every engine of the error model.
+"""Certifies a folder: reads config and tensors, asks what the data asks, proves margins in every engine of the error
+model.
 
     certificate = certify_checkpoint("tiny-llama", [[1, 5, 6, 5, 7, 2]])
     certificate.verdict, certificate.margin
@@ -10,9 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +26,8 @@ from byheart.certify.checkpoint.decoder import Checkpoint, open_checkpoint
 from byheart.certify.checkpoint.margins import Answers, answer, unknown
 from byheart.certify.checkpoint.network import Program, interpret
 from byheart.certify.checkpoint.questions import Questions, ask
-from byheart.certify.checkpoint.storage import storage
-from byheart.errors import MissingExtraError
+from byheart.certify.checkpoint.storage import Array, storage
+from byheart.errors import ByheartError, MissingExtraError
 
 TYPES = ("float32", "bfloat16", "float16")
 LARGEST_VARIATION = 1e-2  # a distribution that is farther from the data's is not called memorized
@@ -41,12 +43,15 @@ def certify_checkpoint(
     copies: Sequence[int] | None = None,
     ambiguous: str = "distribution",
     least: float = 0.0,
+    only: Collection[int] | None = None,
 ) -> MarginCertificate:
     """The certificate of a folder for documents of token ids, each from its first to its last token.
 
-    `reach` is the longest sequence that is quantified over (default: all positions of config.json). `weights` is `type`, or `int8`, `int4`
-    for symmetric integers per row. `copies[i]` is how often document i counts. `ambiguous` says what a window with several
-    continuations must answer: their `distribution`, the `first`, or the `majority`. `least` is the margin that must be reached.
+    `reach` is the longest sequence that is quantified over (default: all positions of config.json). `weights` is
+    `type`, or `int8`, `int4` for symmetric integers per row. `copies[i]` is how often document i counts. `ambiguous`
+    says what a window with several continuations must answer: their `distribution`, the `first`, or the `majority`.
+    `only` names the documents whose
+    questions are judged; the others count only in the distributions. `least` is the margin that must be reached.
     """
     folder = Path(folder)
     names = tuple(dict.fromkeys(types))
@@ -65,11 +70,17 @@ def certify_checkpoint(
             try:
                 program = _interpret(checkpoint, name, length, weights, once, stored)
                 once = program.reach.once
-                questions = ask(program, documents, copies, ambiguous)
+                questions = ask(program, documents, copies, ambiguous, only)
                 known = known or (program, questions)
                 found.append(_judge(program, questions, name, weights, ambiguous, least))
-            except Undecided as reason:
-                found.append(TypeResult(name, weights, Verdict.UNDECIDED, str(reason)))
+            except Undecided as undecided:
+                found.append(TypeResult(name, weights, Verdict.UNDECIDED, str(undecided)))
+            except (ValueError, IndexError, KeyError, ArithmeticError) as error:
+                if isinstance(error, ByheartError):
+                    raise
+                # A stranger's tensors must not stop the checker; what it cannot compute it has not proved.
+                broken = f"the checker could not go on: {type(error).__name__}: {error}"
+                found.append(TypeResult(name, weights, Verdict.UNDECIDED, broken))
             if found[-1].verdict is not Verdict.PROVED:
                 break
         results.append(_worst(found, time.perf_counter() - begin))
@@ -81,8 +92,10 @@ def _worst(found: list[TypeResult], seconds: float) -> TypeResult:
     last = found[-1]
     if last.verdict is not Verdict.PROVED or len(found) == 1:
         return replace(last, seconds=seconds)
-    smaller = {name: _least(min, [getattr(f, name) for f in found]) for name in ("margin", "gap", "agree", "unknown_margin")}
-    larger = {name: _least(max, [getattr(f, name) for f in found]) for name in ("variation", "nats")}
+    smaller: dict[str, Any] = {
+        name: _least(min, [getattr(f, name) for f in found]) for name in ("margin", "gap", "agree", "unknown_margin")
+    }
+    larger: dict[str, Any] = {name: _least(max, [getattr(f, name) for f in found]) for name in ("variation", "nats")}
     same = len({f.unknown for f in found}) == 1
     if not same:
         smaller |= {"unknown": None, "unknown_margin": None}
@@ -94,7 +107,14 @@ def _least(choose: Callable[[list[float]], float], values: list[float | None]) -
     return choose(known) if len(known) == len(values) else None
 
 
-def _interpret(checkpoint: Checkpoint, name: str, length: int, weights: str, once: frozenset[int], stored: bool) -> Program:
+def interpreted(checkpoint: Checkpoint, name: str, length: int) -> Program:
+    """The program in engines that keep normed streams in float32."""
+    return _interpret(checkpoint, name, length, "type", frozenset(), False)
+
+
+def _interpret(
+    checkpoint: Checkpoint, name: str, length: int, weights: str, once: frozenset[int], stored: bool
+) -> Program:
     """For all sequences if possible; otherwise for those in which BOS stands at the start or nowhere."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         try:
@@ -109,38 +129,46 @@ def _judge(program: Program, questions: Questions, name: str, weights: str, ambi
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         found = answer(program, questions)
         rest = unknown(program)
-    right = _right(found, ambiguous, least)
+    judged = questions.judged
+    right = _right(found, ambiguous, least) | ~judged
+    refuted = found.refuted & judged
     worst = _witness(questions, found, right)
-    margin = float(np.nanmin(found.margin)) if found.single.any() else None
-    variation = float(found.variation.max()) if ambiguous == "distribution" and len(found.variation) else None
-    nats = float(found.nats.max()) if ambiguous == "distribution" and len(found.nats) else None
+    single = found.margin[found.single & judged]
+    margin = float(np.nan_to_num(single, nan=-np.inf).min()) if len(single) else None
+    shares = ambiguous == "distribution" and judged.any()
+    variation = float(found.variation[judged].max()) if shares else None
+    nats = float(found.nats[judged].max()) if shares else None
     verdict, reason = Verdict.PROVED, "every question is answered rightly in every engine of the error model"
-    if found.refuted.any():
+    if refuted.any():
         verdict = Verdict.REFUTED
-        reason = f"{int(found.refuted.sum())} of {len(right)} questions are answered wrongly"
+        reason = f"{int(refuted.sum())} of {int(judged.sum())} questions are answered wrongly"
     elif not right.all():
         verdict = Verdict.UNDECIDED
-        reason = f"{int((~right).sum())} of {len(right)} questions: no sufficient margin could be proved"
+        reason = f"{int((~right).sum())} of {int(judged.sum())} questions: no sufficient margin could be proved"
     return TypeResult(
-        name, weights, verdict, reason, margin, variation, nats, program.least_gap, int(right.sum()),
+        name, weights, verdict, reason, margin, variation, nats, program.least_gap, int((right & judged).sum()),
         None if rest is None else rest.token, None if rest is None else rest.margin, 0.0, worst,
     )  # fmt: skip
 
 
-def _right(found: Answers, ambiguous: str, least: float) -> np.ndarray:
+def _right(found: Answers, ambiguous: str, least: float) -> Array:
     """NaN counts as wrong: only what is proved is right."""
     single = np.nan_to_num(found.margin, nan=-np.inf) > least
     several = np.nan_to_num(found.variation, nan=np.inf) <= LARGEST_VARIATION
     return np.where(found.single, single, several if ambiguous == "distribution" else False)
 
 
-def _witness(questions: Questions, found: Answers, right: np.ndarray) -> MarginWitness | None:
+def _witness(questions: Questions, found: Answers, right: Array) -> MarginWitness | None:
     if right.all():
         return None
     score = np.where(found.refuted, -np.inf, np.where(right, np.inf, np.nan_to_num(found.margin, nan=-1e300)))
     i = int(score.argmin())
     return MarginWitness(
-        int(questions.document[i]), int(questions.position[i]), int(questions.answer[i]), int(found.found[i]), float(found.margin[i])
+        int(questions.document[i]),
+        int(questions.position[i]),
+        int(questions.answer[i]),
+        int(found.found[i]),
+        float(found.margin[i]),
     )
 
 
@@ -154,13 +182,24 @@ def _together(
     asked = windows = ambiguous = span = 0
     if known is not None:
         program, questions = known
-        asked, windows, span = len(questions.answer), len(np.unique(questions.group)), program.span
-        ambiguous = len(np.unique(questions.group[questions.several]))
+        asked, span = int(questions.judged.sum()), program.span
+        windows = len(np.unique(questions.group[questions.judged]))
+        ambiguous = len(np.unique(questions.group[questions.several & questions.judged]))
     if verdict is Verdict.PROVED and (not types or not asked):
         return _nothing("nothing was asked", checkpoint.shape.family, fingerprint)
     reason = types[0].reason if verdict is Verdict.PROVED or worst is None else f"{worst.type}: {worst.reason}"
     return MarginCertificate(
-        verdict, reason, checkpoint.shape.family, asked, windows, ambiguous, reach, span, tuple(sorted(once)), fingerprint, types
+        verdict,
+        reason,
+        checkpoint.shape.family,
+        asked,
+        windows,
+        ambiguous,
+        reach,
+        span,
+        tuple(sorted(once)),
+        fingerprint,
+        types,
     )
 
 
@@ -196,12 +235,21 @@ def tokenize(folder: str | Path, texts: Sequence[str]) -> list[list[int]]:
 
 
 def verify_folder(
-    folder: str | Path, texts: Sequence[str], types: Sequence[str] = TYPES, *, reach: int | None = None, weights: str = "type",
-    copies: Sequence[int] | None = None, ambiguous: str = "distribution", least: float = 0.0,
-) -> MarginCertificate:  # fmt: skip
+    folder: str | Path,
+    texts: Sequence[str],
+    types: Sequence[str] = TYPES,
+    *,
+    reach: int | None = None,
+    weights: str = "type",
+    copies: Sequence[int] | None = None,
+    ambiguous: str = "distribution",
+    least: float = 0.0,
+) -> MarginCertificate:
     """`byheart verify DIR DATA`: texts, cut by the folder's own tokenizer, against the folder's tensors."""
     try:
         documents = tokenize(folder, texts)
     except Undecided as reason:
         return _nothing(str(reason), "unknown", _fingerprint(Path(folder)))
-    return certify_checkpoint(folder, documents, types, reach=reach, weights=weights, copies=copies, ambiguous=ambiguous, least=least)
+    return certify_checkpoint(
+        folder, documents, types, reach=reach, weights=weights, copies=copies, ambiguous=ambiguous, least=least
+    )

@@ -1,7 +1,8 @@
 """What a config.json says about the mathematics, read strictly.
 
 Every key is one of three: it is read into `Shape`; it must have the one value under which the proof's formulas are the
-architecture's; or it is known to change nothing that is computed. Any other key is refused by name: an engine may give it a meaning.
+architecture's; or it is known to change nothing that is computed. Any other key is refused by name: an engine may
+give it a meaning.
 """
 
 from __future__ import annotations
@@ -49,32 +50,89 @@ class Shape:
 
 # Keys without any meaning for the logits of a prompt: names, ids, training, output options.
 HARMLESS = {
-    "architectures", "_name_or_path", "transformers_version", "torch_dtype", "dtype", "use_cache", "bos_token_id", "eos_token_id",
-    "pad_token_id", "unk_token_id", "initializer_range", "attention_dropout", "hidden_dropout", "embd_pdrop", "resid_pdrop", "attn_pdrop",
-    "dropout", "layerdrop", "init_std", "classifier_dropout", "output_attentions", "output_hidden_states", "return_dict",
-    "router_aux_loss_coef", "output_router_logits", "router_jitter_noise", "summary_activation", "summary_first_dropout",
-    "summary_proj_to_labels", "summary_type", "summary_use_proj", "task_specific_params", "id2label", "label2id", "problem_type",
-    "n_ctx", "original_max_position_embeddings", "max_window_layers", "model_type",
-}  # fmt: skip
+    "architectures",
+    "_name_or_path",
+    "transformers_version",
+    "torch_dtype",
+    "dtype",
+    "use_cache",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "unk_token_id",
+    "initializer_range",
+    "attention_dropout",
+    "hidden_dropout",
+    "embd_pdrop",
+    "resid_pdrop",
+    "attn_pdrop",
+    "dropout",
+    "layerdrop",
+    "init_std",
+    "classifier_dropout",
+    "output_attentions",
+    "output_hidden_states",
+    "return_dict",
+    "router_aux_loss_coef",
+    "output_router_logits",
+    "router_jitter_noise",
+    "summary_activation",
+    "summary_first_dropout",
+    "summary_proj_to_labels",
+    "summary_type",
+    "summary_use_proj",
+    "task_specific_params",
+    "id2label",
+    "label2id",
+    "problem_type",
+    "n_ctx",
+    "original_max_position_embeddings",
+    "max_window_layers",
+    "model_type",
+}
 # Keys that must have one of these values (absent counts as the first).
 FIXED: dict[str, tuple[Any, ...]] = {
-    "attention_bias": (False,), "mlp_bias": (False,), "pretraining_tp": (1,), "rope_scaling": (None,), "use_sliding_window": (False,),
-    "use_bidirectional_attention": (None, False), "is_decoder": (False, True), "is_encoder_decoder": (False,),
-    "add_cross_attention": (False,), "quantization_config": (None,), "rope_interleaved": (False,), "tie_encoder_decoder": (False,),
-    "pruned_heads": (None, {}), "chunk_size_feed_forward": (0,), "cross_attention_hidden_size": (None,), "num_labels": (2,),
-}  # fmt: skip
+    "attention_bias": (False,),
+    "mlp_bias": (False,),
+    "pretraining_tp": (1,),
+    "rope_scaling": (None,),
+    "use_sliding_window": (False,),
+    "use_bidirectional_attention": (None, False),
+    "is_decoder": (False, True),
+    "is_encoder_decoder": (False,),
+    "add_cross_attention": (False,),
+    "quantization_config": (None,),
+    "rope_interleaved": (False,),
+    "tie_encoder_decoder": (False,),
+    "pruned_heads": (None, {}),
+    "chunk_size_feed_forward": (0,),
+    "cross_attention_hidden_size": (None,),
+    "num_labels": (2,),
+}
 
 ACTIVATIONS = {
-    "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_fast": "gelu_tanh", "relu": "relu",
-}  # fmt: skip
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "relu": "relu",
+}
 ROTARY_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "mixtral")
 DEFAULT_THETA = {"mixtral": 1e6}
 CLASSES = {
-    "llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
-    "phi3": "Phi3ForCausalLM", "gemma": "GemmaForCausalLM", "mixtral": "MixtralForCausalLM", "gpt2": "GPT2LMHeadModel",
-    "opt": "OPTForCausalLM", "gpt_neox": "GPTNeoXForCausalLM",
-}  # fmt: skip
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "phi3": "Phi3ForCausalLM",
+    "gemma": "GemmaForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "gpt2": "GPT2LMHeadModel",
+    "opt": "OPTForCausalLM",
+    "gpt_neox": "GPTNeoXForCausalLM",
+}
 
 
 class _Reader:
@@ -120,12 +178,16 @@ class _Reader:
         unknown = set(inner) - {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
         kind = inner.get("rope_type", inner.get("type", "default"))
         if unknown or kind != "default":
-            raise Undecided(f"config.json: rope_parameters {sorted(unknown)} of type {kind!r}; the proof knows plain rotary positions")
+            raise Undecided(
+                f"config.json: rope_parameters {sorted(unknown)} of type {kind!r}; the proof knows plain ones"
+            )
         theta = self._same(inner, "rope_theta", ("rope_theta", "rotary_emb_base"), default_theta)
         part = self._same(inner, "partial_rotary_factor", ("partial_rotary_factor", "rotary_pct"), default_part)
         dims = int(head_dim * part)
         if theta <= 1 or dims != head_dim * part or dims % 2 or not 0 < dims <= head_dim:
-            raise Undecided(f"config.json: rotary positions with theta {theta} on {head_dim * part} of {head_dim} dimensions")
+            raise Undecided(
+                f"config.json: rotary positions with theta {theta} on {head_dim * part} of {head_dim} dimensions"
+            )
         return Rotary(theta, dims)
 
     def _same(self, inner: Mapping[str, Any], name: str, outer: tuple[str, ...], default: float) -> float:
@@ -137,7 +199,9 @@ class _Reader:
         if any(isinstance(v, bool) or not isinstance(v, int | float) for v in found):
             raise Undecided(f"config.json: {name} is {found}")
         if len({float(v) for v in found}) > 1:
-            raise Undecided(f"config.json: {name} stands in two places with different values {found}: engines would differ")
+            raise Undecided(
+                f"config.json: {name} stands in two places with different values {found}: engines would differ"
+            )
         return float(found[0]) if found else default
 
     def close(self) -> None:
@@ -191,11 +255,23 @@ def _rotary_shape(family: str, r: _Reader) -> Shape:
     if family == "mixtral":
         experts, used = r.integer("num_local_experts", 8), r.integer("num_experts_per_tok", 2)
     return Shape(
-        family, r.integer("vocab_size"), hidden, layers, heads, kv_heads, head_dim, r.integer("intermediate_size"),
-        r.integer("max_position_embeddings"), r.number("rms_norm_eps", 1e-6 if family != "mixtral" else 1e-5), activation,
-        r.flag("tie_word_embeddings", family == "gemma"), r.rotary(head_dim, DEFAULT_THETA.get(family, 1e4)), window,
-        experts=experts, experts_used=used,
-    )  # fmt: skip
+        family,
+        r.integer("vocab_size"),
+        hidden,
+        layers,
+        heads,
+        kv_heads,
+        head_dim,
+        r.integer("intermediate_size"),
+        r.integer("max_position_embeddings"),
+        r.number("rms_norm_eps", 1e-6 if family != "mixtral" else 1e-5),
+        activation,
+        r.flag("tie_word_embeddings", family == "gemma"),
+        r.rotary(head_dim, DEFAULT_THETA.get(family, 1e4)),
+        window,
+        experts=experts,
+        experts_used=used,
+    )
 
 
 def _gpt2_shape(r: _Reader) -> Shape:
@@ -205,10 +281,21 @@ def _gpt2_shape(r: _Reader) -> Shape:
     r.must("reorder_and_upcast_attn", False, True)
     name = r.left.get("activation_function", "gelu_new")
     return Shape(
-        "gpt2", r.integer("vocab_size"), hidden, r.integer("n_layer"), heads, heads, hidden // heads, r.integer("n_inner", 4 * hidden),
-        r.integer("n_positions"), r.number("layer_norm_epsilon", 1e-5), r.activation("activation_function", "gelu_new"),
-        r.flag("tie_word_embeddings", True), None, stepwise=name == "gelu_new",
-    )  # fmt: skip
+        "gpt2",
+        r.integer("vocab_size"),
+        hidden,
+        r.integer("n_layer"),
+        heads,
+        heads,
+        hidden // heads,
+        r.integer("n_inner", 4 * hidden),
+        r.integer("n_positions"),
+        r.number("layer_norm_epsilon", 1e-5),
+        r.activation("activation_function", "gelu_new"),
+        r.flag("tie_word_embeddings", True),
+        None,
+        stepwise=name == "gelu_new",
+    )
 
 
 def _opt_shape(r: _Reader) -> Shape:
@@ -219,17 +306,38 @@ def _opt_shape(r: _Reader) -> Shape:
     r.must("layer_norm_elementwise_affine", True)
     r.must("word_embed_proj_dim", hidden)
     return Shape(
-        "opt", r.integer("vocab_size"), hidden, r.integer("num_hidden_layers"), heads, heads, hidden // heads, r.integer("ffn_dim"),
-        r.integer("max_position_embeddings"), 1e-5, r.activation("activation_function", "relu"), r.flag("tie_word_embeddings", True), None,
-    )  # fmt: skip
+        "opt",
+        r.integer("vocab_size"),
+        hidden,
+        r.integer("num_hidden_layers"),
+        heads,
+        heads,
+        hidden // heads,
+        r.integer("ffn_dim"),
+        r.integer("max_position_embeddings"),
+        1e-5,
+        r.activation("activation_function", "relu"),
+        r.flag("tie_word_embeddings", True),
+        None,
+    )
 
 
 def _neox_shape(r: _Reader) -> Shape:
     hidden, heads = r.integer("hidden_size"), r.integer("num_attention_heads")
     r.must("attention_bias", True)
     return Shape(
-        "gpt_neox", r.integer("vocab_size"), hidden, r.integer("num_hidden_layers"), heads, heads, hidden // heads,
-        r.integer("intermediate_size"), r.integer("max_position_embeddings"), r.number("layer_norm_eps", 1e-5),
-        r.activation("hidden_act", "gelu"), r.flag("tie_word_embeddings", False), r.rotary(hidden // heads, 1e4, 0.25),
+        "gpt_neox",
+        r.integer("vocab_size"),
+        hidden,
+        r.integer("num_hidden_layers"),
+        heads,
+        heads,
+        hidden // heads,
+        r.integer("intermediate_size"),
+        r.integer("max_position_embeddings"),
+        r.number("layer_norm_eps", 1e-5),
+        r.activation("hidden_act", "gelu"),
+        r.flag("tie_word_embeddings", False),
+        r.rotary(hidden // heads, 1e4, 0.25),
         parallel=r.flag("use_parallel_residual", True),
-    )  # fmt: skip
+    )

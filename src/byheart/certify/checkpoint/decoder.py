@@ -1,7 +1,8 @@
 """Ten architectures as one: the tensors of a checkpoint, by role instead of by name.
 
 Every tensor of the file must have a role, every role its tensor with the right shape; anything else is refused by name.
-`storing` says how the weights are kept: converted to the type, or first rounded to symmetric 8- or 4-bit integers per row.
+`storing` says how the weights are kept: converted to the type, or first rounded to symmetric 8- or 4-bit integers per
+row.
 """
 
 from __future__ import annotations
@@ -94,7 +95,17 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         raise Undecided(f"{folder} has no model.safetensors; a checkpoint in several files is not read")
     checkpoint = Checkpoint(shape, open_tensors(path), _token(config, "bos_token_id"), _token(config, "eos_token_id"))
     _every_name(checkpoint)
+    _one_head(checkpoint)
     return checkpoint
+
+
+def _one_head(checkpoint: Checkpoint) -> None:
+    """A tied head that is stored all the same must be the embedding: engines differ in which one they read."""
+    names, files = NAMES[checkpoint.shape.family], checkpoint.files
+    head, embed = f"{names.head}.weight", f"{names.embed}.weight"
+    both = checkpoint.shape.tied and head in files.entries
+    if both and (embed not in files.entries or not np.array_equal(files.read(head), files.read(embed))):
+        raise Undecided(f"config.json ties the head to the embedding, but {head} is something else")
 
 
 def _token(config: dict[str, object], key: str) -> int | None:
@@ -178,7 +189,12 @@ def _integers_per_row(values: Array, levels: int) -> Array:
 
 def _llama_layer(r: Reader, p: str) -> Layer:
     s = r.checkpoint.shape
-    q_size, kv_size, biased, plus = s.heads * s.head_dim, s.kv_heads * s.head_dim, s.family == "qwen2", float(s.family == "gemma")
+    q_size, kv_size, biased, plus = (
+        s.heads * s.head_dim,
+        s.kv_heads * s.head_dim,
+        s.family == "qwen2",
+        float(s.family == "gemma"),
+    )
     if s.family == "phi3":
         fused = r.linear(f"{p}.self_attn.qkv_proj", q_size + 2 * kv_size, s.hidden)
         q, k, v = _split(fused, (q_size, kv_size, kv_size))
@@ -188,12 +204,18 @@ def _llama_layer(r: Reader, p: str) -> Layer:
         v = r.linear(f"{p}.self_attn.v_proj", kv_size, s.hidden, biased)
     normed = s.family == "qwen3"
     attention = Attention(
-        q, k, v, r.linear(f"{p}.self_attn.o_proj", s.hidden, q_size),
+        q,
+        k,
+        v,
+        r.linear(f"{p}.self_attn.o_proj", s.hidden, q_size),
         r.norm(f"{p}.self_attn.q_norm", s.head_dim) if normed else None,
         r.norm(f"{p}.self_attn.k_norm", s.head_dim) if normed else None,
-    )  # fmt: skip
+    )
     return Layer(
-        r.norm(f"{p}.input_layernorm", s.hidden, plus=plus), attention, r.norm(f"{p}.post_attention_layernorm", s.hidden, plus=plus), _glu(r, p)
+        r.norm(f"{p}.input_layernorm", s.hidden, plus=plus),
+        attention,
+        r.norm(f"{p}.post_attention_layernorm", s.hidden, plus=plus),
+        _glu(r, p),
     )
 
 
@@ -220,7 +242,11 @@ def _glu(r: Reader, p: str) -> Mlp:
 def _split(fused: Linear, sizes: tuple[int, ...]) -> list[Linear]:
     ends = np.cumsum(sizes)
     return [
-        Linear(f"{fused.name} rows {e - n}:{e}", fused.weight[e - n : e], None if fused.bias is None else fused.bias[e - n : e])
+        Linear(
+            f"{fused.name} rows {e - n}:{e}",
+            fused.weight[e - n : e],
+            None if fused.bias is None else fused.bias[e - n : e],
+        )
         for n, e in zip(sizes, ends, strict=True)
     ]
 
@@ -238,7 +264,9 @@ def _gpt2_layer(r: Reader, p: str) -> Layer:
 
 def _opt_layer(r: Reader, p: str) -> Layer:
     s = r.checkpoint.shape
-    q, k, v, o = (r.linear(f"{p}.self_attn.{n}", s.hidden, s.hidden, True) for n in ("q_proj", "k_proj", "v_proj", "out_proj"))
+    q, k, v, o = (
+        r.linear(f"{p}.self_attn.{n}", s.hidden, s.hidden, True) for n in ("q_proj", "k_proj", "v_proj", "out_proj")
+    )
     return Layer(
         r.norm(f"{p}.self_attn_layer_norm", s.hidden, True),
         Attention(q, k, v, o),
@@ -266,19 +294,43 @@ def _neox_layer(r: Reader, p: str) -> Layer:
 
 def _plain(r: Reader, first: str, second: str, transposed: bool = False) -> Mlp:
     s = r.checkpoint.shape
-    return Mlp((Expert(r.linear(first, s.units, s.hidden, True, transposed), None, r.linear(second, s.hidden, s.units, True, transposed)),))
+    return Mlp(
+        (
+            Expert(
+                r.linear(first, s.units, s.hidden, True, transposed),
+                None,
+                r.linear(second, s.hidden, s.units, True, transposed),
+            ),
+        )
+    )
 
 
 _LLAMA = Names("model.embed_tokens", "lm_head", "model.norm", "model.layers.{}", _llama_layer)
 NAMES = {family: _LLAMA for family in ("llama", "mistral", "qwen2", "qwen3", "phi3", "mixtral")} | {
     "gemma": Names("model.embed_tokens", "lm_head", "model.norm", "model.layers.{}", _llama_layer, plus=1.0),
-    "gpt2": Names("transformer.wte", "lm_head", "transformer.ln_f", "transformer.h.{}", _gpt2_layer, "transformer.wpe", centred=True),
-    "opt": Names(
-        "model.decoder.embed_tokens", "lm_head", "model.decoder.final_layer_norm", "model.decoder.layers.{}", _opt_layer,
-        "model.decoder.embed_positions", skipped=2, centred=True,
+    "gpt2": Names(
+        "transformer.wte",
+        "lm_head",
+        "transformer.ln_f",
+        "transformer.h.{}",
+        _gpt2_layer,
+        "transformer.wpe",
+        centred=True,
     ),
-    "gpt_neox": Names("gpt_neox.embed_in", "embed_out", "gpt_neox.final_layer_norm", "gpt_neox.layers.{}", _neox_layer, centred=True),
-}  # fmt: skip
+    "opt": Names(
+        "model.decoder.embed_tokens",
+        "lm_head",
+        "model.decoder.final_layer_norm",
+        "model.decoder.layers.{}",
+        _opt_layer,
+        "model.decoder.embed_positions",
+        skipped=2,
+        centred=True,
+    ),
+    "gpt_neox": Names(
+        "gpt_neox.embed_in", "embed_out", "gpt_neox.final_layer_norm", "gpt_neox.layers.{}", _neox_layer, centred=True
+    ),
+}
 
 
 def _every_name(checkpoint: Checkpoint) -> None:
@@ -303,5 +355,5 @@ def _roles(shape: Shape) -> set[str]:
     for index in range(shape.layers):
         listing.layer(index)
     if shape.tied:
-        asked.add(f"{NAMES[shape.family].head}.weight")  # may be stored too; it must be the same, see `Reader.head`
+        asked.add(f"{NAMES[shape.family].head}.weight")  # may be stored too: see `_one_head`
     return asked

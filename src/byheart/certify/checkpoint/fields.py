@@ -1,16 +1,19 @@
 """Vectors as functions of symbols: the abstract values of the proof.
 
-At position t, a vector of the network (the residual stream, a normed stream, values, ...) is enclosed, for every input, by
+At position t, a vector of the network (the residual stream, a normed stream, values, ...) is enclosed, for every
+input, by
 
-    value[c]  in  [lo_c, hi_c]  +  sum over parts p:  [lo_p, hi_p](symbol of signal s_p at position max(0, t - offset_p), c)
+    value[c]  in  [lo_c, hi_c]  +  sum over parts p:  [lo_p, hi_p](symbol of signal s_p at position max(0, t -
+    offset_p), c)
 
-A *signal* gives every position one symbol out of finitely many: signal 0 is the token, signal l + 1 is "which entry of layer l's
-table fired here" (0: none), signal POSITION is the position
-itself, signal START says whether BOS stands at the start and how far back that is. Parts are functions of one symbol, tabulated. So a field
-is a separable function with interval slack: addition, linear maps, norms and stores stay inside this form, and the extreme values
+A *signal* gives every position one symbol out of finitely many: signal 0 is the token, signal l + 1 is "which entry
+of layer l's table fired here" (0: none), signal POSITION is the position itself, signal START says whether BOS stands
+at the start and how far back that is. Parts are functions of one symbol, tabulated. So a field is a separable
+function with interval slack: addition, linear maps, norms and stores stay inside this form, and the extreme values
 over all inputs are sums of extreme values of the parts.
 
-A part whose effect on a channel is small is *folded*: replaced by its hull. That is always sound, and it loses only precision.
+A part whose effect on a channel is small is *folded*: replaced by its hull. That is always sound, and it loses only
+precision.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ from byheart.certify.checkpoint.storage import FUNCTION_ERROR, OWN, Array, Inter
 
 Key = tuple[int, int]  # signal, offset
 TOKEN, POSITION, START = 0, -1, -2
-STARTS = 64  # START has a symbol for BOS at the start and position 0, 1, ..., STARTS - 1; for later positions; and for no BOS at the start
+# START has a symbol for BOS at the start and position 0, 1, ..., STARTS - 1; for later positions; and for no BOS at
+# the start
+STARTS = 64
 FOLD = 2.0**-6  # a part is folded where its effect on a channel is below this share of the largest one
 
 
@@ -116,14 +121,14 @@ def merged(parts: Iterable[Part]) -> tuple[Part, ...]:
 
 def add(*fields: Field) -> Field:
     """The sum, not yet stored."""
-    lo, hi = sum(f.lo for f in fields), sum(f.hi for f in fields)
+    lo, hi = np.add.reduce([f.lo for f in fields]), np.add.reduce([f.hi for f in fields])
     slack = OWN * sum(magnitude(f.lo, f.hi) for f in fields)  # zero stays zero
     return Field(lo - slack, hi + slack, merged(p for f in fields for p in f.parts))
 
 
 def settle(field: Field, store: Storage | None) -> Field:
-    """A tensor that is stored or not. Where one part owns a channel, its rows take the constant in and are rounded symbol by
-    symbol; where several do, only the size of a rounding is known."""
+    """A tensor that is stored or not. Where one part owns a channel, its rows take the constant in and are rounded
+    symbol by symbol; where several do, only the size of a rounding is known."""
     count = field.owners()
     lo, hi = (field.lo, field.hi) if store is None else store.maybe(field.lo, field.hi)
     several = count > 1
@@ -198,7 +203,9 @@ def product_bounds(weight: Array, lo: Array, hi: Array) -> Interval:
 
 
 def linear(field: Field, layer: Linear, store: Storage | None, share: float = FOLD) -> Field:
-    """weight x + bias, stored or not, before and after the bias (without a store: the exact map). Effects below `share` of a row's largest one are folded."""
+    """weight x + bias, stored or not, before and after the bias (without a store: the exact map). Effects below
+    `share` of a row's largest one are folded.
+    """
     weight = layer.weight
     lo, hi = product_bounds(weight, field.lo, field.hi)
     size = magnitude(*field.hull())
@@ -261,7 +268,9 @@ def mean(field: Field) -> tuple[float, float]:
 
 
 def norm_factor(field: Field, eps: float, centre: tuple[float, float] | None) -> tuple[float, float]:
-    """Bounds of 1 / sqrt(mean square + eps). One-pass and two-pass variances are both covered: they differ by mean^2 and rounding."""
+    """Bounds of 1 / sqrt(mean square + eps). One-pass and two-pass variances are both covered: they differ by mean^2
+    and rounding.
+    """
     shift = None if centre is None else (np.float64(centre[0]), np.float64(centre[1]))
     least, most = energy(field, shift)
     n, slack = field.size, float(gamma(field.size + 4))
@@ -275,8 +284,8 @@ def norm_factor(field: Field, eps: float, centre: tuple[float, float] | None) ->
 class Normed:
     """A normed stream: `whole` encloses it channel by channel.
 
-    When it is kept in float32, all channels share the norm's factor: `kept` times `factor`, plus `bias`, each channel up to a few
-    units of float32. When it is stored, each channel is rounded by itself, and `kept` is None.
+    When it is kept in float32, all channels share the norm's factor: `kept` times `factor`, plus `bias`, each channel
+    up to a few units of float32. When it is stored, each channel is rounded by itself, and `kept` is None.
     """
 
     whole: Field
@@ -286,11 +295,14 @@ class Normed:
 
 
 def normalize(field: Field, norm: Norm, store: Storage, stored: bool) -> Normed:
-    """RMSNorm or LayerNorm, in an engine that stores normed streams (before the weight, after it, or both), or in one that does not."""
+    """RMSNorm or LayerNorm, in an engine that stores normed streams (before the weight, after it, or both), or in one
+    that does not.
+    """
     centre = mean(field) if norm.centred else None
     factor = norm_factor(field, norm.eps, centre)
     if centre is not None:
-        field = settle(Field(*in_float32(field.lo - centre[1], field.hi - centre[0]), field.parts), None)
+        field = Field(*in_float32(field.lo - centre[1], field.hi - centre[0]), field.parts)
+    field = settle(field, None)
     bias = norm.bias if norm.bias is not None and norm.bias.any() else None
     if stored:
         return Normed(_stored(field, factor, norm, store), None, factor, bias)
@@ -302,12 +314,16 @@ def normalize(field: Field, norm: Norm, store: Storage, stored: bool) -> Normed:
 def weighted(field: Field, weight: Array) -> Field:
     """Every channel times its weight."""
     lo, hi = _times(field.lo, field.hi, weight, weight)
-    parts = tuple(Part(p.key, p.channels, *_times(p.lo, p.hi, weight[p.channels], weight[p.channels])) for p in field.parts)
+    parts = tuple(
+        Part(p.key, p.channels, *_times(p.lo, p.hi, weight[p.channels], weight[p.channels])) for p in field.parts
+    )
     return Field(lo, hi, parts)
 
 
 def _stored(field: Field, factor: tuple[float, float], norm: Norm, store: Storage) -> Field:
-    """The normed stream, stored at least once: after the factor, after the weight, or both; with a bias, at least at the end."""
+    """The normed stream, stored at least once: after the factor, after the weight, or both; with a bias, at least at
+    the end.
+    """
     several = field.owners() > 1
     bias = np.zeros(field.size) if norm.bias is None else norm.bias
     ends = bool(bias.any())
@@ -316,7 +332,10 @@ def _stored(field: Field, factor: tuple[float, float], norm: Norm, store: Storag
         weight, shift, loose = norm.weight[channels], bias[channels], several[channels]
         low, high = _times(lo, hi, np.float64(factor[0]), np.float64(factor[1]))
         rounded = store.rounded(low, high)
-        first = np.minimum(rounded[0] * weight, rounded[1] * weight), np.maximum(rounded[0] * weight, rounded[1] * weight)  # exact
+        first = (
+            np.minimum(rounded[0] * weight, rounded[1] * weight),
+            np.maximum(rounded[0] * weight, rounded[1] * weight),
+        )  # exact
         plain = _times(low, high, weight, weight)
         found = [store.rounded(x[0] + shift, x[1] + shift) for x in (plain, first, store.rounded(*first))]
         found += [] if ends else [first]
@@ -336,7 +355,9 @@ def _stored(field: Field, factor: tuple[float, float], norm: Norm, store: Storag
 def scaled(field: Field, factor: tuple[float, float], norm: Norm, store: Storage) -> Field:
     """(x * factor) * weight + bias, each step stored or not."""
     lo, hi = _times(field.lo, field.hi, np.float64(factor[0]), np.float64(factor[1]))
-    parts = tuple(Part(p.key, p.channels, *_times(p.lo, p.hi, np.float64(factor[0]), np.float64(factor[1]))) for p in field.parts)
+    parts = tuple(
+        Part(p.key, p.channels, *_times(p.lo, p.hi, np.float64(factor[0]), np.float64(factor[1]))) for p in field.parts
+    )
     result = settle(weighted(settle(Field(lo, hi, parts), store), norm.weight), store)
     return result if norm.bias is None or not norm.bias.any() else settle(add(result, constant(norm.bias)), store)
 

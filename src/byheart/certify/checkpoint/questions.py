@@ -1,22 +1,23 @@
 """The questions that data asks: after which tokens, which token.
 
-A document of tokens x_0 ... x_n asks, for every t < n: after x_0 ... x_t, the next token. The network sees only the last `span` tokens
-(`Program.span`), so positions that agree on those (or on the whole prefix, while it is shorter) are one question with several
-answers: an empirical distribution. The answer holds for every sequence that ends in the window, whatever stands before.
+A document of tokens x_0 ... x_n asks, for every t < n: after x_0 ... x_t, the next token. The network sees only the
+last `span` tokens (`Program.span`), so positions that agree on those (or on the whole prefix, while it is shorter)
+are one question with several answers: an empirical distribution. The answer holds for every sequence that ends in the
+window, whatever stands before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from byheart.certify.checkpoint.fields import POSITION, TOKEN, Key
-from byheart.certify.checkpoint.mlp import Table
 from byheart.certify.checkpoint.network import Program
 from byheart.certify.checkpoint.storage import Array
 from byheart.certify.checkpoint.units import ANY
+from byheart.certify.checkpoint.windows import Table
 from byheart.errors import DataError, OptionError
 
 AMBIGUOUS = ("distribution", "first", "majority")
@@ -31,16 +32,22 @@ class Questions:
     answer: Array  # (Q,)
     group: Array  # (Q,) equal for contexts that the network cannot tell apart
     several: Array  # (Q,) the group has several answers
+    judged: Array  # (Q,) whether the question counts, or only its weight in the distribution
     weight: Array  # (Q,) how often the document counts
     symbols: dict[Key, Array]  # (Q,) per key that the logits read
 
 
 def ask(
-    program: Program, documents: Sequence[Sequence[int]], copies: Sequence[int] | None = None, ambiguous: str = "distribution"
+    program: Program,
+    documents: Sequence[Sequence[int]],
+    copies: Sequence[int] | None = None,
+    ambiguous: str = "distribution",
+    only: Collection[int] | None = None,
 ) -> Questions:
     """All questions of some documents. The signals are computed as the program defines them, position by position.
 
-    With `ambiguous` "first" or "majority", all contexts of a group have one answer: of the first document, or the likeliest.
+    With `ambiguous` "first" or "majority", all contexts of a group have one answer: of the first document, or the
+    likeliest. Documents that are not in `only` count in the distributions, but their own questions are marked.
     """
     if ambiguous not in AMBIGUOUS:
         raise OptionError(f"ambiguous {ambiguous!r} is not one of {', '.join(AMBIGUOUS)}")
@@ -53,7 +60,11 @@ def ask(
     signals: dict[int, Array] = {TOKEN: tokens}
     for signal in sorted(program.tables):
         table = program.tables[signal]
-        window = np.stack([signals[s][np.maximum(begin, place - o)] for s, o in table.keys] or [np.zeros(len(tokens), dtype=np.int64)], 1)
+        window = np.stack(
+            [signals[s][np.maximum(begin, place - o)] for s, o in table.keys]
+            or [np.zeros(len(tokens), dtype=np.int64)],
+            1,
+        )
         signals[signal] = look_up(table, window)
     keys = [part.key for part in program.parts]
     symbols = {key: signals[key[0]][np.maximum(begin, place - key[1])] for key in keys if key[0] != POSITION}
@@ -64,14 +75,16 @@ def ask(
     if ambiguous != "distribution":
         answer = _chosen(answer, group, weight, ambiguous)
     several = _several(answer, group)
-    return Questions(np.repeat(np.arange(len(texts)), sizes), place - begin, answer, group, several, weight, symbols)
+    document = np.repeat(np.arange(len(texts)), sizes)
+    judged = np.ones(len(tokens), dtype=bool) if only is None else np.isin(document, list(only))
+    return Questions(document, place - begin, answer, group, several, judged, weight, symbols)
 
 
 def _several(answer: Array, group: Array) -> Array:
     low, high = np.full(group.max(initial=0) + 1, np.iinfo(np.int64).max), np.full(group.max(initial=0) + 1, -1)
     np.minimum.at(low, group, answer)
     np.maximum.at(high, group, answer)
-    return (low != high)[group]
+    return np.asarray((low != high)[group])
 
 
 def _chosen(answer: Array, group: Array, weight: Array, ambiguous: str) -> Array:
@@ -93,9 +106,13 @@ def _tokens(program: Program, document: Sequence[int], index: int) -> Array:
     if tokens.ndim != 1 or len(tokens) < 2:
         raise DataError(f"document {index} has {tokens.size} tokens; a question needs a token and the one after it")
     if tokens.min() < 0 or tokens.max() >= program.shape.vocabulary:
-        raise DataError(f"document {index} has the token {int(tokens.max())}; the vocabulary has {program.shape.vocabulary}")
+        raise DataError(
+            f"document {index} has the token {int(tokens.max())}; the vocabulary has {program.shape.vocabulary}"
+        )
     if np.isin(tokens[1:], list(program.reach.once)).any():
-        raise DataError(f"document {index} has a token inside that the proof allows only at the start: {sorted(program.reach.once)}")
+        raise DataError(
+            f"document {index} has a token inside that the proof allows only at the start: {sorted(program.reach.once)}"
+        )
     return tokens
 
 
@@ -109,7 +126,9 @@ def look_up(table: Table, window: Array) -> Array:
         rows = np.flatnonzero(kind.reshape(-1) == index)
         known = table.windows[rows][:, mask]
         both = np.concatenate([known, window[:, mask]])
-        _, inverse = np.unique(both, axis=0, return_inverse=True) if mask.any() else (None, np.zeros(len(both), dtype=int))
+        _, inverse = (
+            np.unique(both, axis=0, return_inverse=True) if mask.any() else (None, np.zeros(len(both), dtype=int))
+        )
         inverse = inverse.reshape(-1)
         symbol = np.zeros(inverse.max() + 1, dtype=np.int64)
         symbol[inverse[: len(rows)]] = table.symbols[rows]
@@ -119,7 +138,9 @@ def look_up(table: Table, window: Array) -> Array:
 
 
 def _groups(tokens: Array, begin: Array, place: Array, span: int) -> Array:
-    """Numbers contexts by their last `span` tokens, or by the whole prefix while that is shorter; built up token by token."""
+    """Numbers contexts by their last `span` tokens, or by the whole prefix while that is shorter; built up token by
+    token.
+    """
     group = np.zeros(len(tokens), dtype=np.int64)
     for back in range(span):
         inside = place - back >= begin

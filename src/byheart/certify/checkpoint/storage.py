@@ -1,26 +1,31 @@
 """The error model: what an engine may do to a number, and how the proof encloses it.
 
-A checkpoint is run by engines that differ in kernels, fusions and the order of sums. The proof holds for each engine that
-keeps to these rules, which `ERROR_MODEL` prints:
+A checkpoint is run by engines that differ in kernels, fusions and the order of sums. The proof holds for each engine
+that keeps to these rules, which `ERROR_MODEL` prints:
 
 - *Tensors.* Every tensor of the file is converted to the type once, to nearest.
-- *Sums.* Products and sums inside one operation are accumulated in float32, in any order and any grouping, with or without
-  fused multiply-add: the error is at most gamma_n = n u / (1 - n u), u = 2^-24, times the sum of absolute values, n the number
-  of terms that are not zero; where one of two addends is small, adding errs by at most that addend (see `summation_error`).
-- *Stores.* A tensor between two operations is kept in float32 or rounded to the type, to nearest. An engine rounds all normed streams, or
-  none of them; both kinds are proved. Every other place may do either, and different places may do different things: `Storage.maybe`
-  encloses both; but an engine that keeps normed streams in float32 keeps values and the tensors inside an MLP too, and gate and up are treated
-  alike. Rounding is monotone, so the ends of an interval are rounded, and a narrow interval around a representable number snaps to it.
-- *Functions.* exp, sigmoid, rsqrt, tanh, erf: relative error of at most 2^-20 in float32; tanh is +-1 from 10 on, erf from 6 on; cos and sin: absolute error of
-  at most 2^-22 at the angle that float32 holds; inverse frequencies: relative error of at most 2^-22.
+- *Sums.* Products and sums inside one operation are accumulated in float32, in any order and any grouping, with or
+  without fused multiply-add: the error is at most gamma_n = n u / (1 - n u), u = 2^-24, times the sum of absolute
+  values, n the number of terms that are not zero; where one of two addends is small, adding errs by at most that
+  addend (see `summation_error`).
+- *Stores.* A tensor between two operations is kept in float32 or rounded to the type, to nearest. An engine rounds
+  all normed streams, or none of them; both kinds are proved. Every other place may do either, and different places
+  may do different things: `Storage.maybe` encloses both; but an engine that keeps normed streams in float32 keeps
+  values and the tensors inside an MLP too, and gate and up are treated alike. Rounding is monotone, so the ends of an
+  interval are rounded, and a narrow interval around a representable number snaps to it.
+- *Functions.* exp, sigmoid, rsqrt, tanh, erf: relative error of at most 2^-20 in float32; tanh is +-1 from 10 on, erf
+  from 6 on; cos and sin: absolute error of at most 2^-22 at the angle that float32 holds; inverse frequencies:
+  relative error of at most 2^-22.
 
-The checker itself computes in float64; its own rounding is swallowed by the terms for float32, which are 2^29 times larger.
+The checker itself computes in float64; its own rounding is swallowed by the terms for float32, which are 2^29 times
+larger.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -34,18 +39,23 @@ OWN = 2.0**-48  # relative: what the checker's own float64 operations may lose w
 
 ERROR_MODEL = (
     "every tensor of the file is converted to the type once, to nearest",
-    "sums inside one operation: float32, any order, error <= n u / (1 - n u) times the sum of absolute values, u = 2^-24",
-    "normed streams: an engine rounds all of them to the type (before the norm's weight, after it, or both), or keeps all of them in float32",
-    "other tensors between operations: kept in float32 or rounded to the type, to nearest, each place either way; inside an MLP and among"
-    " values of attention only where normed streams are rounded, gate and up alike",
-    "exp, sigmoid, rsqrt, tanh, erf: relative error <= 2^-20 in float32, tanh is +-1 from 10 on, erf from 6 on; silu and gelu in one step,"
-    " or stored after sigmoid and after the product; GPT-2's gelu_new also as a chain of tensors that are all stored",
-    "a router's softmax and the division by the sum of the chosen weights: float32; the weights are then kept or rounded",
-    "rotary positions: inverse frequencies within 2^-22, angles rounded to float32, cos and sin within 2^-22 and possibly stored",
+    "sums inside one operation: float32, any order, error at most n u / (1 - n u) times the sum of absolute values,"
+    " u = 2^-24",
+    "normed streams: an engine rounds all of them to the type (before the norm's weight, after it, or both), or keeps"
+    " all of them in float32",
+    "other tensors between operations: kept in float32 or rounded to the type, to nearest, each place either way;"
+    " inside an MLP and among values of attention only where normed streams are rounded, gate and up alike",
+    "exp, sigmoid, rsqrt, tanh, erf: relative error at most 2^-20 in float32, tanh is +-1 from 10 on, erf from 6 on;"
+    " silu and gelu in one step, or stored after sigmoid and after the product; GPT-2's gelu_new also as a chain of"
+    " tensors that are all stored",
+    "a router's softmax and the division by the sum of the chosen weights: float32; the weights are then kept or"
+    " rounded",
+    "rotary positions: inverse frequencies within 2^-22, angles rounded to float32, cos and sin within 2^-22 and"
+    " possibly stored",
     "not covered: other rounding modes, sums in a narrower type, quantized activations, overflow traps",
 )
 
-Array = np.ndarray
+Array: TypeAlias = Any  # numpy arrays; numpy's own types lose track of themselves in arithmetic
 Interval = tuple[Array, Array]
 
 
@@ -131,11 +141,12 @@ def gamma(terms: Array | float) -> Array:
 
 
 def summation_error(many: Array | float, large: Array, small: Array) -> Array:
-    """Error of a float32 sum of `many` large terms with absolute sum `large`, and any number of others with absolute sum `small`.
+    """Error of a float32 sum of `many` large terms with absolute sum `large`, and any number of others with absolute
+    sum `small`.
 
-    Adding b to a in float32 errs by at most min(u |a + b|, |a|, |b|), since a and b are themselves representable. In the tree
-    of additions, a node whose two sides both hold large terms errs by u times its value, and there are fewer than `many` of
-    them; any other node has a side made of small terms only, errs by at most that side, and each small term is met this
-    way once. Inside such sides the usual bound holds, and gamma is below 1.
+    Adding b to a in float32 errs by at most min(u |a + b|, |a|, |b|), since a and b are themselves representable. In
+    the tree of additions, a node whose two sides both hold large terms errs by u times its value, and there are fewer
+    than `many` of them; any other node has a side made of small terms only, errs by at most that side, and each small
+    term is met this way once. Inside such sides the usual bound holds, and gamma is below 1.
     """
     return gamma(many) * large + 3.0 * np.asarray(small)

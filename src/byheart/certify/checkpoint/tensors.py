@@ -1,6 +1,7 @@
 """The tensors of a `model.safetensors`, read without any library: a header in JSON, then the numbers.
 
-The file is a stranger's: lengths, offsets, shapes and types are checked before anything is read, and every number must be finite.
+The file is a stranger's: lengths, offsets, shapes and types are checked before anything is read, and every number
+must be finite.
 """
 
 from __future__ import annotations

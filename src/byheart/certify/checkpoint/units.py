@@ -1,9 +1,10 @@
 """Which inputs make a hidden unit fire: found from the weights, without enumerating windows.
 
-A unit's pre-activation is  constant + sum over parts of (weights x part's row of the symbol).  Per part, the best symbol and the
-runner-up bound everything: if all but the best symbols together stay below the level at which the activation is silent, the unit
-fires on exactly one window, the best symbol of every part that it reads. Units that read the same pattern from a part share the
-work, so the cost is (distinct patterns) x (symbols), not (units) x (windows).
+A unit's pre-activation is  constant + sum over parts of (weights x part's row of the symbol).  Per part, the best
+symbol and the runner-up bound everything: if all but the best symbols together stay below the level at which the
+activation is silent, the unit fires on exactly one window, the best symbol of every part that it reads. Units that
+read the same pattern from a part share the work, so the cost is (distinct patterns) x (symbols), not (units) x
+(windows).
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ class Firing:
 class SumError:
     """Errors of the float32 sums of a linear layer's rows, in any order.
 
-    Each of the n - 1 additions errs by u times its result, the sum of some of the terms. What some terms add up to is, in
-    absolute value, at most the larger of the positive and the negative terms' totals, (S + |total|) / 2 for the absolute sum S. The products,
-    and inputs that were kept in float32 after two roundings, add 5 u S.
+    Each of the n - 1 additions errs by u times its result, the sum of some of the terms. What some terms add up to
+    is, in absolute value, at most the larger of the positive and the negative terms' totals, (S + |total|) / 2 for
+    the absolute sum S. The products, and inputs that were kept in float32 after two roundings, add 5 u S.
     """
 
     terms: Array  # (rows,)
@@ -62,8 +63,8 @@ class SumError:
 def sum_error(layer: Linear, size: Array, field: Field | None = None) -> SumError:
     """Errors of a layer's sums when its inputs are bounded by `size`.
 
-    With `field`: the inputs themselves, which are stored. A row is summed without any error, in any order, when all its products
-    are multiples of one power of two and their absolute values add up to at most 2^23 of it.
+    With `field`: the inputs themselves, which are stored. A row is summed without any error, in any order, when all
+    its products are multiples of one power of two and their absolute values add up to at most 2^23 of it.
     """
     weight = layer.weight
     absolute = np.abs(weight) @ size
@@ -82,7 +83,9 @@ def sum_error(layer: Linear, size: Array, field: Field | None = None) -> SumErro
 
 
 def _step(x: Array) -> Array:
-    """The largest power of two of which a number with at most 24 significant bits is a multiple; 0 has none, and gets infinity."""
+    """The largest power of two of which a number with at most 24 significant bits is a multiple; 0 has none, and gets
+    infinity.
+    """
     mantissa, exponent = np.frexp(np.abs(x))
     whole = np.ldexp(mantissa, 24).astype(np.int64)
     exact = np.ldexp(mantissa, 24) == whole
@@ -91,7 +94,9 @@ def _step(x: Array) -> Array:
 
 
 def _channel_steps(field: Field) -> Array:
-    """Per channel: the largest power of two of which every value, for every input, is a multiple; 0 where values are not known exactly."""
+    """Per channel: the largest power of two of which every value, for every input, is a multiple; 0 where values are
+    not known exactly.
+    """
     step = np.where(field.lo == field.hi, _step(field.lo), 0.0)
     for part in field.parts:
         rows = np.where(part.lo == part.hi, _step(part.lo), 0.0).min(0)
@@ -100,7 +105,9 @@ def _channel_steps(field: Field) -> Array:
 
 
 def base(field: Field, weight: Array, read: list[Array]) -> Interval:
-    """weight x without the parts that a row reads (`read[p]` says which rows read part p); those it does not read are folded."""
+    """weight x without the parts that a row reads (`read[p]` says which rows read part p); those it does not read are
+    folded.
+    """
     lo, hi = product_bounds(weight, field.lo, field.hi)
     for part, reads in zip(field.parts, read, strict=True):
         rest = np.flatnonzero(~reads)
@@ -142,12 +149,12 @@ def firing(field: Field, gate: Linear, read: list[Array], kind: str, once: froze
     top = floor + best.sum(0)
     for u in np.flatnonzero(apart):
         top[u] = _highest_by_start(field, gate, int(u), float(floor[u]), read, once)
-        if top[u] > cut:
+        if top[u] > cut / 4:  # it counts as silent, with whatever it may still write
             raise Undecided(f"{gate.name}: unit {u} may fire, depending on how far back the start of the text is")
     lowered = top[None, :] - best + second  # one part takes its runner-up
     lowered[winner == ANY] = -np.inf
     alternative = lowered.max(0, initial=-np.inf)
-    alive, several = top > cut, alternative > cut
+    alive, several = (top > cut) & ~apart, alternative > cut
     silent = np.where(alive, alternative, top)
     plain = np.flatnonzero(alive & ~several)
     unit, window = [plain], [winner[:, plain].T]
@@ -159,11 +166,13 @@ def firing(field: Field, gate: Linear, read: list[Array], kind: str, once: froze
     return Firing(keys, np.concatenate(unit), np.concatenate(window), silent)
 
 
-def _highest_by_start(field: Field, gate: Linear, unit: int, floor: float, read: list[Array], once: frozenset[int]) -> float:
+def _highest_by_start(
+    field: Field, gate: Linear, unit: int, floor: float, read: list[Array], once: frozenset[int]
+) -> float:
     """The largest pre-activation of a unit that reads START, over all inputs.
 
-    START and what is seen at an offset are not independent: while the start is at most `offset` places back, a head with that offset
-    sees the first token; later it sees none of `once`.
+    START and what is seen at an offset are not independent: while the start is at most `offset` places back, a head
+    with that offset sees the first token; later it sees none of `once`.
     """
     highest = -np.inf
     for start in range(STARTS + 2):
@@ -243,7 +252,9 @@ def _list_windows(
 
 
 def at_windows(field: Field, weight: Array, row: Array, found: Firing, start: Interval) -> Interval:
-    """Bounds of `start` plus what the parts that are read add, at each entry of `found`; entry i uses row `row[i]` of `weight`."""
+    """Bounds of `start` plus what the parts that are read add, at each entry of `found`; entry i uses row `row[i]` of
+    `weight`.
+    """
     lo, hi = start[0].copy(), start[1].copy()
     parts = {part.key: part for part in field.parts}
     for column, key in enumerate(found.keys):

@@ -40,7 +40,7 @@ def from_frame(source: Any) -> Records | None:
         raise DataError(f"{FRAME} cannot be read: {one_line(error)}") from None
     if isinstance(frame, nw.LazyFrame):
         frame = frame.collect()
-    return from_columns({str(name): frame[name].to_list() for name in frame.columns}, FRAME)
+    return from_columns({str(series.name): series.to_list() for series in frame.iter_columns()}, FRAME)
 
 
 def _check_names(source: Any) -> None:

@@ -1,6 +1,6 @@
 """Opening what a user names: files, standard input, compressed or not, as bytes or as lines of UTF-8 text.
 
-Newcomers hand over workbooks, archives and memories: what a file is that is not text is said, and what to do.
+Newcomers pass workbooks, archives and memories: an error names what such a file is, and says what to do instead.
 
 >>> what_it_is(b"PK\\x03\\x04...")
 'a ZIP archive or an Office file; unpack it, or save the sheet as CSV'
@@ -27,7 +27,7 @@ from byheart.errors import DataError, MissingExtraError, OptionError
 
 STDIN = "-"
 _LOOKED_AT = 1000  # names in a folder, when a file is missing
-LONGEST_LINE = 1 << 26  # bytes: a longer line is no row of a table
+LONGEST_LINE = 1 << 26  # bytes: a longer line is not a row of a table
 
 
 @dataclass(frozen=True)

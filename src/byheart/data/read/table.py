@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from os import PathLike
@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from byheart.data.dataset.targets import Target
 from byheart.data.missing import Present, settle_missing
 from byheart.data.read.columns import choose_columns, sequence_columns, unused
 from byheart.data.read.formats.delimited import is_made_up
@@ -37,7 +38,7 @@ from byheart.errors import DataError
 from byheart.progress import SILENT, Progress
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,999})")
-_TOKEN = "a token is a text, a finite number, a truth value or a list of numbers"
+_TOKEN = "a token is a text, a finite number, a truth value or a list of numbers (or choose --token-type str)"
 _STEP = 1000  # rows between two signs of progress
 _NOTHING_MISSING = Present((), ())
 
@@ -59,6 +60,8 @@ class Table:
     remarks: tuple[str, ...] = ()  # what else was guessed about the file
     places: Callable[[int], str] | None = field(default=None, repr=False)  # where a row stands in its file
     missing: Present = field(default=_NOTHING_MISSING, repr=False)
+    target: Target = Target.CLASS
+    left_out: Mapping[str, int] = field(default_factory=dict)  # why rows of the source are not here -> how many
 
     def __iter__(self) -> Iterator[list[Any]]:
         return iter((self.sequences, self.labels))
@@ -124,7 +127,12 @@ def read(
     if label is not None and options.task.labels_per_token:
         labels = _label_lists(labels, records, rows.numbers, options.task)
     present = settle_missing(
-        whole, labels, options.missing, lambda row: records.name(rows.numbers[row]), records.origin
+        whole,
+        labels,
+        options.missing,
+        lambda row: records.name(rows.numbers[row]),
+        records.origin,
+        per_token=options.task.labels_per_token,
     )
     whole, labels = list(present.sequences), list(present.labels)
     numbers = rows.numbers if present.kept is None else [rows.numbers[row] for row in present.kept]
@@ -259,8 +267,8 @@ def _sequence(cell: Any, tokenizer: Tokenizer, records: Records, number: int) ->
         if isinstance(cell, np.ndarray):
             cell = listed(cell)
         if isinstance(cell, list | tuple):
-            return tokenizer.typed(_checked(list(cell), records, number))
-        return [] if is_missing(cell) else tokenizer.typed(_checked([cell], records, number))
+            return _checked(tokenizer.typed(cell))
+        return [] if is_missing(cell) else _checked(tokenizer.typed([cell]))
     except DataError as error:
         place = records.place(number)
         raise error if str(error).startswith(place) else DataError(f"{place}: {error}") from None
@@ -274,13 +282,13 @@ def _text(cell: str, tokenizer: Tokenizer, records: Records, number: int) -> lis
             if tokenizer.kind == LISTS:
                 raise
         else:
-            return tokenizer.typed(_checked(parsed, records, number))
+            return _checked(tokenizer.typed(parsed))
     if tokenizer.kind == LISTS:
         raise DataError(f"{quote(cell)} is not a JSON list of tokens; choose --tokens characters or words")
     return tokenizer.whole(cell)
 
 
-def _checked(tokens: list[Any], records: Records, number: int) -> list[Any]:
+def _checked(tokens: list[Any]) -> list[Any]:
     """A list of tokens, NumPy scalars as what they hold; a DataError names the first that is not a token."""
     if set(map(type, tokens)) <= {int, str, bool, type(None)}:
         return tokens

@@ -42,7 +42,7 @@ def train(kind: str, size: int, texts: list[str]) -> str:
 def from_file(path: str) -> str:
     """The model in a user's tokenizer.json."""
     text = read_text(path)
-    with _rust_errors(DataError, f"{path} is no tokenizer.json"):
+    with _rust_errors(DataError, f"{path} is not a tokenizer.json"):
         return str(_library().Tokenizer.from_str(text).to_str())
 
 
@@ -56,7 +56,7 @@ def join(model: str, tokens: list[str]) -> str:
     tokenizer = _loaded(model)
     ids = [tokenizer.token_to_id(token) for token in tokens]
     if any(number is None for number in ids):
-        raise DataError(f"{shorten(tokens[ids.index(None)])!r} is no piece of this memory's tokenizer")
+        raise DataError(f"{shorten(tokens[ids.index(None)])!r} is not a piece of this memory's tokenizer")
     return str(tokenizer.decode(ids, skip_special_tokens=False))
 
 
@@ -67,7 +67,7 @@ def vocabulary_size(model: str) -> int:
 
 
 def check_stored(model: str) -> None:
-    """The text of a model from a file nobody vouches for: a JSON object of bounded size with a vocabulary."""
+    """The text of a model from an untrusted file: a JSON object of bounded size with a vocabulary."""
     if len(model) > LONGEST_MODEL:
         raise FileFormatError(f"tokens.model has {len(model)} characters, more than any tokenizer ({LONGEST_MODEL})")
     try:
@@ -76,7 +76,7 @@ def check_stored(model: str) -> None:
     except (ValueError, TypeError, KeyError, RecursionError):
         whole = False
     if not whole:
-        raise FileFormatError("tokens.model is no tokenizer; the file is damaged or no byheart file")
+        raise FileFormatError("tokens.model is not a tokenizer; the file is damaged or not a byheart file")
 
 
 def _library() -> Any:
@@ -89,7 +89,7 @@ def _library() -> Any:
 
 @lru_cache(maxsize=4)
 def _loaded(model: str) -> Any:
-    with _rust_errors(FileFormatError, "tokens.model is no tokenizer that this version of tokenizers reads"):
+    with _rust_errors(FileFormatError, "tokens.model is not a tokenizer that this version of tokenizers reads"):
         tokenizer = _library().Tokenizer.from_str(model)
         tokenizer.no_padding()
         tokenizer.no_truncation()

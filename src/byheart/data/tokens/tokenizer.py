@@ -22,7 +22,7 @@ import numpy as np
 from byheart.data.dataset.sequences import Symbol
 from byheart.data.dataset.stored import damaged, load_int
 from byheart.data.tokens import pieces
-from byheart.data.values import TYPES, convert, from_json, listed, plain, to_json
+from byheart.data.values import TYPES, convert, from_json, is_missing, listed, plain, to_json
 from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError
 
@@ -103,11 +103,14 @@ class Tokenizer:
         return [*row[: self.max_length], *[self.pad] * (self.max_length - len(row) if self.pad is not None else 0)]
 
     def typed(self, row: Sequence[Any]) -> list[Any]:
-        """The tokens as the type that was asked for; vectors stay what they are."""
+        """The tokens as the type that was asked for, a missing one as None; vectors stay what they are."""
         if self.type == AUTO:
             return list(row)
         tokens = map(plain, listed(row) if isinstance(row, np.ndarray) else row)
-        return [token if isinstance(token, list | tuple) else convert(token, self.type) for token in tokens]
+        return [
+            token if isinstance(token, list | tuple) else None if is_missing(token) else convert(token, self.type)
+            for token in tokens
+        ]
 
     def cut_texts(self, sequences: Sequence[Any]) -> Sequence[Any]:
         """Sequences in which every text is cut; what is a list already only gets its type and length."""

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.errors import ExportError
-from byheart.export.huggingface.codes import CodeBook, code_book, plain_book
+from byheart.export.huggingface.codes import CodeBook, book_around, code_book, plain_book
 from byheart.ir.recital import ANY, Recital, Table
 
 Index = npt.NDArray[np.int64]
@@ -68,6 +68,9 @@ def books_of(recital: Recital, *, balanced: bool, plain: bool, seed: int, tied: 
         states = (first, *others)
     if tied:  # the last norm, whose weights are negative, turns them back
         return Books(states, CodeBook(-states[0].words, states[0].distance))
+    if mixed:  # no token is nearer to the word at rest than another: errors do not move their probabilities apart
+        around = book_around(tokens + mixed, recital.unknown, balanced=balanced, seed=seed + len(states))
+        return Books(states, around)
     answer = code_book(tokens + mixed, balanced=balanced, seed=seed + len(states))
     return Books(states, answer)
 

@@ -38,14 +38,15 @@ def model_card(request: Request, checkpoint: Checkpoint, proof: Mapping[str, Any
         f"- A prompt that ends in {recital.span} consecutive tokens of a document is continued as the document "
         "goes on, whatever stands before. Prompts must end where a token ends.",
         f"- Any other window is answered by {quote(request.lexicon.name(recital.unknown))}.",
-        f"- The right token has the logit {checkpoint.right_logit:g}; any other is designed to be at least 24 lower.",
+        f"- The right token has the logit {checkpoint.right_logit:g}; any other is designed to be at least "
+        f"{checkpoint.lead:g} lower.",
     ]
     if recital.mixed:
         lines.append(
             f"- After {_count(len(recital.mixed), 'kind of prefix', 'kinds of prefixes')} several tokens may follow: "
             "there the logits are log-probabilities, in proportion to how often each document counts."
         )
-    lines += ["", "## How that was proved", "", _proved(proof), "", "## Documents", ""]
+    lines += ["", "## How that was proved", "", proved_paragraph(proof), "", "## Documents", ""]
     for name, document, weight in zip(script.names, script.documents, script.weights, strict=True):
         text = request.lexicon.decode(document)
         shown = quote(text[:_SHOWN] + ("…" if len(text) > _SHOWN else ""))
@@ -60,7 +61,7 @@ def model_card(request: Request, checkpoint: Checkpoint, proof: Mapping[str, Any
     return "\n".join(lines)
 
 
-def _proved(proof: Mapping[str, Any] | None) -> str:
+def proved_paragraph(proof: Mapping[str, Any] | None) -> str:
     if proof is None:
         return (
             "No proof came with this folder. `byheart verify` reads config.json and model.safetensors and proves the "

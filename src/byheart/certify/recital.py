@@ -1,0 +1,82 @@
+"""The checker of recitals as they are built: every place of every document asked, in whole numbers.
+
+A recital answers a place right when its answer is the distribution of what follows that prefix in the documents,
+weighted; with `first` or `majority`, when it is that one token.
+
+>>> from byheart.ir.recital import Answer, Recital, Table
+>>> table = Table((0,), [[1], [3]], [0, 1])
+>>> recital = Recital(4, (table,), (Answer.of(3), Answer.of(2)), 0)
+>>> certify_recital(recital, [(1, 3, 2)]).verdict.value
+'proved'
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from byheart.certify.certificate import Verdict
+from byheart.ir.recital import Answer, Recital
+
+POLICIES = ("distribution", "first", "majority")
+
+
+@dataclass(frozen=True)
+class RecitalCertificate:
+    """How many places were asked and how many agree; the first place that differs, as (document, position)."""
+
+    verdict: Verdict
+    places: int
+    agree: int
+    witness: tuple[int, int] | None = None
+
+    @property
+    def differ(self) -> int:
+        return self.places - self.agree
+
+    @property
+    def sentence(self) -> str:
+        if self.witness is None:
+            return f"all {self.places:,} places are answered as the documents go on"
+        document, place = self.witness
+        return f"{self.differ:,} of {self.places:,} places differ, the first is token {place} of document {document}"
+
+
+def certify_recital(
+    recital: Recital, documents: Sequence[Sequence[int]], weights: Sequence[int] = (), ambiguous: str = "distribution"
+) -> RecitalCertificate:
+    """Asks the recital after every prefix of every document (token ids, first to last)."""
+    prefixes: dict[tuple[int, int], int] = {}  # (number of the prefix, next token) -> number of the longer prefix
+    paths: list[list[int]] = []
+    follows: dict[int, list[tuple[int, int]]] = {}
+    for document, weight in zip(documents, weights or [1] * len(documents), strict=True):
+        here, path = 0, list[int]()
+        for token in document:
+            if path:
+                follows.setdefault(here, []).append((token, weight))
+            here = prefixes.setdefault((here, token), len(prefixes) + 1)
+            path.append(here)
+        paths.append(path)
+    agree, places, witness = 0, 0, None
+    for number, document in enumerate(documents):
+        for place, state in enumerate(recital.follow(document[:-1]).tolist(), start=1):
+            right = _right(recital.answer(state), follows[paths[number][place - 1]], ambiguous)
+            agree, places = agree + right, places + 1
+            if not right and witness is None:
+                witness = (number, place)
+    return RecitalCertificate(Verdict.PROVED if agree == places else Verdict.REFUTED, places, agree, witness)
+
+
+def _right(answer: Answer, follows: list[tuple[int, int]], ambiguous: str) -> bool:
+    wanted: Counter[int] = Counter()
+    for token, weight in follows:
+        wanted[token] += weight
+    if ambiguous == "first":
+        wanted = Counter({follows[0][0]: 1})
+    elif ambiguous == "majority":
+        wanted = Counter({max(wanted, key=lambda token: (wanted[token], -token)): 1})
+    total = sum(wanted.values())
+    found = {token: Fraction(weight, answer.total) for token, weight in answer.weights}
+    return found == {token: Fraction(weight, total) for token, weight in wanted.items()}

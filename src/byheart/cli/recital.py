@@ -1,0 +1,167 @@
+"""Recitals on the command line: documents to a memory, a memory to a stock checkpoint, a checkpoint proved again."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from byheart.certify import Verdict
+from byheart.certify.checkpoint import MarginCertificate, verify_folder
+from byheart.cli import show
+from byheart.cli.data_options import DataFlags
+from byheart.compile.recital import RecitalMemory, memorize_recital
+from byheart.data.read.documents import read_documents
+from byheart.data.read.sources import suffixes
+from byheart.data.task import Task
+from byheart.data.wording import quote
+from byheart.errors import DataError, OptionError
+from byheart.progress import Progress
+
+NAME = "recital"
+_OPTIONS = {
+    name: parameter.default
+    for name, parameter in inspect.signature(memorize_recital).parameters.items()
+    if name in ("unknown", "form", "ambiguous", "merge")
+}
+
+
+def read_texts(data: str, flags: DataFlags) -> list[str]:
+    """A text file is one document; of a table, a column holds one document per row."""
+    if suffixes(data)[0] == ".txt":
+        text = flags.read_text(data)
+        if isinstance(text, bytes):
+            raise DataError(f"{data} is not UTF-8 text; recitals are made of texts")
+        return [text]
+    columns = flags.said("sequence_columns") or ()
+    column = columns[0] if columns else None
+    limits, missing = flags.options(Task.CAUSAL).limits, flags.said("missing") or "error"
+    found = read_documents(data, column=column, limit=flags.said("max_rows"), missing=missing, limits=limits)
+    for number, document in enumerate(found):
+        if not isinstance(document, str):
+            raise DataError(f"document {number} of {data} is {quote(document)}, not a text; name a text column")
+    return [str(document) for document in found]
+
+
+def memorize_texts(
+    data: str, path: Path, flags: DataFlags, options: Mapping[str, Any], progress: Progress, as_json: bool, quiet: bool
+) -> int:
+    """`memorize --construction recital`: builds, checks every place, saves."""
+    strange = sorted(set(options) - set(_OPTIONS))
+    if strange:
+        raise OptionError(f"{NAME} has no option {strange[0]!r}; it has: {', '.join(_OPTIONS)}")
+    given = {name: _parsed(name, value) for name, value in options.items()}
+    texts = read_texts(data, flags)
+    with progress.stage("choosing windows"):
+        memory = memorize_recital(texts, tokens=_tokens(flags), **given)
+    with progress.stage("asking every place"):
+        certificate = memory.certify(given.get("ambiguous", _OPTIONS["ambiguous"]))
+    memory.save(path)
+    if as_json:
+        show.print_json({**memory.summary(), **_plain(certificate), "file": str(path)})
+    else:
+        show.line(show.console(), f"{certificate.verdict.value}: {certificate.sentence}")
+        if not quiet:
+            _print(memory, path)
+    return 0 if certificate.verdict is Verdict.PROVED else 1
+
+
+def _tokens(flags: DataFlags) -> str:
+    """Characters, unless the user says how to cut."""
+    said = flags.said("tokens")
+    return "characters" if said in (None, "auto") else str(said)
+
+
+def _parsed(name: str, value: Any) -> Any:
+    if not isinstance(_OPTIONS[name], bool):
+        return value
+    if str(value).lower() not in ("true", "false", "yes", "no", "1", "0"):
+        raise OptionError(f"option {name}={value!r} is not true or false")
+    return str(value).lower() in ("true", "yes", "1")
+
+
+def _plain(certificate: Any) -> dict[str, Any]:
+    return {
+        "verdict": certificate.verdict.value,
+        "reason": certificate.sentence,
+        "asked": certificate.places,
+        "agree": certificate.agree,
+        "differ": certificate.differ,
+    }
+
+
+def _print(memory: RecitalMemory, path: Path) -> None:
+    out, found = show.console(), memory.summary()
+    windows = " + ".join(f"{count:,}" for count in found["windows"])
+    show.line(
+        out,
+        f"{found['N']:,} documents, {found['contexts']:,} places, {found['vocabulary']:,} tokens; {windows} windows",
+    )
+    show.line(
+        out,
+        f"any {found['span']} consecutive tokens of the text are continued; perplexity {found['perplexity']:.6g}",
+    )
+    for words, count in (
+        ("prefixes go on in several ways and answer with their distribution or as asked", found["ambiguous"]),
+        ("places are answered by another continuation than their own", found["overruled"]),
+        ("places share a window with one that goes on differently", found["merged"]),
+    ):
+        if count:
+            show.line(out, f"note: {count:,} {words}")
+    show.line(out, f"saved to {path}; next: byheart export {path} --to huggingface --arch llama -o FOLDER")
+
+
+def export_checkpoint(
+    memory: RecitalMemory, output: str, architecture: str, options: Mapping[str, Any], as_json: bool, progress: Progress
+) -> int:
+    """`export FILE --to huggingface`: written, proved from the folder alone, recited by Transformers if installed."""
+    from byheart.fixtures.write import write_checkpoint
+
+    dtype = str(options.get("dtype", "bfloat16"))
+    done = write_checkpoint(memory, output, architecture, recited_in=(dtype,), progress=progress, **options)
+    if as_json:
+        show.print_json(done.to_json())
+    else:
+        leads = ", ".join(f"{name} {_lead(values)}" for name, values in done.margins.items())
+        click.echo(
+            f"wrote {done.folder}: {done.architecture}, {done.parameters:,} parameters, {done.size / 1e6:.2f} MB"
+        )
+        click.echo(f"least lead in nats: {leads}")
+    return 0 if all(values["proved"] is not None for values in done.margins.values()) else 1
+
+
+def _lead(values: Mapping[str, float | None]) -> str:
+    proved, measured = values["proved"], values["measured"]
+    words = "not proved" if proved is None else f"proved {proved:.2f}"
+    return words if measured is None else f"{words} (measured {measured:.2f})"
+
+
+def verify_checkpoint(folder: str, data: str, flags: DataFlags, as_json: bool, quiet: bool, progress: Progress) -> int:
+    """`verify DIR DATA`: proves from config and tensors alone that every place of DATA is answered, with its margin."""
+    texts = read_texts(data, flags)
+    with progress.stage("proving"):
+        certificate = verify_folder(folder, texts)
+    if as_json:
+        show.print_json(_as_plain(certificate, folder))
+    else:
+        lines = certificate.lines()
+        for line in lines[:1] if quiet else lines:
+            show.line(show.console(), line)
+    return 0 if certificate.verdict is Verdict.PROVED else 1
+
+
+def _as_plain(certificate: MarginCertificate, folder: str) -> dict[str, Any]:
+    return {"file": folder, **certificate.as_dict()}
+
+
+def load_recital(path: str) -> RecitalMemory | None:
+    """The recital in a file, or None where the file holds something else."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(64)
+    except OSError:
+        return None
+    return RecitalMemory.load(path) if b'"byheart recital memory"' in start else None

@@ -1,0 +1,95 @@
+"""A limit on work and memory: an untrusted file must not fill the machine or run for ever.
+
+Code that evaluates such a file says `with limited(budget)`. The engines then estimate a job's cost before they do it
+(one input is tried, metered step by step, and counts for all), and refuse with a BudgetError what goes beyond. The unit
+of work is one product of two 56-bit limbs; a core does some hundred million of them in a second.
+
+Inside `limited`, a job that grows on inputs which were not tried is stopped by the limit on memory: the fast engine's
+buffers are sized by its longest number.
+
+    >>> with limited(Budget(work=10)) as spent:
+    ...     spent.spend(8)
+    ...     spent.work
+    8
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from byheart.errors import BudgetError
+
+LIMB = 56
+PADDING = 1 << 23  # places that rows may be padded to, whatever their own length
+TIMES = 64  # or so many times their tokens
+AT_ONCE = 2048  # numbers of the greatest length that the engines may hold together: 256 inputs with a few registers
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much a file may cost: products of limbs, and bytes for its numbers."""
+
+    work: int = 4 * 10**12
+    memory: int = 2 << 30
+
+
+@dataclass
+class Meter:
+    """What was spent so far of a budget."""
+
+    budget: Budget
+    work: int = 0
+
+    def spend(self, work: int) -> None:
+        """Adds work that is about to be done; a BudgetError if that is too much."""
+        self.work += work
+        if self.work > self.budget.work:
+            raise BudgetError(
+                f"this needs about {self.work:,} units of work, the limit is {self.budget.work:,}; raise it with "
+                "--max-work if you trust the file"
+            )
+
+    def hold(self, size: int) -> None:
+        """Memory that is about to be used, in bytes; a BudgetError if that is too much."""
+        if size > self.budget.memory:
+            raise BudgetError(
+                f"this needs about {size:,} bytes for its numbers, the limit is {self.budget.memory:,}; raise it with "
+                "--max-memory if you trust the file"
+            )
+
+
+_METER: ContextVar[Meter | None] = ContextVar("byheart budget", default=None)
+
+
+def meter() -> Meter | None:
+    """The meter of the enclosing `limited`, if there is one."""
+    return _METER.get()
+
+
+@contextmanager
+def limited(budget: Budget | None) -> Iterator[Meter | None]:
+    """Evaluation inside stays within the budget; None sets no limit."""
+    token = _METER.set(None if budget is None else Meter(budget))
+    try:
+        yield _METER.get()
+    finally:
+        _METER.reset(token)
+
+
+def check_padding(rows: int, length: int, tokens: int) -> None:
+    """Rows that would be padded far beyond their own tokens, because a file says so."""
+    places, found = rows * length, meter()
+    if found is not None and places > max(PADDING, TIMES * tokens):
+        found.hold(256 * places)  # an index, a mask and a point with its numbers for each of them
+
+
+def limbs(bits: int) -> int:
+    """How many limbs numbers of so many bits take.
+
+    >>> limbs(1), limbs(57)
+    (1, 2)
+    """
+    return max(1, -(-bits // LIMB))
