@@ -115,6 +115,18 @@ def test_renumbered_tokens_are_asked_as_the_file_numbers_them(tmp_path: Path) ->
     assert byheart.load(forged(path, exchange)).verify(["a b c", "b a c"]).verdict == "refuted"
 
 
+def test_a_file_cannot_shorten_the_documents_that_it_is_asked(tmp_path: Path) -> None:
+    path, texts = tmp_path / "m.byheart", ["a b c d e", "a b c e d"]
+    memorize_documents(texts, max_length=3).save(path)
+    memory = byheart.load(path)
+    whole = memory.verify(texts)
+    assert whole.verdict == "refuted" and whole.differ == 2 and any("--max-length 3" in r for r in whole.remarks)
+    assert memory.verify(texts, max_length=3).verdict == "proved"
+    (tmp_path / "t.txt").write_text("\n".join(texts) + "\n")
+    assert run("verify", path, tmp_path / "t.txt").return_value == 1
+    assert run("verify", path, tmp_path / "t.txt", "--max-length", 3).return_value == 0
+
+
 def test_generation() -> None:
     memory = memorize_documents(["a b a b a", "a b a c a"])
     assert memory.generate("a b a", limit=3) == "a b a"
@@ -163,6 +175,9 @@ def test_characters() -> None:
 def test_other_data_is_refuted() -> None:
     memory = memorize_documents(TEXTS)
     assert memory.verify(["a cat down"]).verdict == "refuted"
+    other = memory.verify([*TEXTS, "the cat"])
+    assert other.verdict == "refuted" and (other.agree, other.differ) == (5, 3), "three documents begin with `the`"
+    assert "the first is document 6" in other.reason
     strange = memory.verify([*TEXTS, "a zebra ran"])
     assert strange.verdict == "refuted" and "zebra" in strange.reason and strange.gap is None
     part = memory.verify(["a cat sat"] * 5)

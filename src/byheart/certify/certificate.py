@@ -21,7 +21,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Witness:
-    """A place where the network is wrong: class indices, -1 for no class at all (or for a label that is none)."""
+    """A place where the network is wrong: class indices, -1 for none (or for a label that is not a class)."""
 
     row: int
     position: int | None
@@ -107,8 +107,8 @@ class Certificate:
     `promised` are the numbers that the theorem gives for this data, to be read beside `size`; `promise` says what came
     of the comparison: `kept`, `broken`, `none` (the construction promises nothing), or `not checked: …` and why.
     `arithmetic` says how the network was evaluated; `proofs` are further properties that were proved, name -> sentence.
-    Where targets are distributions, the verdict is about the `gap`, and a row agrees if the likeliest label of each of
-    its contexts provably has the highest logit; `gap` is None for classes.
+    Where targets are distributions, the verdict is about the `gap` of all rows together: proved, they all agree;
+    refuted, those differ that have a context with more than its share of the gap. `gap` is None for classes.
     """
 
     verdict: Verdict

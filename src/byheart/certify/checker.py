@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.certify.certificate import Certificate, Gap, Verdict, Witness
-from byheart.certify.next_token import GapProof, decided_tokens, prove_gap
+from byheart.certify.next_token import decided_tokens, prove_gap
 from byheart.certify.properties import prove_property
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.targets import PAD, Distributions, Target
@@ -226,7 +226,8 @@ def _ask(network: AnyNetwork, dataset: Dataset, handed: Handed, fraction: float,
 def _ask_distributions(
     network: AnyNetwork, dataset: Dataset, handed: Handed, fraction: float, progress: Progress
 ) -> _Asked:
-    """The gap, proved by enclosures; a row agrees if the likeliest label of each of its contexts comes out on top."""
+    """The gap, proved by enclosures. It is one statement about all rows together: proved, they all agree. Refuted, those
+    differ that have a context which takes more than its share of what is allowed; there is always one."""
     if not isinstance(network, DecoderNetwork):
         words = "the network answers with one class, the data asks for distributions"
         return _Asked(Verdict.REFUTED, words, differ=dataset.N)
@@ -237,9 +238,13 @@ def _ask_distributions(
         return _Asked(Verdict.REFUTED, reason, 0, int(_rows(strange).sum()), witness)
     contexts = _as_tokens(network, dataset)
     proof = prove_gap(network.decoder, contexts, fraction=fraction, progress=progress)
-    status = _status(network, dataset, contexts, proof)
-    differ = _rows(status == -1)
-    agree = int((~differ & ~_rows(status == 0)).sum())
+    differ = np.zeros(dataset.N, dtype=bool)
+    reason, agree = proof.reason, dataset.N if proof.verdict is Verdict.PROVED else 0
+    if proof.verdict is Verdict.REFUTED:
+        differ = _rows(_in_places(proof.beyond, network, dataset, contexts))
+        agree = int((~differ).sum())
+        first = handed.place(handed.number(int(np.argmax(differ))))
+        reason += f"; {int(differ.sum()):,} of {dataset.N:,} rows take more than their share, the first is {first}"
     upper = proof.gap_upper if np.isfinite(proof.gap_upper) else None
     gap = Gap(
         entropy=proof.entropy,
@@ -252,7 +257,7 @@ def _ask_distributions(
         labels_refuted=proof.labels_refuted,
     )
     how = f"rigorous enclosures ({proof.arithmetic})"
-    return _Asked(proof.verdict, proof.reason, agree, int(differ.sum()), how=how, gap=gap)
+    return _Asked(proof.verdict, reason, agree, int(differ.sum()), how=how, gap=gap)
 
 
 def _as_tokens(network: DecoderNetwork, dataset: Dataset) -> Distributions:
@@ -268,14 +273,13 @@ def _as_tokens(network: DecoderNetwork, dataset: Dataset) -> Distributions:
     return Distributions(omega, read[found.tokens], found.pair_context, said[found.pair_token], found.pair_weight)
 
 
-def _status(network: DecoderNetwork, dataset: Dataset, contexts: Distributions, proof: GapProof) -> Places:
-    """1, -1 or 0 in the place of each label, as the likeliest label of its context is proved, refuted or open."""
+def _in_places(said: Mask, network: DecoderNetwork, dataset: Dataset, contexts: Distributions) -> Mask:
+    """What is said about contexts, in the places of the labels; False where there is no label."""
     prefixes = network.prefixes(dataset.inputs)
     number = {contexts.prefix(k): k for k in range(contexts.count)}
     of_prefix = [number.get(tuple(token for token in row if token >= 0), -1) for row in prefixes.tokens.tolist()]
-    labels = np.append(proof.labels, 1)  # what is not asked cannot differ
-    found = labels[np.append(np.array(of_prefix, dtype=np.int64), -1)[prefixes.place]]
-    return np.where(dataset.labels == -1, 1, found)
+    found = np.append(said, False)[np.append(np.array(of_prefix, dtype=np.int64), -1)[prefixes.place]]
+    return np.asarray(found & (dataset.labels != -1))
 
 
 def _rows(mask: Mask) -> Mask:

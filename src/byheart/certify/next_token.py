@@ -46,7 +46,8 @@ class GapProof:
 
     The gap 𝓛 - 𝓗 in nats lies in [gap_lower, gap_upper]; `labels_proved` counts the contexts for which a most frequent
     next token provably has the highest logit, `labels_refuted` those for which another one provably has it; `labels`
-    has 1, -1 or (open) 0 for each. `tokens` is how many tokens are predicted: the weight of all contexts.
+    has 1, -1 or (open) 0 for each. `tokens` is how many tokens are predicted: the weight of all contexts. `beyond` says
+    which contexts provably take more of the gap than their weight's share of what is allowed.
     """
 
     verdict: Verdict
@@ -57,6 +58,7 @@ class GapProof:
     gap_upper: float
     allowed: float
     labels: Ints
+    beyond: npt.NDArray[np.bool_]
     arithmetic: str
     tokens: float
 
@@ -67,13 +69,6 @@ class GapProof:
     @property
     def labels_refuted(self) -> int:
         return int((self.labels == -1).sum())
-
-    @property
-    def label_verdict(self) -> Verdict:
-        """Whether every context has its most frequent token as the highest logit, whatever the gap is."""
-        if self.labels_proved == self.contexts:
-            return Verdict.PROVED
-        return Verdict.REFUTED if self.labels_refuted else Verdict.UNDECIDED
 
 
 @dataclass
@@ -209,9 +204,16 @@ def _certify(
             gap_upper=upper_float(gap),
             allowed=lower_float(allowed),
             labels=np.array([row.label for row in rows], dtype=np.int64),
+            beyond=_beyond(rows, contexts, upper_float(allowed / tokens)),
             arithmetic=", ".join(arithmetic),
             tokens=float(tokens),
         )
+
+
+def _beyond(rows: list[_Row], contexts: Distributions, share: float) -> npt.NDArray[np.bool_]:
+    """Contexts whose own gap is above `share` nats per predicted token, for all numbers in its ball."""
+    least = np.array([lower_float(row.gap) if row.gap.is_finite() else 0.0 for row in rows])
+    return np.asarray(least > np.nextafter(share * contexts.weights, np.inf))
 
 
 def _reason(verdict: Verdict, gap: Any, allowed: Any, deterministic: bool) -> str:

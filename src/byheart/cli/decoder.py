@@ -88,7 +88,7 @@ def command(
       byheart decoder stories.jsonl --max-rows 1000 -o stories.byheart
       byheart decoder stories.jsonl --max-rows 1000 --smallest
       byheart recite stories.byheart --prompt "Once upon" --temperature 1
-      byheart verify stories.byheart stories.jsonl --max-rows 1000
+      byheart verify stories.byheart stories.jsonl --max-rows 1000 --max-length 10
     """
     progress = progress_for(as_json, quiet)
     if output is not None:

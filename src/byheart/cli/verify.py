@@ -61,7 +61,7 @@ def command(
 
     Exit status 0 only when every row of DATA is answered as labelled and the construction's promise is kept; 1 when
     not, 2 when FILE or DATA cannot be used. Rows are left out only by flags on this command line (--max-rows,
-    --conflicts), and the verdict counts them; columns that `memorize` was told must be named again.
+    --conflicts), and the verdict counts them; columns that were named for `memorize` must be named again.
 
     \b
       byheart verify names.byheart names.csv
@@ -128,7 +128,8 @@ def read_handed(memory: Memory, data: str, flags: DataFlags, progress: Progress)
         raise OptionError(f"--tokens {flags.tokens}: the memory cuts texts into {memory.tokens} itself; leave it out")
     if memory.target is Target.DISTRIBUTION:
         options = replace(flags.options(memory.task), max_rows=None, tokens=AUTO)
-        return read_documents_table(data, options, tokenizer=memory.tokens)
+        tokens = replace(memory.tokens, max_length=options.max_length)  # what is cut off is the user's to say
+        return read_documents_table(data, options, tokenizer=tokens)
     if page_count(memory) and suffixes(data)[0] == ".txt":
         text = DataFlags({**flags.given, "tokens": memory.tokens.kind}).read_text(data)
         return Table(*rows_again(memory, text), memory.tokens, task=memory.task)

@@ -73,8 +73,10 @@ def as_table(documents: Documents | Mapping[Any, Mapping[Any, float]], tokenizer
     whole = [tuple(tokens_of(one, replace(tokenizer, max_length=None))) for one in map(_document, documents)]
     table = documents_table(whole, tokenizer)
     short = len(whole) - len(table)
+    numbers = [number for number, tokens in enumerate(whole, start=1) if len(tokens) > 1]
     return replace(
         table,
+        places=lambda row: f"document {numbers[row]:,}",
         shortened=sum(longest is not None and len(tokens) > longest for tokens in whole),
         left_out={"a single token, which nothing follows": short} if short else {},
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -171,12 +171,13 @@ class Memory:
         max_rows: int | None = None,
         conflicts: str | None = None,
         gap: float = FRACTION,
+        max_length: int | None = None,
         progress: Progress = SILENT,
     ) -> Certificate:
         """Proves the memory again on these rows, trusting nothing that a file says.
 
-        For a memory of distributions the rows may be documents, without labels, and `gap` is the part of the entropy
-        that its cross-entropy may exceed it by.
+        For a memory of distributions the rows may be documents, without labels, of which `max_length` keeps the first
+        tokens, and `gap` is the part of the entropy that its cross-entropy may exceed it by.
 
         The memory is asked every row as `predict` asks it, and every answer is compared with the row's label by type
         and value. `sequences` may be a table of `byheart.read` or a data set, which bring their labels. `max_rows` and
@@ -188,7 +189,7 @@ class Memory:
         if self.target is Target.DISTRIBUTION and labels is None and not isinstance(sequences, Dataset | Table):
             from byheart.compile.documents import as_table
 
-            sequences = as_table(sequences, self.tokens)
+            sequences = as_table(sequences, replace(self.tokens, max_length=max_length))
         rows: Any = sequences
         if isinstance(sequences, Dataset | Table):
             if labels is not None:

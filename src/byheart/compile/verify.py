@@ -245,7 +245,10 @@ def _remarks(memory: Memory, own: Dataset, excuses: Excuses, complete: bool) -> 
             f"it was made for a gap of {made.fraction:g} of the entropy: --gap {made.fraction:g} asks for that"
         )
     if memory.tokens.max_length is not None:
-        found.append(f"the memory cuts every question to its first {memory.tokens.max_length:,} tokens")
+        length = memory.tokens.max_length
+        found.append(
+            f"the memory cuts every question to its first {length:,} tokens; --max-length {length} cuts DATA too"
+        )
     if memory.recorded_by and memory.recorded_by != __version__:
         found.append(f"the file's own record of its promise is of {memory.recorded_by} and was not compared")
     return tuple(found)

@@ -77,7 +77,6 @@ def closed_form(
     shape: Shape = Shape(),  # noqa: B008  # frozen
     *,
     features: Features | None = None,
-    neurons: int | None = None,
     floor: float | None = None,
     factored: bool = False,
     seed: int = 0,
@@ -85,14 +84,12 @@ def closed_form(
 ) -> Fit:
     """A decoder with one neuron for each context whose distributions are the given ones, zeros replaced by `floor`.
 
-    Notation: contexts.count = n = m, V = decoder.output[0], (z, u) are drawn from `seed`. `neurons` above n are allowed
-    and rest. Without a `floor` it is chosen such that zeros cost at most 10^-5 of the entropy. `factored` stores V as
-    (m, s)·(s, ω), where s tokens follow anywhere: fewer numbers when s is much smaller than ω.
+    Notation: contexts.count = n = m, V = decoder.output[0], (z, u) are drawn from `seed`. Without a `floor` it is chosen
+    such that zeros cost at most 10^-5 of the entropy. `factored` stores V as (m, s)·(s, ω), where s tokens follow
+    anywhere: fewer numbers when s is much smaller than ω.
     Cost: O(n²ω) for steps, O(n³ + n²ω) for directions. Departs from the proof in the choice of w and b only: the proof
     takes any generic w near 0 and b = η, this places the neurons where the condition number stays of order n.
     """
-    if neurons is not None and neurons < contexts.count:
-        raise OptionError(f"neurons={neurons}: the closed form takes one for each of {contexts.count} contexts")
     follow = np.unique(contexts.pair_token) if factored else None
     columns = contexts.vocabulary_size if follow is None else len(follow)
     check_size(contexts.count, columns, "the output matrix V")
@@ -112,7 +109,7 @@ def closed_form(
             break
     if best is None:
         raise failure or BuildError("no features were tried")
-    return best if neurons is None else _with_resting_neurons(best, neurons)
+    return best
 
 
 def _attempts(contexts: Distributions, shape: Shape, features: Features | None) -> list[tuple[Features, int | None]]:
@@ -162,18 +159,6 @@ def _fit(
     decoder = Decoder(reader, hidden, bias, shape.activation, output)
     gap = _smallest_distance(mixed)
     return Fit(decoder, name(shape.mixer), solution.condition, solution.residual, gap, floor, excess)
-
-
-def _with_resting_neurons(fit: Fit, neurons: int) -> Fit:
-    """Theorem 5 allows more neurons than contexts: those have no weights."""
-    decoder, more = fit.decoder, neurons - fit.decoder.neurons
-    if not more:
-        return fit
-    hidden = np.pad(decoder.hidden, ((0, 0), (0, more)))
-    output = (np.pad(decoder.output[0], ((0, more), (0, 0))), *decoder.output[1:])
-    wider = replace(decoder, hidden=hidden, bias=np.pad(decoder.bias, (0, more)), output=output)
-    note = f"{decoder.neurons} neurons are enough; {more} more have weight 0"
-    return replace(fit, decoder=wider, notes=(*fit.notes, note))
 
 
 def _neurons(contexts: Distributions, shape: Shape, features: Features, seed: int) -> tuple[Reader, Floats, Floats]:
