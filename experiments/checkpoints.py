@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from doc_tables import insert, markdown
@@ -57,10 +58,11 @@ def engine_table(room: Path) -> str:
     return markdown(rows)
 
 
-def mutant_table(room: Path) -> str:
+def mutant_tables(room: Path) -> Iterator[str]:
+    """The tables after each architecture: a page that is looked at meanwhile is never empty."""
     rows = [["architecture", "faults", "wrong tokens", "only logits", "unnoticed", "harmless changes survived"]]
     unnoticed: dict[str, list[str]] = {}
-    for name in hosts():
+    for name in sorted(hosts(), key=lambda name: name != "llama"):
         folder = room / name
         fixture_memory().to_huggingface(folder, name)
         report = check_mutants(folder)
@@ -89,7 +91,8 @@ def main() -> None:
         if "engines" in wish.what:
             insert(page, "engines", engine_table(Path(room)))
         if "mutants" in wish.what:
-            insert(page, "mutants", mutant_table(Path(room)))
+            for table in mutant_tables(Path(room)):
+                insert(page, "mutants", table)
         if "picture" in wish.what:
             folder = Path(room) / "picture"
             fixture_memory().to_huggingface(folder, "llama")

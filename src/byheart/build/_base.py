@@ -54,7 +54,9 @@ class Option:
         try:
             parsed = _boolean(value) if self.type is bool else self.type(value)
         except (TypeError, ValueError):
-            raise OptionError(f"option {self.name}={value!r} is no {self.type.__name__}: {self.help}") from None
+            raise OptionError(
+                f"option {self.name}={value!r} is not of type {self.type.__name__}: {self.help}"
+            ) from None
         if self.choices is not None and parsed not in self.choices:
             raise OptionError(f"option {self.name}={value!r} is not one of {', '.join(map(str, self.choices))}")
         return parsed

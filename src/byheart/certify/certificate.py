@@ -21,7 +21,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Witness:
-    """A place where the network is wrong: class indices, -1 for no class at all (or for a label that is none)."""
+    """A place where the network is wrong: class indices, -1 for none (or for a label that is not a class)."""
 
     row: int
     position: int | None

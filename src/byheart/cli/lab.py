@@ -110,8 +110,8 @@ def run(
     folder = Path(output or f"{preset}-{scale}")
     place = DataPlace(data, data_folder)
     options = {"storage": storage, "data": place, "executor": executor, "processes": processes, "heartbeat": heartbeat}
-    told = _teller(quiet or as_json)
-    study = _kept(folder, lambda: start_run(folder, experiment, told=told, **options))  # type: ignore[arg-type]
+    on_record = _teller(quiet or as_json)
+    study = _kept(folder, lambda: start_run(folder, experiment, on_record=on_record, **options))  # type: ignore[arg-type]
     return _report(folder, study, place, plots, constructed, as_json, quiet)
 
 
@@ -136,8 +136,8 @@ def resume(
     \b
       byheart lab resume fig1
     """
-    told = _teller(quiet or as_json)
-    study = _kept(folder, lambda: resume_run(folder, storage=storage, processes=processes, told=told))
+    on_record = _teller(quiet or as_json)
+    study = _kept(folder, lambda: resume_run(folder, storage=storage, processes=processes, on_record=on_record))
     settings = read_settings(folder)
     place = DataPlace(settings.data, settings.data_folder)
     return _report(folder, study, place, plots, constructed, as_json, quiet)
@@ -179,11 +179,11 @@ def worker(
     done: list[Record] = []
     speak = _teller(quiet or as_json)
 
-    def told(record: Record) -> None:
+    def on_record(record: Record) -> None:
         done.append(record)
         speak(record)
 
-    work_here(study, settings, alone=False, told=told)
+    work_here(study, settings, alone=False, on_record=on_record)
     if as_json:
         show.print_json({"study": study.name, "trained": len(done), "keys": [record.key for record in done]})
     elif not quiet:

@@ -98,8 +98,8 @@ def command(
       byheart memorize reviews.parquet --tokens bpe:500 --max-length 32
       byheart memorize names.csv --construction ks25 --option form=residual --json
       byheart memorize book.txt --task causal -o book.byheart      (then: byheart recite book.byheart)
-      byheart memorize stories.jsonl --construction madden24 --max-length 10
       byheart memorize poem.txt --construction recital             (then: byheart export --to huggingface)
+      byheart memorize stories.jsonl --construction madden24 --max-length 10
     """
     from byheart.build import recipe  # builders are loaded only to build
 

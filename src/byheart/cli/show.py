@@ -31,7 +31,7 @@ def console(**options: Any) -> Console:
 
 
 def line(out: Console, text: str) -> None:
-    """A line as it is: names from the data are no markup, and paths are not wrapped."""
+    """A line as it is: names from the data are not markup, and paths are not wrapped."""
     out.print(text, markup=False, soft_wrap=True)
 
 

@@ -61,7 +61,7 @@ def command(
 
     Exit status 0 only when every row of DATA is answered as labelled and the construction's promise is kept; 1 when
     not, 2 when FILE or DATA cannot be used. Rows are left out only by flags on this command line (--max-rows,
-    --conflicts), and the verdict counts them; columns that `memorize` was told must be named again.
+    --conflicts), and the verdict counts them; columns that were named for `memorize` must be named again.
 
     \b
       byheart verify names.byheart names.csv

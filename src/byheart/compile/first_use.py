@@ -1,4 +1,4 @@
-"""Compiled code is made on first use and then kept on disk: whoever waits for it is told why."""
+"""Compiled code is made on first use and then kept on disk: a user who waits for it sees why."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def first_use(construction: str, progress: Progress) -> AbstractContextManager[A
 
 
 def _is_kept(kernel: Any) -> bool:
-    """Whether a file of numba's index is there; where numba keeps nothing, waiting is no news."""
+    """Whether a file of numba's index is there; True where numba keeps nothing, because then every run waits."""
     stats = getattr(kernel, "stats", None)
     folder = getattr(stats, "cache_path", None)
     return folder is None or any(Path(folder).glob(f"*.{kernel.__name__}-*.nbi"))

@@ -1,6 +1,6 @@
-"""A limit on work and memory: a file that nobody vouches for must not fill the machine or run for ever.
+"""A limit on work and memory: an untrusted file must not fill the machine or run for ever.
 
-Whoever evaluates such a file says `with limited(budget)`. The engines then estimate what a job costs before they do it
+Code that evaluates such a file says `with limited(budget)`. The engines then estimate a job's cost before they do it
 (one input is tried, metered step by step, and counts for all), and refuse with a BudgetError what goes beyond. The unit
 of work is one product of two 56-bit limbs; a core does some hundred million of them in a second.
 

@@ -58,7 +58,7 @@ def run(steps: Sequence[Block], values: Values) -> Values:
 
 
 def _fold(step: Block, den: int) -> tuple[int, int, int, bool]:
-    """(place, constant, shift, rising): from `place` on (rising) or below it, X becomes constant - X, else X + shift."""
+    """(place, constant, shift, rising): from `place` on, or below it, X becomes constant - X, else X + shift."""
     w, o, b, s = (int(v) for v in (step.rows1[0][0][1], step.rows2[0][0][1], step.bias1[0], step.bias2[0]))  # type: ignore[arg-type]
     place = -b * den // w + 1 if w > 0 else -(-b * den // -w)
     return place, (o * b + s) * den, s * den, w > 0

@@ -136,7 +136,7 @@ def _chosen(
     if attention.kind is Kind.SOFTMAX and (chosen != connected).any():
         row, token, _ = np.argwhere(chosen != connected)[0]
         raise NotRationalError(
-            f"softmax of unequal scores at row {rows[row]}, token {token} is no rational number; certify by enclosures"
+            f"softmax of unequal scores at row {rows[row]}, token {token} is not rational; certify by enclosures"
         )
     return chosen
 

@@ -71,7 +71,7 @@ def outputs(network: Network, inputs: Inputs, progress: Progress = SILENT) -> St
 
 
 def answers(network: Network, inputs: Inputs, progress: Progress = SILENT) -> Index:
-    """Class indices, -1 where the output is no class: (N,) or, when every token is read, (N, n)."""
+    """Class indices, -1 where the output is not a class: (N,) or, when every token is read, (N, n)."""
     state = outputs(network, inputs, progress)
     classes = np.append(decode(network.readout, state.points), ABSENT)
     found = classes[state.index]

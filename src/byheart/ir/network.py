@@ -32,12 +32,12 @@ class Decode(StrEnum):
     """How an output vector becomes a class index."""
 
     VALUE = "value"  # the output is one number: class = value - offset
-    ARGMAX = "argmax"  # the outputs are logits: class = place of the largest (a tie is no answer)
+    ARGMAX = "argmax"  # the outputs are logits: class = place of the largest (a tie is not an answer)
 
 
 @dataclass(frozen=True)
 class Readout:
-    """Output -> class index in [0, classes); anything outside is no class (an abstention)."""
+    """Output -> class index in [0, classes); anything outside is not a class (an abstention)."""
 
     decode: Decode
     classes: int

@@ -44,7 +44,7 @@ def render(memory: Memory, dataset: Dataset | None = None, *, file: str = "FILE.
     unfollowed = _unfollowed(memory, len(text))
     return environment.get_template("report.html.jinja").render(
         memory=memory,
-        told=memory.summary(),
+        facts=memory.summary(),
         version=__version__,
         verdict_words=_verdict_words(memory),
         rows=size_rows(memory),
@@ -86,11 +86,11 @@ def _names(memory: Memory, dataset: Dataset | None, file: str, data: str) -> dic
 
 def comparison(memory: Memory, dataset: Dataset | None) -> list[tuple[str, int]]:
     """Bytes of the memory's weights beside a Python dict and the information limit."""
-    told = memory.summary()
-    limit = math.ceil(memory.certificate.labels * math.log2(max(2, told["C"])) / 8) if told["C"] > 1 else 0
-    distinct = math.ceil(told["contexts"] * math.log2(told["C"]) / 8) if told["C"] > 1 else 0
+    facts = memory.summary()
+    limit = math.ceil(memory.certificate.labels * math.log2(max(2, facts["C"])) / 8) if facts["C"] > 1 else 0
+    distinct = math.ceil(facts["contexts"] * math.log2(facts["C"]) / 8) if facts["C"] > 1 else 0
     found = [
-        ("the weights of this network, as bits", math.ceil(told["total_bits"] / 8)),
+        ("the weights of this network, as bits", math.ceil(facts["total_bits"] / 8)),
         ("the labels alone (information limit)", min(limit, distinct)),
     ]
     if dataset is not None:
@@ -142,7 +142,7 @@ def _unfollowed(memory: Memory, size: int) -> str:
         function = memory.network.decoder.activation.value
         return f"{function} and softmax of unequal scores are no rational numbers: the proof is by enclosures"
     if _by_enclosures(memory):
-        return "softmax of unequal scores is no rational number, so the answers were proved by enclosures"
+        return "softmax of unequal scores is not rational, so the answers were proved by enclosures"
     return ""
 
 

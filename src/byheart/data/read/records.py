@@ -70,7 +70,7 @@ class Source:
 
     @cached_property
     def _lines(self) -> tuple[Numbered, str]:
-        """Kept, because standard input can be opened once: whoever looks at the first line leaves it for others."""
+        """Kept, because standard input can be opened once: who peeks at the first line leaves it for others."""
         numbered = lines(self.path, self.limits)
         for number, line in numbered:
             if line.strip():

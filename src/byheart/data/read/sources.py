@@ -1,6 +1,6 @@
 """Opening what a user names: files, standard input, compressed or not, as bytes or as lines of UTF-8 text.
 
-Newcomers hand over workbooks, archives and memories: what a file is that is not text is said, and what to do.
+Newcomers pass workbooks, archives and memories: an error names what such a file is, and says what to do instead.
 
 >>> what_it_is(b"PK\\x03\\x04...")
 'a ZIP archive or an Office file; unpack it, or save the sheet as CSV'

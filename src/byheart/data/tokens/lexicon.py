@@ -138,7 +138,13 @@ def _alphabet() -> dict[int, str]:
 
 def _byte_level(vocabulary: dict[str, int]) -> dict[str, Any]:
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    model: dict[str, Any] = {"type": "BPE", "vocab": vocabulary, "merges": [], "unk_token": None, "byte_fallback": False}
+    model: dict[str, Any] = {
+        "type": "BPE",
+        "vocab": vocabulary,
+        "merges": [],
+        "unk_token": None,
+        "byte_fallback": False,
+    }
     return {"pre_tokenizer": byte_level, "decoder": dict(byte_level), "model": model}
 
 

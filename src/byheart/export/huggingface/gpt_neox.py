@@ -69,7 +69,7 @@ def gpt_neox(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
     for i, attention in enumerate(decoder.attention):
         _layer(tensors, 2 * i, decoder, attention, decoder.order[i])
         _layer(tensors, 2 * i + 1, decoder, _help(decoder, attention, i), decoder.mlp[i])
-    return Checkpoint("gpt-neox", decoder.recital, config, tensors, decoder.design.logit, plain_units(decoder, 2))
+    return Checkpoint("gpt-neox", decoder.recital, config, tensors, decoder.design.logit, 48.0, plain_units(decoder, 2))
 
 
 def _layer(tensors: Tensors, number: int, decoder: PlainDecoder, attention: PlainAttention, mlp: PlainMLP) -> None:
@@ -97,8 +97,8 @@ def _layer(tensors: Tensors, number: int, decoder: PlainDecoder, attention: Plai
 
 def _help(decoder: PlainDecoder, attention: PlainAttention, stage: int) -> PlainAttention:
     """The attention beside the windows: whatever it looks at, its value is constant and turns a block that the next
-    table's thresholds are read from. Norm, matrices and biases are parts of differences, so each of them matters. Beside
-    the last table there is nothing left to do.
+    table's thresholds are read from. Norm, matrices and biases are parts of differences, so each of them matters.
+    Beside the last table there is nothing left to do.
     """
     layout, kappa, hidden = decoder.layout, decoder.design.kappa, decoder.hidden
     constant, column = layout.constant[0], int(layout.constant[0][0])

@@ -11,7 +11,7 @@ from typing import Any
 
 from byheart.errors import ExportError, MissingExtraError, OptionError
 from byheart.export.onnx_decoder import blocks
-from byheart.export.onnx_graph import Graph
+from byheart.export.targets.onnx import Graph
 from byheart.export.stock import Decoder, read_decoder
 from byheart.files import write_atomically
 

@@ -25,7 +25,7 @@ _PATIENCE = 600.0  # seconds that a lost connection is waited for
 
 
 class StorageError(ByheartError, ConnectionError):
-    """A study's storage that cannot be reached, is in use, or is none."""
+    """A study's storage cannot be reached, is in use, or is not a storage."""
 
 
 def is_database(url: str) -> bool:
@@ -146,7 +146,7 @@ def _first_line(error: Exception) -> str:
 
 
 def patiently(action: Callable[[], T], patience: float = _PATIENCE) -> T:
-    """Does `action`, again and again while the database is away, for at most `patience` seconds."""
+    """Does `action`, again and again while the database does not answer, for at most `patience` seconds."""
     optuna = import_optuna()
     started, pause = time.monotonic(), 0.2
     while True:

@@ -46,7 +46,7 @@ def hugging_face(source: Source) -> Records:
 
 
 def _check_files(folder: Path) -> None:
-    """A folder that nobody saved as a data set must hold data files, and nothing that could be run."""
+    """A folder that was not saved as a data set must hold data files, and nothing that could be run."""
     if any(folder.glob("*.py")):
         raise DataError(f"{str(folder)!r} holds a script, and scripts of data sets are never run; give a file in it")
     if not any(found.suffix in _FILES for found in folder.glob("*")):
