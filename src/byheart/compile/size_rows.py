@@ -77,8 +77,8 @@ def _decoder_sentences(contexts: int, omega: int) -> list[str]:
         return []
     least = distribution_parameters(contexts, omega)
     return [
-        f"a smooth model that can fit every choice of distributions after {contexts:,} contexts over {omega:,} tokens has "
-        f"at least {least:,} parameters (M24, Lemma 1); those at hand may be easier"
+        f"a smooth model that can fit every choice of distributions after {contexts:,} contexts over {omega:,} tokens "
+        f"has at least {least:,} parameters (M24, Lemma 1); those at hand may be easier"
     ]
 
 
