@@ -92,6 +92,7 @@ def _search(points: npt.NDArray[Any]) -> int:
             one, two = np.triu_indices(cloud.count, 1)
             best = min(best, cloud.smallest(one, two))
             continue
+        # Neighbours along any line are candidates: a good `best` early on is what keeps the sweep short.
         lines: list[Line] = []
         for direction in _directions(cloud):
             lines.append(Line.along(cloud, direction))
