@@ -22,7 +22,8 @@ from byheart.errors import MissingExtraError, NetworkError, NotRationalError
 from byheart.ir.attend import scores_matter
 from byheart.ir.claim import Claim
 from byheart.ir.enclose import UNDECIDED, enclosed_answers
-from byheart.ir.evaluate import answers
+from byheart.ir.evaluate import answers, outside_table
+from byheart.ir.inputs import Inputs
 from byheart.ir.layers import Kind
 from byheart.ir.network import Network
 from byheart.ir.size import Size, measure
@@ -165,17 +166,21 @@ class _Asked:
 def _ask(network: Network, dataset: Dataset, handed: Handed, progress: Progress) -> _Asked:
     """Every row through the network; rows count as a whole, whatever the number of their labels."""
     how = EXACT
+    known, inputs = _in_table(network, dataset.inputs)
     try:
         try:
-            found = answers(network, dataset.inputs, progress)
+            found = answers(network, inputs, progress) if known.any() else dataset.labels[:0]
         except NotRationalError:
-            found, bits = enclosed_answers(network, dataset.inputs, progress)
+            found, bits = enclosed_answers(network, inputs, progress)
             how = f"rigorous enclosures (balls of {bits} bits)"
     except (NotRationalError, MissingExtraError) as error:
         return _Asked(Verdict.UNDECIDED, str(error), how=how)
     except NetworkError as error:
         return _Asked(Verdict.REFUTED, f"the network cannot answer these rows: {error}", differ=dataset.N)
     labels = dataset.labels
+    if not known.all():
+        answered, found = found, np.full((dataset.N, *found.shape[1:]), -1, dtype=np.int64)
+        found[known] = answered
     if found.shape != labels.shape:
         shapes = f"the network answers {found.shape}, the labels are {labels.shape}"
         return _Asked(Verdict.REFUTED, shapes, differ=dataset.N, how=how)
@@ -192,6 +197,18 @@ def _ask(network: Network, dataset: Dataset, handed: Handed, progress: Progress)
         return _Asked(Verdict.UNDECIDED, f"the {how} leave more than one class at {handed.place(row)}", agree, how=how)
     exactly = "exact arithmetic" if how == EXACT else how
     return _Asked(Verdict.PROVED, f"every label was reproduced in {exactly}", agree, how=how)
+
+
+def _in_table(network: Network, inputs: Inputs) -> tuple[Mask, Inputs]:
+    """Which rows have all their tokens in the network's embedding table, and those rows; the others get no answer."""
+    outside = outside_table(network, inputs.points)
+    known = np.asarray(~np.isin(inputs.index, outside).any(axis=1))
+    if not outside:
+        return known, inputs
+    kept = np.setdiff1d(np.arange(inputs.points.count), outside)
+    place = np.append(np.zeros(inputs.points.count, dtype=np.int64), -1)  # the last is that of absent tokens
+    place[kept] = np.arange(len(kept))
+    return known, Inputs(inputs.points.take(kept), place[inputs.index[known]])
 
 
 def _rows(mask: Mask) -> Mask:

@@ -72,7 +72,7 @@ def show_memory(
     if output is not None and not quiet:
         show.line(out, f"saved to {output}")
     if text is not None:
-        show.line(out, text)
+        out.print(text, markup=False, soft_wrap=True)  # as it is: it may have several lines
         if not promised and not quiet:
             click.echo("the prompt is no memorized context: nothing is proved about this continuation", err=True)
 
