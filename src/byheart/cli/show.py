@@ -12,6 +12,7 @@ from rich.table import Table
 from byheart.certify import Certificate
 from byheart.compile import Memory
 from byheart.compile.size_rows import size_rows
+from byheart.data.wording import visible
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -31,8 +32,8 @@ def console(**options: Any) -> Console:
 
 
 def line(out: Console, text: str) -> None:
-    """A line as it is: names from the data are not markup, and paths are not wrapped."""
-    out.print(text, markup=False, soft_wrap=True)
+    """A line as it is: names from the data are not markup, and paths are not wrapped; it stays one line."""
+    out.print(visible(text), markup=False, soft_wrap=True)
 
 
 def size_table(memory: Memory) -> Table:
