@@ -28,9 +28,9 @@ from byheart.progress import Progress
 @click.option(
     "--where", "conditions", multiple=True, metavar="COLUMN=VALUE", help="Only rows with this value; repeatable."
 )
-@click.option("--max-documents", type=click.IntRange(1), help="Take the first so many documents.")
+@click.option("--max-documents", type=click.IntRange(1), help="Read only this many documents, from the first on.")
 @click.option(
-    "--max-length", type=click.IntRange(2), default=10, show_default=True, help="Truncate documents to so many tokens."
+    "--max-length", type=click.IntRange(2), default=10, show_default=True, help="Cut documents to this many tokens."
 )
 @click.option(
     "--tokens",
@@ -62,9 +62,7 @@ from byheart.progress import Progress
 )
 @click.option("--dimension", type=click.IntRange(1), help="Embedding dimension (default: the construction's choice).")
 @click.option("--heads", type=click.IntRange(1), default=1, show_default=True)
-@click.option(
-    "--skip/--no-skip", default=False, show_default=True, help="Add the last token's vector behind the mixer."
-)
+@click.option("--skip/--no-skip", default=False, show_default=True, help="Add the last token's vector after the mixer.")
 @click.option(
     "--features",
     type=click.Choice([choice.value for choice in Features]),
@@ -140,7 +138,7 @@ def command(
     elif table:
         if output or prompt or neurons or rank or smallest:
             raise OptionError(
-                "--table reports sizes and proof; it goes with none of -o, --prompt, --neurons, --rank, --smallest"
+                "--table reports sizes and proof; do not combine it with -o, --prompt, --neurons, --rank, --smallest"
             )
         contexts, _ = contexts_of(read(docs), Tokenizer(tokenizer), max_length)
         report = table_report(smallest_table, contexts, fraction, effort, seed, progress)

@@ -37,7 +37,7 @@ from byheart.version import __version__
 class Excuses:
     """Which rows the user agrees not to ask; nothing is excused because the file says so.
 
-    max_rows: only the first so many; conflicts: the policy by which rows that contradict others are left out.
+    max_rows: only the first rows, this many; conflicts: the policy by which rows that contradict others are left out.
     left_out: rows that were left out already while the data was read, with the reason.
     """
 
@@ -214,7 +214,7 @@ def _remarks(memory: Memory, own: Dataset, excuses: Excuses, complete: bool) -> 
     if not complete:
         found.append(
             f"these are not exactly the {memory.certificate.asked:,} memorized rows (by the file's fingerprint): "
-            "the verdict is about the rows that were handed over"
+            "the verdict is about the rows that were given"
         )
     then = memory.selection
     if then.max_rows is not None and excuses.max_rows is None:

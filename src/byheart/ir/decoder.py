@@ -123,7 +123,7 @@ class Reader:
 
 @dataclass(frozen=True, eq=False)
 class Decoder:
-    """h(α) = Vᵀ ψ(Wᵀ mix(α) + b) and softmax behind it; V = output[0] @ output[1] @ …, stored as its factors."""
+    """h(α) = Vᵀ ψ(Wᵀ mix(α) + b) followed by softmax; V = output[0] @ output[1] @ …, stored as its factors."""
 
     vocabulary: tuple[str, ...]
     reader: Reader

@@ -21,7 +21,7 @@ class Size:
     nonzero: the entries that are not zero; max_bits: KS25's bit complexity; total_bits: the sum of bit lengths;
     width: max(m, sH, q) over hidden streams, heads and hidden layers; depth: plain layers + residual blocks +
     attention layers, without E_in and E_out (KS25 counts a block of eq. (4) as one);
-    blocks: blocks of eq. (4), an attention layer sharing the block of the feed-forward layer behind it;
+    blocks: blocks of eq. (4), an attention layer sharing the block of the feed-forward layer after it;
     embedding_parameters: the part of `parameters` that is an embedding table.
     """
 
@@ -72,7 +72,7 @@ def uniform_parameters(network: Network) -> int | None:
     """The same network as KS25's eq. (4) stores it: every block with attention, all blocks of one shape.
 
     W = md + L(4msH + 2mq + q + m) + m (E_in, L blocks, E_out) with the largest stream m, head size s, number of heads H
-    and hidden size q that any layer has; an attention layer shares the block of the feed-forward layer behind it. None
+    and hidden size q that any layer has; an attention layer shares the block of the feed-forward layer after it. None
     for networks that are not of that form: plain layers without skip connections, embedding tables, flattened rows.
     """
     inner = inner_layers(network)

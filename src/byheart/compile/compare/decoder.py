@@ -40,11 +40,11 @@ def decoder_row(dataset: Dataset, entry: Neighbour, seed: int) -> CompareRow:
     built = time.perf_counter()
     certificate = certify_decoder(decoder, contexts)
     nonzero = sum(int(np.count_nonzero(matrix)) for matrix in decoder.matrices)
-    said = f"{certificate.labels_proved} of {contexts.count} contexts provably have their label as highest logit"
+    sentence = f"{certificate.labels_proved} of {contexts.count} contexts provably have their label as highest logit"
     return CompareRow(
         entry.name,
         certificate.label_verdict.value,
-        said,
+        sentence,
         str(entry.ref),
         entry.summary,
         parameters=decoder.parameters,
