@@ -41,7 +41,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Handed:
-    """What the asked rows are a part of: everything that was handed over.
+    """What the asked rows are a part of: everything that was given.
 
     numbers: the place of each asked row among all of them (None: its own); left_out: why others are not asked -> how
     many; place: how people find a row; strange: why the memory cannot answer some asked rows, for the message.

@@ -111,7 +111,7 @@ def prove_table_gap(
 ) -> GapProof:
     """The same for a memory with a table: context i has the logits coordinates[answers[i]] @ columns.
 
-    `answers` must come from exact evaluation of the memory's network; the softmax behind it is what is enclosed here.
+    `answers` must come from exact evaluation of the memory's network; the softmax after it is what is enclosed here.
     """
     if len(answers) != contexts.count or not ((answers >= 0) & (answers < len(coordinates))).all():
         raise DataError(f"{len(answers)} answers for {contexts.count} contexts, in a table of {len(coordinates)} rows")

@@ -37,7 +37,7 @@ def line(out: Console, text: str) -> None:
 
 
 def size_table(memory: Memory) -> Table:
-    """Promised and measured sizes, and what the hardest labels of so many rows would need, side by side."""
+    """Promised and measured sizes, and what the hardest labels of that many rows would need, side by side."""
     table = Table(title=f"{memory.construction}: {memory.claim.ref}", title_justify="left")
     table.add_column("")
     for heading in ("promised", "measured", "hardest labels need"):
@@ -93,7 +93,7 @@ def verdict_line(memory: Memory) -> str:
 
 
 def certificate_lines(certificate: Certificate) -> list[str]:
-    """The verdict about data that was handed over: verdict, scope, promise, remarks."""
+    """The verdict about the given data: verdict, scope, promise, remarks."""
     lines = [f"{certificate.verdict.value}: {certificate.reason}", certificate.count_words]
     sizes = certificate.size.as_dict()
     compared = [f"{name} {sizes[name]:,} of {bound:,}" for name, bound in certificate.promised.items()]

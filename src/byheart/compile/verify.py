@@ -236,7 +236,7 @@ def _remarks(memory: Memory, own: Dataset, excuses: Excuses, complete: bool) -> 
     if not complete:
         found.append(
             f"these are not exactly the {memory.certificate.asked:,} memorized rows (by the file's fingerprint): "
-            "the verdict is about the rows that were handed over"
+            "the verdict is about the rows that were given"
         )
     then = memory.selection
     if then.max_rows is not None and excuses.max_rows is None:
