@@ -226,8 +226,11 @@ def _ask(network: AnyNetwork, dataset: Dataset, handed: Handed, fraction: float,
 def _ask_distributions(
     network: AnyNetwork, dataset: Dataset, handed: Handed, fraction: float, progress: Progress
 ) -> _Asked:
-    """The gap, proved by enclosures. It is one statement about all rows together: proved, they all agree. Refuted, those
-    differ that have a context which takes more than its share of what is allowed; there is always one."""
+    """The gap, proved by enclosures: one statement about all rows together.
+
+    Proved, they all agree. Refuted, those differ that have a context which takes more than its share of what is
+    allowed; there is always one.
+    """
     if not isinstance(network, DecoderNetwork):
         words = "the network answers with one class, the data asks for distributions"
         return _Asked(Verdict.REFUTED, words, differ=dataset.N)
@@ -242,6 +245,7 @@ def _ask_distributions(
     reason, agree = proof.reason, dataset.N if proof.verdict is Verdict.PROVED else 0
     if proof.verdict is Verdict.REFUTED:
         differ = _rows(_in_places(proof.beyond, network, dataset, contexts))
+        differ |= not differ.any()  # balls of single contexts may be too wide to say which
         agree = int((~differ).sum())
         first = handed.place(handed.number(int(np.argmax(differ))))
         reason += f"; {int(differ.sum()):,} of {dataset.N:,} rows take more than their share, the first is {first}"
