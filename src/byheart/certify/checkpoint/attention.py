@@ -358,7 +358,8 @@ def blended(q: Field, k: Field, value: Field, o: Array, shape: Shape, reach: Rea
     how far back that is.
     """
     lo, hi = value.hull()
-    slack = (2 * store.unit + 4 * FUNCTION_ERROR) * magnitude(lo, hi) + store.tiny
+    # stored weights need not add up to 1: each may be off by the unit
+    slack = (store.unit + 8 * FUNCTION_ERROR) * magnitude(lo, hi) + store.tiny
     crude = constant(lo - slack, hi + slack)
     if float((np.abs(o) @ (hi - lo)).max(initial=0.0)) <= NEGLIGIBLE:
         return crude
