@@ -75,7 +75,7 @@ def gpt_neox(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
         config,
         tensors,
         decoder.design.logit,
-        32.0 if recital.mixed else 80.0,
+        48.0 if recital.mixed else 80.0,
         plain_units(decoder, 2),
     )
 

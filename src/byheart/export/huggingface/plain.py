@@ -238,7 +238,8 @@ class PlainRecognising:
         """How much of the threshold each block of constants holds: less where errors have grown."""
         if not self.demands.parallel or self.depth == 0:
             return (_SHARE,) * len(self.sources)
-        return (_SHARE / 8,) + (_SHARE / 16,) * (len(self.sources) - 1)
+        part = _SHARE / (4 if len(self.layout.mixed) else 8)
+        return (part,) + (part / 2,) * (len(self.sources) - 1)
 
     @property
     def units_needed(self) -> int:
@@ -349,8 +350,8 @@ def build_plain(recital: Recital, tokens: Tokens, design: Design, demands: Plain
     )
     books = books_of(recital, balanced=True, plain=False, seed=design.seed, tied=design.tied)
     # The right token's lead is to be 32 or 80 nats, whatever the code: these networks lose more of it to rounding.
-    # Log-probabilities want small logits, so there it stays at 32.
-    lead = 80.0 if demands.parallel and not recital.mixed else 32.0
+    # Log-probabilities want smaller logits.
+    lead = 32.0 if not demands.parallel else 48.0 if recital.mixed else 80.0
     design = replace(design, logit=lead / 2 * books.answer.bits / books.answer.distance)
     layout, heads = _fit(recital, books, stages, design, demands)
     return _write(recital, tokens, design, demands, books, stages, layout, heads)
