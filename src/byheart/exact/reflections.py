@@ -51,7 +51,7 @@ def run(steps: Sequence[Block], values: Values) -> Values:
 
     def part(start: int) -> list[int]:
         z = _limbs(numbers[start : start + LANES].tolist(), size)
-        _reflect(z, *chain)
+        reflect(z, *chain)
         return _numbers(z)
 
     starts = range(0, len(numbers), LANES)
@@ -93,7 +93,7 @@ def _numbers(limbs: Ints) -> list[int]:
 
 
 @numba.njit(cache=True, nogil=True)
-def _reflect(
+def reflect(
     z: Any, place: Any, place_size: Any, constant: Any, constant_size: Any, shift: Any, shifted: Any, rising: Any
 ) -> None:  # pragma: no cover - compiled
     """All folds for one number after the other. Limbs from `size` on are 0; a negative number has all of them."""
