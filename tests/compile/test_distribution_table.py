@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from byheart.certify.next_token import certify_table
+from byheart.certify.next_token import prove_table_gap
 from byheart.compile.distribution_table import memorize_table
 from byheart.data.dataset.documents import Corpus
 from byheart.errors import DataError
@@ -26,6 +26,6 @@ def test_a_wrong_answer_is_refuted(corpus: Corpus) -> None:
     table = memorize_table(contexts, rank=4)
     answers = contexts.classes.copy()
     answers[0] = (answers[0] + 1) % len(table.coordinates)
-    assert certify_table(answers, table.coordinates, table.columns, contexts).verdict == "refuted"
+    assert prove_table_gap(answers, table.coordinates, table.columns, contexts).verdict == "refuted"
     with pytest.raises(DataError, match="answers for"):
-        certify_table(np.array([-1]), table.coordinates, table.columns, contexts)
+        prove_table_gap(np.array([-1]), table.coordinates, table.columns, contexts)

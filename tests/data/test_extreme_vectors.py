@@ -27,11 +27,21 @@ def test_no_construction_crashes(construction: str, tmp_path: Path) -> None:
     try:
         memory = byheart.memorize(ROWS, LABELS, construction=construction, task=task, progress=False)
     except ByheartError as error:
-        assert construction in ("native", "mahdavi24", "ks25-embedding", "baum88"), error
+        refuse = ("native", "mahdavi24", "ks25-embedding", "baum88", "madden24", "madden24-average")
+        assert construction in refuse, error
         assert ";" in str(error), "a remedy follows"
         return
     memory.save(tmp_path / "m")
     assert byheart.load(tmp_path / "m").predict(ROWS) == LABELS and memory.certificate.verdict == "proved"
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("construction", ["compact", "ks25"])
+@pytest.mark.parametrize("vector", [[1e300, 1], [1e-300, 1], [5e-324, 1.7e308], [-1.7e308, 1.7e308]])
+def test_two_labels_of_two_vectors(vector: list[float], construction: str) -> None:
+    rows, labels = [[vector], [[2, 3]], [[1.7e308, -1]]], ["p", "q", "q"]
+    memory = byheart.memorize(rows, labels, construction=construction, progress=False)
+    assert memory.predict(rows) == labels and memory.verify(rows[:2], labels[:2]).verdict == "proved"
 
 
 @pytest.mark.parametrize("count", [2, 20, 60])

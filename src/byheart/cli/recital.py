@@ -120,7 +120,8 @@ def export_checkpoint(
     """`export FILE --to huggingface`: written, proved from the folder alone, recited by Transformers if installed."""
     from byheart.fixtures.write import write_checkpoint
 
-    done = write_checkpoint(memory, output, architecture, progress=progress, **options)
+    dtype = str(options.get("dtype", "bfloat16"))
+    done = write_checkpoint(memory, output, architecture, recited_in=(dtype,), progress=progress, **options)
     if as_json:
         show.print_json(done.to_json())
     else:
@@ -129,7 +130,7 @@ def export_checkpoint(
             f"wrote {done.folder}: {done.architecture}, {done.parameters:,} parameters, {done.size / 1e6:.2f} MB"
         )
         click.echo(f"least lead in nats: {leads}")
-    return 0
+    return 0 if all(values["proved"] is not None for values in done.margins.values()) else 1
 
 
 def _lead(values: Mapping[str, float | None]) -> str:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from byheart.build.madden24.factors import Factors
 from byheart.build.madden24.lowrank import class_factors, smallest_factors
-from byheart.certify.next_token import DecoderCertificate, certify_table
+from byheart.certify.next_token import GapProof, prove_table_gap
 from byheart.compile.memorize import memorize_dataset
 from byheart.compile.memory import Memory
 from byheart.data.dataset.dataset import load
@@ -33,7 +33,7 @@ class DistributionTable:
     memory: Memory
     coordinates: Floats  # (classes, r)
     columns: Floats  # (r, ω)
-    certificate: DecoderCertificate
+    certificate: GapProof
 
     @property
     def rank(self) -> int:
@@ -80,7 +80,7 @@ def table_of_factors(
     if memory.certificate.verdict != "proved":
         raise BuildError(f"the memory of the contexts is not proved: {memory.certificate.reason}")
     answers = np.array(memory.predict(prefixes), dtype=np.int64)
-    certificate = certify_table(
+    certificate = prove_table_gap(
         answers, factors.coordinates, factors.columns, contexts, fraction=fraction, progress=progress
     )
     return DistributionTable(memory, factors.coordinates, factors.columns, certificate)

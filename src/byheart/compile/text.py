@@ -25,6 +25,7 @@ from byheart.data.unknown import UNKNOWN
 from byheart.data.values import key
 from byheart.errors import DataError, OptionError
 from byheart.exact.budget import limited
+from byheart.ir.decoder_network import DecoderNetwork
 from byheart.ir.evaluate import answers
 from byheart.ir.network import Read
 from byheart.progress import SILENT, Progress
@@ -97,6 +98,10 @@ def recite(
     None: the whole text; a number: that page; a str: the rest of the page after the first place where the text has it;
     a list of tokens: their continuation as a list, for any causal memory.
     """
+    if isinstance(memory.network, DecoderNetwork):
+        raise OptionError(
+            "a memory of distributions recites nothing by heart; memory.generate(prompt) goes on after a prompt"
+        )
     if memory.task is not Task.CAUSAL:
         raise OptionError(f"only causal memories recite; this one was made for {memory.task}")
     if page is not None and not isinstance(page, int | str):
@@ -130,6 +135,8 @@ def _pages(memory: Memory, pages: int, progress: Progress) -> Iterator[str]:
 
 def _continue(memory: Memory, rows: list[list[Any]], progress: Progress) -> list[list[Any]]:
     """Each row's continuation until the row is full, ends, or the memory has no answer. Rows have one length."""
+    if isinstance(memory.network, DecoderNetwork):
+        raise OptionError("only exact networks recite")
     network = replace(memory.network, read=Read.LAST)
     recited: list[list[Any]] = [[] for _ in rows]
     live = list(range(len(rows)))

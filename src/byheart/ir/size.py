@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+import numpy as np
+
 from byheart.exact import bit_length
+from byheart.ir.decoder import SelfAttention
+from byheart.ir.decoder_network import AnyNetwork, DecoderNetwork
 from byheart.ir.json_form import only, take
 from byheart.ir.layers import Affine, Attention, Embedding, Flatten, GlobalToken, Layer, Pool, Residual, Threshold
 from byheart.ir.network import Network
 
 FEED_FORWARD = Affine | Threshold | Residual
+FLOAT_BITS = 64
 
 
 @dataclass(frozen=True)
@@ -45,9 +50,11 @@ def size_from_json(value: Any) -> Size:
     return Size(**{part.name: take(value, part.name, int) for part in fields(Size)})
 
 
-def measure(network: Network) -> Size:
+def measure(network: AnyNetwork) -> Size:
     """The size of a network, from its weights alone."""
-    bits = [bit_length(w) for layer in network.layers for w in layer.weights()]
+    if isinstance(network, DecoderNetwork):
+        return _decoder_size(network)
+    bits = weight_bits(network)
     inner = inner_layers(network)
     feed_forward = sum(isinstance(layer, FEED_FORWARD) for layer in inner)
     attention = sum(isinstance(layer, Attention) for layer in inner)
@@ -68,13 +75,42 @@ def measure(network: Network) -> Size:
     )
 
 
-def uniform_parameters(network: Network) -> int | None:
+def weight_bits(network: AnyNetwork) -> list[int]:
+    """The bit length of every weight that is not zero; a decoder's weights are float64 numbers, 64 bits each."""
+    if isinstance(network, DecoderNetwork):
+        return [FLOAT_BITS] * sum(int(np.count_nonzero(matrix)) for matrix in network.decoder.matrices)
+    return [bit_length(w) for layer in network.layers for w in layer.weights()]
+
+
+def _decoder_size(network: DecoderNetwork) -> Size:
+    """One block: the mixer and the hidden layer behind it; the embedding and V are E_in and E_out."""
+    decoder, mixer = network.decoder, network.decoder.reader.mixer
+    nonzero = len(weight_bits(network))
+    attention = isinstance(mixer, SelfAttention)
+    heads = len(mixer.output) if isinstance(mixer, SelfAttention) else 0
+    return Size(
+        parameters=decoder.parameters,
+        nonzero=nonzero,
+        max_bits=FLOAT_BITS,
+        total_bits=FLOAT_BITS * nonzero,
+        width=max(decoder.reader.dimension, heads, decoder.neurons),
+        depth=1 + attention,
+        blocks=1,
+        attention_layers=int(attention),
+        embedding_parameters=decoder.reader.embedding.size,
+    )
+
+
+def uniform_parameters(network: AnyNetwork) -> int | None:
     """The same network as KS25's eq. (4) stores it: every block with attention, all blocks of one shape.
 
     W = md + L(4msH + 2mq + q + m) + m (E_in, L blocks, E_out) with the largest stream m, head size s, number of heads H
-    and hidden size q that any layer has; an attention layer shares the block of the feed-forward layer after it. None
-    for networks that are not of that form: plain layers without skip connections, embedding tables, flattened rows.
+    and hidden size q that any layer has; an attention layer shares the block of the feed-forward layer behind it. None
+    for networks that are not of that form: plain layers without skip connections, embedding tables, flattened rows,
+    decoders.
     """
+    if isinstance(network, DecoderNetwork):
+        return None
     inner = inner_layers(network)
     blocks = [layer for layer in inner if isinstance(layer, Residual | Attention)]
     others = [layer for layer in inner if not isinstance(layer, Residual | Attention | GlobalToken | Pool)]

@@ -17,7 +17,8 @@ from byheart.compile.size_rows import lower_sentences, size_rows
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.tokens.tokenizer import AUTO
 from byheart.files import write_atomically
-from byheart.ir.network import Read
+from byheart.ir.decoder_network import DecoderNetwork
+from byheart.ir.network import Network, Read
 from byheart.report import figures, stage_words
 from byheart.version import __version__
 
@@ -56,7 +57,7 @@ def render(memory: Memory, dataset: Dataset | None = None, *, file: str = "FILE.
         comparison=comparison(memory, dataset),
         examples=_examples(memory, dataset),
         names=_names(memory, dataset, file, data),
-        wide=max(layer.width_out for layer in memory.network.layers) > 1,
+        wide=isinstance(memory.network, Network) and max(layer.width_out for layer in memory.network.layers) > 1,
         live=None if unfollowed else _script_safe(text),
         unfollowed=unfollowed,
         per_token=memory.network.read is Read.EACH,
@@ -108,6 +109,8 @@ def _verdict_words(memory: Memory) -> str:
         return (
             "Recorded, not checked now: this is what the file says about itself. `byheart verify FILE DATA` checks it."
         )
+    if memory.certificate.gap is not None and memory.certificate.verdict == "proved":
+        return "The network's distributions are, all together, as close to those of the data as the reason says."
     words = WORDS[memory.certificate.verdict.value]
     return words.replace("in exact arithmetic", "with rigorous error bounds") if _by_enclosures(memory) else words
 
@@ -135,6 +138,9 @@ def _unfollowed(memory: Memory, size: int) -> str:
     """Why there is no live picture; empty if there is one."""
     if size > LIVE_LIMIT:
         return f"the network has {size:,} bytes, the page carries at most {LIVE_LIMIT:,}"
+    if isinstance(memory.network, DecoderNetwork):
+        function = memory.network.decoder.activation.value
+        return f"{function} and softmax of unequal scores are no rational numbers: the proof is by enclosures"
     if _by_enclosures(memory):
         return "softmax of unequal scores is not rational, so the answers were proved by enclosures"
     return ""

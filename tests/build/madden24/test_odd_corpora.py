@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from byheart.build.madden24.fit import FLOOR, MixerKind, Shape, chosen_floor
+from byheart.build.madden24.fit import FLOOR, MixerKind, chosen_floor
 from byheart.compile.distribution_table import smallest_table
 from byheart.compile.documents import memorize_documents
 from byheart.data.dataset.documents import Corpus
@@ -40,7 +40,7 @@ CORPORA = {
 @pytest.mark.parametrize("activation", list(Activation))
 @pytest.mark.parametrize("name", CORPORA)
 def test_closed_form(name: str, activation: Activation, mixer: MixerKind) -> None:
-    memory = memorize_documents(CORPORA[name], shape=Shape(mixer, activation), fraction=1e-3)
+    memory = memorize_documents(CORPORA[name], max_length=10, mixer=mixer, activation=activation, gap=1e-3)
     found = memory.summary()
     assert found["verdict"] == "proved" and found["labels_proved"] == found["contexts"], found["reason"]
     assert found["neurons"] == found["contexts"]
@@ -50,7 +50,7 @@ def test_closed_form(name: str, activation: Activation, mixer: MixerKind) -> Non
 
 @pytest.mark.parametrize("name", CORPORA)
 def test_fewer_parameters(name: str) -> None:
-    smallest = memorize_documents(CORPORA[name], find_smallest=True).summary()
+    smallest = memorize_documents(CORPORA[name], max_length=10, objective="size").summary()
     assert smallest["verdict"] == "proved", smallest["reason"]
     contexts = Corpus.of_texts(CORPORA[name], max_length=10).contexts()
     assert smallest_table(contexts).certificate.verdict == "proved"
@@ -58,15 +58,15 @@ def test_fewer_parameters(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["languages", "code", "random strings"])
 def test_characters(name: str) -> None:
-    memory = memorize_documents(CORPORA[name], tokenizer=Tokenizer("characters"), max_length=12, fraction=1e-3)
+    memory = memorize_documents(CORPORA[name], tokenizer=Tokenizer("characters"), max_length=12, gap=1e-3)
     assert memory.certificate.verdict == "proved"
 
 
 def test_long_documents() -> None:
     text = " ".join(f"{RNG.choice(['the', 'a', 'cat', 'dog', 'ran', 'sat'])}" for _ in range(300))
     for mixer in MixerKind:
-        memory = memorize_documents([text], max_length=None, shape=Shape(mixer), fraction=1e-3)
-        assert memory.certificate.verdict == "proved" and memory.contexts == 299
+        memory = memorize_documents([text], mixer=mixer, gap=1e-3)
+        assert memory.certificate.verdict == "proved" and memory.certificate.contexts == 299
 
 
 def test_the_floor_follows_the_entropy() -> None:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from byheart.data.dataset.dataset import Dataset, load, unchecked
 from byheart.data.dataset.distinct import Index
+from byheart.data.dataset.targets import Target
 from byheart.data.read.selection import POLICIES
 from byheart.data.read.table import Table
 from byheart.data.task import Task
@@ -51,6 +52,7 @@ def settle(
     task: Task | str = Task.NEXT_TOKEN,
     positions: bool = True,
     policy: str = "error",
+    target: Target = Target.CLASS,
 ) -> Settled:
     """`load` with a policy for equal contexts of different labels.
 
@@ -61,7 +63,7 @@ def settle(
     if policy not in POLICIES:
         raise OptionError(f"conflicts={policy!r} is not one of {', '.join(POLICIES)}")
     try:
-        return Settled(load(sequences, labels, task=task, positions=positions), policy)
+        return Settled(load(sequences, labels, task=task, positions=positions, target=target), policy)
     except ConflictError:
         if policy == "error":
             raise
@@ -83,7 +85,10 @@ def settle_table(
 ) -> Settled:
     """`settle` of a table; a conflict names the lines of the file too."""
     try:
-        return settle(table.sequences, table.labels, task=task or table.task, positions=positions, policy=policy)
+        chosen = task or table.task
+        return settle(
+            table.sequences, table.labels, task=chosen, positions=positions, policy=policy, target=table.target
+        )
     except ConflictError as error:
         if table.places is None:
             raise

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from byheart.data.dataset.documents import WORDS, Document, Numbering, tokens_of
-from byheart.data.dataset.targets import Distribution, Distributions
+from byheart.data.dataset.targets import Distribution, Distributions, Target
 from byheart.data.missing import settle_missing
 from byheart.data.read.frames import from_frame
 from byheart.data.read.records import LINE, TEXT, Records, read_records
@@ -121,7 +121,7 @@ def documents_table(found: Sequence[Document] | GivenDistributions, tokenizer: T
     if isinstance(found, GivenDistributions):
         rows = [tokens_of(context, tokenizer) for context in found.contexts]
         labels = [Distribution.of(dict(weights)) for weights in found.weights]
-        return Table(rows, labels, tokenizer, task=Task.NEXT_TOKEN)
+        return Table(rows, labels, tokenizer, task=Task.NEXT_TOKEN, target=Target.DISTRIBUTION)
     split = [tokens_of(document, tokenizer) for document in found]
     kept = [tokens for tokens in split if len(tokens) > 1]
     short = len(split) - len(kept)
@@ -139,6 +139,7 @@ def documents_table(found: Sequence[Document] | GivenDistributions, tokenizer: T
         [tokens[1:] for tokens in kept],
         tokenizer,
         task=Task.CAUSAL,
+        target=Target.DISTRIBUTION,
         remarks=(remark,) if short else (),
     )
 
