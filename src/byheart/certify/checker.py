@@ -34,6 +34,11 @@ from byheart.progress import SILENT, Progress
 
 EXACT = "exact rational numbers"
 FRACTION = 0.01  # of the entropy: what the gap of a memory of distributions may be unless somebody says otherwise
+MIXERS = {
+    "attention": "softmax attention of the last token",
+    "average": "token averaging",
+    "table": "an exact network that names rows of a table",
+}
 STRANGE = -3  # in place of a class number: whatever the network answers here is wrong
 Places = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -326,8 +331,7 @@ def _first_wrong(wrong: Mask, found: Places, dataset: Dataset, handed: Handed) -
 def arithmetic(network: AnyNetwork, how: str = EXACT) -> str:
     """How the network was evaluated, in words; says which attention it has."""
     if isinstance(network, DecoderNetwork):
-        averages = network.decoder.reader.kind == "average"
-        return f"{how}; {'token averaging' if averages else 'softmax attention of the last token'}"
+        return f"{how}; {MIXERS[network.decoder.kind]}"
     kinds: Counter[str] = Counter()
     for layer in network.attention_layers:
         equal = not any(scores_matter(head) for head in layer.heads)

@@ -26,7 +26,7 @@ from byheart.data.dataset.targets import Distributions
 from byheart.errors import DataError, OptionError
 from byheart.exact.budget import meter
 from byheart.exact.rigor import ball, flint, lower_float, precision, upper_float
-from byheart.ir.decoder import Decoder
+from byheart.ir.decoder_network import AnyDecoder
 from byheart.progress import SILENT, Progress, Stage
 
 Ints = npt.NDArray[np.int64]
@@ -82,7 +82,7 @@ class _Row:
 
 
 def prove_gap(
-    decoder: Decoder,
+    decoder: AnyDecoder,
     contexts: Distributions,
     *,
     fraction: float = 0.01,
@@ -100,26 +100,7 @@ def prove_gap(
     return _certify(logits, decoder.parameters, contexts, fraction, ceiling, progress)
 
 
-def prove_table_gap(
-    answers: Ints,
-    coordinates: npt.NDArray[np.float64],
-    columns: npt.NDArray[np.float64],
-    contexts: Distributions,
-    *,
-    fraction: float = 0.01,
-    progress: Progress = SILENT,
-) -> GapProof:
-    """The same for a memory with a table: context i has the logits coordinates[answers[i]] @ columns.
-
-    `answers` must come from exact evaluation of the memory's network; the softmax after it is what is enclosed here.
-    """
-    if len(answers) != contexts.count or not ((answers >= 0) & (answers < len(coordinates))).all():
-        raise DataError(f"{len(answers)} answers for {contexts.count} contexts, in a table of {len(coordinates)} rows")
-    logits = partial(_table_logits, coordinates[answers], columns)
-    return _certify(logits, columns.size, contexts, fraction, CEILING, progress)
-
-
-def decided_tokens(decoder: Decoder, tokens: Ints, progress: Progress = SILENT) -> tuple[Ints, str]:
+def decided_tokens(decoder: AnyDecoder, tokens: Ints, progress: Progress = SILENT) -> tuple[Ints, str]:
     """The token with the highest logit of each context (M, T), -1 where balls cannot tell, and how it was found."""
     _spend(len(tokens), decoder.parameters)
     found = np.full(len(tokens), -1, dtype=np.int64)
@@ -146,12 +127,8 @@ def _spend(contexts: int, products: int) -> None:
         limit.spend(contexts * products)
 
 
-def _decoder_logits(decoder: Decoder, rows: Ints, tokens: Ints, kind: type[Balls]) -> Balls:
+def _decoder_logits(decoder: AnyDecoder, rows: Ints, tokens: Ints, kind: type[Balls]) -> Balls:
     return logit_balls(decoder, tokens, kind)
-
-
-def _table_logits(coordinates: Floats, columns: Floats, rows: Ints, tokens: Ints, kind: type[Balls]) -> Balls:
-    return kind.exact(coordinates[rows]).times(columns)
 
 
 def _certify(

@@ -13,17 +13,21 @@ import numpy.typing as npt
 from byheart.certify.balls._base import Balls
 from byheart.errors import NetworkError
 from byheart.ir.decoder import Average, Decoder, SelfAttention
+from byheart.ir.decoder_network import AnyDecoder
+from byheart.ir.table_decoder import TableDecoder
 
 Ints = npt.NDArray[np.int64]
 B = TypeVar("B", bound=Balls)
 
 
-def logit_balls(decoder: Decoder, tokens: Ints, kind: type[B]) -> B:
+def logit_balls(decoder: AnyDecoder, tokens: Ints, kind: type[B]) -> B:
     """Enclosures of the logits (n, ω) of contexts of one length τ: tokens is (n, τ), without padding.
 
     Weights of a file may be so large that float64 overflows; such a ball has an infinite radius, which is no warning.
     """
     with np.errstate(all="ignore"):
+        if isinstance(decoder, TableDecoder):  # which row it is, is exact
+            return kind.exact(decoder.named(tokens)).times(decoder.columns)
         return output_balls(decoder, mixed_balls(decoder, tokens, kind))
 
 
