@@ -17,19 +17,19 @@ from byheart.data.dataset.targets import Distribution, Target
 from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.errors import ConflictError, DataError, ExportError, FileFormatError, OptionError, UnknownSymbolError
 from byheart.files import canonical, digest
-from tests.corpora import TEXTS
+from tests.corpora import TEXTS, random_texts
 
 NAMES = ("madden24", "madden24-average")
 SHAPES = [
     {},
     {"mixer": "average", "activation": "arctan"},
     {"activation": "gelu", "dimension": 5, "heads": 2, "skip": True},
-    {"objective": "size"},
-    {"objective": "table"},
+    {"objective": "low-rank"},
+    {"objective": "size", "activation": "gelu"},  # gelu has no low rank, so it is the table
 ]
 
 
-@pytest.mark.parametrize("options", SHAPES, ids=["attention", "average", "heads", "size", "table"])
+@pytest.mark.parametrize("options", SHAPES, ids=["attention", "average", "heads", "low rank", "table"])
 def test_file_round_trip(tmp_path: Path, options: dict) -> None:
     memory = memorize_documents(TEXTS, **options)
     assert memory.certificate.verdict == "proved" and memory.target is Target.DISTRIBUTION
@@ -107,7 +107,7 @@ def test_a_forged_decoder_is_refused_with_a_reason(tmp_path: Path, where, value,
 )
 def test_a_forged_table_is_refused_with_a_reason(tmp_path: Path, where, value, words: str) -> None:
     path = tmp_path / "m.byheart"
-    memorize_documents(["a b c", "a c b"], objective="table").save(path)
+    memorize_documents(["a b c", "a c b"], objective="size", activation="gelu").save(path)
 
     def change(body) -> None:
         *path_, last = where
@@ -122,7 +122,7 @@ def test_a_forged_table_is_refused_with_a_reason(tmp_path: Path, where, value, w
 
 def test_a_table_whose_rows_are_exchanged_is_refuted(tmp_path: Path) -> None:
     path = tmp_path / "m.byheart"
-    memorize_documents(TEXTS, objective="table").save(path)
+    memorize_documents(TEXTS, objective="size", activation="gelu").save(path)
 
     def exchange(body) -> None:
         rows = body["network"]["decoder"]["coordinates"]["rows"]
@@ -184,6 +184,12 @@ def test_exact_memories_generate_too() -> None:
         memory.generate(["a"], temperature=1.0)
     with pytest.raises(OptionError, match="not distributions"):
         memory.probabilities([["a"]])
+
+
+def test_the_fewest_parameters_are_the_fewest() -> None:
+    texts = random_texts(60, 12, 6, seed=2)
+    sizes = [memorize_documents(texts, objective=o).size.parameters for o in ("closed-form", "low-rank", "size")]
+    assert sizes == sorted(sizes, reverse=True) and sizes[2] < sizes[0] / 2
 
 
 def test_sampling_follows_the_distribution() -> None:
@@ -313,8 +319,8 @@ def test_a_table_of_labels_is_a_table_for_decoders_too(tmp_path: Path) -> None:
     [
         ["--mixer", "average"],
         ["--activation", "gelu"],
+        ["--objective", "low-rank"],
         ["--objective", "size"],
-        ["--objective", "table"],
         ["--tokens", "characters", "--max-length", "4"],
         ["--max-rows", "2"],
         ["--where", "kind=x"],
@@ -343,7 +349,7 @@ def test_the_short_form_is_memorize(documents: Path, tmp_path: Path) -> None:
     [
         ["--gap", "0"],
         ["--gap", "nan"],
-        ["--objective", "size", "--activation", "gelu"],
+        ["--objective", "low-rank", "--activation", "gelu"],
         ["--where", "kind"],
         ["--where", "kind=nothing"],
         ["--column", "nothing"],
@@ -361,7 +367,7 @@ def test_flags_that_cannot_be(documents: Path, flags: list[str]) -> None:
 def test_json_stays_json_for_one_context(tmp_path: Path) -> None:
     path = tmp_path / "one.txt"
     path.write_text("a b\n")
-    for flags in ([], ["--objective", "size"], ["--objective", "table"]):
+    for flags in ([], ["--objective", "low-rank"], ["--objective", "size"]):
         result = run("decoder", path, "--json", *flags)
         assert json.loads(result.stdout, parse_constant=pytest.fail)["verdict"] == "proved"
 

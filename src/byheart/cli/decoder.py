@@ -20,7 +20,7 @@ from byheart.data.tokens.tokenizer import SIMPLE
 from byheart.errors import OptionError
 from byheart.files import check_target
 from byheart.ir.activation import Activation
-from byheart.theory.promises.madden24 import CLOSED_FORM, SIZE, TABLE
+from byheart.theory.promises.madden24 import CLOSED_FORM, LOW_RANK, SIZE
 
 
 @click.command("decoder")
@@ -53,10 +53,10 @@ from byheart.theory.promises.madden24 import CLOSED_FORM, SIZE, TABLE
 )
 @click.option(
     "--objective",
-    type=click.Choice([CLOSED_FORM, SIZE, TABLE]),
+    type=click.Choice([CLOSED_FORM, LOW_RANK, SIZE]),
     default=CLOSED_FORM,
     show_default=True,
-    help="One neuron for each context; few parameters; or the fewest, with an exact memory that names rows of a table.",
+    help="One neuron for each context; shared outputs of low rank; or the fewest parameters, in a deeper network.",
 )
 @click.option("--gap", type=float, default=0.01, show_default=True, help="Part of the entropy that the gap may be.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)

@@ -84,7 +84,7 @@ def closed_form(
 ) -> Fit:
     """A decoder with one neuron for each context whose distributions are the given ones, zeros replaced by `floor`.
 
-    Notation: contexts.count = n = m, V = decoder.output[0], (z, u) are drawn from `seed`. Without a `floor` it is chosen
+    Notation: contexts.count = n = m, V = decoder.output[0], (z, u) are drawn from `seed`. Without a `floor` it is set
     such that zeros cost at most 10^-5 of the entropy. `factored` stores V as (m, s)·(s, ω), where s tokens follow
     anywhere: fewer numbers when s is much smaller than ω.
     Cost: O(n²ω) for steps, O(n³ + n²ω) for directions. Departs from the proof in the choice of w and b only: the proof

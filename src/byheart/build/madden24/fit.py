@@ -119,7 +119,7 @@ def check_size(rows: int, columns: int, what: str) -> None:
     if rows * columns > LARGEST:
         raise OptionError(
             f"{what}: a matrix of {rows:,} x {columns:,} numbers takes {rows * columns / 2**27:.0f} GiB; take fewer "
-            "documents (--max-rows), a shorter --max-length, or --option objective=size"
+            "documents (--max-rows), a shorter --max-length, or --option objective=low-rank"
         )
 
 

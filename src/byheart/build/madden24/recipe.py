@@ -19,30 +19,30 @@ import numpy as np
 from byheart.build._base import SYMBOLS, Construction, Option, register
 from byheart.build.madden24.construction import closed_form
 from byheart.build.madden24.fit import Fit, MixerKind, Shape
-from byheart.build.madden24.lowrank import smallest, smallest_factors
+from byheart.build.madden24.lowrank import assemble, smallest_factors
 from byheart.build.madden24.table import table_decoder
 from byheart.data.dataset.dataset import Dataset, ordered_distributions
 from byheart.data.dataset.targets import Distributions, Target
 from byheart.data.task import Task
 from byheart.data.values import key
-from byheart.errors import AssumptionError, OptionError
+from byheart.errors import AssumptionError, BuildError, OptionError
 from byheart.ir.activation import Activation
 from byheart.ir.decoder_network import AnyDecoder, DecoderNetwork, context_number
 from byheart.ir.network import Read
 from byheart.paper import Ref
 from byheart.progress import Progress
-from byheart.theory.promises.madden24 import CLOSED_FORM, SIZE, TABLE
+from byheart.theory.promises.madden24 import CLOSED_FORM, LOW_RANK, SIZE
 
 TASKS = (Task.NEXT_TOKEN, Task.CAUSAL)
-OBJECTIVES = "a neuron per context; few parameters; or the fewest, with an exact memory that names rows of a table"
+OBJECTIVES = "a neuron per context; shared outputs of low rank; or the fewest parameters, in a deeper network"
 
 
 def _options(mixer: MixerKind) -> tuple[Option, ...]:
     return (
         Option("mixer", str, mixer.value, "what tells contexts apart", tuple(kind.value for kind in MixerKind)),
         Option("activation", str, "tanh", "of the neurons", tuple(kind.value for kind in Activation)),
-        Option("objective", str, CLOSED_FORM, OBJECTIVES, (CLOSED_FORM, SIZE, TABLE)),
-        Option("effort", int, 1, f"with objective={SIZE} or {TABLE}: how hard to look, 1 or more"),
+        Option("objective", str, CLOSED_FORM, OBJECTIVES, (CLOSED_FORM, LOW_RANK, SIZE)),
+        Option("effort", int, 1, f"with objective={LOW_RANK} or {SIZE}: how hard to look, 1 or more"),
         Option("gap", float, 0.01, "the part of the entropy that the cross-entropy may exceed it by"),
         Option("dimension", int, None, "of the embedding; none: as the construction needs it", optional=True),
         Option("heads", int, 1, "of the attention"),
@@ -96,16 +96,25 @@ def build(
         raise AssumptionError(SYMBOLS, "a decoder reads symbols, these tokens are vectors; take another construction")
     contexts = ordered_distributions(dataset)
     shape = Shape(MixerKind(mixer), Activation(activation), dimension, heads, skip)
-    if objective == TABLE:
-        factors = smallest_factors(contexts, gap, effort, seed, progress)
-        decoder = table_decoder(contexts, factors, seed=seed, progress=progress)
-        note = f"{len(decoder.coordinates)} distributions of rank {len(decoder.columns)} in a table"
-        facts = {"vocabulary": decoder.vocabulary_size, "rank": len(decoder.columns)}
-        return Construction(_network(dataset, contexts, decoder), notes=(note,), facts=facts)
-    if objective == SIZE:
-        fit = smallest(contexts, shape, fraction=gap, effort=effort, seed=seed, progress=progress)
-    else:
+    if objective == CLOSED_FORM:
         fit = closed_form(contexts, shape, factored=_factored(dataset, contexts), seed=seed, progress=progress)
+        return _construction(dataset, contexts, fit)
+    factors = smallest_factors(contexts, gap, effort, seed, progress)
+    if objective == LOW_RANK:
+        return _construction(dataset, contexts, assemble(contexts, shape, factors, seed, progress))
+    table = table_decoder(contexts, factors, seed=seed, progress=progress)
+    try:
+        fit = assemble(contexts, shape, factors, seed, progress)
+        if fit.decoder.parameters <= table.parameters:
+            return _construction(dataset, contexts, fit)
+    except (OptionError, BuildError):  # a shape that steps on a line cannot have; the table has none
+        pass
+    note = f"{len(table.coordinates)} distributions of rank {len(table.columns)} in a table, named by an exact network"
+    facts = {"vocabulary": table.vocabulary_size, "rank": len(table.columns)}
+    return Construction(_network(dataset, contexts, table), notes=(note,), facts=facts)
+
+
+def _construction(dataset: Dataset, contexts: Distributions, fit: Fit) -> Construction:
     return Construction(_network(dataset, contexts, fit.decoder), notes=fit.notes, facts=_facts(fit))
 
 
