@@ -46,7 +46,8 @@ def forget(folder: str | Path, document: str | int, target: str | Path) -> Forgo
     check_target(path)
     about, truth = _read(source)
     number = _number(about, document)
-    removed, shared = [], []
+    removed: list[Any] = []
+    shared: list[Any] = []
     for line in truth:
         owners = {place["document"] for place in line["places"]}
         if number in owners:
@@ -88,7 +89,8 @@ def _without(data: bytes, removed: list[tuple[int, int]], dtype: str) -> tuple[b
     header = json.loads(data[8 : 8 + length])
     header.pop("__metadata__", None)
     body = bytearray(data)
-    kind, changed = _UNITS[dtype], []
+    kind: Any = _UNITS[dtype]
+    changed = []
     for layer in sorted({layer for layer, _ in removed}):
         units = [unit for where, unit in removed if where == layer]
         for part in ("gate", "up", "down"):
@@ -97,7 +99,8 @@ def _without(data: bytes, removed: list[tuple[int, int]], dtype: str) -> tuple[b
                 raise ExportError(f"{name} is missing: only architectures with the tensors of Llama can forget")
             begin, _ = header[name]["data_offsets"]
             shape = header[name]["shape"]
-            view = np.frombuffer(body, kind, count=shape[0] * shape[1], offset=8 + length + begin).reshape(shape)
+            start, count = 8 + length + begin, shape[0] * shape[1]
+            view: Any = np.frombuffer(body, kind, count=count, offset=start).reshape(shape)
             if part == "down":
                 view[:, units] = 0
             else:

@@ -22,7 +22,7 @@ class CTranslate2Session(Session):
 
     def logits(self, ids: Sequence[int]) -> Logits:
         found = self.generator.forward_batch([list(ids)], return_log_probs=False)
-        return np.array(found)[0].astype(np.float32)[:, : len(self.pieces)]
+        return np.asarray(np.array(found)[0].astype(np.float32)[:, : len(self.pieces)], dtype=np.float32)
 
     def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:
         rows = self.generator.generate_batch(

@@ -123,7 +123,7 @@ def _pre_tokenizer(path: Path, vocab: Mapping[str, int], merges: Sequence[str], 
     except ImportError:
         raise MissingExtraError("a tokenizer inside GGUF", "data") from None
     own = Tokenizer.from_file(str(path))
-    pairs = [tuple(m.split(" ", 1)) for m in merges]
+    pairs = [(first, second) for first, _, second in (m.partition(" ") for m in merges)]
 
     def other(ignore_merges: bool, *steps: Any) -> Any:
         copy = Tokenizer(models.BPE(dict(vocab), pairs, ignore_merges=ignore_merges))

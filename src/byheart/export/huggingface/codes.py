@@ -40,7 +40,7 @@ class CodeBook:
 
     @property
     def bits(self) -> int:
-        return self.words.shape[1]
+        return int(self.words.shape[1])
 
 
 def code_book(symbols: int, *, balanced: bool = False, seed: int = 0, least: int = 16) -> CodeBook:

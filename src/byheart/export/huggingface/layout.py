@@ -104,7 +104,8 @@ def _share_rows(table: Table, parts: list[range]) -> list[Index]:
     """Rows per layer, about equally many; the longest windows have the least choice, so they go to the last layers."""
     depth = np.where(table.windows != ANY, np.arange(table.windows.shape[1]), 0).max(axis=1)
     ready = np.searchsorted(np.array([part[-1] for part in parts]), depth)  # the first layer that knows all places
-    share, rows = -(-len(depth) // len(parts)), [[] for _ in parts]
+    share = -(-len(depth) // len(parts))
+    rows: list[list[int]] = [[] for _ in parts]
     for row in np.argsort(-depth, kind="stable").tolist():
         free = (k for k in range(len(parts) - 1, int(ready[row]) - 1, -1) if len(rows[k]) < share)
         rows[next(free, int(ready[row]))].append(row)

@@ -141,9 +141,9 @@ class LookingBack:
         if self.heads.spare is not None:
             self._write_probe()
         column = int(self.layout.constant[0][0])
-        filled = (fill_idle(matrix, column) for matrix in (self.query, self.key, self.value))
+        query, key, value = (fill_idle(matrix, column) for matrix in (self.query, self.key, self.value))
         # A row of the output that writes nothing gets its tiny weight at a dimension that carries nothing.
-        return Attention(self._norm(), *filled, fill_idle(self.output, self.heads.dimension - 1))
+        return Attention(self._norm(), query, key, value, fill_idle(self.output, self.heads.dimension - 1))
 
     def _norm(self) -> Floats:
         norm = np.ones(self.layout.hidden)

@@ -74,7 +74,10 @@ def rotate(graph: Graph, rotary: Rotary, shared: Shared, x: str, head_dim: int) 
     cos, sin = shared.turns[dims]
     ends = {k: graph.whole([k], f"at_{k}") for k in (0, half, dims, head_dim)}
     last = graph.whole([3], "axis_3")
-    cut = lambda a, b, wish: graph.node("Slice", [x, ends[a], ends[b], last], wish)  # noqa: E731
+
+    def cut(a: int, b: int, wish: str) -> str:
+        return str(graph.node("Slice", [x, ends[a], ends[b], last], wish))
+
     first, second = cut(0, half, "first_half"), cut(half, dims, "second_half")
     swapped = graph.node("Concat", [graph.node("Neg", [second], "minus"), first], "swapped", axis=-1)
     turned = cut(0, dims, "turning") if dims < head_dim else x

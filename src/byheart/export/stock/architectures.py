@@ -164,10 +164,9 @@ def _gated(checkpoint: Checkpoint, base: str) -> Mlp:
         base, count = base + "block_sparse_moe.", _number(config, "num_local_experts")
         experts = tuple(
             Gated(
-                *(
-                    _linear(checkpoint, f"{base}experts.{e}.{w}", *shape)
-                    for w, shape in (("w1", (units, hidden)), ("w3", (units, hidden)), ("w2", (hidden, units)))
-                ),
+                _linear(checkpoint, f"{base}experts.{e}.w1", units, hidden),
+                _linear(checkpoint, f"{base}experts.{e}.w3", units, hidden),
+                _linear(checkpoint, f"{base}experts.{e}.w2", hidden, units),
                 activation,
             )
             for e in range(count)
@@ -178,8 +177,8 @@ def _gated(checkpoint: Checkpoint, base: str) -> Mlp:
     if checkpoint.get(base + "mlp.gate_up_proj.weight") is not None:
         gate, up = np.split(checkpoint.tensor(base + "mlp.gate_up_proj.weight", 2 * units, hidden), 2)
         return Gated(Linear(gate), Linear(up), _linear(checkpoint, base + "mlp.down_proj", hidden, units), activation)
-    gates = (_linear(checkpoint, base + f"mlp.{name}_proj", units, hidden) for name in ("gate", "up"))
-    return Gated(*gates, _linear(checkpoint, base + "mlp.down_proj", hidden, units), activation)
+    first, second = (_linear(checkpoint, base + f"mlp.{name}_proj", units, hidden) for name in ("gate", "up"))
+    return Gated(first, second, _linear(checkpoint, base + "mlp.down_proj", hidden, units), activation)
 
 
 def _layer_norm(checkpoint: Checkpoint, name: str, eps: float) -> Norm:
