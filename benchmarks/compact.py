@@ -130,10 +130,8 @@ def awkward(count: int, classes: int) -> None:
             raise SystemExit(f"{name}: wrong")
         plain = plain or memory.parameters
         seconds = time.process_time() - start
-        print(
-            f"{len(ids)} ids, C={classes}, {name}: {memory.parameters}, {memory.parameters / plain:.2f}x, {seconds:.1f} s",
-            flush=True,
-        )
+        ratio = memory.parameters / plain
+        print(f"{len(ids)} ids, C={classes}, {name}: {memory.parameters}, {ratio:.2f}x, {seconds:.1f} s", flush=True)
 
 
 def picture(

@@ -26,7 +26,7 @@ from byheart.ir.attend import scores_matter
 from byheart.ir.claim import Claim
 from byheart.ir.decoder_network import AnyNetwork, DecoderNetwork
 from byheart.ir.enclose import UNDECIDED, enclosed_answers
-from byheart.ir.evaluate import answers
+from byheart.ir.evaluate import answers, outside_table
 from byheart.ir.inputs import Inputs
 from byheart.ir.layers import Kind
 from byheart.ir.size import Size, measure
@@ -46,7 +46,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Handed:
-    """What the asked rows are a part of: everything that was handed over.
+    """What the asked rows are a part of: everything that was given.
 
     numbers: the place of each asked row among all of them (None: its own); left_out: why others are not asked -> how
     many; place: how people find a row; strange: why the memory cannot answer some asked rows, for the message.
@@ -201,15 +201,20 @@ def _answers(network: AnyNetwork, inputs: Inputs, progress: Progress) -> tuple[P
 def _ask(network: AnyNetwork, dataset: Dataset, handed: Handed, fraction: float, progress: Progress) -> _Asked:
     """Every row through the network; rows count as a whole, whatever the number of their labels."""
     how = EXACT
+    known = np.ones(dataset.N, dtype=bool)
     try:
         if dataset.target is Target.DISTRIBUTION:
             return _ask_distributions(network, dataset, handed, fraction, progress)
-        found, how = _answers(network, dataset.inputs, progress)
+        known, inputs = _in_table(network, dataset.inputs)
+        found, how = _answers(network, inputs, progress) if known.any() else (dataset.labels[:0], EXACT)
     except (NotRationalError, MissingExtraError) as error:
         return _Asked(Verdict.UNDECIDED, str(error), how=how)
     except (NetworkError, DataError) as error:
         return _Asked(Verdict.REFUTED, f"the network cannot answer these rows: {error}", differ=dataset.N)
     labels = dataset.labels
+    if not known.all():
+        answered, found = found, np.full((dataset.N, *found.shape[1:]), -1, dtype=np.int64)
+        found[known] = answered
     if found.shape != labels.shape:
         shapes = f"the network answers {found.shape}, the labels are {labels.shape}"
         return _Asked(Verdict.REFUTED, shapes, differ=dataset.N, how=how)
@@ -289,6 +294,18 @@ def _in_places(said: Mask, network: DecoderNetwork, dataset: Dataset, contexts: 
     of_prefix = [number.get(tuple(token for token in row if token >= 0), -1) for row in prefixes.tokens.tolist()]
     found = np.append(said, False)[np.append(np.array(of_prefix, dtype=np.int64), -1)[prefixes.place]]
     return np.asarray(found & (dataset.labels != -1))
+
+
+def _in_table(network: AnyNetwork, inputs: Inputs) -> tuple[Mask, Inputs]:
+    """Which rows have all their tokens in the network's embedding table, and those rows; the others get no answer."""
+    outside = [] if isinstance(network, DecoderNetwork) else outside_table(network, inputs.points)
+    known = np.asarray(~np.isin(inputs.index, outside).any(axis=1))
+    if not outside:
+        return known, inputs
+    kept = np.setdiff1d(np.arange(inputs.points.count), outside)
+    place = np.append(np.zeros(inputs.points.count, dtype=np.int64), -1)  # the last is that of absent tokens
+    place[kept] = np.arange(len(kept))
+    return known, Inputs(inputs.points.take(kept), place[inputs.index[known]])
 
 
 def _rows(mask: Mask) -> Mask:

@@ -36,7 +36,7 @@ from byheart.theory.promises.madden24 import CLOSED_FORM, LOW_RANK, SIZE
     "--max-rows", "--max-documents", "max_rows", type=click.IntRange(1), help="Take the first so many documents."
 )
 @click.option(
-    "--max-length", type=click.IntRange(2), default=10, show_default=True, help="Truncate documents to so many tokens."
+    "--max-length", type=click.IntRange(2), default=10, show_default=True, help="Cut documents to this many tokens."
 )
 @click.option(
     "--tokens",

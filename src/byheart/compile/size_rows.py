@@ -29,7 +29,7 @@ MEANINGS = {
 class SizeRow:
     """One quantity: what the theorem allows at most, what was built, and what the hardest labels demand.
 
-    `hardest` is what an architecture needs that can store *every* labelling of so many rows. The labels at hand may be
+    `hardest` is what an architecture needs that can store *every* labelling of as many rows. The labels at hand may be
     easier: where the network is smaller than that, `hardest` is None and `lower_sentences` says why.
     """
 

@@ -27,7 +27,7 @@ class Size:
     nonzero: the entries that are not zero; max_bits: KS25's bit complexity; total_bits: the sum of bit lengths;
     width: max(m, sH, q) over hidden streams, heads and hidden layers; depth: plain layers + residual blocks +
     attention layers, without E_in and E_out (KS25 counts a block of eq. (4) as one);
-    blocks: blocks of eq. (4), an attention layer sharing the block of the feed-forward layer behind it;
+    blocks: blocks of eq. (4), an attention layer sharing the block of the feed-forward layer after it;
     embedding_parameters: the part of `parameters` that is an embedding table.
     """
 

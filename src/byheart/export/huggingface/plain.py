@@ -311,7 +311,7 @@ class PlainRecognising:
         norm.weight[self.slots], norm.weight[constant] = gain, gain * level / len(constant)
         for k in range(3):
             first[k, self.slots], first[k, constant] = size * signs[self.slots], -size * signs[constant]
-            bias[k] = -(0.0, _STEP, 40.0)[k]
+            bias[k] = -(0.0, _STEP, 3 * _STEP)[k]
         _watch_norm(layout, first[3], second[3], block, self.design.kappa)
         bias[3] = -_STEP
         # And one that wakes where the slots are written already: this MLP runs after the attention, not beside it.
