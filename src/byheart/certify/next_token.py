@@ -121,7 +121,7 @@ def decided_tokens(decoder: AnyDecoder, tokens: Ints, progress: Progress = SILEN
 
 
 def _spend(contexts: int, products: int) -> None:
-    """Counts the work, where a file that nobody vouches for has a budget."""
+    """Counts the work, where an untrusted file has a budget."""
     limit = meter()
     if limit is not None:
         limit.spend(contexts * products)

@@ -33,7 +33,7 @@ from byheart.theory.promises.madden24 import CLOSED_FORM, LOW_RANK, SIZE
     "--where", "conditions", multiple=True, metavar="COLUMN=VALUE", help="Only rows with this value; repeatable."
 )
 @click.option(
-    "--max-rows", "--max-documents", "max_rows", type=click.IntRange(1), help="Take the first so many documents."
+    "--max-rows", "--max-documents", "max_rows", type=click.IntRange(1), help="Read only the first N documents."
 )
 @click.option(
     "--max-length", type=click.IntRange(2), default=10, show_default=True, help="Cut documents to this many tokens."
@@ -122,7 +122,7 @@ def command(
         if text is not None:
             show.line(show.console(), str(text))
         if promised is False and not quiet:
-            click.echo("the prompt is no memorized context: nothing is proved about this continuation", err=True)
+            click.echo("the prompt is not a memorized context: nothing is proved about this continuation", err=True)
     return 0 if memory.certificate.verdict is Verdict.PROVED else 1
 
 

@@ -89,5 +89,5 @@ def _generate(memory: Memory, file: str, prompt: str | None, temperature: float,
         return 0
     click.echo(text)
     if not promised:
-        click.echo("the prompt is no memorized context: nothing is proved about this continuation", err=True)
+        click.echo("the prompt is not a memorized context: nothing is proved about this continuation", err=True)
     return 0

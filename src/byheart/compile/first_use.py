@@ -8,18 +8,21 @@ from typing import Any
 
 from byheart.progress import Progress
 
-WORDS = "building; the first time, code is compiled (up to a minute)"
+WORDS = "building; the first time, code is compiled (some seconds)"
 
 
 def first_use(construction: str, progress: Progress) -> AbstractContextManager[Any]:
     """A stage around the first building, which takes longer than all others; nothing once the code is there."""
-    from byheart.exact.limb_kernel import execute
-
-    kernels: list[Any] = [execute]
+    kernels: list[Any] = []
     if construction == "compact":
-        from byheart.build.fold._beam import trap_beam, walk_beam
+        from byheart.build.fold._beam import trap_beam
+        from byheart.exact.reflections import reflect
 
-        kernels += [trap_beam, walk_beam]
+        kernels = [trap_beam(phases=False, long=False), reflect]
+    else:
+        from byheart.exact.limb_kernel import execute
+
+        kernels = [execute]
     return nullcontext() if all(map(_is_kept, kernels)) else progress.stage(WORDS)
 
 

@@ -38,7 +38,7 @@ from byheart.version import __version__
 class Excuses:
     """Which rows the user agrees not to ask; nothing is excused because the file says so.
 
-    max_rows: only the first so many; conflicts: the policy by which rows that contradict others are left out.
+    max_rows: only the first rows, this many; conflicts: the policy by which rows that contradict others are left out.
     left_out: rows that were left out already while the data was read, with the reason. gap: the part of the entropy
     that the gap of a memory of distributions may be; it is the user's to say, as the rows are.
     """

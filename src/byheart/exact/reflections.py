@@ -25,6 +25,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from byheart.exact.budget import meter
 from byheart.exact.steps import Block
 from byheart.exact.values import Values
 
@@ -41,6 +42,9 @@ def run(steps: Sequence[Block], values: Values) -> Values:
     largest = max(abs(int(numbers.max())), abs(int(numbers.min()))) + sum(abs(c) + abs(s) for _, c, s, _ in folds)
     largest = max(largest, *(abs(t) for t, _, _, _ in folds))
     size = largest.bit_length() // LIMB + 1
+    limit = meter()
+    if limit is not None:
+        limit.hold(8 * size * (3 * len(folds) + LANES * (os.cpu_count() or 1)))
     chain = (
         *_padded([t for t, _, _, _ in folds], size),
         *_padded([c for _, c, _, _ in folds], size),
@@ -51,7 +55,7 @@ def run(steps: Sequence[Block], values: Values) -> Values:
 
     def part(start: int) -> list[int]:
         z = _limbs(numbers[start : start + LANES].tolist(), size)
-        _reflect(z, *chain)
+        reflect(z, *chain)
         return _numbers(z)
 
     starts = range(0, len(numbers), LANES)
@@ -93,7 +97,7 @@ def _numbers(limbs: Ints) -> list[int]:
 
 
 @numba.njit(cache=True, nogil=True)
-def _reflect(
+def reflect(
     z: Any, place: Any, place_size: Any, constant: Any, constant_size: Any, shift: Any, shifted: Any, rising: Any
 ) -> None:  # pragma: no cover - compiled
     """All folds for one number after the other. Limbs from `size` on are 0; a negative number has all of them."""

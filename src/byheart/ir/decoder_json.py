@@ -142,7 +142,7 @@ def _vector(value: Any) -> Floats:
 
 
 def _float(number: Any) -> float:
-    """The float64 that a stored number is; a FileFormatError where it is none."""
+    """The float64 that a stored number is; a FileFormatError where it is not one."""
     try:
         found = float(number)
     except OverflowError:

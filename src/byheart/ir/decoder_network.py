@@ -103,7 +103,7 @@ class DecoderNetwork:
         return Prefixes(np.ascontiguousarray(tokens[:, :longest]), place)
 
     def classes_of(self, logits: Floats) -> Ints:
-        """The class of the largest logit of each row (the first among equals), -1 where that token is no class."""
+        """The class of the largest logit of each row (the first among equals), -1 where that token is not a class."""
         of_token = np.full(self.decoder.vocabulary_size, ABSENT, dtype=np.int64)
         of_token[list(self.classes)] = np.arange(len(self.classes))
         return np.asarray(of_token[np.argmax(logits, axis=1)], dtype=np.int64)

@@ -101,7 +101,7 @@ def _decoder_stages(decoder: AnyDecoder) -> list[tuple[str, int, int, int]]:
 
 
 def steps(network: AnyNetwork) -> list[dict[str, object]]:
-    """The stages for the live picture; `kind` says what can be told about the units that fire."""
+    """The stages for the live picture; `kind` says what is known about the units that fire."""
     if isinstance(network, DecoderNetwork):
         return []
     return [

@@ -139,7 +139,7 @@ def _unfollowed(memory: Memory, size: int) -> str:
     if size > LIVE_LIMIT:
         return f"the network has {size:,} bytes, the page carries at most {LIVE_LIMIT:,}"
     if isinstance(memory.network, DecoderNetwork):
-        return "a decoder's softmax of unequal scores is no rational number: the proof is by enclosures"
+        return "a decoder's softmax of unequal scores is not rational: the proof is by enclosures"
     if _by_enclosures(memory):
         return "softmax of unequal scores is not rational, so the answers were proved by enclosures"
     return ""

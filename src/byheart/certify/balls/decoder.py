@@ -23,7 +23,7 @@ B = TypeVar("B", bound=Balls)
 def logit_balls(decoder: AnyDecoder, tokens: Ints, kind: type[B]) -> B:
     """Enclosures of the logits (n, ω) of contexts of one length τ: tokens is (n, τ), without padding.
 
-    Weights of a file may be so large that float64 overflows; such a ball has an infinite radius, which is no warning.
+    Weights of a file may be so large that float64 overflows; such a ball has an infinite radius, so no warning.
     """
     with np.errstate(all="ignore"):
         if isinstance(decoder, TableDecoder):  # which row it is, is exact
