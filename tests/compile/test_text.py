@@ -74,7 +74,7 @@ def test_shakespeare():
 def test_pages_that_are_out_of_reach_are_refused_at_once():
     text = "".join(random.Random(3).choices("abcdefghijklmnopqrstuvwxyz ", k=1200))
     begun = time.perf_counter()
-    with pytest.raises(BuildError, match="--page-length 1[0-9][0-9] or less"):
+    with pytest.raises(BuildError, match=r"--page-length 1[0-9][0-9] or less"):
         byheart.memorize_text(text, page_length=700, progress=False)
     assert time.perf_counter() - begun < 20
 

@@ -112,6 +112,8 @@ class Recipe:
             raise OptionError(
                 f"{self.name} does not build task {dataset.encoder.task}; it builds {', '.join(self.tasks)}"
             )
+        if type(seed) is not int or not 0 <= seed < 1 << 64:
+            raise OptionError(f"seed={seed!r} is not a whole number from 0 to 2^64 - 1")
         return self.builder(dataset, seed=seed, progress=progress, **self.resolve(options))
 
 

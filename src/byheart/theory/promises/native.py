@@ -9,8 +9,8 @@ The first four terms were fitted to the sizes of 96 float64 plans (K up to 8,000
 100,000, n up to 4,000; one was 11 % above the fit), and the constants were then raised by about 45 %. Ten memories that
 took no part in this (words of a page of prose, all bit strings, one moving symbol, prefixes of one letter, all labels
 different, permutations, with abstain_bits, drawn rows) were built and have 0.28 to 0.49 of the whole budget. None of
-this is a proof: the builder keeps the budget or raises a BuildError that says so. float32, objective=speed, vectors, and
-prefixes without positions have no such formula, and no number is promised for them.
+this is a proof: the builder keeps the budget or raises a BuildError that says so. float32, objective=speed, vectors,
+and prefixes without positions have no such formula, and no number is promised for them.
 """
 
 from __future__ import annotations
