@@ -1,35 +1,38 @@
-"""The compact memory: sizes against the promises, and build and check times against the plain solver, in one run.
+"""The compact memory: parameters and seconds beside its limit, the parity memory it replaced, ks25 and the lower bound.
 
-    python benchmarks/compact.py                   sizes at N = 10^3 and 10^4, speed at 10^5 (some minutes)
-    python benchmarks/compact.py --sizes 1000,100000 --classes 2,16 --effort normal
-    python benchmarks/compact.py --speed 20000     the ratio at another size
+    python benchmarks/compact.py                          N = 10^3 and 10^4, two and sixteen classes (a few minutes)
+    python benchmarks/compact.py --sizes 1000,10000 --classes 2 --parity --picture docs/pictures/compact-sizes.png
+    python benchmarks/compact.py --efforts quick,normal,high --sizes 10000      parameters against seconds
+    python benchmarks/compact.py --ids                    label memories of awkward ids beside random ones
 
 Rows have 8 tokens; a third are random, the others permutations or one-token edits of them. Sizes count the whole
-Transformer. The speed part gives both solvers the same random ids; its times are wall-clock and processor seconds.
+Transformer. `--parity` takes the last version that had the parity memory out of git's history and runs it on the same
+rows, in the same run. Seconds are wall-clock and processor seconds of this machine, whatever else it does.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
+import os
 import random
 import resource
+import subprocess
+import sys
+import tempfile
 import time
-
-import compact_reference as reference
-import numpy as np
+from pathlib import Path
 
 import byheart
 from byheart.build.fold import build_label_memory
-from byheart.exact import engine
-from byheart.exact.steps import Block as Step
-from byheart.exact.values import Values
-from byheart.progress import SILENT
 
-PLAIN = {2: (470, 16), 16: (222, 16)}  # K and tau of the plain solver at 10^5
+PARITY = "81c0c75"  # the last commit with the parity memory
+LIMIT = 2 * math.sqrt(6)  # of a line and folds: docs/compact.md, "What this architecture cannot do"
+Rows = tuple[list[tuple[int, ...]], list[int]]
 
 
-def rows(count: int, vocabulary: int, classes: int, seed: int) -> tuple[list[tuple[int, ...]], list[int]]:
+def rows(count: int, vocabulary: int, classes: int, seed: int) -> Rows:
     rng = random.Random(seed)
     base = [[rng.randrange(vocabulary) for _ in range(8)] for _ in range(max(1, count // 3))]
     found = {tuple(row) for row in base}
@@ -46,80 +49,157 @@ def rows(count: int, vocabulary: int, classes: int, seed: int) -> tuple[list[tup
     return sequences, [label.setdefault((row[-1], tuple(sorted(row))), rng.randrange(classes)) for row in sequences]
 
 
-def sizes(count: int, vocabulary: int, classes: int, effort: str, objective: str, seed: int) -> None:
-    sequences, labels = rows(count, vocabulary, classes, seed)
+def measure(construction: str, given: Rows, **options: object) -> dict[str, float]:
+    """Parameters and seconds of one memory, which must be proved."""
     processor = time.process_time()
-    memory = byheart.memorize(
-        sequences, labels, positions=False, progress=False, effort=effort, objective=objective, seed=seed
-    )
-    contexts, bits = memory.certificate.contexts, math.log2(classes)
-    root = math.sqrt(contexts * bits)
-    factor = {"high": 10 if count <= 20_000 else 14}.get(effort, 13 if count <= 20_000 else 16)
+    memory = byheart.memorize(*given, construction=construction, positions=False, progress=False, **options)
+    if memory.certificate.verdict.value != "proved":
+        raise SystemExit(f"{construction}: {memory.certificate.verdict.value}, {memory.certificate.reason}")
+    return {
+        "parameters": memory.size.parameters,
+        "contexts": memory.certificate.contexts,
+        "promised": memory.claim.bounds.get("parameters", 0),
+        "total_bits": memory.size.total_bits,
+        "build": memory.seconds["build"],
+        "certify": memory.seconds["certify"],
+        "processor": time.process_time() - processor,
+    }
+
+
+CHILD = """
+import json, sys, time, byheart
+given = json.load(open(sys.argv[1]))
+byheart.memorize(given[0][:600], given[1][:600], positions=False, progress=False)   # compiles
+start = time.process_time()
+memory = byheart.memorize(*given, positions=False, progress=False)
+print(json.dumps({"parameters": memory.size.parameters, "verdict": memory.certificate.verdict.value,
+    "build": memory.seconds["build"], "certify": memory.seconds["certify"], "processor": time.process_time() - start}))
+"""
+
+
+def parity(given: Rows) -> dict[str, float] | None:
+    """The same rows with the version of PARITY, from git's history; None where there is no history."""
+    with tempfile.TemporaryDirectory() as folder:
+        archive = subprocess.run(["git", "archive", PARITY, "src"], capture_output=True, check=False)
+        if archive.returncode:
+            return None
+        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+        data = Path(folder, "rows.json")
+        data.write_text(json.dumps(given))
+        environment = {**os.environ, "PYTHONPATH": f"{folder}/src"}
+        done = subprocess.run(
+            [sys.executable, "-c", CHILD, str(data)], capture_output=True, env=environment, check=True
+        )
+        found: dict[str, float] = json.loads(done.stdout)
+        return found
+
+
+def show(count: int, classes: int, effort: str, compact: dict[str, float], old: dict[str, float] | None) -> None:
+    bits = math.log2(classes)
+    root = math.sqrt(compact["contexts"] * bits)
+    least = byheart.lower_bound(task="next-token", N=int(compact["contexts"]), n=8, d=1, C=classes).parameters
+    before = f"; parity {old['parameters']} ({old['processor']:.0f} processor s)" if old else ""
     print(
-        f"N={count} V={vocabulary} C={classes} {effort} {objective}: {memory.certificate.verdict.value}, "
-        f"{contexts} contexts, {memory.size.parameters} parameters = "
-        f"{memory.size.parameters / root:.2f}·sqrt(contexts·log2 C), "
-        f"allowed {factor * root + 300:.0f}; {memory.size.total_bits / contexts / bits:.2f} bits per label bit; "
-        f"build {memory.seconds['build']:.1f} s, certify {memory.seconds['certify']:.1f} s, "
-        f"processor {time.process_time() - processor:.1f} s, "
-        f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MB",
+        f"N={count} C={classes} {effort}: {compact['parameters']} parameters = {compact['parameters'] / root:.2f}·"
+        f"sqrt(contexts·log2 C), promised {compact['promised']}, limit {LIMIT * root:.0f}, lower bound {least}; "
+        f"{compact['total_bits'] / compact['contexts'] / bits:.2f} bits per label bit; build {compact['build']:.1f} s, "
+        f"certify {compact['certify']:.1f} s, processor {compact['processor']:.1f} s, "
+        f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MB{before}",
         flush=True,
     )
 
 
-def speed(count: int, classes: int) -> None:
-    """Both solvers on the same ids: build, then evaluate every id exactly."""
-    rng = random.Random(count)
-    ids = sorted(rng.sample(range(16 * count * count), count))
-    labels = [rng.randrange(classes) for _ in ids]
-    build_label_memory(ids[:2000], labels[:2000], classes)  # compiles the solver, or loads it from its cache
-    wall, processor = time.perf_counter(), time.process_time()
-    memory = build_label_memory(ids, labels, classes)
-    built, built_cpu = time.perf_counter() - wall, time.process_time() - processor
-    layers = [block.layer() for block in memory.blocks]
-    steps = [Step(layer.weight1.rows, layer.bias1, layer.weight2.rows, layer.bias2) for layer in layers]
-    out = engine.run(steps, Values.of([[x] for x in ids]), SILENT, "checking")
-    if out.numerators[:, 0].tolist() != [2 * y + 1 for y in labels]:
-        raise SystemExit("the label memory is wrong")
-    total = time.perf_counter() - wall
-    total_cpu = time.process_time() - processor
-    K, tau = PLAIN[classes]
-    K = max(tau + 6, round(K * math.sqrt(count / 1e5)) // 2 * 2)
-    wall, processor = time.perf_counter(), time.process_time()
-    blocks = reference.build(ids, labels, classes, K, tau)
-    plain_built, plain_cpu = time.perf_counter() - wall, time.process_time() - processor
-    found = reference.run(blocks, ids)
-    if not np.array_equal(found, 2 * np.array(labels, dtype=object) + 1):
-        raise SystemExit("the plain memory is wrong")
-    plain_total, plain_total_cpu = time.perf_counter() - wall, time.process_time() - processor
-    plain_size = sum(3 * len(units) + 1 for units, _ in blocks)
-    print(
-        f"N={count} C={classes}: byheart {memory.parameters} parameters, build {built:.1f} s ({built_cpu:.1f} "
-        f"processor), with check {total:.1f} s ({total_cpu:.1f}); plain {plain_size} parameters, "
-        f"build {plain_built:.1f} s ({plain_cpu:.1f}), with check {plain_total:.1f} s ({plain_total_cpu:.1f}); "
-        f"build {plain_built / built:.1f}x ({plain_cpu / built_cpu:.1f}x processor), "
-        f"build and check {plain_total / total:.1f}x ({plain_total_cpu / total_cpu:.1f}x processor)",
-        flush=True,
-    )
+def awkward(count: int, classes: int) -> None:
+    """Label memories of ids that are not random, beside one of ids that are."""
+    rng = random.Random(1)
+    shapes = {
+        "random": rng.sample(range(16 * count * count), count),
+        "consecutive": list(range(count)),
+        "progression": [12345 + 1000003 * i for i in range(count)],
+        "powers of two": [1 << i for i in range(count)],
+        "200 bits": [rng.getrandbits(200) for _ in range(count)],
+        "clusters": sorted({(rng.getrandbits(40) & -64) + rng.randrange(64) for _ in range(count)})[:count],
+        "fours within 64 of 2^40": [(c << 30) + x for c in range(count // 4) for x in rng.sample(range(64), 4)],
+    }
+    plain = 0
+    for name, ids in shapes.items():
+        labels = [rng.randrange(classes) for _ in ids]
+        start = time.process_time()
+        memory = build_label_memory(ids, labels, classes)
+        if any(memory.label(x) != y for x, y in zip(ids, labels, strict=True)):
+            raise SystemExit(f"{name}: wrong")
+        plain = plain or memory.parameters
+        seconds = time.process_time() - start
+        ratio = memory.parameters / plain
+        print(f"{len(ids)} ids, C={classes}, {name}: {memory.parameters}, {ratio:.2f}x, {seconds:.1f} s", flush=True)
+
+
+def picture(
+    path: Path, found: list[tuple[int, int, dict[str, float], dict[str, float] | None]], ks25: dict[int, int]
+) -> None:
+    """Parameters against N for the first number of classes."""
+    from byheart.plots.style import colour, label_axes, new_figure, save, styled
+
+    classes = found[0][1]
+    chosen = [(n, c, o) for n, k, c, o in found if k == classes]
+    sizes = [n for n, _, _ in chosen]
+    roots = [math.sqrt(c["contexts"] * math.log2(classes)) for _, c, _ in chosen]
+    figure = new_figure(width=7.2, height=4.6)
+    (axes,) = figure.axes
+    with styled():
+        if ks25:
+            axes.plot(list(ks25), list(ks25.values()), "^-", color=colour(3), label="ks25")
+        if any(o for _, _, o in chosen):
+            old = [(n, o["parameters"]) for n, _, o in chosen if o]
+            axes.plot([n for n, _ in old], [p for _, p in old], "s-", color=colour(5), label="parity (before)")
+        axes.plot(sizes, [c["parameters"] for _, c, _ in chosen], "o-", color=colour(0), label="compact")
+        axes.plot(
+            sizes, [LIMIT * r for r in roots], "--", color=colour(6), label="4.90·√(N·log₂ C): its architecture's limit"
+        )
+        least = [
+            byheart.lower_bound(task="next-token", N=int(c["contexts"]), n=8, d=1, C=classes) for _, c, _ in chosen
+        ]
+        axes.plot(sizes, [b.parameters for b in least], ":", color=colour(7), label="lower bound of every network")
+        label_axes(axes, f"Parameters that know N rows by heart, C = {classes}", "N", "parameters")
+        axes.legend()
+        save(figure, path)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", default="1000,10000")
     parser.add_argument("--classes", default="2,16")
-    parser.add_argument("--vocabularies", default="50,50000")
-    parser.add_argument("--effort", default="normal")
+    parser.add_argument("--vocabulary", type=int, default=5000)
+    parser.add_argument("--efforts", default="normal")
     parser.add_argument("--objective", default="parameters")
-    parser.add_argument("--speed", default="100000", help="sizes for the comparison of speed; empty for none")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--parity", action="store_true", help="the version before, from git's history, in the same run")
+    parser.add_argument("--ks25", default="100,300", help="sizes at which ks25 is built; empty for none")
+    parser.add_argument("--ids", action="store_true", help="only label memories of awkward ids, at the first size")
+    parser.add_argument("--picture", type=Path)
     arguments = parser.parse_args()
-    for count in map(int, filter(None, arguments.sizes.split(","))):
-        for vocabulary in map(int, arguments.vocabularies.split(",")):
-            for classes in map(int, arguments.classes.split(",")):
-                sizes(count, vocabulary, classes, arguments.effort, arguments.objective, arguments.seed)
-    for count in map(int, filter(None, arguments.speed.split(","))):
-        for classes in map(int, arguments.classes.split(",")):
-            speed(count, classes)
+    sizes = [int(n) for n in arguments.sizes.split(",")]
+    kinds = [int(c) for c in arguments.classes.split(",")]
+    if arguments.ids:
+        for classes in kinds:
+            awkward(sizes[0], classes)
+        return
+    found = []
+    for classes in kinds:
+        for count in sizes:
+            given = rows(count, arguments.vocabulary, classes, arguments.seed)
+            old = parity(given) if arguments.parity else None
+            for effort in arguments.efforts.split(","):
+                compact = measure("compact", given, effort=effort, objective=arguments.objective, seed=arguments.seed)
+                show(count, classes, effort, compact, old)
+            found.append((count, classes, compact, old))
+    ks25 = {}
+    for count in map(int, filter(None, arguments.ks25.split(","))):
+        built = measure("ks25", rows(count, arguments.vocabulary, kinds[0], arguments.seed))
+        ks25[count] = int(built["parameters"])
+        print(f"N={count} C={kinds[0]} ks25: {ks25[count]} parameters", flush=True)
+    if arguments.picture:
+        picture(arguments.picture, found, ks25)
 
 
 if __name__ == "__main__":

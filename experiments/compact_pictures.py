@@ -1,8 +1,8 @@
-"""The pictures of docs/compact.md: one input travelling through a compact memory.
+"""The pictures of docs/compact.md: what a fold with a trap does, one unit per group, keys in traps, keys on walks.
 
     python experiments/compact_pictures.py [--docs FOLDER]
 
-A small label memory is built and one of its ids is followed, block by block, in exact integers.
+Small label memories are built and their ids followed, block by block, in exact integers.
 """
 
 from __future__ import annotations
@@ -14,89 +14,109 @@ from pathlib import Path
 from byheart.build.fold import Block, LabelMemory, build_label_memory
 from byheart.plots.style import colour, label_axes, new_figure, save, styled
 
-COUNT, CLASSES = 150, 4
+COUNT = 150
 
 
-def small_memory() -> tuple[list[int], list[int], LabelMemory]:
+def small_memory(classes: int) -> tuple[list[int], list[int], LabelMemory]:
     rng = random.Random(4)
     ids = sorted(rng.sample(range(60_000), COUNT))
-    labels = [rng.randrange(CLASSES) for _ in ids]
-    return ids, labels, build_label_memory(ids, labels, CLASSES)
+    labels = [rng.randrange(classes) for _ in ids]
+    return ids, labels, build_label_memory(ids, labels, classes, head="logits")
+
+
+def draw_trap(path: Path) -> None:
+    """The map of one fold, and where a range of values is behind three of them."""
+    top, share = 100.0, 0.2
+    figure = new_figure(columns=2, width=4.6, height=3.4)
+    left, right = figure.axes
+    edge = (1 - share) * top
+    with styled():
+        left.axhline(0, color=colour(7), linewidth=0.8)
+        left.plot([0, edge / 2], [0, edge / 2], color=colour(0), label="stays")
+        left.plot([edge / 2, edge], [edge / 2, 0], color=colour(2), label="reflected")
+        left.plot([edge, top], [0, edge - top], color=colour(1), label="trapped for good")
+        label_axes(left, "v - relu(2v - T)", "v, in front", "v, behind", log=False)
+        left.legend()
+        span = top
+        steps: list[Block] = []
+        for _ in range(6):
+            edge = (1 - share) * span
+            steps.append(Block(((2, -round(edge), -1),)))
+            span = edge / 2
+        for start in range(2, 100, 7):
+            h, heights = start, [float(start)]
+            for block in steps:
+                h = int(block(h))  # type: ignore[call-overload]
+                heights.append(float(h))
+            right.plot(range(len(heights)), heights, ".-", color=colour(1 if h < 0 else 0), linewidth=0.9)
+        right.axhline(0, color=colour(7), linewidth=0.8)
+        label_axes(right, "six folds, a fifth trapped at each", "fold", "value", log=False)
+        save(figure, path)
 
 
 def draw_selector(ids: list[int], first: Block, path: Path) -> None:
     """The function of the first block, with the ids on it."""
-    figure = new_figure(width=9, height=3.6)
+    figure = new_figure(width=9, height=3.4)
     (axes,) = figure.axes
-    kinks = [-b / w for w, b, _ in first.units[1:]]
+    kinks = [float(-b) / float(w) for w, b, _ in first.units[1:]]
     ends = [ids[0], *kinks, ids[-1]]
-    heights = [float(first(round(x))) for x in ends]
     with styled():
-        axes.plot(ends, heights, color=colour(0), linewidth=1)
+        axes.plot(ends, [float(first(round(x))) for x in ends], color=colour(0), linewidth=1)
         axes.plot(ids, [float(first(x)) for x in ids], ".", color=colour(1), markersize=5, label="ids")
-        axes.plot(kinks, [float(first(round(x))) for x in kinks], "|", color=colour(6), markersize=9, label="kinks")
-        label_axes(axes, "One unit per group: a kink's place carries the group's payload", "id x", "z", log=False)
+        label_axes(axes, "One unit per group: lines that meet between their groups", "id x", "z", log=False)
         axes.legend(loc="upper right")
         save(figure, path)
 
 
-def journey(x: int, memory: LabelMemory) -> list[tuple[int, int, bool, bool]]:
-    """(level, value before its fold, folded?, counted?) for every fold."""
-    z = int(memory.blocks[0](x))
-    steps = []
+def heights(memory: LabelMemory, x: int) -> list[int]:
+    """What the stream holds in front of every block behind the selector, and at the end."""
+    z = int(memory.blocks[0](x))  # type: ignore[call-overload]
+    found = [z]
     for block in memory.blocks[1:]:
-        place = -int(block.units[0][1])
-        level = place.bit_length() - 1
-        steps.append((level, z, z > place, place != 1 << level))
-        z = int(block(z))
-    return steps
+        z = int(block(z))  # type: ignore[call-overload]
+        found.append(z)
+    return found
 
 
-def draw_folds(x: int, label: int, memory: LabelMemory, path: Path) -> None:
-    """Above: where z stands in its interval at every fold. Below: what the counted folds have added up."""
-    steps = journey(x, memory)
-    figure = new_figure(columns=2, width=6.2, height=3.8)
-    left, right = figure.axes
+def draw_keys(ids: list[int], labels: list[int], memory: LabelMemory, path: Path) -> None:
+    """Keys in their range, level by level: those of label 1 fall below zero, one after the other."""
+    figure = new_figure(width=9, height=3.6)
+    (axes,) = figure.axes
+    ranges = [-float(block.units[0][1]) for block in memory.blocks[1:]]
     with styled():
-        levels = [level for level, _, _, _ in steps]
-        for folded, name, hue in ((True, "folded", 1), (False, "left alone", 0)):
-            chosen = [(level, z / (1 << level)) for level, z, f, _ in steps if f is folded]
-            left.plot([p for p, _ in chosen], [v for _, v in chosen], "o", color=colour(hue), markersize=4, label=name)
-        left.axhline(1, color=colour(6), linewidth=0.8)
-        left.invert_xaxis()
-        label_axes(left, f"id {x}, label {label}: z / 2^p in front of each fold", "level p", "z / 2^p", log=False)
-        left.legend(loc="upper right")
-        guard = memory.guard
-        sums, total = [], 0
-        above = 0
-        for level, _, folded, counted in steps:
-            bit = above ^ folded
-            if counted:
-                section = (level - guard) // memory.layout.search.levels + 1 if memory.layout else 1
-                total += (above - bit) << (section + 1)
-            above = bit
-            sums.append(total)
-        right.step(levels, sums, where="mid", color=colour(2))
-        right.axvline(guard, color=colour(6), linewidth=0.8, linestyle=":")
-        right.invert_xaxis()
-        label_axes(
-            right, "what the counted folds leave in the low bits", "level p (dotted: guard)", "4·Y so far", log=False
-        )
+        trapped = next(y for y, (w, _) in enumerate(memory.reading.rows) if w)
+        for x, y in list(zip(ids, labels, strict=True))[:40]:
+            found = [z / r for z, r in zip(heights(memory, x), ranges, strict=False)]
+            alive = [v for v in found if v >= 0]
+            axes.plot(
+                range(len(alive)), alive, ".-", color=colour(1 if y == trapped else 0), linewidth=0.4, markersize=3
+            )
+            if len(alive) < len(found):
+                axes.plot(len(alive) - 1, alive[-1], "x", color=colour(6), markersize=6)
+        axes.axhspan(1, 1.15, color=colour(1), alpha=0.12)
+        label_axes(axes, "Forty keys: what stands above 1 is trapped (x), the others stay", "level", "v / T", log=False)
         save(figure, path)
 
 
-def draw_shrinking(x: int, memory: LabelMemory, path: Path) -> None:
-    """The size of z: every fold halves the interval, and the label is what remains."""
-    steps = journey(x, memory)
-    figure = new_figure(width=9, height=3.0)
+def draw_walk(path: Path) -> None:
+    """Sums of marks along the digits of z: from anywhere into the label's cell."""
+    ids, labels, memory = small_memory(40)
+    folds = memory.blocks[1:-1]
+    figure = new_figure(width=9, height=3.6)
     (axes,) = figure.axes
+    marks = []
+    lattice = -int(memory.blocks[-1].units[0][1])  # type: ignore[call-overload]
+    for j, block in enumerate(folds):
+        marks.append(-int(block.units[0][1]) - (lattice << (len(folds) - j)))  # type: ignore[call-overload]
     with styled():
-        axes.plot([p for p, _, _, _ in steps], [max(1, z).bit_length() for _, z, _, _ in steps], ".-", color=colour(0))
-        counted = [(p, max(1, z).bit_length()) for p, z, _, c in steps if c]
-        axes.plot([p for p, _ in counted], [b for _, b in counted], "s", color=colour(1), label="counted folds")
-        axes.invert_xaxis()
-        label_axes(axes, "A bit a fold: from the sum S·x + U to the label", "level p", "bits of z", log=False)
-        axes.legend()
+        for x, y in list(zip(ids, labels, strict=True))[:14]:
+            z = (int(memory.blocks[0](x)) - lattice // 4) // lattice  # type: ignore[call-overload]
+            digits = [0, *(int(d) for d in f"{z:0{len(folds)}b}")]
+            walk = [0]
+            for j, mark in enumerate(marks):
+                walk.append(walk[-1] + mark * (digits[j] - digits[j + 1]))
+            axes.plot(range(len(walk)), walk, color=colour(y % 6), linewidth=0.9)
+        label_axes(axes, "Fourteen walks: every digit moves a key a little, towards its cell", "fold", "sum", log=False)
         save(figure, path)
 
 
@@ -105,13 +125,12 @@ def main() -> None:
     parser.add_argument("--docs", default="docs")
     folder = Path(parser.parse_args().docs) / "pictures"
     folder.mkdir(parents=True, exist_ok=True)
-    ids, labels, memory = small_memory()
-    first = memory.blocks[0]
-    x, label = ids[70], labels[70]
-    draw_selector(ids, first, folder / "compact-selector.png")
-    draw_folds(x, label, memory, folder / "compact-folds.png")
-    draw_shrinking(x, memory, folder / "compact-shrinking.png")
-    print(f"{COUNT} ids, {CLASSES} classes: {memory.parameters} parameters, {memory.groups} groups; wrote {folder}")
+    ids, labels, memory = small_memory(2)
+    draw_trap(folder / "compact-trap.png")
+    draw_selector(ids, memory.blocks[0], folder / "compact-selector.png")
+    draw_keys(ids, labels, memory, folder / "compact-keys.png")
+    draw_walk(folder / "compact-walk.png")
+    print(f"{COUNT} ids, two classes: {memory.parameters} parameters, {memory.groups} groups; wrote {folder}")
 
 
 if __name__ == "__main__":

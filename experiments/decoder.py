@@ -25,8 +25,8 @@ from byheart.build.madden24.construction import Features, closed_form
 from byheart.build.madden24.fit import Fit, MixerKind, Shape
 from byheart.build.madden24.lowrank import assemble, smallest, smallest_factors
 from byheart.build.madden24.polish import few_neurons
-from byheart.certify.next_token import certify_decoder
-from byheart.compile.distribution_table import table_of_factors
+from byheart.build.madden24.table import table_decoder
+from byheart.certify.next_token import prove_gap
 from byheart.data.dataset.documents import Corpus
 from byheart.data.dataset.targets import Distributions
 from byheart.data.read.documents import read_documents
@@ -43,7 +43,7 @@ def corpora(texts: list[str], sizes: Sequence[int]) -> dict[int, Corpus]:
 
 def proved(fit: Fit, contexts: Distributions, fraction: float) -> float:
     """The proved relative gap, or the script stops."""
-    certificate = certify_decoder(fit.decoder, contexts, fraction=fraction)
+    certificate = prove_gap(fit.decoder, contexts, fraction=fraction)
     if certificate.verdict != "proved":
         raise SystemExit(f"{fit.construction}: {certificate.reason}")
     return certificate.gap_upper / certificate.entropy
@@ -90,7 +90,7 @@ def conditions(texts: list[str], docs: Path, arguments: argparse.Namespace) -> N
         contexts = corpus.contexts()
         for mixer in MixerKind:
             for activation in Activation:
-                fit = closed_form(contexts, corpus.vocabulary, Shape(mixer, activation))
+                fit = closed_form(contexts, Shape(mixer, activation))
                 gap = proved(fit, contexts, 1e-3)
                 row = [f"{size}", f"{contexts.count:,}", mixer.value, activation.value]
                 table.append([*row, f"{fit.condition:,.0f}", f"{fit.residual:.1e}", f"{gap:.1e}"])
@@ -104,7 +104,7 @@ def random_draw(texts: list[str]) -> str:
         small = Corpus.of_texts(texts[:size], max_length=10)
         contexts = small.contexts()
         try:
-            fit = closed_form(contexts, small.vocabulary, features=Features.RANDOM)
+            fit = closed_form(contexts, features=Features.RANDOM)
         except BuildError as error:
             condition = str(error).partition(";")[0]
             return f"The paper's random draw: {solved}with {contexts.count} contexts {condition}."
@@ -135,14 +135,12 @@ def gap(texts: list[str], docs: Path, arguments: argparse.Namespace) -> None:
         contexts = corpus.contexts()
         for neurons in (m for m in arguments.neurons if m < contexts.count):
             shape = Shape(activation=Activation.GELU, dimension=16)
-            fit = few_neurons(
-                contexts, corpus.vocabulary, shape, neurons, fraction=1e-3, iterations=arguments.iterations
-            )
+            fit = few_neurons(contexts, shape, neurons, fraction=1e-3, iterations=arguments.iterations)
             loss = contexts.cross_entropy(fit.decoder.log_probabilities(contexts.tokens))
             adam, _ = trained_gap(corpus, neurons, arguments.steps, arguments.rate)
             found.append((size, contexts.count, neurons, loss / contexts.entropy - 1, adam))
             print(json.dumps(found[-1]), flush=True)
-        exact = closed_form(contexts, corpus.vocabulary)
+        exact = closed_form(contexts)
         found.append((size, contexts.count, contexts.count, proved(exact, contexts, 1e-3), None))
     table: Table = [["documents", "contexts", "neurons", "gap / 𝓗, closed form polished", "gap / 𝓗, Adam"]]
     for size, count, neurons, ours, adam in found:
@@ -208,11 +206,12 @@ def parameters(texts: list[str], docs: Path, arguments: argparse.Namespace) -> N
     for size, corpus in corpora(texts, arguments.documents).items():
         contexts = corpus.contexts()
         factors = smallest_factors(contexts, 0.01, arguments.effort, seed=0)
-        fit = assemble(contexts, corpus.vocabulary, Shape(), factors, seed=0)
+        fit = assemble(contexts, Shape(), factors, seed=0)
         proved(fit, contexts, 0.01)
-        table_model = table_of_factors(contexts, factors, 0.01, seed=0)
-        if table_model.certificate.verdict != "proved":
-            raise SystemExit(table_model.certificate.reason)
+        table_model = table_decoder(contexts, factors, seed=0)
+        proof = prove_gap(table_model, contexts, fraction=0.01)
+        if proof.verdict != "proved":
+            raise SystemExit(proof.reason)
         rank, omega = len(factors.columns), len(corpus.vocabulary)
         sizes = (fit.decoder.neurons, fit.decoder.parameters, table_model.parameters)
         found.append((size, contexts.count, omega, rank, *sizes))
@@ -237,7 +236,7 @@ def harder(texts: list[str], arguments: argparse.Namespace) -> str:
     split = Corpus.of_texts(texts[:size], max_length=10)
     contexts = split.contexts()
     started = time.perf_counter()
-    fit = smallest(contexts, split.vocabulary, fraction=0.01, effort=arguments.hard)
+    fit = smallest(contexts, fraction=0.01, effort=arguments.hard)
     seconds = time.perf_counter() - started
     proved(fit, contexts, 0.01)
     total = fit.decoder.parameters

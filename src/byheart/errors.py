@@ -39,7 +39,7 @@ class InexactError(ByheartError, TypeError):
 
 
 class NotRationalError(ByheartError, ArithmeticError):
-    """A value that is no rational number (softmax of unequal scores): use a certificate by enclosures."""
+    """A value that is not rational (softmax of unequal scores): use a certificate by enclosures."""
 
 
 class BuildError(ByheartError, RuntimeError):

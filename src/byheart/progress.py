@@ -1,4 +1,4 @@
-"""Progress of long work, told to whoever listens.
+"""Progress of long work, reported to whoever listens.
 
 Builders and checkers report stages; the command line draws them, everybody else hears nothing. A stage is
 interrupted by raising from `advance` (Ctrl-C arrives there as KeyboardInterrupt), so nothing is left half-made.

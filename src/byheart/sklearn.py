@@ -154,7 +154,7 @@ def _memorize(estimator: Any, X: np.ndarray, labels: list[int], conflicts: str) 
 
 
 def _ask(memory: Memory, X: np.ndarray) -> np.ndarray:
-    """The label of every row, -1 where the memory has none; a text that was never seen is no answer either."""
+    """The label of every row; -1 where the memory has none, or where the row holds a text that was never seen."""
     found = np.full(len(X), -1, dtype=np.int64)
     rows = np.arange(len(X))
     symbols = memory.encoder.symbols
@@ -182,7 +182,7 @@ def _validated(estimator: Any, X: Any, reset: bool) -> np.ndarray:
 
 
 def _from_lists(rows: Any) -> Any:
-    """The rows as an array of the very values that they hold; as they are where that is no table."""
+    """The rows as an array of the very values that they hold."""
     array = np.empty((len(rows), len(rows[0])), dtype=object)
     for place, row in enumerate(rows):
         for column, value in enumerate(row):

@@ -111,9 +111,9 @@ def test_decoders_and_gaps(tmp_path, monkeypatch):
         (("run", "ks25-length", "--storage", "postgresql://127.0.0.1:9/x"), "cannot reach the storage"),
         (("run", "ks25-fig1", "--data", "missing.jsonl"), "there is no file 'missing.jsonl'"),
         (("worker", "--storage", "study.journal"), "workers need a database"),
-        (("resume", "nowhere"), "holds no laboratory run"),
-        (("status", "nowhere"), "holds no laboratory run"),
-        (("plot", "nowhere"), "holds no laboratory run"),
+        (("resume", "nowhere"), "does not hold a laboratory run"),
+        (("status", "nowhere"), "does not hold a laboratory run"),
+        (("plot", "nowhere"), "does not hold a laboratory run"),
     ],
 )
 def test_bad_input(words, message, tmp_path, monkeypatch):

@@ -1,57 +1,172 @@
-"""From texts to a file and back to text; the command line."""
+"""Documents through the one pipeline: memorize, file, verify, predict, generate, in Python and on the command line."""
 
 from __future__ import annotations
 
-import hashlib
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from byheart.build.madden24.fit import MixerKind, Shape
-from byheart.cli.decoder import command
-from byheart.compile.decoder_file import is_decoder_file, load_decoder, save_decoder
-from byheart.compile.documents import memorize_documents
+import byheart
+from byheart.cli import commands
+from byheart.compile.documents import as_table, memorize_documents
+from byheart.compile.generate import knows
+from byheart.data.dataset.targets import Distribution, Target
 from byheart.data.tokens.tokenizer import Tokenizer
-from byheart.errors import DataError, FileFormatError, OptionError, UnknownSymbolError
-from byheart.ir.activation import Activation
-from tests.corpora import TEXTS
+from byheart.errors import ConflictError, DataError, ExportError, FileFormatError, OptionError, UnknownSymbolError
+from byheart.files import canonical, digest
+from tests.corpora import TEXTS, random_texts
+
+NAMES = ("madden24", "madden24-average")
+SHAPES = [
+    {},
+    {"mixer": "average", "activation": "arctan"},
+    {"activation": "gelu", "dimension": 5, "heads": 2, "skip": True},
+    {"objective": "low-rank"},
+    {"objective": "size", "activation": "gelu"},  # gelu has no low rank, so it is the table
+]
+
+
+@pytest.mark.parametrize("options", SHAPES, ids=["attention", "average", "heads", "low rank", "table"])
+def test_file_round_trip(tmp_path: Path, options: dict) -> None:
+    memory = memorize_documents(TEXTS, **options)
+    assert memory.certificate.verdict == "proved" and memory.target is Target.DISTRIBUTION
+    memory.save(tmp_path / "m.byheart")
+    again = byheart.load(tmp_path / "m.byheart")
+    assert again.network == memory.network and again.certificate == memory.certificate and again.claim == memory.claim
+    assert again.generate("a cat") == memory.generate("a cat") == "a cat sat"
+    assert again.probabilities(["a cat"]) == memory.probabilities(["a cat"])
+    checked = again.verify(TEXTS)
+    assert checked.verdict == "proved" and checked.gap == memory.certificate.gap
+    assert (checked.rows, checked.asked, checked.left_out) == (8, 7, {"a single token, which nothing follows": 1})
+
+
+def test_every_damaged_byte_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "m.byheart"
+    memorize_documents(["a b", "a c"]).save(path)
+    data = path.read_bytes()
+    for k in range(0, len(data), 31):
+        path.write_bytes(data[:k] + bytes([data[k] ^ 1]) + data[k + 1 :])
+        with pytest.raises(FileFormatError):
+            byheart.load(path)
+
+
+def forged(path: Path, change) -> Path:
+    """The file with `change` applied to its body and the checksum made again."""
+    document = json.loads(path.read_text())
+    change(document["memory"])
+    document["sha256"] = digest(document["memory"])
+    path.write_text(canonical(document))
+    return path
 
 
 @pytest.mark.parametrize(
-    "shape",
-    [Shape(), Shape(MixerKind.AVERAGE, Activation.ARCTAN), Shape(MixerKind.ATTENTION, Activation.GELU, 5, 2, True)],
-    ids=["attention", "average", "heads"],
+    ("where", "value", "words"),
+    [
+        (("decoder", "bias", 0), "0x1p2000", "float64"),
+        (("decoder", "bias", 0), "0x3p-1076", "float64"),
+        (("decoder", "activation"), "relu", "unknown"),
+        (("decoder", "mixer", "kind"), "mean", "unknown mixer"),
+        (("decoder", "embedding", "columns"), 1 << 40, "entries"),
+        (("decoder", "hidden", "columns"), 77, "fit"),
+        (("decoder", "output"), [], "fit"),
+        (("inputs",), [0, 0], "distinct"),
+        (("classes", 0), 99, "distinct"),
+        (("read",), "pooled", "pooled"),
+        (("read",), "last", "does not fit the task"),
+        (("known",), "0", "hexadecimal"),
+        (("known",), "f" * 16 + "0" * 16, "ascend"),
+    ],
 )
-def test_file_round_trip(tmp_path, shape: Shape) -> None:
-    memory = memorize_documents(TEXTS, shape=shape)
-    save_decoder(memory, tmp_path / "x.decoder")
-    again = load_decoder(tmp_path / "x.decoder")
-    assert all((a == b).all() for a, b in zip(memory.decoder.matrices, again.decoder.matrices, strict=True))
-    assert again.certificate == memory.certificate and again.decoder.reader.skip == shape.skip
-    assert again.generate("a cat") == memory.generate("a cat")
-    assert is_decoder_file(tmp_path / "x.decoder") and not is_decoder_file(tmp_path / "missing")
+def test_a_forged_decoder_is_refused_with_a_reason(tmp_path: Path, where, value, words: str) -> None:
+    path = tmp_path / "m.byheart"
+    memorize_documents(["a b c", "a c b"]).save(path)
+
+    def change(body) -> None:
+        *path_, last = where
+        part = body["network"]
+        for name in path_:
+            part = part[name]
+        part[last] = value
+
+    with pytest.raises(FileFormatError, match=words):
+        byheart.load(forged(path, change))
 
 
-def test_every_damaged_byte_is_noticed(tmp_path) -> None:
-    path = tmp_path / "x.decoder"
-    save_decoder(memorize_documents(["a b", "a c"]), path)
-    data = path.read_bytes()
-    for k in range(0, len(data), 7):
-        path.write_bytes(data[:k] + bytes([data[k] ^ 1]) + data[k + 1 :])
-        with pytest.raises(FileFormatError):
-            load_decoder(path)
-    for cut in (0, 5, 30, len(data) - 1):
-        path.write_bytes(data[:cut])
-        with pytest.raises(FileFormatError):
-            load_decoder(path)
-    with pytest.raises(FileFormatError, match="cannot read"):
-        load_decoder(tmp_path / "missing")
+@pytest.mark.parametrize(
+    ("where", "value", "words"),
+    [
+        (("codes",), [1, 2], "fit"),
+        (("length",), 1 << 40, "do not fit a decoder"),
+        (("columns", "columns"), 1 << 40, "entries"),
+        (("network", "read"), "each", "fit"),
+        (("network", "layers"), [], "layer"),
+    ],
+)
+def test_a_forged_table_is_refused_with_a_reason(tmp_path: Path, where, value, words: str) -> None:
+    path = tmp_path / "m.byheart"
+    memorize_documents(["a b c", "a c b"], objective="size", activation="gelu").save(path)
+
+    def change(body) -> None:
+        *path_, last = where
+        part = body["network"]["decoder"]
+        for name in path_:
+            part = part[name]
+        part[last] = value
+
+    with pytest.raises(FileFormatError, match=words):
+        byheart.load(forged(path, change))
+
+
+def test_a_table_whose_rows_are_exchanged_is_refuted(tmp_path: Path) -> None:
+    path = tmp_path / "m.byheart"
+    memorize_documents(TEXTS, objective="size", activation="gelu").save(path)
+
+    def exchange(body) -> None:
+        rows = body["network"]["decoder"]["coordinates"]["rows"]
+        rows[0], rows[1] = rows[1], rows[0]
+
+    checked = byheart.load(forged(path, exchange)).verify(TEXTS)
+    assert checked.verdict == "refuted" and checked.differ > 0
+
+
+def test_what_a_file_says_about_its_gap_is_not_believed(tmp_path: Path) -> None:
+    path = tmp_path / "m.byheart"
+    memorize_documents(TEXTS, gap=100.0, objective="size").save(path)
+    assert byheart.load(path).certificate.verdict == "proved"
+    checked = byheart.load(path).verify(TEXTS)
+    assert checked.verdict == "refuted" and any("--gap 100" in remark for remark in checked.remarks)
+    assert byheart.load(path).verify(TEXTS, gap=100.0).verdict == "proved"
+
+
+def test_renumbered_tokens_are_asked_as_the_file_numbers_them(tmp_path: Path) -> None:
+    """Two outputs exchanged in `classes` give every answer wrongly, whatever the records say."""
+    path = tmp_path / "m.byheart"
+    memorize_documents(["a b c", "b a c"]).save(path)
+
+    def exchange(body) -> None:
+        classes = body["network"]["classes"]
+        classes[0], classes[1] = classes[1], classes[0]
+
+    assert byheart.load(forged(path, exchange)).verify(["a b c", "b a c"]).verdict == "refuted"
+
+
+def test_a_file_cannot_shorten_the_documents_that_it_is_asked(tmp_path: Path) -> None:
+    path, texts = tmp_path / "m.byheart", ["a b c d e", "a b c e d"]
+    memorize_documents(texts, max_length=3).save(path)
+    memory = byheart.load(path)
+    whole = memory.verify(texts)
+    assert whole.verdict == "refuted" and whole.differ == 2 and any("--max-length 3" in r for r in whole.remarks)
+    assert memory.verify(texts, max_length=3).verdict == "proved"
+    (tmp_path / "t.txt").write_text("\n".join(texts) + "\n")
+    assert run("verify", path, tmp_path / "t.txt").return_value == 1
+    assert run("verify", path, tmp_path / "t.txt", "--max-length", 3).return_value == 0
 
 
 def test_generation() -> None:
-    memory = memorize_documents(["a b a b a", "a b a c a"], max_length=5)
+    memory = memorize_documents(["a b a b a", "a b a c a"])
     assert memory.generate("a b a", limit=3) == "a b a"
     drawn = {memory.generate("a", temperature=1.0, seed=s) for s in range(30)}
     assert drawn == {"a b a b a", "a b a c a"}
@@ -62,10 +177,38 @@ def test_generation() -> None:
         memory.generate("a b a b a b")
 
 
+def test_exact_memories_generate_too() -> None:
+    memory = byheart.memorize([["a", "b"]], [["b", "c"]], task="causal", progress=False)
+    assert memory.generate(["a"]) == ["a", "b", "c"] and memory.generate(["a"], limit=2) == ["a", "b"]
+    with pytest.raises(OptionError, match="nothing can be drawn"):
+        memory.generate(["a"], temperature=1.0)
+    with pytest.raises(OptionError, match="not distributions"):
+        memory.probabilities([["a"]])
+
+
+def test_the_fewest_parameters_are_the_fewest() -> None:
+    texts = random_texts(60, 12, 6, seed=2)
+    sizes = [memorize_documents(texts, objective=o).size.parameters for o in ("closed-form", "low-rank", "size")]
+    assert sizes == sorted(sizes, reverse=True) and sizes[2] < sizes[0] / 2
+
+
 def test_sampling_follows_the_distribution() -> None:
     memory = memorize_documents(["a b"] * 3 + ["a c"])
     drawn = [memory.generate("a", temperature=1.0, seed=s) for s in range(200)]
     assert 0.65 < drawn.count("a b") / 200 < 0.85
+    assert memory.predict([["a"]]) == [["b"]]
+    found = memory.probabilities(["a"])[0]
+    assert found["b"] == pytest.approx(0.75) and found["c"] == pytest.approx(0.25)
+
+
+def test_text_ends_where_a_document_ends(tmp_path: Path) -> None:
+    memory = memorize_documents(TEXTS)
+    assert memory.generate("a cat") == "a cat sat" and memory.generate("the end") == "the end of the dog"
+    assert knows(memory, "a cat") and not knows(memory, "a cat sat")
+    unknown = memory.generate("dog dog")  # no memorized context: some text as long as the decoder reads
+    assert unknown.startswith("dog dog") and len(unknown.split()) == memory.encoder.length + 1
+    with pytest.raises(UnknownSymbolError, match="lacks 'bat', 'zebra'; near 'bat' are"):
+        memory.generate("bat zebra")
 
 
 def test_characters() -> None:
@@ -73,47 +216,67 @@ def test_characters() -> None:
     assert memory.certificate.verdict == "proved" and memory.generate("hell") == "hello"
 
 
-def test_one_way_to_choose_a_size() -> None:
-    with pytest.raises(OptionError, match="give one of them"):
-        memorize_documents(TEXTS, neurons=3, rank=2)
-
-
-def test_more_neurons_than_contexts_rest() -> None:
-    memory = memorize_documents(TEXTS, neurons=50)
-    found = memory.summary()
-    assert found["verdict"] == "proved" and found["neurons"] == 50 and "have weight 0" in found["notes"][0]
-
-
-def test_text_ends_where_a_document_ends(tmp_path) -> None:
+def test_other_data_is_refuted() -> None:
     memory = memorize_documents(TEXTS)
-    assert memory.generate("a cat") == "a cat sat" and memory.generate("the end") == "the end of the dog"
-    assert memory.knows_text("a cat") and not memory.knows_text("a cat sat")
-    save_decoder(memory, tmp_path / "x.decoder")
-    again = load_decoder(tmp_path / "x.decoder")
-    assert again.known == memory.known and again.generate("a cat") == "a cat sat"
-    unknown = memory.generate("dog dog")  # no memorized context: some text as long as the decoder reads
-    assert unknown.startswith("dog dog") and len(unknown.split()) == memory.decoder.length + 1
-    with pytest.raises(UnknownSymbolError, match="lacks 'bat', 'zebra'; near 'bat' are"):
-        memory.generate("bat zebra")
-
-
-def test_verify() -> None:
-    memory = memorize_documents(TEXTS)
-    assert memory.verify(TEXTS) == memory.certificate
     assert memory.verify(["a cat down"]).verdict == "refuted"
-    with pytest.raises(UnknownSymbolError):
-        memory.verify(["a zebra"])
+    other = memory.verify([*TEXTS, "the cat"])
+    assert other.verdict == "refuted" and (other.agree, other.differ) == (5, 3), "three documents begin with `the`"
+    assert "the first is document 6" in other.reason
+    strange = memory.verify([*TEXTS, "a zebra ran"])
+    assert strange.verdict == "refuted" and "zebra" in strange.reason and strange.gap is None
+    part = memory.verify(["a cat sat"] * 5)
+    assert any("not exactly" in remark for remark in part.remarks)
+
+
+def test_labels_are_distributions_of_one_class() -> None:
+    memory = byheart.memorize(["ab", "ba"], ["x", "y"], construction="madden24", progress=False)
+    assert memory.target is Target.CLASS and memory.certificate.gap is None
+    assert memory.certificate.verdict == "proved" and memory.predict(["ab", "ba"]) == ["x", "y"]
+    with pytest.raises(ConflictError):
+        byheart.memorize(["ab", "ab"], ["x", "y"], construction="madden24", progress=False)
+
+
+def test_labels_that_are_distributions() -> None:
+    labels = [Distribution.of({"x": 0.25, "y": 0.75}), Distribution.of({"y": 1})]
+    memory = byheart.memorize(["ab", "ba"], labels, construction="madden24", progress=False)
+    assert memory.certificate.verdict == "proved" and memory.predict(["ab"]) == ["y"]
+    assert memory.verify(["ab", "ba"], labels).verdict == "proved"
+    assert memory.verify(["ab", "ba"], labels[::-1]).verdict == "refuted"
+    assert memory.verify(["ab", "ba"], [labels[0], Distribution.of({"z": 1})]).verdict == "refuted"
+    with pytest.raises(OptionError, match="not distributions; those are for madden24"):
+        byheart.memorize(["ab", "ba"], labels, construction="ks25", progress=False)
+
+
+def test_what_documents_cannot_be() -> None:
+    with pytest.raises(DataError, match="a list of them"):
+        as_table("one text")
+    with pytest.raises(DataError, match="nothing follows anything"):
+        as_table(["a", "b"])
+    with pytest.raises(OptionError, match="needs two tokens"):
+        as_table(["a b"], Tokenizer("words", max_length=1))
+    with pytest.raises(DataError, match="labels are missing"):
+        byheart.memorize(["a b"], progress=False)
+
+
+def test_no_export_promises_what_it_cannot_keep(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="float64"):
+        memorize_documents(TEXTS).to_onnx(tmp_path / "m.onnx")
 
 
 @pytest.fixture
-def documents(tmp_path):
+def documents(tmp_path: Path) -> Path:
     path = tmp_path / "docs.jsonl"
     path.write_text("".join(json.dumps({"text": text, "kind": "x"}) + "\n" for text in TEXTS))
     return path
 
 
-def test_json_has_the_promised_keys(documents) -> None:
-    result = CliRunner().invoke(command, [str(documents), "--json", "--prompt", "a cat"], standalone_mode=False)
+def run(*words: object):
+    return CliRunner().invoke(commands, [str(word) for word in words], standalone_mode=False)
+
+
+def test_memorize_verify_predict_recite_report(documents: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "docs.byheart"
+    result = run("memorize", documents, "--construction", "madden24", "-o", saved, "--json")
     found = json.loads(result.stdout)
     promised = {
         "contexts",
@@ -124,12 +287,31 @@ def test_json_has_the_promised_keys(documents) -> None:
         "parameters",
         "condition_number",
         "verdict",
-        "seconds",
     }
     assert promised <= set(found) and result.return_value == 0
-    assert found["verdict"] == "proved" and found["text"].startswith("a cat sat")
+    assert (found["verdict"], found["task"], found["construction"]) == ("proved", "causal", "madden24")
     assert found["cross_entropy"] == pytest.approx(found["entropy"] + found["gap"])
-    assert np.isfinite(found["condition_number"])
+    assert np.isfinite(found["condition_number"]) and found["left_out"]
+    checked = run("verify", saved, documents, "--json")
+    again = json.loads(checked.stdout)
+    assert checked.return_value == 0 and again["same_data"] and again["gap"] == found["gap"]
+    assert (again["rows"], again["asked"], again["agree"], again["differ"], again["left_out"]) == (8, 7, 7, 0, 1)
+    part = run("verify", saved, documents, "--max-rows", 2, "--json")
+    assert json.loads(part.stdout)["same_data"] is False
+    assert json.loads(run("predict", saved, "a cat", "--json").stdout)["labels"] == [["cat", "sat"]]
+    said = json.loads(run("recite", saved, "--prompt", "a cat", "--json").stdout)
+    assert said["text"] == "a cat sat" and said["prompt_known"]
+    assert isinstance(run("recite", saved).exception, OptionError)
+    page = tmp_path / "page.html"
+    assert run("report", saved, documents, "-o", page).return_value == 0 and "madden24" in page.read_text()
+
+
+def test_a_table_of_labels_is_a_table_for_decoders_too(tmp_path: Path) -> None:
+    path = tmp_path / "names.csv"
+    path.write_text("name,label\nab,0\nba,1\n")
+    result = run("memorize", path, "--construction", "madden24", "--task", "next-token", "-o", tmp_path / "m", "--json")
+    assert json.loads(result.stdout)["verdict"] == "proved" and json.loads(result.stdout)["N"] == 2
+    assert run("verify", tmp_path / "m", path).return_value == 0
 
 
 @pytest.mark.parametrize(
@@ -137,51 +319,29 @@ def test_json_has_the_promised_keys(documents) -> None:
     [
         ["--mixer", "average"],
         ["--activation", "gelu"],
-        ["--activation", "sigmoid", "--skip"],
-        ["--neurons", "6", "--gap", "0.1"],
-        ["--rank", "4"],
-        ["--smallest"],
-        ["--table"],
-        ["--tokenizer", "characters", "--max-length", "4"],
-        ["--max-documents", "2"],
+        ["--objective", "low-rank"],
+        ["--objective", "size"],
+        ["--tokens", "characters", "--max-length", "4"],
+        ["--max-rows", "2"],
         ["--where", "kind=x"],
-        ["--dimension", "4", "--heads", "2"],
-        ["--dimension", "3", "--heads", "5", "--activation", "arctan"],
-        ["--neurons", "40"],
-        ["--tokenizer", "wordpunct", "--max-length", "2"],
-        ["--table", "--max-documents", "1"],
+        ["--max-length", "2"],
     ],
     ids=" ".join,
 )
-def test_flags(documents, flags: list[str]) -> None:
-    result = CliRunner().invoke(command, [str(documents), "--json", *flags], standalone_mode=False)
+def test_flags_of_the_short_form(documents: Path, flags: list[str]) -> None:
+    result = run("decoder", documents, "--json", *flags)
     assert result.exception is None and json.loads(result.stdout)["verdict"] == "proved"
 
 
-def test_table_and_file(documents, tmp_path) -> None:
-    saved = tmp_path / "small.decoder"
-    result = CliRunner().invoke(command, [str(documents), "-o", str(saved)], standalone_mode=False)
-    assert "condition number" in result.stdout and "proved" in result.stdout and saved.exists()
-    again = CliRunner().invoke(command, [str(saved), "--prompt", "a dog"], standalone_mode=False)
-    assert again.stdout.startswith(("a dog sat down", "a dog ran"))
-    bare = CliRunner().invoke(command, [str(saved)], standalone_mode=False)
-    assert "condition number" in bare.stdout and bare.return_value == 0
-    quiet = CliRunner().invoke(command, [str(documents), "--quiet"], standalone_mode=False)
+def test_the_short_form_is_memorize(documents: Path, tmp_path: Path) -> None:
+    short, long = tmp_path / "short", tmp_path / "long"
+    run("decoder", documents, "-o", short)
+    run("memorize", documents, "--construction", "madden24", "--max-length", 10, "-o", long)
+    assert short.read_bytes() == long.read_bytes()
+    shown = run("decoder", documents, "--prompt", "a cat")
+    assert "condition number" in shown.stdout and "proved" in shown.stdout and "a cat sat" in shown.stdout
+    quiet = run("decoder", documents, "--quiet")
     assert quiet.stdout.startswith("proved: ") and quiet.stdout.count("\n") == 1
-    over = CliRunner().invoke(command, [str(saved), "-o", str(saved)], standalone_mode=False)
-    assert isinstance(over.exception, OptionError)
-
-
-def test_verify_on_the_command_line(documents, tmp_path) -> None:
-    saved = tmp_path / "small.decoder"
-    CliRunner().invoke(command, [str(documents), "-o", str(saved), "--max-length", "4"], standalone_mode=False)
-    same = CliRunner().invoke(command, [str(saved), "--verify", str(documents)], standalone_mode=False)
-    assert same.stdout.startswith("proved") and same.return_value == 0
-    part = [str(saved), "--verify", str(documents), "--max-documents", "3", "--json"]
-    other = CliRunner().invoke(command, part, standalone_mode=False)
-    assert other.return_value == 1 and json.loads(other.stdout)["same_data"] is False
-    none = CliRunner().invoke(command, [str(documents), "--verify", str(documents)], standalone_mode=False)
-    assert isinstance(none.exception, OptionError)
 
 
 @pytest.mark.parametrize(
@@ -189,12 +349,7 @@ def test_verify_on_the_command_line(documents, tmp_path) -> None:
     [
         ["--gap", "0"],
         ["--gap", "nan"],
-        ["--floor", "0"],
-        ["--floor", "1"],
-        ["--mixer", "average", "--heads", "2"],
-        ["--smallest", "--rank", "2"],
-        ["--smallest", "--activation", "gelu"],
-        ["--table", "--smallest"],
+        ["--objective", "low-rank", "--activation", "gelu"],
         ["--where", "kind"],
         ["--where", "kind=nothing"],
         ["--column", "nothing"],
@@ -204,39 +359,26 @@ def test_verify_on_the_command_line(documents, tmp_path) -> None:
     ],
     ids=" ".join,
 )
-def test_flags_that_cannot_be(documents, flags: list[str]) -> None:
-    result = CliRunner().invoke(command, [str(documents), "--json", *flags], standalone_mode=False)
+def test_flags_that_cannot_be(documents: Path, flags: list[str]) -> None:
+    result = run("decoder", documents, "--json", *flags)
     assert isinstance(result.exception, OptionError | DataError) and not result.stdout
 
 
-def test_json_stays_json_for_one_context(tmp_path) -> None:
+def test_json_stays_json_for_one_context(tmp_path: Path) -> None:
     path = tmp_path / "one.txt"
     path.write_text("a b\n")
-    for flags in ([], ["--smallest"], ["--table"]):
-        result = CliRunner().invoke(command, [str(path), "--json", *flags], standalone_mode=False)
+    for flags in ([], ["--objective", "low-rank"], ["--objective", "size"]):
+        result = run("decoder", path, "--json", *flags)
         assert json.loads(result.stdout, parse_constant=pytest.fail)["verdict"] == "proved"
 
 
-def test_not_proved_is_exit_status_one(documents) -> None:
-    result = CliRunner().invoke(
-        command, [str(documents), "--json", "--floor", "0.9", "--gap", "0.001"], standalone_mode=False
-    )
+def test_not_proved_is_exit_status_one(documents: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "loose.byheart"
+    run("decoder", documents, "--gap", "0.2", "--objective", "size", "-o", saved)
+    result = run("verify", saved, documents, "--gap", "1e-9", "--max-length", 10, "--json")
     assert json.loads(result.stdout)["verdict"] == "refuted" and result.return_value == 1
 
 
-def test_asking_elsewhere_leads_here() -> None:
-    import byheart
-
-    with pytest.raises(OptionError, match="byheart decoder"):
-        byheart.memorize(["ab", "ba"], [0, 1], construction="madden24", progress=False)
-    assert {"madden24", "madden24-average"} == set(byheart.build.neighbours())
-
-
-def test_words_of_older_files_are_what_they_were(tmp_path) -> None:
-    path = tmp_path / "x.decoder"
-    save_decoder(memorize_documents(["a, b", "a, c"]), path)
-    magic, _, rest = path.read_bytes().split(b"\n", 2)
-    older = rest.replace(b'"tokens":"wordpunct"', b'"tokenizer":"words"')
-    assert older != rest
-    path.write_bytes(b"\n".join([magic, hashlib.sha256(older).hexdigest().encode(), older]))
-    assert load_decoder(path).knows_text("a,")
+def test_the_mixer_is_an_option_of_both_names() -> None:
+    one, two = (memorize_documents(TEXTS, construction=name, mixer="average") for name in NAMES)
+    assert one.network == two.network and str(one.claim.ref) == str(two.claim.ref) == "M24, Theorem 7"

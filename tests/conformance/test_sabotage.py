@@ -12,10 +12,10 @@ import byheart
 from byheart.build import recipes
 from byheart.certify import certify
 from byheart.cli import commands
+from byheart.compile.memory_file import any_network_from_json, any_network_to_json
 from byheart.data.dataset.dataset import load
 from byheart.data.task import Task
 from byheart.errors import FileFormatError
-from byheart.ir.json_form import network_from_json, network_to_json
 from tests.cases import cases
 
 NAMES = sorted(recipes())
@@ -65,8 +65,8 @@ def test_changed_weights_are_refuted_or_change_nothing(memories, name):
     """Some weights act only off the data; most must matter, and none may leave a wrong answer proved."""
     case, memory = memories[name]
     rng = random.Random(name)
-    document = network_to_json(memory.network)
-    cells = [row for layer in document["layers"] for m in _matrices(layer) for row in m["rows"] if row]
+    document = any_network_to_json(memory.network)
+    cells = [row for matrix in _matrices(document) for row in matrix["rows"] if row]
     refuted = 0
     for _ in range(12):
         row = rng.choice(cells)
@@ -74,7 +74,7 @@ def test_changed_weights_are_refuted_or_change_nothing(memories, name):
         before, whole = cell[1], list(row)
         cell[1] = rng.choice([7, -3, "0x1p60", 0])
         row[:] = [kept for kept in row if kept[1] != 0]  # zeros are not stored
-        network = network_from_json(document)
+        network = any_network_from_json(document)
         certificate = certify(network, memory.dataset, memory.claim)
         answers = replace(memory, network=network).predict(case.sequences)
         assert (certificate.verdict == "proved") <= (answers == case.labels)
@@ -83,10 +83,12 @@ def test_changed_weights_are_refuted_or_change_nothing(memories, name):
     assert refuted >= 4
 
 
-def _matrices(layer):
-    return [v for v in layer.values() if isinstance(v, dict)] + [
-        m for head in layer.get("heads", []) for m in head.values() if m is not None
-    ]
+def _matrices(part):
+    """Every matrix in a network's JSON, wherever it stands."""
+    if isinstance(part, dict) and set(part) == {"columns", "rows"}:
+        return [part]
+    parts = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    return [matrix for inner in parts for matrix in _matrices(inner)]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -38,7 +38,8 @@ def test_what_does_not_reflect() -> None:
 
 def test_the_engine_takes_it_between_other_steps() -> None:
     steps = [
-        Map((((0, 3),),), (1,), False), *(block(((2, -1), -(1 << (70 - k)), 0)) for k in range(60)),
+        Map((((0, 3),),), (1,), False),
+        *(block(((2, -1), -(1 << (70 - k)), 0)) for k in range(60)),
         Map((((0, 1),), ((0, dyadic(-3, -2)),)), (dyadic(5, -1), 0), False),
     ]
     values = Values.of([[k * 12345678901234567] for k in range(500)], 3)

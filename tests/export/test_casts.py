@@ -13,8 +13,8 @@ from byheart.compile import memorize_dataset
 from byheart.data.dataset.dataset import load
 from byheart.export.drawn import codes_of_inputs
 from byheart.export.numpy_runtime import run_arrays
-from byheart.export.onnx import build_model
-from byheart.export.torch import config_of, state_of
+from byheart.export.targets.onnx import build_model
+from byheart.export.targets.torch import config_of, state_of
 from byheart.export.torch_runtime import Memory
 from byheart.ir.layers import Affine
 from byheart.ir.matrix import Matrix

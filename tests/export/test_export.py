@@ -22,16 +22,16 @@ from byheart.compile import memorize_dataset
 from byheart.data.dataset.dataset import load
 from byheart.data.task import Task
 from byheart.errors import ByheartError, DataError, ExportError, MissingExtraError
-from byheart.export import onnx_layers
 from byheart.export.arrays import dense, number
 from byheart.export.drawn import codes_of_inputs, draw_codes, inputs_of_codes
 from byheart.export.metadata import About
 from byheart.export.numpy_runtime import run_arrays
-from byheart.export.onnx import build_model, write_onnx
 from byheart.export.recheck import questions, recheck
 from byheart.export.request import Request
-from byheart.export.safetensors import write_safetensors
-from byheart.export.torch import build_torch, config_of, state_of
+from byheart.export.targets import onnx as onnx_layers
+from byheart.export.targets.onnx import build_model, write_onnx
+from byheart.export.targets.safetensors import write_safetensors
+from byheart.export.targets.torch import build_torch, config_of, state_of
 from byheart.export.torch_runtime import Memory as TorchMemory
 from byheart.ir.evaluate import answers
 from byheart.ir.layers import Affine, Pattern
@@ -228,7 +228,7 @@ def test_a_memory_from_a_file_is_checked_on_drawn_inputs_or_given_data(tmp_path)
     loaded = byheart.load(tmp_path / "m.byheart")
     assert loaded.to_torch().metadata["byheart.checked"] == "10000 inputs drawn at random"
     assert "every row" in loaded.to_torch(dataset=memory.dataset).metadata["byheart.checked"]
-    with pytest.raises(DataError, match="not the data"):
+    with pytest.raises(DataError, match="causal takes a list"):
         loaded.to_torch(dataset=dataset(10, 2))
 
 

@@ -12,10 +12,10 @@ from byheart.compile import memorize_dataset
 from byheart.errors import ExportError
 from byheart.export.drawn import codes_of_inputs, draw_codes
 from byheart.export.metadata import About
-from byheart.export.onnx import write_onnx
 from byheart.export.request import Request
-from byheart.export.safetensors import write_safetensors
-from byheart.export.torch import write_torch
+from byheart.export.targets.onnx import write_onnx
+from byheart.export.targets.safetensors import write_safetensors
+from byheart.export.targets.torch import write_torch
 from byheart.ir.layers import Residual
 from tests.build.native.data import dataset
 from tests.certify.any_order.edits import diagonal

@@ -129,7 +129,7 @@ def expected(memory: byheart.Memory, row) -> str:
     (answer,) = memory.predict([row])
     if isinstance(answer, list):
         return "answers: " + " · ".join("none" if a is byheart.UNKNOWN else str(a) for a in answer)
-    return "no answer: the output is no class" if answer is byheart.UNKNOWN else f"answer: {answer}"
+    return "no answer: the output is not a class" if answer is byheart.UNKNOWN else f"answer: {answer}"
 
 
 def plain(row):

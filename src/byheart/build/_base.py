@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from byheart.data.dataset.dataset import Dataset
+from byheart.data.dataset.targets import Target
 from byheart.data.task import Task
 from byheart.errors import OptionError
-from byheart.ir.network import Network
+from byheart.ir.decoder_network import AnyNetwork
 from byheart.paper import Ref
 from byheart.progress import Progress
 from byheart.theory.promises import PromiseOf, promises
@@ -22,12 +23,15 @@ NOT_ASSUMED = "not true of this data, and not assumed:"  # how a note begins tha
 class Construction:
     """What a builder returns: a network, the options as they turned out, and what people should know about the build.
 
+    `facts` are numbers about the build (a condition number, a rank) that are shown and not kept in the file.
+
     What its theorem promises is not the builder's to say: `byheart.theory.promises` computes it from data and options.
     """
 
-    network: Network
+    network: AnyNetwork
     options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,9 @@ class Option:
         try:
             parsed = _boolean(value) if self.type is bool else self.type(value)
         except (TypeError, ValueError):
-            raise OptionError(f"option {self.name}={value!r} is no {self.type.__name__}: {self.help}") from None
+            raise OptionError(
+                f"option {self.name}={value!r} is not of type {self.type.__name__}: {self.help}"
+            ) from None
         if self.choices is not None and parsed not in self.choices:
             raise OptionError(f"option {self.name}={value!r} is not one of {', '.join(map(str, self.choices))}")
         return parsed
@@ -93,6 +99,7 @@ class Recipe:
     words: str = ""  # what it does and when to take it, a paragraph for people
     formula: str = ""  # the name of the upper bound in `byheart.theory` that predicts its size, if there is one
     order: int = 1000  # its place in tables: the rows of KS25's Table 1 first
+    distributions: bool = False  # whether targets may be distributions; documents are then its data
 
     @property
     def listing(self) -> Listing:
@@ -114,20 +121,21 @@ class Recipe:
             )
         if type(seed) is not int or not 0 <= seed < 1 << 64:
             raise OptionError(f"seed={seed!r} is not a whole number from 0 to 2^64 - 1")
+        if dataset.target is Target.DISTRIBUTION and not self.distributions:
+            able = ", ".join(name for name, other in recipes().items() if other.distributions)
+            raise OptionError(f"{self.name} stores one label per context, not distributions; those are for {able}")
         return self.builder(dataset, seed=seed, progress=progress, **self.resolve(options))
 
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A construction that builds something else than an exact network, and where it is built."""
+    """A construction whose result is not a memory of a data set, and where it is built."""
 
     name: str
     summary: str
     ref: Ref
     door: str  # the command and the function that build it
     words: str = ""
-    formula: str = ""
-    order: int = 1000
 
     @property
     def listing(self) -> Listing:
@@ -150,6 +158,7 @@ def register(
     formula: str = "",
     order: int = 1000,
     promise: PromiseOf | None = None,
+    distributions: bool = False,
 ) -> Callable[[Builder], Builder]:
     """Registers the decorated builder as construction `name`. Registering is testing: the suite builds them all.
 
@@ -163,18 +172,16 @@ def register(
         if promise is not None:
             promises(name)(promise)
         _RECIPES[name] = Recipe(
-            name, summary, ref, tasks, options, builder, assumptions, words or summary, formula, order
+            name, summary, ref, tasks, options, builder, assumptions, words or summary, formula, order, distributions
         )
         return builder
 
     return add
 
 
-def announce(
-    name: str, *, summary: str, ref: Ref, door: str, words: str = "", formula: str = "", order: int = 1000
-) -> None:
-    """Makes a construction known that has its own command, so that asking for it here leads there."""
-    _NEIGHBOURS[name] = Neighbour(name, summary, ref, door, words or summary, formula, order)
+def announce(name: str, *, summary: str, ref: Ref, door: str, words: str = "") -> None:
+    """Makes a construction known that has a door of its own, so that asking for it here leads there."""
+    _NEIGHBOURS[name] = Neighbour(name, summary, ref, door, words or summary)
 
 
 def neighbours() -> dict[str, Neighbour]:
@@ -189,10 +196,7 @@ def recipes() -> dict[str, Recipe]:
 
 def recipe(name: str) -> Recipe:
     if name in _NEIGHBOURS:
-        raise OptionError(
-            f"{name} has an analytic activation, so it is no exact network with labels: build it with "
-            f"{_NEIGHBOURS[name].door}"
-        )
+        raise OptionError(f"{name} is not a memory of labels or distributions; build it with {_NEIGHBOURS[name].door}")
     if name not in _RECIPES:
         raise OptionError(f"unknown construction {name!r}; known: {', '.join(sorted(_RECIPES))}")
     return _RECIPES[name]

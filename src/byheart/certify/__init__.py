@@ -1,13 +1,15 @@
 """The checker."""
 
 from byheart.certify.any_order import proof as any_order
-from byheart.certify.certificate import Certificate, Verdict, Witness
-from byheart.certify.checker import STRANGE, Handed, Record, certify
+from byheart.certify.certificate import Certificate, Gap, Verdict, Witness
+from byheart.certify.checker import FRACTION, STRANGE, Handed, Record, certify
 from byheart.certify.connections import connections
 
 __all__ = [
+    "FRACTION",
     "STRANGE",
     "Certificate",
+    "Gap",
     "Handed",
     "Record",
     "Verdict",

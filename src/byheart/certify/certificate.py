@@ -8,7 +8,8 @@ from enum import StrEnum
 from typing import Any
 
 from byheart.errors import FileFormatError
-from byheart.ir.json_form import counts, enum, only, optional, take, texts
+from byheart.exact.number import from_float
+from byheart.ir.json_form import counts, enum, number_from_json, number_to_json, only, optional, take, texts
 from byheart.ir.size import Size, size_from_json
 
 
@@ -20,7 +21,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Witness:
-    """A place where the network is wrong: class indices, -1 for no class at all (or for a label that is none)."""
+    """A place where the network is wrong: class indices, -1 for none (or for a label that is not a class)."""
 
     row: int
     position: int | None
@@ -29,15 +30,85 @@ class Witness:
 
 
 @dataclass(frozen=True)
+class Gap:
+    """Where targets are distributions: how far the cross-entropy 𝓛 is above their entropy 𝓗, in nats, proved.
+
+    𝓛 - 𝓗 lies in [lower, upper] (None: not bounded); `allowed` is `fraction` of 𝓗, or of one nat for each of the
+    `tokens` predicted where 𝓗 = 0. labels_proved, labels_refuted: contexts whose likeliest label provably has, or has
+    not, the highest logit.
+    """
+
+    entropy: float
+    lower: float
+    upper: float | None
+    allowed: float
+    fraction: float
+    tokens: float
+    labels_proved: int
+    labels_refuted: int
+
+    @property
+    def middle(self) -> float:
+        """Known to far more digits than anybody reads, where the enclosure is narrow."""
+        return self.lower if self.upper is None else (self.lower + self.upper) / 2
+
+    def summary(self) -> dict[str, Any]:
+        """Plain numbers for people."""
+        gap = max(0.0, self.middle)
+        return {
+            "entropy": self.entropy,
+            "cross_entropy": self.entropy + gap,
+            "gap": gap,
+            "relative_gap": gap / self.entropy if self.entropy else None,
+            "gap_per_token": gap / self.tokens if self.tokens else None,
+            "gap_proved": self.upper,
+            "gap_allowed": self.allowed,
+            "labels_proved": self.labels_proved,
+            "labels_refuted": self.labels_refuted,
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for a file, which has no floats: each is the dyadic number that it is."""
+        return {name: _exact(value) if isinstance(value, float) else value for name, value in vars(self).items()}
+
+    @staticmethod
+    def from_dict(value: Any) -> Gap:
+        only(value, "gap", *(part.name for part in fields(Gap)))
+        return Gap(
+            entropy=_float(value["entropy"]),
+            lower=_float(value["lower"]),
+            upper=optional(value, "upper", _float),
+            allowed=_float(value["allowed"]),
+            fraction=_float(value["fraction"]),
+            tokens=_float(value["tokens"]),
+            labels_proved=take(value, "labels_proved", int),
+            labels_refuted=take(value, "labels_refuted", int),
+        )
+
+
+def _exact(value: float) -> int | str:
+    return number_to_json(from_float(value))
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(number_from_json(value))
+    except OverflowError:
+        raise FileFormatError(f"{str(value)[:40]!r} is larger than any float64") from None
+
+
+@dataclass(frozen=True)
 class Certificate:
     """What was checked, and what came out. Only the checker makes one.
 
-    rows: all rows that were handed over; asked: those whose answers were compared with their labels; agree, differ: how
+    rows: all rows that were given; asked: those whose answers were compared with their labels; agree, differ: how
     it went (what is left of `asked` is undecided); left_out: why the other rows were not asked -> how many.
     labels: labels that were compared; contexts: distinct contexts among them; fingerprint: of the rows that were asked.
     `promised` are the numbers that the theorem gives for this data, to be read beside `size`; `promise` says what came
     of the comparison: `kept`, `broken`, `none` (the construction promises nothing), or `not checked: …` and why.
     `arithmetic` says how the network was evaluated; `proofs` are further properties that were proved, name -> sentence.
+    Where targets are distributions, the verdict is about the `gap` of all rows together: proved, they all agree;
+    refuted, those differ that have a context with more than its share of the gap. `gap` is None for classes.
     """
 
     verdict: Verdict
@@ -56,6 +127,7 @@ class Certificate:
     left_out: dict[str, int] = field(default_factory=dict)
     witness: Witness | None = None
     proofs: dict[str, str] = field(default_factory=dict)
+    gap: Gap | None = None
     remarks: tuple[str, ...] = ()  # what else the reader of the verdict should know; not part of a file
 
     @property
@@ -81,13 +153,15 @@ class Certificate:
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON, as it stands in a file."""
         witness = None if self.witness is None else vars(self.witness).copy()
-        plain = {part.name: getattr(self, part.name) for part in fields(self) if part.name != "remarks"}
-        return {**plain, "verdict": self.verdict.value, "size": self.size.as_dict(), "witness": witness}
+        plain = {name: getattr(self, name) for name in _STORED}
+        gap = {} if self.gap is None else {"gap": self.gap.as_dict()}
+        return {**plain, "verdict": self.verdict.value, "size": self.size.as_dict(), "witness": witness, **gap}
 
     @staticmethod
     def from_dict(value: Any) -> Certificate:
         """The certificate that a file carries: a record of what was proved then, not a proof."""
-        only(value, "certificate", *(part.name for part in fields(Certificate) if part.name != "remarks"))
+        gap = isinstance(value, Mapping) and "gap" in value  # a field of memories of distributions alone
+        only(value, "certificate", *_STORED, *(("gap",) if gap else ()))
         return Certificate(
             verdict=enum(Verdict, value, "verdict"),
             reason=take(value, "reason", str),
@@ -105,12 +179,13 @@ class Certificate:
             left_out=counts(value, "left_out"),
             witness=optional(value, "witness", _witness),
             proofs=texts(value, "proofs"),
+            gap=Gap.from_dict(value["gap"]) if gap else None,
         )
 
     @staticmethod
     def from_version_1(value: Mapping[str, Any]) -> Certificate:
         """The record in a file of format 1, which counted only the rows that were memorized."""
-        strange = set(value) & set(_ADDED)
+        strange = set(value) & {*_ADDED, "gap"}
         if strange:
             raise FileFormatError(f"the certificate has a field {min(strange)!r}, which is not of format 1")
         rows = take(value, "rows", int)
@@ -118,6 +193,7 @@ class Certificate:
         return Certificate.from_dict({**value, **added})
 
 
+_STORED = tuple(part.name for part in fields(Certificate) if part.name not in ("remarks", "gap"))
 _ADDED = ("asked", "agree", "differ", "left_out", "promise")  # by format 2
 
 

@@ -14,22 +14,31 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from byheart.certify.certificate import Certificate, Verdict, Witness
+from byheart.certify.certificate import Certificate, Gap, Verdict, Witness
+from byheart.certify.next_token import decided_tokens, prove_gap
 from byheart.certify.properties import prove_property
 from byheart.data.dataset.dataset import Dataset
+from byheart.data.dataset.targets import PAD, Distributions, Target
+from byheart.data.values import key
 from byheart.data.wording import quote
-from byheart.errors import MissingExtraError, NetworkError, NotRationalError
+from byheart.errors import DataError, MissingExtraError, NetworkError, NotRationalError
 from byheart.ir.attend import scores_matter
 from byheart.ir.claim import Claim
+from byheart.ir.decoder_network import AnyNetwork, DecoderNetwork
 from byheart.ir.enclose import UNDECIDED, enclosed_answers
 from byheart.ir.evaluate import answers, outside_table
 from byheart.ir.inputs import Inputs
 from byheart.ir.layers import Kind
-from byheart.ir.network import Network
 from byheart.ir.size import Size, measure
 from byheart.progress import SILENT, Progress
 
 EXACT = "exact rational numbers"
+FRACTION = 0.01  # of the entropy: what the gap of a memory of distributions may be unless somebody says otherwise
+MIXERS = {
+    "attention": "softmax attention of the last token",
+    "average": "token averaging",
+    "table": "an exact network that names rows of a table",
+}
 STRANGE = -3  # in place of a class number: whatever the network answers here is wrong
 Places = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -37,7 +46,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Handed:
-    """What the asked rows are a part of: everything that was handed over.
+    """What the asked rows are a part of: everything that was given.
 
     numbers: the place of each asked row among all of them (None: its own); left_out: why others are not asked -> how
     many; place: how people find a row; strange: why the memory cannot answer some asked rows, for the message.
@@ -95,7 +104,7 @@ ALL = Handed()
 
 
 def certify(
-    network: Network,
+    network: AnyNetwork,
     dataset: Dataset,
     claim: Claim | None,
     progress: Progress = SILENT,
@@ -103,15 +112,18 @@ def certify(
     handed: Handed = ALL,
     record: Record | None = None,
     unchecked: str = "",
+    fraction: float = FRACTION,
 ) -> Certificate:
     """A certificate for "this network gives every row its label, and keeps its construction's promise".
+
+    Where the targets are distributions, it is for "the cross-entropy exceeds the entropy by at most `fraction` of it".
 
     proved: every label was reproduced in exact arithmetic (or, where softmax makes numbers irrational, by enclosures
     that leave no other label), every promise holds, and the file's record, if there is one, says nothing else;
     refuted: a witness row, a broken promise, or a false record; undecided: enclosures stayed too wide, or a promised
     property could not be shown. `claim` is None where nothing is promised for these rows; `unchecked` then says why.
     """
-    asked = _ask(network, dataset, handed, progress)
+    asked = _ask(network, dataset, handed, fraction, progress)
     size = measure(network)
     verdict, reason, promise = asked.verdict, asked.reason, f"not checked: {unchecked}" if unchecked else "none"
     proofs: dict[str, str] = {}
@@ -122,10 +134,15 @@ def certify(
             verdict, reason = Verdict.REFUTED, "; ".join(broken)
     differences = record.differences(claim, size) if record is not None else []
     if verdict is Verdict.PROVED and differences:
-        verdict, reason = Verdict.REFUTED, f"every row is answered as labelled, but {'; '.join(differences)}"
+        well = "every row is answered as labelled" if asked.gap is None else asked.reason
+        verdict, reason = Verdict.REFUTED, f"{well}, but {'; '.join(differences)}"
     if verdict is Verdict.PROVED and claim is not None:
         for name in claim.properties:
-            shown, sentence = prove_property(name, network, dataset, progress)
+            shown, sentence = (
+                (False, f"{name!r} is a promise about exact networks, this is a decoder")
+                if isinstance(network, DecoderNetwork)
+                else prove_property(name, network, dataset, progress)
+            )
             if not shown:
                 verdict, reason, promise = Verdict.UNDECIDED, sentence, f"not checked: {sentence}"
                 break
@@ -147,6 +164,7 @@ def certify(
         left_out=dict(handed.left_out),
         witness=asked.witness,
         proofs=proofs,
+        gap=asked.gap,
         remarks=(*handed.remarks, *(differences if verdict is not Verdict.PROVED else ())),
     )
 
@@ -161,21 +179,37 @@ class _Asked:
     differ: int = 0
     witness: Witness | None = None
     how: str = EXACT
+    gap: Gap | None = None
 
 
-def _ask(network: Network, dataset: Dataset, handed: Handed, progress: Progress) -> _Asked:
+def _answers(network: AnyNetwork, inputs: Inputs, progress: Progress) -> tuple[Places, str]:
+    """Class numbers, UNDECIDED where enclosures leave more than one, and how they were found."""
+    if isinstance(network, DecoderNetwork):
+        prefixes = network.prefixes(inputs)
+        tokens, how = decided_tokens(network.decoder, prefixes.tokens, progress)
+        of_token = np.full(network.decoder.vocabulary_size + 1, -1, dtype=np.int64)
+        of_token[list(network.classes)] = np.arange(network.class_count)
+        of_token[-1] = UNDECIDED  # token -1
+        return np.append(of_token[tokens], -1)[prefixes.place], f"rigorous enclosures ({how})"
+    try:
+        return answers(network, inputs, progress), EXACT
+    except NotRationalError:
+        found, bits = enclosed_answers(network, inputs, progress)
+        return found, f"rigorous enclosures (balls of {bits} bits)"
+
+
+def _ask(network: AnyNetwork, dataset: Dataset, handed: Handed, fraction: float, progress: Progress) -> _Asked:
     """Every row through the network; rows count as a whole, whatever the number of their labels."""
     how = EXACT
-    known, inputs = _in_table(network, dataset.inputs)
+    known = np.ones(dataset.N, dtype=bool)
     try:
-        try:
-            found = answers(network, inputs, progress) if known.any() else dataset.labels[:0]
-        except NotRationalError:
-            found, bits = enclosed_answers(network, inputs, progress)
-            how = f"rigorous enclosures (balls of {bits} bits)"
+        if dataset.target is Target.DISTRIBUTION:
+            return _ask_distributions(network, dataset, handed, fraction, progress)
+        known, inputs = _in_table(network, dataset.inputs)
+        found, how = _answers(network, inputs, progress) if known.any() else (dataset.labels[:0], EXACT)
     except (NotRationalError, MissingExtraError) as error:
         return _Asked(Verdict.UNDECIDED, str(error), how=how)
-    except NetworkError as error:
+    except (NetworkError, DataError) as error:
         return _Asked(Verdict.REFUTED, f"the network cannot answer these rows: {error}", differ=dataset.N)
     labels = dataset.labels
     if not known.all():
@@ -199,9 +233,72 @@ def _ask(network: Network, dataset: Dataset, handed: Handed, progress: Progress)
     return _Asked(Verdict.PROVED, f"every label was reproduced in {exactly}", agree, how=how)
 
 
-def _in_table(network: Network, inputs: Inputs) -> tuple[Mask, Inputs]:
+def _ask_distributions(
+    network: AnyNetwork, dataset: Dataset, handed: Handed, fraction: float, progress: Progress
+) -> _Asked:
+    """The gap, proved by enclosures: one statement about all rows together.
+
+    Proved, they all agree. Refuted, those differ that have a context which takes more than its share of what is
+    allowed; there is always one.
+    """
+    if not isinstance(network, DecoderNetwork):
+        words = "the network answers with one class, the data asks for distributions"
+        return _Asked(Verdict.REFUTED, words, differ=dataset.N)
+    strange = dataset.labels == STRANGE
+    if strange.any():  # no probability at all where one is needed: the gap has no bound
+        nothing = np.full(dataset.labels.shape, -1, dtype=np.int64)
+        reason, witness = _first_wrong(strange, nothing, dataset, handed)
+        return _Asked(Verdict.REFUTED, reason, 0, int(_rows(strange).sum()), witness)
+    contexts = _as_tokens(network, dataset)
+    proof = prove_gap(network.decoder, contexts, fraction=fraction, progress=progress)
+    differ = np.zeros(dataset.N, dtype=bool)
+    reason, agree = proof.reason, dataset.N if proof.verdict is Verdict.PROVED else 0
+    if proof.verdict is Verdict.REFUTED:
+        differ = _rows(_in_places(proof.beyond, network, dataset, contexts))
+        differ |= not differ.any()  # balls of single contexts may be too wide to say which
+        agree = int((~differ).sum())
+        first = handed.place(handed.number(int(np.argmax(differ))))
+        reason += f"; {int(differ.sum()):,} of {dataset.N:,} rows take more than their share, the first is {first}"
+    upper = proof.gap_upper if np.isfinite(proof.gap_upper) else None
+    gap = Gap(
+        entropy=proof.entropy,
+        lower=proof.gap_lower,
+        upper=upper,
+        allowed=proof.allowed,
+        fraction=fraction,
+        tokens=proof.tokens,
+        labels_proved=proof.labels_proved,
+        labels_refuted=proof.labels_refuted,
+    )
+    how = f"rigorous enclosures ({proof.arithmetic})"
+    return _Asked(proof.verdict, reason, agree, int(differ.sum()), how=how, gap=gap)
+
+
+def _as_tokens(network: DecoderNetwork, dataset: Dataset) -> Distributions:
+    """The data's distributions in the network's own numbering of tokens, whatever a file says that is."""
+    found = dataset.distributions
+    number = {key(token): place for place, token in enumerate(dataset.vocabulary)}
+    read, said = np.full((2, len(number) + 1), PAD, dtype=np.int64)  # the last entry is that of the padding, -1
+    for symbol, token in zip(dataset.encoder.symbols or (), network.inputs, strict=True):
+        read[number[key(symbol)]] = token
+    for name, token in zip(dataset.classes, network.classes, strict=True):
+        said[number[key(name)]] = token
+    omega = network.decoder.vocabulary_size
+    return Distributions(omega, read[found.tokens], found.pair_context, said[found.pair_token], found.pair_weight)
+
+
+def _in_places(said: Mask, network: DecoderNetwork, dataset: Dataset, contexts: Distributions) -> Mask:
+    """What is said about contexts, in the places of the labels; False where there is no label."""
+    prefixes = network.prefixes(dataset.inputs)
+    number = {contexts.prefix(k): k for k in range(contexts.count)}
+    of_prefix = [number.get(tuple(token for token in row if token >= 0), -1) for row in prefixes.tokens.tolist()]
+    found = np.append(said, False)[np.append(np.array(of_prefix, dtype=np.int64), -1)[prefixes.place]]
+    return np.asarray(found & (dataset.labels != -1))
+
+
+def _in_table(network: AnyNetwork, inputs: Inputs) -> tuple[Mask, Inputs]:
     """Which rows have all their tokens in the network's embedding table, and those rows; the others get no answer."""
-    outside = outside_table(network, inputs.points)
+    outside = [] if isinstance(network, DecoderNetwork) else outside_table(network, inputs.points)
     known = np.asarray(~np.isin(inputs.index, outside).any(axis=1))
     if not outside:
         return known, inputs
@@ -231,8 +328,10 @@ def _first_wrong(wrong: Mask, found: Places, dataset: Dataset, handed: Handed) -
     return f"{head} {where}: it is labelled {quote(dataset.classes[expected])}, the memory {said}", witness
 
 
-def arithmetic(network: Network, how: str = EXACT) -> str:
+def arithmetic(network: AnyNetwork, how: str = EXACT) -> str:
     """How the network was evaluated, in words; says which attention it has."""
+    if isinstance(network, DecoderNetwork):
+        return f"{how}; {MIXERS[network.decoder.kind]}"
     kinds: Counter[str] = Counter()
     for layer in network.attention_layers:
         equal = not any(scores_matter(head) for head in layer.heads)

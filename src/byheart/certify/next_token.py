@@ -1,4 +1,4 @@
-"""Certificates for decoders: a proved bound on the gap 𝓛 - 𝓗, and proved argmax labels, by enclosures.
+"""What is proved about decoders: a bound on the gap 𝓛 - 𝓗, and which token has the highest logit, by enclosures.
 
 First every context is enclosed with float64 balls; where these leave the question open, the widest contexts are redone
 with arb balls, at 128 bits and then twice as many again and again, until the question is decided or the ceiling is met.
@@ -17,34 +17,39 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from byheart.certify.balls._base import Balls
 from byheart.certify.balls.arb import ArbBalls
 from byheart.certify.balls.decoder import logit_balls
 from byheart.certify.balls.floats import FloatBalls
 from byheart.certify.certificate import Verdict
 from byheart.data.dataset.targets import Distributions
 from byheart.errors import DataError, OptionError
+from byheart.exact.budget import meter
 from byheart.exact.rigor import ball, flint, lower_float, precision, upper_float
-from byheart.ir.decoder import Decoder
-from byheart.progress import SILENT, Progress
+from byheart.ir.decoder_network import AnyDecoder
+from byheart.progress import SILENT, Progress, Stage
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
-Logits = Callable[[Ints, Ints, Any], Any]  # (row numbers, their tokens, kind of balls) -> enclosed logits
+Logits = Callable[[Ints, Ints, type[Balls]], Balls]  # (row numbers, their tokens, kind) -> enclosed logits
 
 WORKING = 128  # bits of the sums over contexts
-CHUNK = 512  # contexts at a time with float64 balls
+CHUNK, ARB_CHUNK = 512, 64  # contexts at a time with float64 balls, with arb balls
 FIRST, CEILING = 128, 1024  # bits of arb balls
 WORK = 1 << 32  # products of arb balls, about five minutes: more are not begun
 LABEL_WORK = 1 << 28  # the same for labels alone
+FLOATS = "float64 balls with proved rounding bounds"
 
 
-@dataclass(frozen=True)
-class DecoderCertificate:
-    """What was proved about a decoder and its contexts. Only the checker makes one.
+@dataclass(frozen=True, eq=False)
+class GapProof:
+    """What was proved about a decoder and its contexts; the checker makes a certificate of it.
 
     The gap 𝓛 - 𝓗 in nats lies in [gap_lower, gap_upper]; `labels_proved` counts the contexts for which a most frequent
-    next token provably has the highest logit, `labels_refuted` those for which another one provably has it. `tokens` is
-    how many tokens are predicted: the weight of all contexts.
+    next token provably has the highest logit, `labels_refuted` those for which another one provably has it; `labels`
+    has 1, -1 or (open) 0 for each. `tokens` is how many tokens are predicted: the weight of all contexts. `beyond` says
+    which contexts provably take more of the gap than their weight's share of what is allowed.
     """
 
     verdict: Verdict
@@ -54,21 +59,18 @@ class DecoderCertificate:
     gap_lower: float
     gap_upper: float
     allowed: float
-    labels_proved: int
+    labels: Ints
+    beyond: npt.NDArray[np.bool_]
     arithmetic: str
-    fingerprint: str
-    labels_refuted: int = 0
-    tokens: float = 0.0
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**vars(self), "verdict": self.verdict.value}
+    tokens: float
 
     @property
-    def label_verdict(self) -> Verdict:
-        """Whether every context has its most frequent token as the highest logit, whatever the gap is."""
-        if self.labels_proved == self.contexts:
-            return Verdict.PROVED
-        return Verdict.REFUTED if self.labels_refuted else Verdict.UNDECIDED
+    def labels_proved(self) -> int:
+        return int((self.labels == 1).sum())
+
+    @property
+    def labels_refuted(self) -> int:
+        return int((self.labels == -1).sum())
 
 
 @dataclass
@@ -79,58 +81,63 @@ class _Row:
     label: int
 
 
-def certify_decoder(
-    decoder: Decoder,
+def prove_gap(
+    decoder: AnyDecoder,
     contexts: Distributions,
     *,
     fraction: float = 0.01,
     ceiling: int = CEILING,
     progress: Progress = SILENT,
-) -> DecoderCertificate:
-    """A certificate for "the decoder's cross-entropy exceeds the entropy by at most `fraction` of the entropy".
+) -> GapProof:
+    """A proof for "the decoder's cross-entropy exceeds the entropy by at most `fraction` of the entropy".
 
     If the entropy is 0 (every context has one continuation), `fraction` counts in nats per predicted token instead.
     proved: the upper end of the enclosure keeps the bound; refuted: the lower end breaks it; undecided: neither.
     """
-    if contexts.vocabulary_size != len(decoder.vocabulary):
-        raise DataError(f"the contexts have {contexts.vocabulary_size} tokens, the decoder {len(decoder.vocabulary)}")
+    if contexts.vocabulary_size != decoder.vocabulary_size:
+        raise DataError(f"the contexts have {contexts.vocabulary_size} tokens, the decoder {decoder.vocabulary_size}")
     logits = partial(_decoder_logits, decoder)
     return _certify(logits, decoder.parameters, contexts, fraction, ceiling, progress)
 
 
-def certify_table(
-    answers: Ints,
-    coordinates: npt.NDArray[np.float64],
-    columns: npt.NDArray[np.float64],
-    contexts: Distributions,
-    *,
-    fraction: float = 0.01,
-    progress: Progress = SILENT,
-) -> DecoderCertificate:
-    """The same for a memory with a table: context i has the logits coordinates[answers[i]] @ columns.
+def decided_tokens(decoder: AnyDecoder, tokens: Ints, progress: Progress = SILENT) -> tuple[Ints, str]:
+    """The token with the highest logit of each context (M, T), -1 where balls cannot tell, and how it was found."""
+    _spend(len(tokens), decoder.parameters)
+    found = np.full(len(tokens), -1, dtype=np.int64)
+    with progress.stage("enclosing contexts", total=len(tokens)) as stage:
+        for part, group in _groups(tokens, np.arange(len(tokens)), CHUNK):
+            found[part] = logit_balls(decoder, group, FloatBalls).highest()
+            stage.advance(len(part))
+    how = FLOATS
+    for bits in (FIRST, 2 * FIRST):
+        chosen = np.flatnonzero(found < 0)
+        if not len(chosen) or len(chosen) * decoder.parameters > LABEL_WORK:
+            break
+        with progress.stage(f"enclosing with {bits} bits", total=len(chosen)), precision(bits):
+            for part, group in _groups(tokens, chosen, ARB_CHUNK):
+                found[part] = logit_balls(decoder, group, ArbBalls).highest()
+        how = f"{FLOATS}, {len(chosen)} contexts with arb balls of {bits} bits"
+    return found, how
 
-    `answers` must come from exact evaluation of the memory's network; the softmax behind it is what is enclosed here.
-    """
-    if len(answers) != contexts.count or not ((answers >= 0) & (answers < len(coordinates))).all():
-        raise DataError(f"{len(answers)} answers for {contexts.count} contexts, in a table of {len(coordinates)} rows")
-    logits = partial(_table_logits, coordinates[answers], columns)
-    return _certify(logits, columns.size, contexts, fraction, CEILING, progress)
+
+def _spend(contexts: int, products: int) -> None:
+    """Counts the work, where an untrusted file has a budget."""
+    limit = meter()
+    if limit is not None:
+        limit.spend(contexts * products)
 
 
-def _decoder_logits(decoder: Decoder, rows: Ints, tokens: Ints, kind: Any) -> Any:
+def _decoder_logits(decoder: AnyDecoder, rows: Ints, tokens: Ints, kind: type[Balls]) -> Balls:
     return logit_balls(decoder, tokens, kind)
-
-
-def _table_logits(coordinates: Any, columns: Any, rows: Ints, tokens: Ints, kind: Any) -> Any:
-    return kind.exact(coordinates[rows]).times(columns)
 
 
 def _certify(
     logits: Logits, products: int, contexts: Distributions, fraction: float, ceiling: int, progress: Progress
-) -> DecoderCertificate:
+) -> GapProof:
     """`products` is about how many products one context takes."""
     if not fraction > 0:
         raise OptionError(f"fraction={fraction}: the allowed gap must be positive")
+    _spend(contexts.count, products)
     with precision(WORKING):
         entropies = [_entropy(contexts, pairs) for pairs in _pairs(contexts)]
         entropy = sum(entropies, flint().arb(0))
@@ -138,7 +145,7 @@ def _certify(
         tokens = sum((ball(w) for w in contexts.pair_weight.tolist()), flint().arb(0))
         allowed = (tokens if deterministic else entropy) * ball(fraction)
         rows = _float_rows(logits, contexts, entropies, progress)
-        arithmetic, bits, stopped = ["float64 balls with proved rounding bounds"], FIRST, ""
+        arithmetic, bits, stopped = [FLOATS], FIRST, ""
         verdict, gap = _judge(rows, allowed)
         while verdict is Verdict.UNDECIDED and bits <= ceiling:
             chosen = _widest(rows, allowed, gap)
@@ -150,8 +157,7 @@ def _certify(
             verdict, gap = _judge(rows, allowed)
             bits *= 2
         arithmetic += _open_labels(logits, products, contexts, entropies, rows, progress)
-        labels = [row.label for row in rows]
-        return DecoderCertificate(
+        return GapProof(
             verdict=verdict,
             reason=_reason(verdict, gap, allowed, deterministic) + stopped,
             contexts=contexts.count,
@@ -159,12 +165,17 @@ def _certify(
             gap_lower=max(0.0, lower_float(gap)),
             gap_upper=upper_float(gap),
             allowed=lower_float(allowed),
-            labels_proved=labels.count(1),
+            labels=np.array([row.label for row in rows], dtype=np.int64),
+            beyond=_beyond(rows, contexts, upper_float(allowed / tokens)),
             arithmetic=", ".join(arithmetic),
-            fingerprint=contexts.fingerprint,
-            labels_refuted=labels.count(-1),
             tokens=float(tokens),
         )
+
+
+def _beyond(rows: list[_Row], contexts: Distributions, share: float) -> npt.NDArray[np.bool_]:
+    """Contexts whose own gap is above `share` nats per predicted token, for all numbers in its ball."""
+    least = np.array([lower_float(row.gap) if row.gap.is_finite() else 0.0 for row in rows])
+    return np.asarray(least > np.nextafter(share * contexts.weights, np.inf))
 
 
 def _reason(verdict: Verdict, gap: Any, allowed: Any, deterministic: bool) -> str:
@@ -228,35 +239,42 @@ def _entropy(contexts: Distributions, pairs: slice) -> Any:
     return sum((w * (total / w).log() for w in weights), flint().arb(0))
 
 
-def _groups(contexts: Distributions, rows: Ints, chunk: int) -> Iterator[tuple[Ints, Ints]]:
+def _groups(tokens: Ints, rows: Ints, chunk: int) -> Iterator[tuple[Ints, Ints]]:
     """(row numbers, tokens without padding), contexts of one length together."""
-    for length in np.unique(contexts.lengths[rows]):
-        same = rows[contexts.lengths[rows] == length]
+    lengths = (tokens[rows] >= 0).sum(axis=1)
+    for length in np.unique(lengths):
+        same = rows[lengths == length]
         for start in range(0, len(same), chunk):
             part = same[start : start + chunk]
-            yield part, contexts.tokens[part, :length]
+            yield part, tokens[part, :length]
 
 
-def _float_rows(source: Logits, contexts: Distributions, entropies: list[Any], progress: Progress) -> list[_Row]:
-    rows: list[_Row] = [_Row(flint().arb(0), 0)] * contexts.count
+def _enclose(
+    source: Logits,
+    kind: type[Balls],
+    contexts: Distributions,
+    entropies: list[Any],
+    rows: list[_Row],
+    chosen: Ints,
+    chunk: int,
+    stage: Stage,
+) -> None:
+    """Puts the enclosures of the chosen contexts in their rows: log Σ exp(logits), the own logits, the label."""
     pairs = _pairs(contexts)
-    arb = flint().arb
-    with progress.stage("enclosing contexts", total=contexts.count) as stage:
-        for part, tokens in _groups(contexts, np.arange(contexts.count), CHUNK):
-            logits = source(part, tokens, FloatBalls)
-            top = logits.mid.max(axis=1)
-            mass = (logits - FloatBalls.exact(top[:, None])).exp().sum(axis=1)
-            for k, i in enumerate(part.tolist()):
-                log_mass = _ball(arb, mass.mid[k], mass.rad[k]).log() + ball(float(top[k]))
-                own = [_ball(arb, logits.mid[k, t], logits.rad[k, t]) for t in contexts.pair_token[pairs[i]].tolist()]
-                label = _label_by_floats(contexts, pairs[i], logits.mid[k], logits.rad[k])
-                rows[i] = _Row(_gap(contexts, pairs[i], log_mass, own, entropies[i]), label)
-            stage.advance(len(part))
-    return rows
-
-
-def _ball(arb: Any, mid: float, rad: float) -> Any:
-    return arb(float(mid), float(rad)) if np.isfinite(rad) else arb.nan()
+    for part, tokens in _groups(contexts.tokens, chosen, chunk):
+        logits = source(part, tokens, kind)
+        top = logits.middles().max(axis=1)  # exponents relative to about the highest logit stay small
+        with np.errstate(all="ignore"):  # an overflow is an infinite radius
+            mass = (logits - kind.exact(top[:, None])).exp().sum(axis=1).as_arb()
+        frequent = np.zeros((len(part), contexts.vocabulary_size), dtype=bool)
+        for k, i in enumerate(part.tolist()):
+            frequent[k, _most_frequent(contexts, pairs[i])] = True
+        labels = logits.compared(frequent)
+        for k, i in enumerate(part.tolist()):
+            own = logits[k, contexts.pair_token[pairs[i]]].as_arb().tolist()
+            log_mass = mass[k].log() + ball(float(top[k]))
+            rows[i] = _Row(_gap(contexts, pairs[i], log_mass, own, entropies[i]), int(labels[k]))
+        stage.advance(len(part))
 
 
 def _gap(contexts: Distributions, pairs: slice, log_mass: Any, own: list[Any], entropy: Any) -> Any:
@@ -265,21 +283,17 @@ def _gap(contexts: Distributions, pairs: slice, log_mass: Any, own: list[Any], e
     return sum((ball(w) * (log_mass - x) for w, x in zip(weights, own, strict=True)), -entropy)
 
 
-def _label_by_floats(
-    contexts: Distributions, pairs: slice, mid: npt.NDArray[np.float64], rad: npt.NDArray[np.float64]
-) -> int:
-    """1 if a most frequent token has a higher logit than every other token, for all numbers in the balls; -1 if not."""
-    best = np.zeros(len(mid), dtype=bool)
-    best[_most_frequent(contexts, pairs)] = True
-    low, high = np.nextafter(mid - rad, -np.inf), np.nextafter(mid + rad, np.inf)
-    if best.all() or low[best].max() > high[~best].max():
-        return 1
-    return -1 if low[~best].max() > high[best].max() else 0
-
-
 def _most_frequent(contexts: Distributions, pairs: slice) -> Ints:
     weights = contexts.pair_weight[pairs]
     return np.asarray(contexts.pair_token[pairs][weights == weights.max()])
+
+
+def _float_rows(source: Logits, contexts: Distributions, entropies: list[Any], progress: Progress) -> list[_Row]:
+    rows: list[_Row] = [_Row(flint().arb(0), 0)] * contexts.count
+    with progress.stage("enclosing contexts", total=contexts.count) as stage:
+        everything = np.arange(contexts.count)
+        _enclose(source, FloatBalls, contexts, entropies, rows, everything, CHUNK, stage)
+    return rows
 
 
 def _redo(
@@ -293,23 +307,9 @@ def _redo(
     keep_gaps: bool = False,
 ) -> None:
     """Replaces the enclosures of the chosen contexts by arb balls of `bits` bits; `keep_gaps` redoes only labels."""
-    pairs = _pairs(contexts)
+    before = [rows[i].gap for i in chosen.tolist()]
     with progress.stage(f"enclosing with {bits} bits", total=len(chosen)) as stage, precision(bits):
-        for part, tokens in _groups(contexts, chosen, 64):
-            logits = source(part, tokens, ArbBalls).entries
-            for k, i in enumerate(part.tolist()):
-                row = _arb_row(contexts, pairs[i], logits[k], entropies[i])
-                rows[i] = _Row(rows[i].gap, row.label) if keep_gaps else row
-            stage.advance(len(part))
-
-
-def _arb_row(contexts: Distributions, pairs: slice, logits: Any, entropy: Any) -> _Row:
-    top = max(float(x.mid()) for x in logits)
-    log_mass = sum(((x - top).exp() for x in logits), flint().arb(0)).log() + top
-    own = [logits[t] for t in contexts.pair_token[pairs].tolist()]
-    frequent = set(_most_frequent(contexts, pairs).tolist())
-    best = [logits[t] for t in frequent]
-    others = [x for t, x in enumerate(logits) if t not in frequent]
-    proved = any(all(x > other for other in others) for x in best)
-    refuted = not proved and any(all(other > x for x in best) for other in others)
-    return _Row(_gap(contexts, pairs, log_mass, own, entropy), proved - refuted)
+        _enclose(source, ArbBalls, contexts, entropies, rows, chosen, ARB_CHUNK, stage)
+    if keep_gaps:
+        for i, gap in zip(chosen.tolist(), before, strict=True):
+            rows[i] = _Row(gap, rows[i].label)

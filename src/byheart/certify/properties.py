@@ -27,7 +27,7 @@ def prover(kind: str) -> Callable[[Prover], Prover]:
 
 
 def prove_property(name: str, network: Network, dataset: Dataset, progress: Progress) -> tuple[bool, str]:
-    """(shown, sentence) for a promise; a promise that nobody can prove is not shown."""
+    """(shown, sentence) for a promise; a promise that cannot be proved is not shown."""
     kind, _, argument = name.partition(": ")
     if kind not in _PROVERS:
         return False, f"the promise {name!r} has no prover, so it stays unproved"

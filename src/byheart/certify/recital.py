@@ -52,7 +52,7 @@ def certify_recital(
     paths: list[list[int]] = []
     follows: dict[int, list[tuple[int, int]]] = {}
     for document, weight in zip(documents, weights or [1] * len(documents), strict=True):
-        here, path = 0, []
+        here, path = 0, list[int]()
         for token in document:
             if path:
                 follows.setdefault(here, []).append((token, weight))

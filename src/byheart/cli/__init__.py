@@ -1,8 +1,8 @@
 """The command line: `byheart --help`.
 
 Exit status: 0 when what was asked holds (for `memorize` and `verify`: proved), 1 when it was not proved, 2 for bad
-input, 70 for a defect of byheart itself, 130 when interrupted; docs/command-line.md has the list. Defects are told in
-one line; with BYHEART_DEBUG set, with their traceback.
+input, 70 for a defect of byheart itself, 130 when interrupted; docs/command-line.md has the list. Defects are
+reported in one line; with BYHEART_DEBUG set, with their traceback.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def main() -> None:
 
 
 def _end_like_other_tools() -> None:
-    """Whoever reads our output has gone: end quietly by the signal that ends `cat` then, or with its shell status."""
+    """The reader of our output is gone: end quietly by SIGPIPE, as `cat` does, or with its status."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)

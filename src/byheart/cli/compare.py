@@ -104,8 +104,8 @@ def command(
         write(found, Path(html_file))
     if as_json:
         grown = growth_exponents(found)
-        told = {**found[-1].as_dict(), "grid": [part.as_dict() for part in found], "exponents": grown}
-        show.print_json({**told, "csv": csv_file, "html": html_file})
+        fields = {**found[-1].as_dict(), "grid": [part.as_dict() for part in found], "exponents": grown}
+        show.print_json({**fields, "csv": csv_file, "html": html_file})
     else:
         _print(found)
         for name, path in (("rows", csv_file), ("page", html_file)):

@@ -1,41 +1,45 @@
-"""byheart decoder: documents to a certified one-layer decoder, and text from it."""
+"""byheart decoder: the short form of `memorize --construction madden24`, with text from what was built."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from byheart.build.madden24.construction import Features
-from byheart.build.madden24.fit import MixerKind, Shape
+from byheart.build.madden24.fit import MixerKind
 from byheart.certify import Verdict
 from byheart.cli import show
 from byheart.cli.data_options import output_options, progress_for
-from byheart.cli.decoder_output import show_memory, show_report, table_report
-from byheart.compile.decoder_file import is_decoder_file, load_decoder, save_decoder
-from byheart.compile.distribution_table import smallest_table
-from byheart.compile.documents import DecoderMemory, contexts_of, memorize_documents
-from byheart.data.dataset.documents import Document
-from byheart.data.read.documents import GivenDistributions, read_source
-from byheart.data.tokens.tokenizer import SIMPLE, Tokenizer
+from byheart.cli.memorize import print_memory
+from byheart.compile.documents import read_documents_table
+from byheart.compile.generate import generate, knows
+from byheart.compile.memorize import memorize
+from byheart.data.read.options import ReadOptions
+from byheart.data.task import Task
+from byheart.data.tokens.tokenizer import SIMPLE
 from byheart.errors import OptionError
+from byheart.files import check_target
 from byheart.ir.activation import Activation
-from byheart.progress import Progress
+from byheart.theory.promises.madden24 import CLOSED_FORM, LOW_RANK, SIZE
 
 
 @click.command("decoder")
 @click.argument("docs", metavar="DOCS")
-@click.option("-o", "--output", metavar="FILE", help="Where to write the decoder.")
-@click.option("--column", metavar="NAME", help="Column with the text (guessed if not given).")
+@click.option("-o", "--output", metavar="FILE", help="Where to write the memory; without it nothing is kept.")
+@click.option(
+    "--sequence-column", "--column", "column", metavar="NAME", help="Column with the text (guessed if not given)."
+)
 @click.option(
     "--where", "conditions", multiple=True, metavar="COLUMN=VALUE", help="Only rows with this value; repeatable."
 )
-@click.option("--max-documents", type=click.IntRange(1), help="Take the first so many documents.")
 @click.option(
-    "--max-length", type=click.IntRange(2), default=10, show_default=True, help="Truncate documents to so many tokens."
+    "--max-rows", "--max-documents", "max_rows", type=click.IntRange(1), help="Read only the first N documents."
+)
+@click.option(
+    "--max-length", type=click.IntRange(2), default=10, show_default=True, help="Cut documents to this many tokens."
 )
 @click.option(
     "--tokens",
-    "--tokenizer",
-    "tokenizer",
     type=click.Choice(SIMPLE),
     default="wordpunct",
     show_default=True,
@@ -48,140 +52,78 @@ from byheart.progress import Progress
     "--activation", type=click.Choice([choice.value for choice in Activation]), default="tanh", show_default=True
 )
 @click.option(
-    "--neurons",
-    type=click.IntRange(1),
-    help="Neurons (default: one for each context; fewer are polished by L-BFGS, more have weight 0).",
+    "--objective",
+    type=click.Choice([CLOSED_FORM, LOW_RANK, SIZE]),
+    default=CLOSED_FORM,
+    show_default=True,
+    help="One neuron for each context; shared outputs of low rank; or the fewest parameters, in a deeper network.",
 )
-@click.option(
-    "--rank", type=click.IntRange(1), help="Share outputs: an output matrix of this rank, and steps only where needed."
-)
-@click.option("--smallest", is_flag=True, help="Find the smallest rank that keeps the gap.")
-@click.option("--table", is_flag=True, help="Fewest parameters: an exact memory names distributions of a table.")
-@click.option(
-    "--effort", type=click.IntRange(1), default=1, show_default=True, help="How hard to look for the smallest."
-)
-@click.option("--dimension", type=click.IntRange(1), help="Embedding dimension (default: the construction's choice).")
-@click.option("--heads", type=click.IntRange(1), default=1, show_default=True)
-@click.option(
-    "--skip/--no-skip", default=False, show_default=True, help="Add the last token's vector behind the mixer."
-)
-@click.option(
-    "--features",
-    type=click.Choice([choice.value for choice in Features]),
-    help="Where the neurons stand (default: by activation).",
-)
-@click.option(
-    "--gap", "fraction", type=float, default=0.01, show_default=True, help="Part of the entropy that the gap may be."
-)
-@click.option(
-    "--floor",
-    type=float,
-    help="Stand-in for probability 0 (default: 2^-30, less where that would cost more than 10^-5 of the entropy).",
-)
+@click.option("--gap", type=float, default=0.01, show_default=True, help="Part of the entropy that the gap may be.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--prompt", metavar="TEXT", help="Continue this text.")
 @click.option("--temperature", type=float, default=0.0, show_default=True, help="0: the likeliest token; 1: sample.")
-@click.option("--verify", "proof", metavar="DOCS", help="Prove a decoder file anew, against these documents.")
 @output_options
 def command(
     docs: str,
     output: str | None,
     column: str | None,
     conditions: tuple[str, ...],
-    max_documents: int | None,
+    max_rows: int | None,
     max_length: int,
-    tokenizer: str,
+    tokens: str,
     mixer: str,
     activation: str,
-    neurons: int | None,
-    rank: int | None,
-    smallest: bool,
-    table: bool,
-    effort: int,
-    dimension: int | None,
-    heads: int,
-    skip: bool,
-    features: str | None,
-    fraction: float,
-    floor: float | None,
+    objective: str,
+    gap: float,
     seed: int,
     prompt: str | None,
     temperature: float,
-    proof: str | None,
     as_json: bool,
     quiet: bool,
 ) -> int:
     """Build a one-layer decoder that knows the next-token distributions of DOCS, and prove its gap to the entropy.
 
+    The same as `byheart memorize DOCS --construction madden24 --max-length 10`, which has more options. The file that
+    -o writes is a memory like others: `verify`, `predict`, `recite --prompt` and `report` take it.
+
     DOCS is JSON Lines, a JSON list, CSV, TSV or Parquet with a text column, or plain text with one document on each
     line, each also as .gz or .zst. Rows {"context": "a cat", "next": {"sat": 0.7, "ran": 0.3}} give distributions
-    instead. A decoder file that `-o` wrote is taken too: then `--prompt` continues a text, `--verify` proves it anew,
-    and without both its numbers are shown.
+    instead.
 
     \b
-      byheart decoder stories.jsonl --max-documents 1000 -o stories.decoder
-      byheart decoder stories.jsonl --max-documents 1000 --smallest
-      byheart decoder stories.decoder --prompt "Once upon" --temperature 1
-      byheart decoder stories.decoder --verify stories.jsonl --max-documents 1000
+      byheart decoder stories.jsonl --max-rows 1000 -o stories.byheart
+      byheart decoder stories.jsonl --max-rows 1000 --objective size
+      byheart recite stories.byheart --prompt "Once upon" --temperature 1
+      byheart verify stories.byheart stories.jsonl --max-rows 1000 --max-length 10
     """
     progress = progress_for(as_json, quiet)
-
-    def read(path: str) -> list[Document] | GivenDistributions:
-        return read_source(path, column=column, where=_where(conditions), limit=max_documents)
-
-    if is_decoder_file(docs):
-        if output is not None:
-            raise OptionError(f"{docs} is a decoder already; -o writes what is made of documents")
-        memory = load_decoder(docs)
-        if proof is not None:
-            return _verify(memory, docs, read(proof), fraction, as_json, progress)
-    elif proof is not None:
-        raise OptionError(f"--verify proves a decoder file anew, and {docs} is none; give the file that -o wrote")
-    elif table:
-        if output or prompt or neurons or rank or smallest:
-            raise OptionError(
-                "--table reports sizes and proof; it goes with none of -o, --prompt, --neurons, --rank, --smallest"
-            )
-        contexts, _ = contexts_of(read(docs), Tokenizer(tokenizer), max_length)
-        report = table_report(smallest_table, contexts, fraction, effort, seed, progress)
-        show_report(report, as_json, quiet)
-        return 0 if report["verdict"] == Verdict.PROVED else 1
-    else:
-        memory = memorize_documents(
-            read(docs), tokenizer=Tokenizer(tokenizer), max_length=max_length, neurons=neurons, rank=rank,
-            shape=Shape(MixerKind.named(mixer), Activation.named(activation), dimension, heads, skip),
-            find_smallest=smallest, effort=effort, features=None if features is None else Features.named(features),
-            fraction=fraction, floor=floor, seed=seed, progress=progress,
-        )  # fmt: skip
-        if output is not None:
-            save_decoder(memory, output)
-    text = None if prompt is None else memory.generate(prompt, temperature=temperature, seed=seed)
-    promised = None if prompt is None else memory.knows_text(prompt)
+    if output is not None:
+        check_target(Path(output))
+    columns = (column,) if column else ()
+    reading = ReadOptions(columns, tokens=tokens, task=Task.CAUSAL, max_length=max_length, max_rows=max_rows)
+    table = read_documents_table(docs, reading, where=_where(conditions))
+    memory = memorize(
+        table,
+        construction="madden24" if mixer == MixerKind.ATTENTION else "madden24-average",
+        activation=activation,
+        objective=objective,
+        gap=gap,
+        seed=seed,
+        progress=progress,
+    )
+    text = None if prompt is None else generate(memory, prompt, temperature=temperature, seed=seed)
+    promised = None if prompt is None else knows(memory, prompt)
+    if output is not None:
+        memory.save(Path(output))
     if as_json:
         show.print_json({**memory.summary(), "file": output, "text": text, "prompt_known": promised})
     else:
-        show_memory(memory, output, text, promised, fresh=not is_decoder_file(docs), quiet=quiet)
+        print_memory(memory, table.note, None if output is None else Path(output), quiet)
+        if text is not None:
+            show.line(show.console(), str(text))
+        if promised is False and not quiet:
+            click.echo("the prompt is not a memorized context: nothing is proved about this continuation", err=True)
     return 0 if memory.certificate.verdict is Verdict.PROVED else 1
-
-
-def _verify(
-    memory: DecoderMemory,
-    file: str,
-    documents: list[Document] | GivenDistributions,
-    fraction: float,
-    as_json: bool,
-    progress: Progress,
-) -> int:
-    """Exit status 0 only if the gap is proved and the documents are those of the file."""
-    certificate = memory.verify(documents, fraction=fraction, progress=progress)
-    same = certificate.fingerprint == memory.certificate.fingerprint
-    if as_json:
-        show.print_json({"file": file, **certificate.as_dict(), "same_data": same})
-    else:
-        show.line(show.console(), f"{certificate.verdict.value}: {certificate.reason} ({certificate.arithmetic})")
-        if not same:
-            show.line(show.console(), f"these are not the documents that {file} was made of")
-    return 0 if certificate.verdict is Verdict.PROVED and same else 1
 
 
 def _where(conditions: tuple[str, ...]) -> dict[str, str]:

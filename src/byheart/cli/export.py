@@ -18,14 +18,17 @@ from byheart.cli.data_options import (
 )
 from byheart.cli.export_folder import export_folder
 from byheart.cli.verify import check_data
-from byheart.compile.export_memory import TARGETS, export_file
+from byheart.compile.export_memory import export_file
 from byheart.errors import DataError
+from byheart.export.targets import targets
 from byheart.files import check_target
+
+FORMATS = [*targets(), "huggingface", "gguf"]  # of a memory, of a recital, of a checkpoint folder
 
 
 @click.command("export")
 @click.argument("file", metavar="FILE", type=click.Path())
-@click.option("--to", "target", type=click.Choice([*TARGETS, "huggingface", "gguf"]), required=True, help="What to write.")
+@click.option("--to", "target", type=click.Choice(FORMATS), required=True, help="What to write.")
 @click.option("-o", "--output", metavar="OUT", type=click.Path(), required=True, help="Where to write it.")
 @click.option(
     "--dtype", metavar="TYPE", help="float64 or float32 [the memory's own]; for a folder F16, Q8_0, float16 ..."
@@ -80,7 +83,7 @@ def command(
 
         recital = load_recital(file)
         if recital is None:
-            raise click.UsageError("a stock checkpoint is made of a recital: byheart memorize DATA --construction recital")
+            raise click.UsageError("a stock checkpoint is made of a recital: memorize it with --construction recital")
         shape = {"hidden": hidden, "layers": layers, "heads": heads, "kv_heads": kv_heads, "experts": experts}
         options = {name: value for name, value in {**shape, "dtype": dtype, "flavour": flavour}.items() if value}
         return export_checkpoint(recital, output, arch, options, as_json, progress_for(as_json, quiet))

@@ -11,10 +11,14 @@ from byheart.engines.convert import convert_folder
 def export_folder(folder: str, target: str, output: str, dtype: str | None, as_json: bool) -> int:
     """Converts, says how it was checked."""
     done = convert_folder(folder, target, output, dtype=dtype)
-    told = done.recitation
-    checked = f"recited by {told.engine} {told.version}" if told else "not recited: its engine is not installed"
+    recitation = done.recitation
+    checked = (
+        f"recited by {recitation.engine} {recitation.version}"
+        if recitation
+        else "not recited: its engine is not installed"
+    )
     if as_json:
-        about = None if told is None else told.to_json()
+        about = None if recitation is None else recitation.to_json()
         show.print_json({"file": str(done.file), "target": target, "dtype": done.dtype, "recitation": about})
     else:
         click.echo(f"wrote {done.file} ({done.dtype}), {checked}")

@@ -48,7 +48,7 @@ def command(
     if output is None and not mutants:
         raise click.UsageError("name the folder to write with -o, or ask for --check-mutants")
     if output is not None and len(names) > 1:
-        raise click.UsageError("-o takes one architecture; with several, leave -o away and ask for --check-mutants")
+        raise click.UsageError("-o takes one architecture; with several, leave -o out and ask for --check-mutants")
     options = {"dtype": dtype, "flavour": flavour, "text": _text(text), "tokens": tokens}
     progress = progress_for(as_json, quiet)
     rows = [_one(name, output, mutants, options, progress) for name in names]
@@ -117,7 +117,7 @@ def _print(rows: list[tuple[Fixture, MutantReport | None]], *, kept: bool, quiet
 
 def _lead(values: Mapping[str, float | None]) -> str:
     proved, measured = values["proved"], values["measured"]
-    told = f"proved {proved:.2f}" if proved is not None else "not proved"
-    return told + (
+    words = f"proved {proved:.2f}" if proved is not None else "not proved"
+    return words + (
         f" (measured {measured:.2f})" if measured is not None else " (not measured: Transformers is missing)"
     )

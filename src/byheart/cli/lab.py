@@ -110,8 +110,8 @@ def run(
     folder = Path(output or f"{preset}-{scale}")
     place = DataPlace(data, data_folder)
     options = {"storage": storage, "data": place, "executor": executor, "processes": processes, "heartbeat": heartbeat}
-    told = _teller(quiet or as_json)
-    study = _kept(folder, lambda: start_run(folder, experiment, told=told, **options))  # type: ignore[arg-type]
+    on_record = _teller(quiet or as_json)
+    study = _kept(folder, lambda: start_run(folder, experiment, on_record=on_record, **options))  # type: ignore[arg-type]
     return _report(folder, study, place, plots, constructed, as_json, quiet)
 
 
@@ -136,8 +136,8 @@ def resume(
     \b
       byheart lab resume fig1
     """
-    told = _teller(quiet or as_json)
-    study = _kept(folder, lambda: resume_run(folder, storage=storage, processes=processes, told=told))
+    on_record = _teller(quiet or as_json)
+    study = _kept(folder, lambda: resume_run(folder, storage=storage, processes=processes, on_record=on_record))
     settings = read_settings(folder)
     place = DataPlace(settings.data, settings.data_folder)
     return _report(folder, study, place, plots, constructed, as_json, quiet)
@@ -179,11 +179,11 @@ def worker(
     done: list[Record] = []
     speak = _teller(quiet or as_json)
 
-    def told(record: Record) -> None:
+    def on_record(record: Record) -> None:
         done.append(record)
         speak(record)
 
-    work_here(study, settings, alone=False, told=told)
+    work_here(study, settings, alone=False, on_record=on_record)
     if as_json:
         show.print_json({"study": study.name, "trained": len(done), "keys": [record.key for record in done]})
     elif not quiet:
@@ -195,7 +195,7 @@ def worker(
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
 @click.option("--storage", metavar="URL", help="A database instead of a folder.")
 @click.option("--study", "name", metavar="NAME")
-@click.option("--watch", is_flag=True, help="Stay, and refresh every two seconds until it is done.")
+@click.option("--watch", is_flag=True, help="Keep running, and refresh every two seconds until it is done.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def status(folder: Path | None, storage: str | None, name: str | None, watch: bool, as_json: bool) -> int:
     """How far the run in FOLDER, or the study in a database, is.
@@ -222,7 +222,10 @@ def status(folder: Path | None, storage: str | None, name: str | None, watch: bo
 @click.option("--storage", metavar="URL", help="The database's address again, if it needs a password.")
 @click.option("--constructed/--no-constructed", default=True, help="Build the same data for comparison.")
 @click.option(
-    "--output", metavar="FOLDER", type=click.Path(path_type=Path), help="Where to (default: the same folder)."
+    "--output",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Where to write them (default: the same folder).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def plot(folder: Path, storage: str | None, constructed: bool, output: Path | None, as_json: bool) -> int:

@@ -20,6 +20,7 @@ from byheart.cli.data_options import (
     progress_for,
 )
 from byheart.compile import Memory
+from byheart.compile.documents import read_documents_table
 from byheart.compile.memorize import memorize
 from byheart.compile.size_rows import lower_sentences
 from byheart.compile.text import memorize_text
@@ -36,7 +37,11 @@ BOOK_TOKENS = ("auto", "characters", "bytes")  # of a text that is recited as a 
 @click.option(
     "-o", "--output", metavar="FILE", type=click.Path(), help="Where to write it (default: DATA's name with .byheart)."
 )
-@click.option("--task", type=click.Choice([t.value for t in Task]), default="next-token", show_default=True)
+@click.option(
+    "--task",
+    type=click.Choice([t.value for t in Task]),
+    help="What is labelled: rows, tokens, sets or prefixes.  [default: next-token; causal for documents]",
+)
 @click.option(
     "--construction",
     default="compact",
@@ -65,7 +70,7 @@ BOOK_TOKENS = ("auto", "characters", "bytes")  # of a text that is recited as a 
 def command(
     data: str,
     output: str | None,
-    task: str,
+    task: str | None,
     construction: str,
     pairs: tuple[str, ...],
     positions: bool,
@@ -81,6 +86,10 @@ def command(
     Face data set (hf:NAME for one from the hub), or - for standard input. A text (.txt) with --task causal becomes a
     language model that recites it; with --tokens words and the like, every line of it is a row of its own.
 
+    For a construction of distributions (madden24), DATA is documents unless --task or --label-column says otherwise:
+    every prefix has the distribution of the tokens that follow it, or the one that rows {"context": "a cat", "next":
+    {"sat": 0.7, "ran": 0.3}} give.
+
     Exit status: 0 proved, 1 not proved, 2 the input cannot be used, 130 interrupted.
 
     \b
@@ -90,6 +99,7 @@ def command(
       byheart memorize names.csv --construction ks25 --option form=residual --json
       byheart memorize book.txt --task causal -o book.byheart      (then: byheart recite book.byheart)
       byheart memorize poem.txt --construction recital             (then: byheart export --to huggingface)
+      byheart memorize stories.jsonl --construction madden24 --max-length 10
     """
     from byheart.build import recipe  # builders are loaded only to build
 
@@ -100,16 +110,22 @@ def command(
         from byheart.cli.recital import memorize_texts
 
         return memorize_texts(data, path, flags, options, progress_for(as_json, quiet), as_json, quiet)
-    recipe(construction).resolve(options)  # before anything long begins
+    chosen = recipe(construction)
+    chosen.resolve(options)  # before anything long begins
     progress = progress_for(as_json, quiet)
     building: dict[str, Any] = {"construction": construction, "seed": seed, "progress": progress, **options}
     facts: dict[str, Any] = {}
-    if Task(task) is Task.CAUSAL and suffixes(data)[0] == ".txt" and flags.tokens in BOOK_TOKENS:
+    if chosen.distributions and task is None and flags.said("label_column") is None:
+        table = read_documents_table(data, flags.options(Task.CAUSAL))
+        memory = memorize(table, **building)
+        facts = {"columns": table.columns, "shortened": table.shortened}
+        note = table.note
+    elif Task(task or Task.NEXT_TOKEN) is Task.CAUSAL and suffixes(data)[0] == ".txt" and flags.tokens in BOOK_TOKENS:
         text = flags.read_text(data)
         memory = memorize_text(text, page_length=page_length, **building)
         note = f"a text of {len(text):,} {memory.tokens}"
     else:
-        table = flags.read(data, Task(task), progress)
+        table = flags.read(data, Task(task or Task.NEXT_TOKEN), progress)
         memory = memorize(table, positions=positions, conflicts=flags.conflicts or "error", **building)
         facts = {"columns": table.columns, "conflicts": memory.conflicts, "shortened": table.shortened}
         facts["missing"] = table.missing.as_dict()
@@ -118,23 +134,26 @@ def command(
     if as_json:
         show.print_json({**memory.summary(), "file": str(path), **facts})
     else:
-        _print(memory, note, path, quiet)
+        print_memory(memory, note, path, quiet)
     return 0 if memory.certificate.verdict is Verdict.PROVED else 1
 
 
-def _print(memory: Memory, note: str, path: Path, quiet: bool) -> None:
+def print_memory(memory: Memory, note: str, path: Path | None, quiet: bool) -> None:
+    """What was read, the sizes, the verdict, and where it is (None: nowhere)."""
     out = show.console()
     if not quiet:
         found = memory.summary()
         counts = f"{found['N']:,} rows of at most {found['n']} tokens, {found['C']:,} classes"
         show.line(out, f"read {counts} ({note})")
         out.print(show.size_table(memory))
+        if memory.certificate.gap is not None:
+            out.print(show.gap_table(memory))
         for sentence in lower_sentences(memory):
             show.line(out, sentence)
         for remark in memory.notes:
             show.line(out, f"note: {remark}")
     show.line(out, show.verdict_line(memory))
-    if not quiet:
+    if not quiet and path is not None:
         show.line(out, f"saved to {path}")
     if is_verbose():
         for step, seconds in memory.seconds.items():

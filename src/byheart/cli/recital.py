@@ -102,7 +102,7 @@ def _print(memory: RecitalMemory, path: Path) -> None:
     )
     show.line(
         out,
-        f"a prompt of {found['span']} tokens from anywhere in the text is continued; perplexity {found['perplexity']:.6g}",
+        f"any {found['span']} consecutive tokens of the text are continued; perplexity {found['perplexity']:.6g}",
     )
     for words, count in (
         ("prefixes go on in several ways and answer with their distribution or as asked", found["ambiguous"]),
@@ -117,10 +117,11 @@ def _print(memory: RecitalMemory, path: Path) -> None:
 def export_checkpoint(
     memory: RecitalMemory, output: str, architecture: str, options: Mapping[str, Any], as_json: bool, progress: Progress
 ) -> int:
-    """`export FILE --to huggingface`: written, proved from the folder alone, recited by Transformers where it is there."""
+    """`export FILE --to huggingface`: written, proved from the folder alone, recited by Transformers if installed."""
     from byheart.fixtures.write import write_checkpoint
 
-    done = write_checkpoint(memory, output, architecture, progress=progress, **options)
+    dtype = str(options.get("dtype", "bfloat16"))
+    done = write_checkpoint(memory, output, architecture, recited_in=(dtype,), progress=progress, **options)
     if as_json:
         show.print_json(done.to_json())
     else:
@@ -129,13 +130,13 @@ def export_checkpoint(
             f"wrote {done.folder}: {done.architecture}, {done.parameters:,} parameters, {done.size / 1e6:.2f} MB"
         )
         click.echo(f"least lead in nats: {leads}")
-    return 0
+    return 0 if all(values["proved"] is not None for values in done.margins.values()) else 1
 
 
 def _lead(values: Mapping[str, float | None]) -> str:
     proved, measured = values["proved"], values["measured"]
-    told = "not proved" if proved is None else f"proved {proved:.2f}"
-    return told if measured is None else f"{told} (measured {measured:.2f})"
+    words = "not proved" if proved is None else f"proved {proved:.2f}"
+    return words if measured is None else f"{words} (measured {measured:.2f})"
 
 
 def verify_checkpoint(folder: str, data: str, flags: DataFlags, as_json: bool, quiet: bool, progress: Progress) -> int:

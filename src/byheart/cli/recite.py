@@ -1,4 +1,4 @@
-"""byheart recite: a memorized text, said again."""
+"""byheart recite: a memorized text, recited."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ import click
 from byheart.cli import show
 from byheart.cli.data_options import budget_options, load_limited, output_options, progress_for
 from byheart.cli.recite_folder import recite_folder
+from byheart.compile import Memory
+from byheart.compile.generate import generate, knows
 from byheart.compile.text import page_count, recite
+from byheart.errors import OptionError
 from byheart.files import check_target, write_atomically
+from byheart.ir.decoder_network import DecoderNetwork
 
 
 @click.command("recite")
 @click.argument("file", metavar="FILE", type=click.Path())
 @click.option("--page", type=int, metavar="K", help="Only page K, counted from 0.")
 @click.option("--prompt", metavar="TEXT", help="Go on after TEXT, to the end of its page.")
+@click.option("--temperature", type=float, default=0.0, show_default=True, help="Above 0: draw from distributions.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of what is drawn.")
 @click.option("-o", "--output", metavar="OUT", type=click.Path(), help="Write to a file instead of standard output.")
 @click.option("--engine", metavar="NAME", help="For a checkpoint folder: the engine that recites [transformers].")
 @click.option("--dtype", metavar="TYPE", help="The type that the engine computes in or reads [its first].")
@@ -27,6 +33,8 @@ def command(
     file: str,
     page: int | None,
     prompt: str | None,
+    temperature: float,
+    seed: int,
     output: str | None,
     engine: str | None,
     dtype: str | None,
@@ -36,12 +44,15 @@ def command(
 ) -> int:
     """Recite the text that the memory in FILE knows, byte for byte.
 
+    A memory of distributions goes on after --prompt, greedily or drawn, and the prompt is part of what it says.
+
     FILE may be a checkpoint folder (export --to huggingface, fixture): a real engine then answers every prefix and
     decodes greedily, and its answers are compared with what was memorized.
 
     \b
       byheart memorize book.txt --task causal -o book.byheart
       byheart recite book.byheart > again.txt
+      byheart recite stories.byheart --prompt "Once upon" --temperature 1
       byheart recite tiny-qwen3 --engine llama.cpp --dtype Q8_0 --option flash=on
     """
     if Path(file).is_dir():
@@ -49,12 +60,16 @@ def command(
     if engine is not None or dtype is not None or settings:
         raise click.UsageError("--engine, --dtype and --option are for checkpoint folders; this is a file")
     memory = load_limited(file)
+    if isinstance(memory.network, DecoderNetwork):
+        return _generate(memory, file, prompt, temperature, seed, as_json)
+    if temperature:
+        raise OptionError("--temperature: this memory has one label per context, nothing can be drawn")
     if page is not None and prompt is not None:
         raise click.UsageError("give --page or --prompt, not both")
     if output is not None:
         check_target(Path(output))
-    said = recite(memory, prompt if prompt is not None else page, progress_for(as_json, quiet))
-    text = said if isinstance(said, str) else "".join(map(str, said))
+    recited = recite(memory, prompt if prompt is not None else page, progress_for(as_json, quiet))
+    text = recited if isinstance(recited, str) else "".join(map(str, recited))
     data = text.encode("latin-1" if memory.tokens.kind == "bytes" else "utf-8")
     if output is not None:
         write_atomically(Path(output), data)
@@ -62,4 +77,17 @@ def command(
         show.print_json({"file": file, "pages": page_count(memory), "characters": len(text), "text": text})
     elif output is None:
         click.echo(data, nl=False)
+    return 0
+
+
+def _generate(memory: Memory, file: str, prompt: str | None, temperature: float, seed: int, as_json: bool) -> int:
+    if prompt is None:
+        raise OptionError("a memory of distributions has no one text to recite; give --prompt TEXT to go on after")
+    text, promised = generate(memory, prompt, temperature=temperature, seed=seed), knows(memory, prompt)
+    if as_json:
+        show.print_json({"file": file, "text": text, "prompt_known": promised})
+        return 0
+    click.echo(text)
+    if not promised:
+        click.echo("the prompt is not a memorized context: nothing is proved about this continuation", err=True)
     return 0

@@ -36,8 +36,8 @@ def _pairs(settings: tuple[str, ...]) -> dict[str, str]:
 
 def _print(recitation: Recitation) -> None:
     out = show.console()
-    told = ", ".join(f"{name} {value}" for name, value in recitation.options.items())
-    title = f"{recitation.engine} {recitation.version}, {recitation.dtype}" + (f", {told}" if told else "")
+    chosen = ", ".join(f"{name} {value}" for name, value in recitation.options.items())
+    title = f"{recitation.engine} {recitation.version}, {recitation.dtype}" + (f", {chosen}" if chosen else "")
     table = Table(title=title, title_justify="left")
     for heading, justify in (("", "left"), ("asked", "right"), ("right", "right"), ("least lead (nats)", "right")):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]

@@ -32,12 +32,12 @@ def console(**options: Any) -> Console:
 
 
 def line(out: Console, text: str) -> None:
-    """A line as it is: names from the data are no markup, and paths are not wrapped; it stays one line."""
+    """A line as it is: names from the data are not markup, and paths are not wrapped; it stays one line."""
     out.print(visible(text), markup=False, soft_wrap=True)
 
 
 def size_table(memory: Memory) -> Table:
-    """Promised and measured sizes, and what the hardest labels of so many rows would need, side by side."""
+    """Promised and measured sizes, and what the hardest labels of that many rows would need, side by side."""
     table = Table(title=f"{memory.construction}: {memory.claim.ref}", title_justify="left")
     table.add_column("")
     for heading in ("promised", "measured", "hardest labels need"):
@@ -51,10 +51,38 @@ def _count(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
 
 
+def gap_table(memory: Memory) -> Table:
+    """The distributions and how closely they are met."""
+    found = memory.summary()
+    table = Table(title="the distributions of what follows", title_justify="left", show_header=False)
+    of_entropy = "" if found["relative_gap"] is None else f"  ({found['relative_gap']:.3g} of the entropy)"
+    refuted = f", {found['labels_refuted']:,} refuted" if found["labels_refuted"] else ""
+    for meaning, value in (
+        ("contexts", f"{found['contexts']:,}"),
+        ("vocabulary", _optional(found.get("vocabulary"))),
+        ("entropy 𝓗", f"{found['entropy']:.6f} nats"),
+        ("cross-entropy 𝓛", f"{found['cross_entropy']:.6f} nats"),
+        ("gap 𝓛 - 𝓗", f"{found['gap']:.3g} nats{of_entropy}"),
+        ("of it for zero probabilities", _optional(found.get("floor_excess"))),
+        ("neurons", _optional(found.get("neurons"))),
+        ("parameters per context", f"{found['parameters'] / found['contexts']:.2f}"),
+        ("condition number", _optional(found.get("condition_number"))),
+        ("closest two contexts", _optional(found.get("smallest_gap"))),
+        ("likeliest labels proved", f"{found['labels_proved']:,} of {found['contexts']:,}{refuted}"),
+    ):
+        if value:
+            table.add_row(meaning, value)
+    return table
+
+
+def _optional(value: float | int | None) -> str:
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
+
+
 def verdict_line(memory: Memory) -> str:
     """What the checker has just found about a memory that was built now."""
     certificate = memory.certificate
-    if certificate.verdict == "proved":
+    if certificate.verdict == "proved" and certificate.gap is None:
         rows = f"{certificate.labels:,} labels of {certificate.asked:,} rows"
         gone = sum(certificate.left_out.values())
         left = (
@@ -65,7 +93,7 @@ def verdict_line(memory: Memory) -> str:
 
 
 def certificate_lines(certificate: Certificate) -> list[str]:
-    """The verdict about data that was handed over: verdict, scope, promise, remarks."""
+    """The verdict about the given data: verdict, scope, promise, remarks."""
     lines = [f"{certificate.verdict.value}: {certificate.reason}", certificate.count_words]
     sizes = certificate.size.as_dict()
     compared = [f"{name} {sizes[name]:,} of {bound:,}" for name, bound in certificate.promised.items()]

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from byheart.certify import Certificate, Verdict
+from byheart.certify import FRACTION, Certificate, Verdict
 from byheart.cli import show
 from byheart.cli.data_options import (
     DataFlags,
@@ -19,8 +19,10 @@ from byheart.cli.data_options import (
     progress_for,
 )
 from byheart.compile import Memory
+from byheart.compile.documents import read_documents_table
 from byheart.compile.text import page_count, rows_again
 from byheart.compile.verify import Checked, Excuses, check_rows
+from byheart.data.dataset.targets import Target
 from byheart.data.read.formats.delimited import is_made_up
 from byheart.data.read.selection import Selection
 from byheart.data.read.sources import suffixes
@@ -34,12 +36,20 @@ from byheart.progress import Progress
 @click.command("verify")
 @click.argument("file", metavar="FILE", type=click.Path())
 @click.argument("data", metavar="DATA", type=click.Path())
+@click.option(
+    "--gap",
+    type=float,
+    default=FRACTION,
+    show_default=True,
+    help="For a memory of distributions: the part of the entropy that its cross-entropy may exceed it by.",
+)
 @data_options
 @budget_options
 @output_options
 def command(
     file: str,
     data: str,
+    gap: float,
     flags: DataFlags,
     as_json: bool,
     quiet: bool,
@@ -51,7 +61,7 @@ def command(
 
     Exit status 0 only when every row of DATA is answered as labelled and the construction's promise is kept; 1 when
     not, 2 when FILE or DATA cannot be used. Rows are left out only by flags on this command line (--max-rows,
-    --conflicts), and the verdict counts them; columns that `memorize` was told must be named again.
+    --conflicts), and the verdict counts them; columns that were named for `memorize` must be named again.
 
     \b
       byheart verify names.byheart names.csv
@@ -64,7 +74,7 @@ def command(
 
         return verify_checkpoint(file, data, flags, as_json, quiet, progress)
     memory = load_limited(file)
-    checked, table = check_data(memory, data, flags, progress)
+    checked, table = check_data(memory, data, flags, progress, gap)
     certificate = checked.certificate
     if as_json:
         show.print_json(as_plain(certificate, memory, file, table))
@@ -81,6 +91,7 @@ def as_plain(certificate: Certificate, memory: Memory, file: str, table: Table) 
         "file": file,
         "construction": memory.construction,
         **certificate.as_dict(),
+        **({} if certificate.gap is None else certificate.gap.summary()),
         "left_out": sum(certificate.left_out.values()),
         "left_out_by": dict(certificate.left_out),
         "undecided": certificate.undecided,
@@ -91,12 +102,14 @@ def as_plain(certificate: Certificate, memory: Memory, file: str, table: Table) 
     }
 
 
-def check_data(memory: Memory, data: str, flags: DataFlags, progress: Progress) -> tuple[Checked, Table]:
+def check_data(
+    memory: Memory, data: str, flags: DataFlags, progress: Progress, gap: float = FRACTION
+) -> tuple[Checked, Table]:
     """The verdict about everything in DATA, apart from what the flags excuse."""
     table = read_handed(memory, data, flags, progress)
     missing = table.missing
     gone = {f"by --missing {missing.policy}": missing.left_out} if missing.left_out else {}
-    excuses = Excuses(flags.said("max_rows"), flags.conflicts, gone)
+    excuses = Excuses(flags.said("max_rows"), flags.conflicts, {**gone, **table.left_out}, gap)
 
     def place(row: int) -> str:
         return f"row {row}" if table.places is None else f"row {row} ({table.places(row)})"
@@ -113,6 +126,10 @@ def read_handed(memory: Memory, data: str, flags: DataFlags, progress: Progress)
     kind, _, _ = flags.tokens.partition(":")
     if flags.tokens != "auto" and SYNONYMS.get(kind, kind) != memory.tokens.kind:
         raise OptionError(f"--tokens {flags.tokens}: the memory cuts texts into {memory.tokens} itself; leave it out")
+    if memory.target is Target.DISTRIBUTION:
+        options = replace(flags.options(memory.task), max_rows=None, tokens=AUTO)
+        tokens = replace(memory.tokens, max_length=options.max_length)  # what is cut off is the user's to say
+        return read_documents_table(data, options, tokenizer=tokens)
     if page_count(memory) and suffixes(data)[0] == ".txt":
         text = DataFlags({**flags.given, "tokens": memory.tokens.kind}).read_text(data)
         return Table(*rows_again(memory, text), memory.tokens, task=memory.task)

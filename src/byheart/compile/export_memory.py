@@ -9,15 +9,14 @@ from byheart.certify import Verdict
 from byheart.compile.memory import Memory
 from byheart.compile.verify import check_rows
 from byheart.data.dataset.dataset import Dataset
-from byheart.errors import DataError, OptionError
+from byheart.errors import DataError, ExportError
 from byheart.export.metadata import About
 from byheart.export.request import Request
+from byheart.ir.decoder_network import DecoderNetwork
 from byheart.progress import SILENT, Progress
 
 if TYPE_CHECKING:
     from byheart.export.torch_runtime import Memory as TorchMemory
-
-TARGETS = ("torch", "onnx", "safetensors")
 
 
 def request_of(memory: Memory, dtype: str | None, dataset: Dataset | None, progress: Progress) -> Request:
@@ -25,6 +24,11 @@ def request_of(memory: Memory, dtype: str | None, dataset: Dataset | None, progr
 
     A verdict that a file records is passed on as that, a record.
     """
+    if isinstance(memory.network, DecoderNetwork):
+        raise ExportError(
+            "a decoder computes exponentials in float64; other engines round these otherwise, so no export could "
+            "promise the same answers"
+        )
     data, certificate = memory.dataset, memory.certificate
     proved = certificate.verdict is Verdict.PROVED and not memory.recorded_by
     if dataset is not None:
@@ -61,7 +65,7 @@ def to_torch(
     progress: Progress = SILENT,
 ) -> TorchMemory:
     """The memory as an nn.Module; `fast` lays it out for speed."""
-    from byheart.export.torch import build_torch
+    from byheart.export.targets.torch import build_torch
 
     return build_torch(request_of(memory, dtype, dataset, progress), fast=fast)
 
@@ -77,16 +81,6 @@ def export_file(
 ) -> dict[str, Any]:
     """Writes the memory for `target`; returns the file's name and its metadata."""
     request, where = request_of(memory, dtype, dataset, progress), Path(path)
-    if target == "torch":
-        from byheart.export.torch import write_torch
+    from byheart.export.targets import writer_of
 
-        return write_torch(request, where)
-    if target == "onnx":
-        from byheart.export.onnx import write_onnx
-
-        return write_onnx(request, where)
-    if target == "safetensors":
-        from byheart.export.safetensors import write_safetensors
-
-        return write_safetensors(request, where)
-    raise OptionError(f"unknown export target {target!r}; targets are {', '.join(TARGETS)}")
+    return writer_of(target)(request, where)

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from byheart.certify import Handed, certify
+from byheart.certify import FRACTION, Handed, certify
+from byheart.compile.documents import as_table
 from byheart.compile.first_use import first_use
 from byheart.compile.memory import Memory
 from byheart.data.dataset.dataset import Dataset
@@ -50,12 +51,15 @@ def memorize(
     are the construction's own, see `byheart.constructions()`. The verdict is
     `memory.certificate.verdict`; nothing is rounded anywhere.
 
+    A label may be a `Distribution` over classes, for constructions that store these (`madden24`). Sequences without
+    labels are documents for them: texts, or lists of tokens, whose next-token distributions are counted.
+
     >>> memory = memorize(["cat", "act", "dog"], [3, 1, 4], construction="ks25", progress=False)
     >>> memory.certificate.verdict.value, memory.predict(["act"])
     ('proved', [1])
     """
     reporter = progress if not isinstance(progress, bool) else console_progress() if progress else SILENT
-    table = _table(sequences, labels, label, task, missing)
+    table = _table(sequences, labels, label, task, missing, construction)
     with reporter.stage("comparing rows"):
         if table is not None:
             settled, present = settle_table(table, task=task, positions=positions, policy=conflicts), table.missing
@@ -65,6 +69,7 @@ def memorize(
             rows = (present.sequences, present.labels)
             settled = settle(*rows, task=task or "next-token", positions=positions, policy=conflicts)
     counts = {f"conflicts={settled.policy}": len(settled.left_out), f"missing={present.policy}": present.left_out}
+    counts |= {} if table is None else dict(table.left_out)
     left_out = {why: count for why, count in counts.items() if count}
     memory = memorize_dataset(
         settled.dataset, construction=construction, seed=seed, progress=reporter, left_out=left_out, **options
@@ -72,8 +77,13 @@ def memorize(
     return _with_origin(memory, settled, table, present.note)
 
 
-def _table(sequences: Any, labels: Any, label: str | None, task: str | None, missing: str) -> Table | None:
-    """The table that was given, or that a frame and the name of its label column make; None for bare sequences."""
+def _table(
+    sequences: Any, labels: Any, label: str | None, task: str | None, missing: str, construction: str
+) -> Table | None:
+    """The table that was given, that a frame and the name of its label column make, or that documents are; None for
+    bare sequences with labels."""
+    from byheart.build import recipe
+
     if label is not None and not isinstance(sequences, Table):
         if labels is not None:
             raise DataError("give `labels`, or `label`, the column of a data frame that holds them; not both")
@@ -82,6 +92,8 @@ def _table(sequences: Any, labels: Any, label: str | None, task: str | None, mis
         if labels is not None or label is not None:
             raise DataError("a table brings its own labels; leave `labels` out, or give table.sequences")
         return sequences
+    if labels is None and recipe(construction).distributions:
+        return as_table(sequences)
     if labels is None:
         others = 'memorize(byheart.read(FILE)), or memorize(frame, label="column")'
         raise DataError(f"labels are missing: memorize(sequences, labels), {others}")
@@ -116,7 +128,9 @@ def memorize_dataset(
     finished = time.perf_counter()
     resolved = dict(built.options) or chosen.resolve(options)
     claim = promise(construction, dataset, resolved) or Claim(chosen.ref)
-    certificate = certify(built.network, dataset, claim, reporter, handed=Handed(left_out=left_out or {}))
+    handed = Handed(left_out=left_out or {})
+    fraction = resolved.get("gap", FRACTION)
+    certificate = certify(built.network, dataset, claim, reporter, handed=handed, fraction=fraction)
     return Memory(
         construction=construction,
         options=resolved,
@@ -128,5 +142,6 @@ def memorize_dataset(
         certificate=certificate,
         notes=built.notes,
         dataset=dataset,
+        facts=built.facts,
         seconds={"build": finished - started, "certify": time.perf_counter() - finished},
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from byheart.certify import Certificate
+from byheart.certify import FRACTION, Certificate
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.encoder import Encoder
 from byheart.data.dataset.sequences import as_list
+from byheart.data.dataset.targets import Target
 from byheart.data.read.selection import Selection
 from byheart.data.read.table import Table
 from byheart.data.task import Task
@@ -23,9 +24,9 @@ from byheart.data.unknown import UNKNOWN, Unknown
 from byheart.errors import DataError, UnknownSymbolError
 from byheart.exact.budget import Budget, check_padding, limited
 from byheart.ir.claim import Claim
+from byheart.ir.decoder_network import AnyNetwork, DecoderNetwork
 from byheart.ir.enclose import decided_answers
 from byheart.ir.inputs import Inputs
-from byheart.ir.network import Network
 from byheart.ir.size import Size, measure, uniform_parameters
 from byheart.progress import SILENT, Progress
 
@@ -46,7 +47,7 @@ class Memory:
     construction: str
     options: Mapping[str, Any]
     seed: int
-    network: Network
+    network: AnyNetwork
     encoder: Encoder
     classes: tuple[Hashable, ...]
     claim: Claim
@@ -59,6 +60,7 @@ class Memory:
     dataset: Dataset | None = field(default=None, repr=False)
     seconds: Mapping[str, float] = field(default_factory=dict, repr=False)
     conflicts: Mapping[str, Any] = field(default_factory=dict, repr=False)  # what was done about them; not saved
+    facts: Mapping[str, Any] = field(default_factory=dict, repr=False)  # numbers about the build; not saved
 
     def __repr__(self) -> str:
         """One line: a network may have a million weights."""
@@ -81,6 +83,11 @@ class Memory:
         return self.encoder.task
 
     @property
+    def target(self) -> Target:
+        """What was memorized: a class for each context, or a distribution."""
+        return Target.CLASS if self.certificate.gap is None else Target.DISTRIBUTION
+
+    @property
     def abstains(self) -> bool:
         return bool(self.options.get("abstain_bits"))
 
@@ -89,7 +96,8 @@ class Memory:
 
         Off the data the answer is whatever the network gives: some label, or UNKNOWN. Symbols that were never seen are
         an error, except for an abstaining memory, which answers UNKNOWN. Texts are cut as those of the data were; where
-        the data did not come from a file, a text is a sequence of characters.
+        the data did not come from a file, a text is a sequence of characters. A memory of distributions answers with
+        the likeliest label, as float64 finds it; `probabilities` has the whole distribution.
         """
         if not hasattr(sequences, "__len__"):
             sequences = as_list(sequences)
@@ -102,7 +110,10 @@ class Memory:
                 inputs, known = self.encoder.encode_known(sequences)
             else:
                 inputs, known = self._encode(sequences), np.ones(len(sequences), dtype=bool)
-            found = decided_answers(self.network, inputs, progress)
+            if isinstance(self.network, DecoderNetwork):
+                found = self.network.likeliest(inputs)
+            else:
+                found = decided_answers(self.network, inputs, progress)
         found[~known] = -1
         if not self.task.labels_per_token:
             return [self._label(k) for k in found]
@@ -124,6 +135,31 @@ class Memory:
         padded_left = self.task is Task.SEQ_TO_SEQ
         return [self._label(k) for k in (found[len(found) - length :] if padded_left else found[:length])]
 
+    def probabilities(self, sequences: Sequence[Any]) -> list[dict[Any, float]]:
+        """Label -> probability after each sequence, for memories of distributions (and of labels as such).
+
+        >>> from byheart.compile.documents import memorize_documents
+        >>> memory = memorize_documents(["a cat", "a dog", "a dog", "a dog"])
+        >>> {label: round(p, 2) for label, p in memory.probabilities(["a"])[0].items()}
+        {'cat': 0.25, 'dog': 0.75}
+        """
+        from byheart.compile.generate import probabilities
+
+        return probabilities(self, sequences)
+
+    def generate(
+        self, prompt: Any, *, temperature: float = 0.0, seed: int = 0, limit: int | None = None
+    ) -> str | list[Any]:
+        """The prompt (a text, or a list of tokens) and what follows it, token by token.
+
+        Greedy at temperature 0, else drawn from the memory's distributions, the same for the same seed. It ends where a
+        memorized row ended, or at `limit` tokens. A prompt that was not memorized is continued too, but nothing is
+        proved about what follows it.
+        """
+        from byheart.compile.generate import generate
+
+        return generate(self, prompt, temperature=temperature, seed=seed, limit=limit)
+
     def recite(self, page: int | str | Sequence[Any] | None = None) -> Any:
         """What a causal memory says, decoded greedily: the whole text, a page, or the continuation of a prompt."""
         from byheart.compile.text import recite
@@ -137,9 +173,14 @@ class Memory:
         *,
         max_rows: int | None = None,
         conflicts: str | None = None,
+        gap: float = FRACTION,
+        max_length: int | None = None,
         progress: Progress = SILENT,
     ) -> Certificate:
         """Proves the memory again on these rows, trusting nothing that a file says.
+
+        For a memory of distributions the rows may be documents, without labels, of which `max_length` keeps the first
+        tokens, and `gap` is the part of the entropy that its cross-entropy may exceed it by.
 
         The memory is asked every row as `predict` asks it, and every answer is compared with the row's label by type
         and value. `sequences` may be a table of `byheart.read` or a data set, which bring their labels. `max_rows` and
@@ -148,6 +189,10 @@ class Memory:
         from byheart.compile.verify import Excuses, verify_rows
 
         place: Callable[[int], str] = "row {}".format
+        if self.target is Target.DISTRIBUTION and labels is None and not isinstance(sequences, Dataset | Table):
+            from byheart.compile.documents import as_table
+
+            sequences = as_table(sequences, replace(self.tokens, max_length=max_length))
         rows: Any = sequences
         if isinstance(sequences, Dataset | Table):
             if labels is not None:
@@ -156,10 +201,11 @@ class Memory:
                 place = sequences.places or place
                 rows, labels = sequences.sequences, sequences.labels
             else:
-                rows, labels = sequences.sequences(), sequences.label_values()
+                rows, labels = sequences.sequences(), sequences.given or sequences.label_values()
         elif labels is None:
             raise DataError("labels are missing: memory.verify(sequences, labels), or memory.verify(table)")
-        excuses = Excuses(max_rows, conflicts)
+        left_out = dict(sequences.left_out) if isinstance(sequences, Table) else {}
+        excuses = Excuses(max_rows, conflicts, left_out, gap)
         return verify_rows(self, as_list(rows), as_list(labels), progress, excuses=excuses, place=place)
 
     def save(self, path: str | Path) -> None:
@@ -229,5 +275,7 @@ class Memory:
             "seed": self.seed,
             "notes": list(self.notes),
             "fingerprint": certificate.fingerprint,
+            **self.facts,
+            **({} if certificate.gap is None else certificate.gap.summary()),
             **{f"{name}_seconds": round(value, 3) for name, value in self.seconds.items()},
         }

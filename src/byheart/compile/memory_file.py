@@ -28,6 +28,7 @@ from byheart.certify import Certificate
 from byheart.compile.memory import Memory
 from byheart.data.dataset.encoder import Encoder
 from byheart.data.read.selection import Selection
+from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.data.values import from_json as from_json_value
 from byheart.data.values import key
@@ -36,6 +37,8 @@ from byheart.errors import BudgetError, ByheartError, FileFormatError
 from byheart.exact.budget import Budget, limited
 from byheart.files import canonical, check_target, digest, parse, read_bytes, write_atomically
 from byheart.ir.claim import Claim
+from byheart.ir.decoder_json import decoder_from_json, decoder_to_json
+from byheart.ir.decoder_network import AnyNetwork, DecoderNetwork
 from byheart.ir.json_form import expect, network_from_json, network_to_json, only, take
 from byheart.ir.network import Read
 from byheart.version import __version__
@@ -87,7 +90,10 @@ def _checked_body(data: bytes) -> tuple[Any, int]:
         document = parse(data.decode("ascii"))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         if data.startswith(b"byheart decoder "):
-            raise FileFormatError("this is a decoder; ask it with `byheart decoder FILE --prompt TEXT`") from None
+            remedy = "build it again: byheart memorize DOCS --construction madden24"
+            raise FileFormatError(
+                f"this is a decoder of an older byheart, whose format is not read; {remedy}"
+            ) from None
         if not data.startswith(_BEGINNING[: len(data)]) or not data:
             raise FileFormatError("this is not a byheart memory; give a file that `byheart memorize` wrote") from None
         raise FileFormatError(f"the file is damaged ({error}); build or copy it again") from None
@@ -113,7 +119,7 @@ def to_json(memory: Memory) -> dict[str, Any]:
         "construction": memory.construction,
         "options": {name: _plain(value) for name, value in memory.options.items()},
         "seed": memory.seed,
-        "network": network_to_json(memory.network),
+        "network": any_network_to_json(memory.network),
         "encoder": memory.encoder.as_dict(),
         "classes": [to_json_value(label) for label in memory.classes],
         "claim": memory.claim.as_dict(),
@@ -131,15 +137,14 @@ def from_json(body: Any, version: int = FORMAT) -> Memory:
     only(body, "memory", *(_FIELDS[:-1] if first else _FIELDS))
     stored = take(body, "classes", list)
     classes = tuple(_label_of_version_1(label) if first else from_json_value(label, "classes") for label in stored)
-    network = network_from_json(take(body, "network", dict))
-    distinct = len(set(map(key, classes)))
-    if len(classes) != network.readout.classes or distinct != len(classes):
-        raise FileFormatError(f"{distinct} classes are named, the network has {network.readout.classes}")
+    network = any_network_from_json(take(body, "network", dict), first)
+    distinct, count = len(set(map(key, classes))), _class_count(network)
+    if len(classes) != count or distinct != len(classes):
+        raise FileFormatError(f"{distinct} classes are named, the network has {count}")
     if not first and [to_json_value(label) for label in classes] != stored:
         raise FileFormatError("a class is not written in its one form")
     encoder = Encoder.from_dict(take(body, "encoder", dict))
-    if encoder.input_width != network.width_in:
-        raise FileFormatError(f"tokens have {encoder.input_width} numbers, the network takes {network.width_in}")
+    _check_inputs(network, encoder)
     if encoder.task.labels_per_token != (network.read is Read.EACH):
         raise FileFormatError(
             f"the network is read at {network.read} tokens, which does not fit the task {encoder.task}"
@@ -159,6 +164,35 @@ def from_json(body: Any, version: int = FORMAT) -> Memory:
         selection=Selection.from_dict({**_NEW_SELECTION, **body["selection"]} if first else body["selection"]),
         recorded_by="format 1" if first else take(body, "version", str),
     )
+
+
+def any_network_to_json(network: AnyNetwork) -> Any:
+    """The field `network` of the body."""
+    return decoder_to_json(network) if isinstance(network, DecoderNetwork) else network_to_json(network)
+
+
+def any_network_from_json(value: dict[str, Any], first: bool = False) -> AnyNetwork:
+    """Layers, or (not in format 1) a decoder."""
+    return decoder_from_json(value) if "decoder" in value and not first else network_from_json(value)
+
+
+def _class_count(network: AnyNetwork) -> int:
+    return network.class_count if isinstance(network, DecoderNetwork) else network.readout.classes
+
+
+def _check_inputs(network: AnyNetwork, encoder: Encoder) -> None:
+    """What the encoder gives is what the network takes."""
+    if isinstance(network, DecoderNetwork):
+        symbols = encoder.symbols or ()
+        if len(symbols) != len(network.inputs) or encoder.length != network.decoder.length:
+            raise FileFormatError(
+                f"{len(symbols)} symbols in rows of {encoder.length} do not fit a decoder of {len(network.inputs)} "
+                f"symbols and rows of {network.decoder.length}"
+            )
+        if encoder.task not in (Task.NEXT_TOKEN, Task.CAUSAL):
+            raise FileFormatError(f"a decoder answers the tasks next-token and causal, not {encoder.task}")
+    elif encoder.input_width != network.width_in:
+        raise FileFormatError(f"tokens have {encoder.input_width} numbers, the network takes {network.width_in}")
 
 
 def _option(name: str, value: Any) -> Any:

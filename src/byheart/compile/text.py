@@ -25,6 +25,7 @@ from byheart.data.unknown import UNKNOWN
 from byheart.data.values import key
 from byheart.errors import DataError, OptionError
 from byheart.exact.budget import limited
+from byheart.ir.decoder_network import DecoderNetwork
 from byheart.ir.evaluate import answers
 from byheart.ir.network import Read
 from byheart.progress import SILENT, Progress
@@ -97,6 +98,10 @@ def recite(
     None: the whole text; a number: that page; a str: the rest of the page after the first place where the text has it;
     a list of tokens: their continuation as a list, for any causal memory.
     """
+    if isinstance(memory.network, DecoderNetwork):
+        raise OptionError(
+            "a memory of distributions recites nothing by heart; memory.generate(prompt) goes on after a prompt"
+        )
     if memory.task is not Task.CAUSAL:
         raise OptionError(f"only causal memories recite; this one was made for {memory.task}")
     if page is not None and not isinstance(page, int | str):
@@ -123,25 +128,27 @@ def _pages(memory: Memory, pages: int, progress: Progress) -> Iterator[str]:
     with progress.stage("reciting pages", total=pages) as stage:
         for start in range(0, pages, PAGES_AT_ONCE):
             numbers = range(start, min(pages, start + PAGES_AT_ONCE))
-            for said in _continue(memory, [[number] for number in numbers], SILENT):
-                yield "".join(said)
+            for recited in _continue(memory, [[number] for number in numbers], SILENT):
+                yield "".join(recited)
             stage.advance(len(numbers))
 
 
 def _continue(memory: Memory, rows: list[list[Any]], progress: Progress) -> list[list[Any]]:
     """Each row's continuation until the row is full, ends, or the memory has no answer. Rows have one length."""
+    if isinstance(memory.network, DecoderNetwork):
+        raise OptionError("only exact networks recite")
     network = replace(memory.network, read=Read.LAST)
-    said: list[list[Any]] = [[] for _ in rows]
+    recited: list[list[Any]] = [[] for _ in rows]
     live = list(range(len(rows)))
     known = set(map(key, memory.encoder.symbols or ()))
     for _ in range(memory.encoder.length - len(rows[0]) + 1):
-        inputs = memory.encoder.encode([rows[i] + said[i] for i in live])
+        inputs = memory.encoder.encode([rows[i] + recited[i] for i in live])
         with limited(memory.budget):
             found = answers(network, inputs, progress)
         labels = [memory.classes[k] if k >= 0 else UNKNOWN for k in np.asarray(found).tolist()]
         for i, label in zip(live, labels, strict=True):
             if label is not UNKNOWN and label != END:
-                said[i].append(label)
+                recited[i].append(label)
         live = [
             i
             for i, label in zip(live, labels, strict=True)
@@ -149,4 +156,4 @@ def _continue(memory: Memory, rows: list[list[Any]], progress: Progress) -> list
         ]
         if not live:
             break
-    return said
+    return recited

@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from byheart.certify import STRANGE, Certificate, Handed, Record, certify
+from byheart.certify import FRACTION, STRANGE, Certificate, Handed, Record, certify
 from byheart.compile.memory import Memory
-from byheart.data.dataset.dataset import Dataset, unchecked
+from byheart.data.dataset.dataset import Dataset, load, unchecked
 from byheart.data.dataset.distinct import Index
 from byheart.data.dataset.settle import settle
+from byheart.data.dataset.targets import Distribution, Target
 from byheart.data.values import key, plain
 from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError
@@ -37,13 +38,15 @@ from byheart.version import __version__
 class Excuses:
     """Which rows the user agrees not to ask; nothing is excused because the file says so.
 
-    max_rows: only the first so many; conflicts: the policy by which rows that contradict others are left out.
-    left_out: rows that were left out already while the data was read, with the reason.
+    max_rows: only the first rows, this many; conflicts: the policy by which rows that contradict others are left out.
+    left_out: rows that were left out already while the data was read, with the reason. gap: the part of the entropy
+    that the gap of a memory of distributions may be; it is the user's to say, as the rows are.
     """
 
     max_rows: int | None = None
     conflicts: str | None = None
     left_out: dict[str, int] = field(default_factory=dict)
+    gap: float = FRACTION
 
     def __post_init__(self) -> None:
         if self.max_rows is not None and (type(self.max_rows) is not int or self.max_rows < 1):
@@ -115,7 +118,16 @@ def check_rows(
     unchecked = "" if complete else "by the file's fingerprint these are not all the memorized rows, or others"
     record = _record(memory, complete)
     with limited(memory.budget):
-        certificate = certify(memory.network, asked, claim, progress, handed=handed, record=record, unchecked=unchecked)
+        certificate = certify(
+            memory.network,
+            asked,
+            claim,
+            progress,
+            handed=handed,
+            record=record,
+            unchecked=unchecked,
+            fraction=excuses.gap,
+        )
     return Checked(certificate, claim, asked)
 
 
@@ -142,6 +154,8 @@ def _asked_rows(
 def _as_memorized(memory: Memory, sequences: list[Any], labels: list[Any]) -> Dataset:
     """The rows as `memorize` would load them: their fingerprint, and the facts that the promise is computed from."""
     given = [_fitting(row, label) for row, label in zip(sequences, labels, strict=True)]
+    if memory.target is Target.DISTRIBUTION:
+        return load(sequences, given, task=memory.task, positions=True, target=Target.DISTRIBUTION)
     return unchecked(sequences, given, task=memory.task, positions=memory.encoder.positions)
 
 
@@ -173,10 +187,12 @@ def _questions(
     for row, label in enumerate(labels):
         if row in strange:
             continue
-        given = list(label) if per_token else [label]
+        given = list(label) if per_token else list(label.classes) if isinstance(label, Distribution) else [label]
         found = [classes.get(key(plain(one)), STRANGE) for one in given]
         if STRANGE in found:
             strange[row] = f"it is labelled {quote(given[found.index(STRANGE)])}, which this memory never says"
+        elif isinstance(label, Distribution):
+            _put(memory, expected, row, [classes[key(plain(label.likeliest))]])
         elif per_token and len(found) != len(sequences[row]):
             strange[row] = f"it has {len(found):,} labels, but the memory cuts rows to {len(sequences[row]):,} tokens"
         else:
@@ -185,7 +201,9 @@ def _questions(
         expected[row] = -1
         expected[row, 0] = STRANGE
     placed: Index = expected if per_token else expected[:, 0]
-    return Dataset(memory.encoder, inputs, placed, memory.classes, fingerprint), strange
+    weights = tuple(label for label in labels if isinstance(label, Distribution)) or None
+    dataset = Dataset(memory.encoder, inputs, placed, memory.classes, fingerprint, memory.target, weights)
+    return dataset, strange
 
 
 def _put(memory: Memory, expected: Index, row: int, found: list[int]) -> None:
@@ -218,15 +236,23 @@ def _remarks(memory: Memory, own: Dataset, excuses: Excuses, complete: bool) -> 
     if not complete:
         found.append(
             f"these are not exactly the {memory.certificate.asked:,} memorized rows (by the file's fingerprint): "
-            "the verdict is about the rows that were handed over"
+            "the verdict is about the rows that were given"
         )
     then = memory.selection
     if then.max_rows is not None and excuses.max_rows is None:
         found.append(f"the memory was made of the first {then.max_rows:,} rows: --max-rows {then.max_rows} asks these")
     if then.conflicts != "error" and excuses.conflicts is None:
         found.append(f"rows were left out when it was made: --conflicts {then.conflicts} leaves them out here too")
+    made = memory.certificate.gap
+    if made is not None and made.fraction > excuses.gap:
+        found.append(
+            f"it was made for a gap of {made.fraction:g} of the entropy: --gap {made.fraction:g} asks for that"
+        )
     if memory.tokens.max_length is not None:
-        found.append(f"the memory cuts every question to its first {memory.tokens.max_length:,} tokens")
+        length = memory.tokens.max_length
+        found.append(
+            f"the memory cuts every question to its first {length:,} tokens; --max-length {length} cuts DATA too"
+        )
     if memory.recorded_by and memory.recorded_by != __version__:
         found.append(f"the file's own record of its promise is of {memory.recorded_by} and was not compared")
     return tuple(found)

@@ -2,7 +2,7 @@
 
 A value is a str, an int, a float, a bool, bytes, a tuple of values, or None, which stands for "missing". Python's `==`
 and its dictionaries take 1, 1.0 and True for one value and 0.0 for -0.0; byheart never does: type and value both count,
-so whoever compares, numbers or looks up values goes through this module.
+so all code that compares, numbers or looks up values goes through this module.
 
     >>> same(1, 1.0), same(0.0, -0.0), same("1", 1), same((1, "a"), (1, "a"))
     (False, False, False, True)

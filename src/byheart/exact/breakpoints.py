@@ -3,6 +3,12 @@
 x + sum of o_u·relu(w_u x + b_u) + b2 is piecewise linear in one number, so the units that are active form a prefix
 in the order of their kinks. With running sums of slopes and intercepts every input costs one search and one
 multiplication, instead of one multiplication per unit. Exact like the other engines.
+
+The inputs are integers X over one denominator, so a kink that lies between two integers may be moved to the next one:
+a unit is active from the integer `start` on. A unit of negative slope is the other way round, active below its start;
+it counts in the sums before the first kink and is taken out at its own. The invariant: segment k has exactly the
+slopes and intercepts of the units that are active after k kinks. Cost for u units, N inputs and c outputs:
+u·log u to sort, N·log u to search, c·(u + N) for the sums and products.
 """
 
 from __future__ import annotations
@@ -68,7 +74,7 @@ def _scaled(number: Number, bits: int) -> int:
 def _unit(weight: Number, bias: Number, bits: int, den: int) -> _Unit:
     """relu(w x + b) = relu(slope·X + intercept) / (den·2^bits) for x = X / den."""
     slope, intercept = _scaled(weight, bits), _scaled(bias, bits) * den
-    if slope > 0:
+    if slope > 0:  # slope·X + intercept > 0 from floor(-intercept / slope) + 1 on, for whole X
         return _Unit(-intercept // slope + 1, slope, intercept, False)
     return _Unit(-(intercept // slope), slope, intercept, True)
 

@@ -4,6 +4,12 @@ Register r holds, for every lane (input), sum over k of limb[r, k] · 2^(56·(lo
 [0, 2^56) except the top one, which is signed with absolute value at most 2^56. `low` may be negative: fractions cost
 nothing special. After every instruction limbs that are zero in all lanes are dropped at both ends, so a register is
 only as long as its values need.
+
+Why 56 bits of 64: the spare byte lets a sum of many terms be accumulated limb by limb without looking at carries, and
+the innermost loop runs over lanes, which the compiler turns into vector instructions. The invariant is that no
+accumulator leaves ±LIMIT·2^56, which fits in 64 bits: every term comes with its `cost`, the most it adds in units of
+2^56 (`program` computes it), and carries are propagated before the spent cost would pass LIMIT. An instruction costs
+(terms · limbs · lanes) multiplications and additions, and one pass of carries.
 """
 
 from __future__ import annotations
@@ -21,6 +27,7 @@ LIMIT = 100  # accumulated cost (units of 2^56) above which carries are propagat
 
 @numba.njit(cache=True, nogil=True)
 def carry(acc, size, lanes):  # type: ignore[no-untyped-def]
+    """Brings every limb but the top one into [0, 2^56); the shift rounds down, so only the top one keeps a sign."""
     for k in range(size - 1):
         for j in range(lanes):
             value = acc[k, j]
@@ -30,13 +37,19 @@ def carry(acc, size, lanes):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def place(acc, k, shift, j, y):  # type: ignore[no-untyped-def]
+    """Adds y · 2^shift to limb k of lane j. A left shift that wraps around is harmless: its low 56 bits are right."""
     acc[k, j] += (y << shift) & MASK
     acc[k + 1, j] += y >> (56 - shift)
 
 
 @numba.njit(cache=True, nogil=True)
 def add_term(acc, base, limbs, size, digit, shift, mode, lanes):  # type: ignore[no-untyped-def]
-    """acc[base + k] += digit · 2^shift · limbs[k]."""
+    """acc[base + k] += digit · 2^shift · limbs[k].
+
+    Mode 0: no shift and a small digit, so the product fits in one limb's room. Mode 1: a small digit, so the product
+    fits in 64 bits and its two halves go to two limbs. Mode 2: digits of up to 28 bits, so each limb is multiplied in
+    halves of 28 bits; their products stay below 2^56.
+    """
     for k in range(size):
         if mode == 0:
             if digit == 1:
@@ -76,7 +89,10 @@ def all_between(row, lanes, least, most):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def trim(acc, size, lanes):  # type: ignore[no-untyped-def]
-    """(skip, size): the limbs acc[skip:size] that some lane needs; a top limb of -1 is folded into its neighbour."""
+    """(skip, size): the limbs acc[skip:size] that some lane needs; a top limb of -1 is folded into its neighbour.
+
+    Without the folding -5 would be (2^56 - 5, -1), and every small negative number would be one limb too long.
+    """
     while size > 0:
         if all_between(acc[size - 1], lanes, 0, 0):
             size -= 1
@@ -100,6 +116,7 @@ def execute(  # type: ignore[no-untyped-def]
     """Runs every instruction on `lanes` inputs; returns -1, or the instruction whose number outgrew the buffers."""
     capacity = registers.shape[1]
     for i in range(target.shape[0]):
+        # The limb positions that the sum can reach: those of all its terms and of its constant.
         least = 1 << 40
         most = -(1 << 40)
         for t in range(terms[i], terms[i + 1]):
@@ -115,7 +132,7 @@ def execute(  # type: ignore[no-untyped-def]
             length[target[i]] = 0
             low[target[i]] = 0
             continue
-        size = most - least + 1
+        size = most - least + 1  # one more limb than any term reaches: it takes the carries and the sign
         if size > acc.shape[0]:
             return i
         for k in range(size):
@@ -135,7 +152,7 @@ def execute(  # type: ignore[no-untyped-def]
                 spent += cost[t]
                 add_term(acc, low[s] + limb[t] - least, registers[s], length[s], digit[t], shift[t], mode[t], lanes)
         carry(acc, size, lanes)
-        if relu[i]:
+        if relu[i]:  # after the carries the top limb has the sign of the whole number
             for j in range(lanes):
                 if acc[size - 1, j] < 0:
                     for k in range(size):

@@ -2,6 +2,13 @@
 
 Python ints become limbs by their bytes: 56 bits are seven bytes. Memory is bounded by the chunk (256 inputs per core),
 whatever the number of inputs. When a number outgrows its buffer the chunk is run again with a larger one.
+
+The kernel knows only integers times powers of two, but inputs may have any denominator q · 2^k with q odd (means of
+three tokens). So everything is computed q times too large: inputs enter as their numerators, every bias is multiplied
+by q, weights stay, and relu(q·x) = q·relu(x). The result is divided by q once, by writing q into its denominator.
+2^k needs no such factor: numerators are shifted to a whole number of limbs and start at a negative limb position.
+
+Cost: (terms of the program · limbs of the numbers) products per input; `budget` counts in this unit.
 """
 
 from __future__ import annotations
@@ -35,6 +42,7 @@ def run(steps: Sequence[Step], values: Values, stage: Stage | None = None) -> Va
     for low, numerators in _in_order(_Chunks(program, values.numerators, k), values.count, stage):
         lowest = min(lowest, low)
         chunks.append((low, numerators))
+    # Chunks may end at different limb positions; all are brought to the lowest, so that they share one denominator.
     aligned = [n << (LIMB * (low - lowest)) if low > lowest else n for low, n in chunks]
     return Values(np.concatenate(aligned), q << (-LIMB * lowest))
 
@@ -91,7 +99,7 @@ class _Chunks:
                 length[register], low[register] = limbs.shape[0], -self.low
             if self._execute(state, len(rows)) < 0:
                 break
-            self.capacity = max(self.capacity, 2 * capacity)
+            self.capacity = max(self.capacity, 2 * capacity)  # kept: the chunks that follow are likely to need it too
         return self._outputs(registers, low, length)
 
     def _execute(self, state: limb_kernel.Buffers, lanes: int) -> int:

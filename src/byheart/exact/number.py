@@ -108,7 +108,7 @@ def as_fraction(number: Number) -> Fraction:
 
 
 def from_fraction(value: Fraction) -> Number:
-    """The dyadic number equal to `value`; an InexactError when its denominator is no power of two."""
+    """The dyadic number equal to `value`; an InexactError when its denominator is not a power of two."""
     denominator = value.denominator
     if denominator & (denominator - 1):
         raise InexactError(f"{value} is not a dyadic rational; multiply it by its denominator first")

@@ -4,6 +4,11 @@ x + o·relu(w·x + b) + s with o·w = -2 is x + s, or o·b + s - x where w·x + 
 multiplication at all, so every input runs through all of them at once, limb by limb, in the nearest cache: some
 nanoseconds per fold, where the engine for any block needs some hundred. Exact like the other engines.
 
+The invariant in the loop: `v` is the number in 56-bit limbs, the last one signed, and all limbs from `size` on are 0. A
+negative number has `size` = all limbs, because its sign is in the last one. The number of limbs is chosen beforehand
+for the largest value that any order of folds could make, so nothing overflows. A fold costs a comparison from the top,
+which mostly ends at the first limb, and one subtraction of `size` limbs if it reflects.
+
 >>> fold = Block(rows1=(((0, 2),),), bias1=(-10,), rows2=(((0, -1),),), bias2=(0,))     # above 5: 10 - x
 >>> run([fold], Values.of([[3], [7], [12]])).numerators[:, 0].tolist()
 [3, 3, -2]
@@ -20,6 +25,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from byheart.exact.budget import meter
 from byheart.exact.steps import Block
 from byheart.exact.values import Values
 
@@ -36,6 +42,9 @@ def run(steps: Sequence[Block], values: Values) -> Values:
     largest = max(abs(int(numbers.max())), abs(int(numbers.min()))) + sum(abs(c) + abs(s) for _, c, s, _ in folds)
     largest = max(largest, *(abs(t) for t, _, _, _ in folds))
     size = largest.bit_length() // LIMB + 1
+    limit = meter()
+    if limit is not None:
+        limit.hold(8 * size * (3 * len(folds) + LANES * (os.cpu_count() or 1)))
     chain = (
         *_padded([t for t, _, _, _ in folds], size),
         *_padded([c for _, c, _, _ in folds], size),
@@ -46,7 +55,7 @@ def run(steps: Sequence[Block], values: Values) -> Values:
 
     def part(start: int) -> list[int]:
         z = _limbs(numbers[start : start + LANES].tolist(), size)
-        _reflect(z, *chain)
+        reflect(z, *chain)
         return _numbers(z)
 
     starts = range(0, len(numbers), LANES)
@@ -58,7 +67,7 @@ def run(steps: Sequence[Block], values: Values) -> Values:
 
 
 def _fold(step: Block, den: int) -> tuple[int, int, int, bool]:
-    """(place, constant, shift, rising): from `place` on (rising) or below it, X becomes constant - X, else X + shift."""
+    """(place, constant, shift, rising): from `place` on (or below it), X becomes constant - X, else X + shift."""
     w, o, b, s = (int(v) for v in (step.rows1[0][0][1], step.rows2[0][0][1], step.bias1[0], step.bias2[0]))  # type: ignore[arg-type]
     place = -b * den // w + 1 if w > 0 else -(-b * den // -w)
     return place, (o * b + s) * den, s * den, w > 0
@@ -88,7 +97,7 @@ def _numbers(limbs: Ints) -> list[int]:
 
 
 @numba.njit(cache=True, nogil=True)
-def _reflect(
+def reflect(
     z: Any, place: Any, place_size: Any, constant: Any, constant_size: Any, shift: Any, shifted: Any, rising: Any
 ) -> None:  # pragma: no cover - compiled
     """All folds for one number after the other. Limbs from `size` on are 0; a negative number has all of them."""
@@ -101,6 +110,7 @@ def _reflect(
         if v[limbs - 1] < 0:
             size = limbs
         for f in range(place.shape[0]):
+            # Compare v with the fold's place, from the highest limb that either of them uses: k is where they differ.
             k = max(size, place_size[f]) - 1
             while k >= 0 and v[k] == place[f, k]:
                 k -= 1
@@ -111,7 +121,7 @@ def _reflect(
                     t = constant[f, k] - v[k] + carry
                     v[k] = t & MASK
                     carry = t >> LIMB
-                if carry < 0 and top < limbs:
+                if carry < 0 and top < limbs:  # negative: the borrow runs through all limbs above
                     for k in range(top, limbs):
                         v[k] = MASK
                     carry = -1
@@ -123,7 +133,7 @@ def _reflect(
                     carry = t >> LIMB
             else:
                 continue
-            if carry < 0:
+            if carry < 0:  # the mask made the last limb positive; its sign is restored
                 v[limbs - 1] -= 1 << LIMB
                 size = limbs
             else:

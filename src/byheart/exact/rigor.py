@@ -33,7 +33,7 @@ def precision(bits: int) -> AbstractContextManager[None]:
 def ball(value: float | int) -> Any:
     """The ball of radius 0 around a finite float or an int: floats are exact dyadic numbers."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise InexactError(f"{value} is no number that a ball can enclose")
+        raise InexactError(f"{value} is not a number that a ball can enclose")
     return flint().arb(value)
 
 

@@ -45,7 +45,9 @@ class Block:
         if len(self.rows1) != 1 or len(self.rows2) != 1 or len(self.rows1[0]) != 1 or len(self.rows2[0]) != 1:
             return False
         (column, w), (_, o) = self.rows1[0][0], self.rows2[0][0]
-        whole = isinstance(w, int) and isinstance(o, int) and all(isinstance(b, int) for b in (*self.bias1, *self.bias2))
+        whole = (
+            isinstance(w, int) and isinstance(o, int) and all(isinstance(b, int) for b in (*self.bias1, *self.bias2))
+        )
         return whole and column == 0 and w * o == -2
 
 

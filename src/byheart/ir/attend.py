@@ -2,6 +2,11 @@
 
 Attention with equal shares (uniform, hardmax, softmax of equal scores) is rational: token k receives
 sum / count of the vectors W_O W_V z over its share. Softmax of unequal scores is not, and says so.
+
+Sums and counts are kept apart: they are integers over the points' common denominator, and only the caller divides.
+Where all scores are equal, a pattern's sums are totals or running totals: N·n additions per channel. Where scores
+differ, every pair of tokens of a row is compared: N·n² products, for a few thousand rows at a time. Either way machine
+integers are used when a bound shows that no sum can leave 64 bits, and Python's integers otherwise.
 """
 
 from __future__ import annotations
@@ -76,6 +81,7 @@ def _equal(pattern: Pattern, channels: tuple[int, ...], columns: tuple[Integers,
     if pattern is Pattern.STAR_IN:
         sums = tuple(np.where(last, t, c) for c, t in zip(columns, totals, strict=True))
         return Shares(channels, sums, np.where(last, lengths[:, None], ones))
+    # STAR_OUT: everyone reads itself and the global token, which reads only itself.
     hubs = tuple(c[last][:, None] for c in columns)
     sums = tuple(np.where(last, c, c + h) for c, h in zip(columns, hubs, strict=True))
     return Shares(channels, sums, np.where(last, ones, 2 * ones))
@@ -130,13 +136,13 @@ def _chosen(
     """(row, query, key): who shares the attention. All rows have one length."""
     connected = allowed(attention.pattern, index.shape[1])[None]
     table = queries[index] @ keys[index].transpose(0, 2, 1)
-    lowest = table.min() - 1
+    lowest = table.min() - 1  # below every score, so a key that is not connected never wins
     best = np.where(connected, table, lowest).max(axis=2)
     chosen: npt.NDArray[np.bool_] = connected & np.asarray(table == best[:, :, None], dtype=bool)
     if attention.kind is Kind.SOFTMAX and (chosen != connected).any():
         row, token, _ = np.argwhere(chosen != connected)[0]
         raise NotRationalError(
-            f"softmax of unequal scores at row {rows[row]}, token {token} is no rational number; certify by enclosures"
+            f"softmax of unequal scores at row {rows[row]}, token {token} is not rational; certify by enclosures"
         )
     return chosen
 

@@ -7,7 +7,7 @@ bias).
     >>> reader = Reader(np.array([[1.0], [2.0]]), Average(np.array([1.0, 0.5])))
     >>> reader.mixed(np.array([[0, 1], [1, -1]])).tolist()          # 1·z_a + 0.5·z_b, and z_b alone
     [[2.0], [2.0]]
-    >>> small = Decoder(("a", "b"), reader, np.array([[1.0, -1.0]]), np.zeros(2), Activation.TANH, (np.eye(2),))
+    >>> small = Decoder(reader, np.array([[1.0, -1.0]]), np.zeros(2), Activation.TANH, (np.eye(2),))
     >>> small.parameters, small.length
     (12, 2)
 """
@@ -123,9 +123,11 @@ class Reader:
 
 @dataclass(frozen=True, eq=False)
 class Decoder:
-    """h(α) = Vᵀ ψ(Wᵀ mix(α) + b) and softmax behind it; V = output[0] @ output[1] @ …, stored as its factors."""
+    """h(α) = Vᵀ ψ(Wᵀ mix(α) + b) and softmax behind it; V = output[0] @ output[1] @ …, stored as its factors.
 
-    vocabulary: tuple[str, ...]
+    Tokens are numbers from 0 to ω - 1; what they stand for is for `DecoderNetwork` and its memory to say.
+    """
+
     reader: Reader
     hidden: Floats  # (d, m)
     bias: Floats  # (m,)
@@ -137,7 +139,7 @@ class Decoder:
             raise NetworkError("the weights of a decoder are finite float64 numbers")
         omega, d = self.reader.embedding.shape
         widths = [self.hidden.shape[1], *(factor.shape[1] for factor in self.output)]
-        fits = len(self.vocabulary) == omega and self.hidden.shape[0] == d and self.bias.shape == (widths[0],)
+        fits = self.hidden.ndim == 2 and self.hidden.shape[0] == d and self.bias.shape == (widths[0],)
         fits = fits and bool(self.output) and [f.shape[0] for f in self.output] == widths[:-1] and widths[-1] == omega
         if not fits:
             raise NetworkError(f"the matrices of a decoder with {omega} tokens and dimension {d} do not fit together")
@@ -147,6 +149,21 @@ class Decoder:
     @property
     def matrices(self) -> tuple[Floats, ...]:
         return (*self.reader.matrices, self.hidden, self.bias, *self.output)
+
+    @property
+    def kind(self) -> str:
+        """What tells contexts apart: attention or average."""
+        return self.reader.kind
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Everything but the matrices."""
+        return (self.activation, self.reader.skip, self.reader.kind, len(self.output))
+
+    @property
+    def vocabulary_size(self) -> int:
+        """ω: how many tokens there are."""
+        return len(self.reader.embedding)
 
     @property
     def parameters(self) -> int:
@@ -175,7 +192,8 @@ class Decoder:
 
     def log_probabilities(self, tokens: Ints, chunk: int = 4096) -> Floats:
         """log softmax of the logits: (n, ω)."""
-        parts = [log_softmax(self.logits(tokens[k : k + chunk])) for k in range(0, len(tokens), chunk)]
+        with np.errstate(over="ignore", invalid="ignore"):  # weights of a file may be of any size
+            parts = [log_softmax(self.logits(tokens[k : k + chunk])) for k in range(0, len(tokens), chunk)]
         return np.concatenate(parts)
 
 

@@ -3,6 +3,11 @@
 Equal tokens are evaluated once: the state is a table of distinct streams (`points`) and which of them each token has
 (`index`). Layers that act on single tokens change the table; attention and pooling look at whole sequences and make a
 new table of the distinct results. Rows are handled in chunks, so memory does not grow with their number.
+
+The invariant: `points[index[row, k]]` is the exact stream of token k of that row. All streams share one denominator,
+so that equal streams are equal integers, and looking them up in a dictionary finds them. A network therefore costs what
+its *distinct* streams cost: ω tokens before the first attention and one stream per context after it, not N·n. The last
+attention is computed only at the tokens that are read.
 """
 
 from __future__ import annotations
@@ -72,7 +77,7 @@ def outputs(network: Network, inputs: Inputs, progress: Progress = SILENT) -> St
 
 
 def answers(network: Network, inputs: Inputs, progress: Progress = SILENT) -> Index:
-    """Class indices, -1 where the output is no class: (N,) or, when every token is read, (N, n)."""
+    """Class indices, -1 where the output is not a class: (N,) or, when every token is read, (N, n)."""
     state = outputs(network, inputs, progress)
     classes = np.append(decode(network.readout, state.points), ABSENT)
     found = classes[state.index]
@@ -253,11 +258,13 @@ def attended(layer: Attention, state: State, wanted: npt.NDArray[np.bool_] | Non
 
 def _added(points: Values, rows: list[tuple[int, ...]], pieces: list[tuple[int, int, int]], dens: list[int]) -> Values:
     """The new streams: row = (own point, sums and counts …)."""
+    # Means over different numbers of tokens have different denominators: one common multiple holds all of them.
     counts = math.lcm(*{row[k] for row in rows for _, _, k in pieces}) if pieces else 1
     whole = math.lcm(points.denominator, *(den * counts for den in dens))
     numerators = points.numerators[np.array([row[0] for row in rows], dtype=np.int64)] * (whole // points.denominator)
     for (channel, s, k), den in zip(pieces, dens, strict=True):
         numerators[:, channel] += np.array([row[s] * (whole // (den * row[k])) for row in rows], dtype=object)
+    # In lowest terms again: without this the numbers would grow with every layer, and equal streams would differ.
     common = math.gcd(whole, *numerators.ravel().tolist()) if whole > 1 else 1
     return Values(numerators // common if common > 1 else numerators, whole // common)
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+import numpy as np
+
 from byheart.exact import bit_length
+from byheart.ir.decoder import SelfAttention
+from byheart.ir.decoder_network import AnyNetwork, DecoderNetwork
 from byheart.ir.json_form import only, take
 from byheart.ir.layers import Affine, Attention, Embedding, Flatten, GlobalToken, Layer, Pool, Residual, Threshold
 from byheart.ir.network import Network
+from byheart.ir.table_decoder import TableDecoder
 
 FEED_FORWARD = Affine | Threshold | Residual
+FLOAT_BITS = 64
 
 
 @dataclass(frozen=True)
@@ -21,7 +27,7 @@ class Size:
     nonzero: the entries that are not zero; max_bits: KS25's bit complexity; total_bits: the sum of bit lengths;
     width: max(m, sH, q) over hidden streams, heads and hidden layers; depth: plain layers + residual blocks +
     attention layers, without E_in and E_out (KS25 counts a block of eq. (4) as one);
-    blocks: blocks of eq. (4), an attention layer sharing the block of the feed-forward layer behind it;
+    blocks: blocks of eq. (4), an attention layer sharing the block of the feed-forward layer after it;
     embedding_parameters: the part of `parameters` that is an embedding table.
     """
 
@@ -45,9 +51,11 @@ def size_from_json(value: Any) -> Size:
     return Size(**{part.name: take(value, part.name, int) for part in fields(Size)})
 
 
-def measure(network: Network) -> Size:
+def measure(network: AnyNetwork) -> Size:
     """The size of a network, from its weights alone."""
-    bits = [bit_length(w) for layer in network.layers for w in layer.weights()]
+    if isinstance(network, DecoderNetwork):
+        return _decoder_size(network)
+    bits = weight_bits(network)
     inner = inner_layers(network)
     feed_forward = sum(isinstance(layer, FEED_FORWARD) for layer in inner)
     attention = sum(isinstance(layer, Attention) for layer in inner)
@@ -68,13 +76,55 @@ def measure(network: Network) -> Size:
     )
 
 
-def uniform_parameters(network: Network) -> int | None:
+def weight_bits(network: AnyNetwork) -> list[int]:
+    """The bit length of every weight that is not zero; a decoder's weights are float64 numbers, 64 bits each."""
+    if isinstance(network, DecoderNetwork):
+        decoder = network.decoder
+        inner = weight_bits(decoder.network) if isinstance(decoder, TableDecoder) else []
+        return inner + [FLOAT_BITS] * sum(int(np.count_nonzero(matrix)) for matrix in decoder.matrices)
+    return [bit_length(w) for layer in network.layers for w in layer.weights()]
+
+
+def _decoder_size(network: DecoderNetwork) -> Size:
+    """One block: the mixer and the hidden layer behind it; the embedding and V are E_in and E_out."""
+    decoder, bits = network.decoder, weight_bits(network)
+    if isinstance(decoder, TableDecoder):
+        inner = measure(decoder.network)
+        return replace(
+            inner,
+            parameters=decoder.parameters,
+            nonzero=len(bits),
+            max_bits=max(bits, default=0),
+            total_bits=sum(bits),
+            width=max(inner.width, len(decoder.columns)),
+            depth=inner.depth + 1,
+        )
+    mixer = decoder.reader.mixer
+    attention = isinstance(mixer, SelfAttention)
+    heads = len(mixer.output) if isinstance(mixer, SelfAttention) else 0
+    return Size(
+        parameters=decoder.parameters,
+        nonzero=len(bits),
+        max_bits=FLOAT_BITS,
+        total_bits=sum(bits),
+        width=max(decoder.reader.dimension, heads, decoder.neurons),
+        depth=1 + attention,
+        blocks=1,
+        attention_layers=int(attention),
+        embedding_parameters=decoder.reader.embedding.size,
+    )
+
+
+def uniform_parameters(network: AnyNetwork) -> int | None:
     """The same network as KS25's eq. (4) stores it: every block with attention, all blocks of one shape.
 
     W = md + L(4msH + 2mq + q + m) + m (E_in, L blocks, E_out) with the largest stream m, head size s, number of heads H
     and hidden size q that any layer has; an attention layer shares the block of the feed-forward layer behind it. None
-    for networks that are not of that form: plain layers without skip connections, embedding tables, flattened rows.
+    for networks that are not of that form: plain layers without skip connections, embedding tables, flattened rows,
+    decoders.
     """
+    if isinstance(network, DecoderNetwork):
+        return None
     inner = inner_layers(network)
     blocks = [layer for layer in inner if isinstance(layer, Residual | Attention)]
     others = [layer for layer in inner if not isinstance(layer, Residual | Attention | GlobalToken | Pool)]

@@ -1,4 +1,15 @@
-"""Softmax attention by arb's balls: for each token an enclosure of z + sum over heads of W_O W_V Z · softmax."""
+"""Softmax attention by arb's balls: for each token an enclosure of z + sum over heads of W_O W_V Z · softmax.
+
+The streams after such a layer are irrational, so each is kept as a midpoint, which is exact and on a grid of 2^-bits,
+with one radius per channel that is valid for all tokens. The invariant: the true stream of every token lies within the
+radii of its midpoint. Radii never shrink: those of the inputs go into the balls of scores and values, arb carries them
+through exp, products and the division, and rounding the result to the grid adds one step. One radius per channel
+instead of one per number keeps the layers after it as fast as ever: midpoints go through the exact engine, radii go
+through the absolute weights once per layer (`enclose`).
+
+Cost: one exponential per distinct pair (own point, point attended to), and one product per channel and pair. Tokens
+with the same own point and the same multiset of neighbours are enclosed once, whatever the number of rows.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +47,7 @@ class Attended:
 def attended_balls(
     layer: Attention, points: Values, index: Index, mask: npt.NDArray[np.bool_], radii: tuple[Fraction, ...], bits: int
 ) -> tuple[Attended, list[Fraction]]:
-    """The streams of the masked tokens behind the layer, on a grid of 2^-bits or finer, and radii of the channels."""
+    """The streams of the masked tokens after the layer, on a grid of 2^-bits or finer, and radii of the channels."""
     contexts, of_token = _contexts(layer.pattern, index, mask)
     own = np.array([context[0] for context in contexts], dtype=np.int64)
     grown = list(radii)
@@ -181,6 +192,7 @@ def _on_grid(ball: Any, grid: int) -> tuple[int, Fraction]:
         return (mantissa << exponent) * grid, radius
     if mantissa.bit_length() + exponent < -grid.bit_length():  # closer to 0 than a step
         return 0, radius + step
+    # The nearest integer to mantissa · 2^exponent · grid: half is added, then the fraction is cut off.
     numerator = (2 * mantissa * grid + (1 << -exponent)) >> 1 - exponent
     return numerator, radius + step  # the nearest multiple is half a step away at most
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from byheart.compile.memory import Memory
 from byheart.compile.size_rows import size_rows
 from byheart.exact import bit_length
+from byheart.ir.decoder_network import DecoderNetwork
+from byheart.ir.size import FLOAT_BITS
 from byheart.plots.style import colour, label_axes, new_figure, styled
 
 if TYPE_CHECKING:
@@ -48,7 +50,10 @@ def size_figure(memory: Memory) -> Figure:
 
 def weights_figure(memory: Memory) -> Figure:
     """How long the longest weight of each layer is: what is memorized is in the long ones."""
-    bits = [max((bit_length(weight) for weight in layer.weights()), default=0) for layer in memory.network.layers]
+    if isinstance(memory.network, DecoderNetwork):
+        bits = [FLOAT_BITS for _ in memory.network.decoder.matrices]
+    else:
+        bits = [max((bit_length(weight) for weight in layer.weights()), default=0) for layer in memory.network.layers]
     figure = new_figure(width=8.0, height=3.0)
     with styled():
         axes = figure.axes[0]

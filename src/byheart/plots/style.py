@@ -72,7 +72,7 @@ def new_figure(columns: int = 1, width: float = 6.4, height: float = 4.4) -> Fig
 
 
 def label_axes(axes: Axes, title: str, x: str, y: str, *, log: bool = True) -> None:
-    """Title and names of a panel; both axes logarithmic unless told otherwise."""
+    """Title and names of a panel; both axes logarithmic unless stated otherwise."""
     axes.set_title(title)
     axes.set_xlabel(x)
     axes.set_ylabel(y)

@@ -36,11 +36,11 @@ def log_log(series: Mapping[str, Sequence[Point]], title: str, unit: str, floor:
         parts.append(f'<polyline class="line c{place % COLOURS}" points="{_path(scale, points)}"/>')
         for p in points:
             kind = "mark" if p.built else "mark hollow"
-            told = escape(f"{name}: {p.value:,} {unit} at N = {p.N:,}{'' if p.built else ', predicted'}")
+            tooltip = escape(f"{name}: {p.value:,} {unit} at N = {p.N:,}{'' if p.built else ', predicted'}")
             x, y = scale.x(p.N), scale.y(p.value)
             parts.append(
                 f'<circle class="{kind} c{place % COLOURS}" cx="{x:.1f}" cy="{y:.1f}" r="3.5">'
-                f"<title>{told}</title></circle>"
+                f"<title>{tooltip}</title></circle>"
             )
         ends.append((scale.y(points[-1].value), name, place))
     parts += _names(ends)

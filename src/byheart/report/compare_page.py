@@ -33,7 +33,7 @@ def render(comparisons: Sequence[Comparison]) -> str:
     last = comparisons[-1]
     return environment.get_template("compare.html.jinja").render(
         version=__version__,
-        told=last,
+        facts=last,
         columns=COLUMNS,
         rows=[_shown(row) for row in last.rows],
         pictures=[

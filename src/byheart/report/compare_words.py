@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from byheart.build import neighbours, recipes
+from byheart.build import recipes
 
 # rows that are not constructions: these explain themselves here, constructions where they are registered
 OTHERS = {
@@ -15,5 +15,5 @@ OTHERS = {
 
 
 def words(name: str, summary: str) -> str:
-    entry = recipes().get(name) or neighbours().get(name)
+    entry = recipes().get(name)
     return OTHERS.get(name, summary) if entry is None else entry.words

@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from html import escape
 
 from byheart.compile.size_rows import SizeRow
-from byheart.exact import bit_length
+from byheart.ir.decoder_network import AnyDecoder, AnyNetwork, DecoderNetwork
 from byheart.ir.layers import Layer, Residual
 from byheart.ir.network import Network
+from byheart.ir.size import weight_bits
+from byheart.ir.table_decoder import TableDecoder
 from byheart.report.stage_words import WORDS
 
 
@@ -38,9 +40,9 @@ def _bar(kind: str, value: int, decades: int) -> str:
     return f'<div class="bar"><i class="{kind}" style="width:{0.7 * share + 0.5:.1f}%"></i>{value:,}</div>'
 
 
-def bit_histogram(network: Network, columns: int = 32) -> str:
+def bit_histogram(network: AnyNetwork, columns: int = 32) -> str:
     """How many weights have how many bits."""
-    counts = Counter(bit_length(w) for layer in network.layers for w in layer.weights())
+    counts = Counter(weight_bits(network))
     most = max(counts, default=1)
     step = max(1, -(-(most + 1) // columns))
     bins = [sum(counts.get(b, 0) for b in range(k * step, (k + 1) * step)) for k in range(-(-(most + 1) // step))]
@@ -55,7 +57,7 @@ def bit_histogram(network: Network, columns: int = 32) -> str:
     return f'{picture}<div class="ends soft">{ends}</div>'
 
 
-def layer_map(network: Network) -> str:
+def layer_map(network: AnyNetwork) -> str:
     """The stages in order, each as wide as its share of the layers (by logarithm) and as tall as its widest layer."""
     stages = stage_table(network)
     tallest = max(math.log2(widest + 1) for _, _, widest, _ in stages)
@@ -71,8 +73,10 @@ def layer_map(network: Network) -> str:
     return f'<div class="map" role="img" aria-label="{label}">{"".join(parts)}</div>'
 
 
-def stage_table(network: Network) -> list[tuple[str, int, int, int]]:
+def stage_table(network: AnyNetwork) -> list[tuple[str, int, int, int]]:
     """(name, layers, widest, parameters) of every stage, for the list under the map."""
+    if isinstance(network, DecoderNetwork):
+        return _decoder_stages(network.decoder)
     rows, start = [], 0
     for name, count, _ in _stages(network):
         layers = network.layers[start : start + count]
@@ -82,8 +86,24 @@ def stage_table(network: Network) -> list[tuple[str, int, int, int]]:
     return rows
 
 
-def steps(network: Network) -> list[dict[str, object]]:
-    """The stages for the live picture; `kind` says what can be told about the units that fire."""
+def _decoder_stages(decoder: AnyDecoder) -> list[tuple[str, int, int, int]]:
+    if isinstance(decoder, TableDecoder):
+        table = ("table of distributions", 1, decoder.vocabulary_size, sum(m.size for m in decoder.matrices))
+        return [*stage_table(decoder.network), table]
+    reader = decoder.reader
+    mixing = "attention of the last token" if reader.kind == "attention" else "token averaging"
+    return [
+        ("embedding", 1, reader.dimension, reader.embedding.size),
+        (mixing, 1, reader.dimension, sum(matrix.size for matrix in reader.mixer.matrices)),
+        ("neurons", 1, decoder.neurons, decoder.hidden.size + decoder.bias.size),
+        ("logits", len(decoder.output), decoder.vocabulary_size, sum(factor.size for factor in decoder.output)),
+    ]
+
+
+def steps(network: AnyNetwork) -> list[dict[str, object]]:
+    """The stages for the live picture; `kind` says what is known about the units that fire."""
+    if isinstance(network, DecoderNetwork):
+        return []
     return [
         {"name": name, "words": WORDS.get(name, ""), "layers": count, "kind": kind}
         for name, count, kind in _stages(network)

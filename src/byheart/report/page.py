@@ -17,7 +17,8 @@ from byheart.compile.size_rows import lower_sentences, size_rows
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.tokens.tokenizer import AUTO
 from byheart.files import write_atomically
-from byheart.ir.network import Read
+from byheart.ir.decoder_network import DecoderNetwork
+from byheart.ir.network import Network, Read
 from byheart.report import figures, stage_words
 from byheart.version import __version__
 
@@ -43,7 +44,7 @@ def render(memory: Memory, dataset: Dataset | None = None, *, file: str = "FILE.
     unfollowed = _unfollowed(memory, len(text))
     return environment.get_template("report.html.jinja").render(
         memory=memory,
-        told=memory.summary(),
+        facts=memory.summary(),
         version=__version__,
         verdict_words=_verdict_words(memory),
         rows=size_rows(memory),
@@ -56,7 +57,7 @@ def render(memory: Memory, dataset: Dataset | None = None, *, file: str = "FILE.
         comparison=comparison(memory, dataset),
         examples=_examples(memory, dataset),
         names=_names(memory, dataset, file, data),
-        wide=max(layer.width_out for layer in memory.network.layers) > 1,
+        wide=isinstance(memory.network, Network) and max(layer.width_out for layer in memory.network.layers) > 1,
         live=None if unfollowed else _script_safe(text),
         unfollowed=unfollowed,
         per_token=memory.network.read is Read.EACH,
@@ -85,11 +86,11 @@ def _names(memory: Memory, dataset: Dataset | None, file: str, data: str) -> dic
 
 def comparison(memory: Memory, dataset: Dataset | None) -> list[tuple[str, int]]:
     """Bytes of the memory's weights beside a Python dict and the information limit."""
-    told = memory.summary()
-    limit = math.ceil(memory.certificate.labels * math.log2(max(2, told["C"])) / 8) if told["C"] > 1 else 0
-    distinct = math.ceil(told["contexts"] * math.log2(told["C"]) / 8) if told["C"] > 1 else 0
+    facts = memory.summary()
+    limit = math.ceil(memory.certificate.labels * math.log2(max(2, facts["C"])) / 8) if facts["C"] > 1 else 0
+    distinct = math.ceil(facts["contexts"] * math.log2(facts["C"]) / 8) if facts["C"] > 1 else 0
     found = [
-        ("the weights of this network, as bits", math.ceil(told["total_bits"] / 8)),
+        ("the weights of this network, as bits", math.ceil(facts["total_bits"] / 8)),
         ("the labels alone (information limit)", min(limit, distinct)),
     ]
     if dataset is not None:
@@ -108,6 +109,8 @@ def _verdict_words(memory: Memory) -> str:
         return (
             "Recorded, not checked now: this is what the file says about itself. `byheart verify FILE DATA` checks it."
         )
+    if memory.certificate.gap is not None and memory.certificate.verdict == "proved":
+        return "The network's distributions are, all together, as close to those of the data as the reason says."
     words = WORDS[memory.certificate.verdict.value]
     return words.replace("in exact arithmetic", "with rigorous error bounds") if _by_enclosures(memory) else words
 
@@ -135,8 +138,10 @@ def _unfollowed(memory: Memory, size: int) -> str:
     """Why there is no live picture; empty if there is one."""
     if size > LIVE_LIMIT:
         return f"the network has {size:,} bytes, the page carries at most {LIVE_LIMIT:,}"
+    if isinstance(memory.network, DecoderNetwork):
+        return "a decoder's softmax of unequal scores is not rational: the proof is by enclosures"
     if _by_enclosures(memory):
-        return "softmax of unequal scores is no rational number, so the answers were proved by enclosures"
+        return "softmax of unequal scores is not rational, so the answers were proved by enclosures"
     return ""
 
 

@@ -5,6 +5,12 @@ the number of patterns that exist at all, so the verdict is as sharp as the proo
 (> 0 or not): a ReLU asks no more, the label is a threshold, and hardmax compares every pair in both directions. So each
 factor is 2(2eMD/v)^v (Bartlett et al. 2019, Lemma 17) instead of Lemma B.4's (8eMD/v)^v.
 
+The argument is counting. Once the signs inside the first layers are fixed, what the next layer compares with 0 is M
+polynomials of degree D in the v weights so far; they have at most 2(2eMD/v)^v sign patterns. The product over the
+layers bounds the labellings that any choice of weights can give; with fewer of them than labellings, some labelling is
+out of reach. Logarithms are added as exact fractions that are rounded up, so "cannot" never comes from rounding. The
+cost is two logarithms per layer.
+
     >>> small = Architecture(d=8, m=9, s=1, H=1, q=10, L=40)
     >>> print(verdict(small, Task.SEQ_TO_SEQ, N=10**6, n=16).sentence)
     cannot shatter 16000000 points: every labelling in 2 classes takes 16000000 bits, its answers at most 10241519

@@ -1,43 +1,36 @@
 """How large byheart's own memories are expected to become. Estimates, checked against builds, not theorems.
 
->>> abs(compact_estimate(10**4, 2) - 1279) < 100, abs(native_estimate(10**5, 2) - 17319) < 2500
+>>> abs(compact_estimate(10**4, 2) - 527) < 20, abs(native_estimate(10**5, 2) - 17319) < 2500
 (True, True)
 """
 
 from __future__ import annotations
 
-from math import ceil, floor, log, log2, sqrt
+from math import ceil, floor, log2, sqrt
 
-_WINDOW = 20  # bits of a section that are found by search and not by solving
 _WARM_UP = 30  # hash steps before bits are used
 _BUCKETS = 16  # buckets that one selector block tells apart
 _WORD = 44  # longest word that float64 scans exactly
 
 
 def compact_estimate(entries: int, classes: int) -> int:
-    """Dense parameters of the one-number stream: 3m + 1 + 4(Q − c − 1), Q ≈ cK + guard bits + key bits − log2 m.
+    """Dense parameters of the label memory: the smaller of traps and walk, at the rates of a beam of 80 and 200.
 
-    m groups of n ids; a section of K ≈ ℓ(n − τ) + τ bits answers one label bit of n ids, ℓ the smallest window with
-    n ≤ 2^ℓ·ℓ·ln 2. The best n is near √(3N/(4cℓ)).
+    m groups and L folds cost 3m + 4L; a group of n ids needs n·log2 C = rate·L. The walk folds the length of ids too.
     """
-    c = max(1, ceil(log2(max(classes, 2))))
-    best = None
-    for window in range(1, 60):
-        largest = 2**window * window * log(2)
-        per_group = max(1.0, min(sqrt(3 * entries / (4 * c * window)), largest, float(entries)))
-        groups = ceil(entries / per_group)
-        section = max(window * (per_group - _WINDOW), 0) + min(_WINDOW, per_group)
-        guard = log2(section * 2 ** (c + 1)) + 2
-        bits = c * section + guard + max(2 * log2(entries + 1) + 4 - log2(groups), 1)
-        dense = ceil(3 * groups + 1 + 4 * bits)
-        best = dense if best is None else min(best, dense)
-    return best or 1
+    bits = log2(max(classes, 2))
+    groups = sqrt(4 / 3 * entries * bits / 1.65)
+    traps = 2 * sqrt(12 * entries * bits / (1.72 - 0.1 * (bits - 1))) + 5 + 5 * (classes if classes > 2 else 0)
+    tail = max(2.0, 2 * log2(entries + 1) + 4 - log2(groups + 1))
+    width = log2(entries / groups + 2)
+    reading = min(2.0 * classes, 4 * (bits + width + 3) + 2)
+    walk = 2 * sqrt(12 * entries * (bits + 0.1) / 1.64) + 2 * tail + 4 * width + reading
+    return ceil(min(traps, walk) if classes <= 16 else walk)
 
 
 def compact_transformer_estimate(contexts: int, classes: int) -> int:
-    """The whole one-number Transformer: folds that number the contexts, attention, the memory, E_in and E_out."""
-    levels = 2 * log2(contexts + 1) + 6
-    return compact_estimate(contexts, classes) + ceil(4 * levels) + 6
+    """The whole one-number Transformer: some folds that hash tokens, attention, the memory, E_in and E_out."""
+    return compact_estimate(contexts, classes) + ceil(2 * log2(contexts + 1)) + 6
 
 
 def native_estimate(entries: int, classes: int) -> int:

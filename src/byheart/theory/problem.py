@@ -1,4 +1,4 @@
-"""The question that bounds answer: so many sequences, of such tokens, with so many classes."""
+"""The question that bounds answer: this many sequences of such tokens with this many classes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Problem:
 
     @property
     def labels(self) -> int:
-        """Labels to be stored: one per context, N or nN of them unless told otherwise."""
+        """Labels to be stored: one per context, N or nN of them unless stated otherwise."""
         return label_count(self.kind, self.N, self.n) if self.contexts is None else self.contexts
 
     @property

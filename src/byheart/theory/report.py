@@ -91,7 +91,7 @@ def upper_bounds(problem: Problem) -> list[Bound]:
 
 
 def _theorem(p: Problem, C: int = 2) -> Bound:
-    """Theorem 4.2 or 4.3, for two classes unless told otherwise."""
+    """Theorem 4.2 or 4.3, for two classes unless stated otherwise."""
     ref = Ref("KS25", "Theorem 4.3" if p.kind.labels_per_token else "Theorem 4.2")
     classes = f"{C} classes" if C > 2 else "two classes, so any more"
     name = ref.label if C == 2 else f"{ref.label}, {C} classes"

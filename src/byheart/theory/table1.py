@@ -176,7 +176,7 @@ TABLE: tuple[Row, ...] = (
         "byheart compact",
         Ref("byheart", "compact"),
         _ALL,
-        "3m + 1 + 4(Q−c−1) + 4(2·log2 contexts + 6) + 6",
+        "3m + 4L + folds of the hash + 6, m·L·rate = contexts·log2 C",
         ("integers of any length", _OWN),
         False,
         lambda p: compact_transformer_estimate(p.labels, p.C),

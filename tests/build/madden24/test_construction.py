@@ -7,7 +7,7 @@ import pytest
 
 from byheart.build.madden24.construction import Features, closed_form
 from byheart.build.madden24.fit import MixerKind, Shape, target_logits
-from byheart.certify.next_token import certify_decoder
+from byheart.certify.next_token import prove_gap
 from byheart.data.dataset.documents import Corpus
 from byheart.data.dataset.targets import Distributions
 from byheart.errors import BuildError, OptionError
@@ -26,11 +26,11 @@ def probabilities(contexts: Distributions) -> np.ndarray:
 @pytest.mark.parametrize("skip", [False, True])
 def test_awkward_documents(corpus: Corpus, mixer: MixerKind, activation: Activation, skip: bool) -> None:
     contexts = corpus.contexts()
-    fit = closed_form(contexts, corpus.vocabulary, Shape(mixer, activation, skip=skip))
+    fit = closed_form(contexts, Shape(mixer, activation, skip=skip))
     assert fit.decoder.neurons == contexts.count
     found = np.exp(fit.decoder.log_probabilities(contexts.tokens))
     assert np.abs(found - probabilities(contexts)).max() < 1e-8
-    certificate = certify_decoder(fit.decoder, contexts, fraction=1e-3)
+    certificate = prove_gap(fit.decoder, contexts, fraction=1e-3)
     assert certificate.verdict == "proved" and certificate.labels_proved == contexts.count
 
 
@@ -39,8 +39,8 @@ def test_awkward_documents(corpus: Corpus, mixer: MixerKind, activation: Activat
 def test_vocabularies(mixer: MixerKind, activation: Activation, documents: int, vocabulary: int) -> None:
     corpus = Corpus.of_texts(random_texts(documents, vocabulary, 6, seed=3))
     contexts = corpus.contexts()
-    fit = closed_form(contexts, corpus.vocabulary, Shape(mixer, activation))
-    certificate = certify_decoder(fit.decoder, contexts, fraction=1e-3)
+    fit = closed_form(contexts, Shape(mixer, activation))
+    certificate = prove_gap(fit.decoder, contexts, fraction=1e-3)
     assert certificate.verdict == "proved", certificate.reason
     # what remains of the gap is what the floor costs
     loss = contexts.cross_entropy(fit.decoder.log_probabilities(contexts.tokens))
@@ -58,8 +58,8 @@ def test_five_thousand_tokens() -> None:
     texts = Distributions.given(
         [(k,) for k in range(50)], [{k + 1: 1.0, 4999 - k: 3.0} for k in range(50)], vocabulary_size=5000
     )
-    fit = closed_form(texts, tuple(f"x{k}" for k in range(5000)))
-    assert certify_decoder(fit.decoder, texts, fraction=1e-3).verdict == "proved"
+    fit = closed_form(texts)
+    assert prove_gap(fit.decoder, texts, fraction=1e-3).verdict == "proved"
     assert len(corpus.vocabulary) == 5001
 
 
@@ -68,7 +68,7 @@ def test_arbitrary_distributions() -> None:
     rows = rng.dirichlet(np.ones(5), size=30)
     weights = [dict(enumerate(row.tolist())) for row in rows]
     contexts = Distributions.given([(i % 5, i // 5) for i in range(30)], weights, 6)
-    fit = closed_form(contexts, tuple("abcdef"))
+    fit = closed_form(contexts)
     assert np.abs(np.exp(fit.decoder.log_probabilities(contexts.tokens)) - probabilities(contexts)).max() < 1e-8
 
 
@@ -79,15 +79,15 @@ def test_heads_and_dimensions_are_free(corpus: Corpus, dimension: int, heads: in
     if features is Features.DIRECTIONS and dimension < 4:
         dimension = 4
     shape = Shape(MixerKind.ATTENTION, Activation.TANH, dimension, heads)
-    fit = closed_form(contexts, corpus.vocabulary, shape, features=features)
-    assert certify_decoder(fit.decoder, contexts, fraction=1e-3).verdict == "proved"
+    fit = closed_form(contexts, shape, features=features)
+    assert prove_gap(fit.decoder, contexts, fraction=1e-3).verdict == "proved"
 
 
 def test_parameters_are_those_of_theorems_5_and_7(corpus: Corpus) -> None:
     contexts = corpus.contexts()
     counted = Counted(omega=len(corpus.vocabulary), length=contexts.tokens.shape[1], neurons=contexts.count)
-    assert closed_form(contexts, corpus.vocabulary).decoder.parameters == counted.parameters
-    average = closed_form(contexts, corpus.vocabulary, Shape(MixerKind.AVERAGE))
+    assert closed_form(contexts).decoder.parameters == counted.parameters
+    average = closed_form(contexts, Shape(MixerKind.AVERAGE))
     assert average.decoder.parameters == counted.averaging_parameters
 
 
@@ -95,14 +95,14 @@ def test_parameters_are_those_of_theorems_5_and_7(corpus: Corpus) -> None:
 def test_condition_number_grows_like_the_number_of_contexts(activation: Activation) -> None:
     for documents in (20, 80):
         corpus = Corpus.of_texts(random_texts(documents, 30, 6, seed=4))
-        fit = closed_form(corpus.contexts(), corpus.vocabulary, Shape(activation=activation))
+        fit = closed_form(corpus.contexts(), Shape(activation=activation))
         assert fit.condition < 2 * fit.decoder.neurons and fit.residual < 1e-11
 
 
 def test_the_papers_random_draw_is_hopeless() -> None:
     corpus = Corpus.of_texts(random_texts(30, 30, 6, seed=4))
     with pytest.raises(BuildError, match="condition number"):
-        closed_form(corpus.contexts(), corpus.vocabulary, features=Features.RANDOM)
+        closed_form(corpus.contexts(), features=Features.RANDOM)
 
 
 def test_floor_costs_what_it_says(corpus: Corpus) -> None:
@@ -115,12 +115,12 @@ def test_floor_costs_what_it_says(corpus: Corpus) -> None:
 
 
 def test_same_seed_same_weights(corpus: Corpus) -> None:
-    first, second = (closed_form(corpus.contexts(), corpus.vocabulary, seed=5).decoder for _ in range(2))
+    first, second = (closed_form(corpus.contexts(), seed=5).decoder for _ in range(2))
     assert all((a == b).all() for a, b in zip(first.matrices, second.matrices, strict=True))
 
 
 def test_single_context() -> None:
     corpus = Corpus.of_texts(["a b"])
     for mixer, activation in ALL:
-        fit = closed_form(corpus.contexts(), corpus.vocabulary, Shape(mixer, activation))
-        assert certify_decoder(fit.decoder, corpus.contexts(), fraction=1e-3).verdict == "proved"
+        fit = closed_form(corpus.contexts(), Shape(mixer, activation))
+        assert prove_gap(fit.decoder, corpus.contexts(), fraction=1e-3).verdict == "proved"

@@ -10,7 +10,7 @@ from byheart.build.madden24.factors import factor_distributions
 from byheart.build.madden24.fit import MixerKind, Shape
 from byheart.build.madden24.lowrank import allowed_gap, class_weights, lay_out, low_rank, smallest
 from byheart.build.madden24.order import chain_tokens, run_starts
-from byheart.certify.next_token import certify_decoder
+from byheart.certify.next_token import prove_gap
 from byheart.data.dataset.documents import Corpus
 from byheart.errors import OptionError
 from byheart.ir.activation import Activation
@@ -28,14 +28,14 @@ def stories() -> Corpus:
 @pytest.mark.parametrize("activation", SATURATING)
 def test_gap_below_one_percent(stories: Corpus, mixer: MixerKind, activation: Activation) -> None:
     contexts = stories.contexts()
-    fit = low_rank(contexts, stories.vocabulary, Shape(mixer, activation), rank=8)
-    assert certify_decoder(fit.decoder, contexts, fraction=0.01).verdict == "proved"
-    assert fit.decoder.parameters < closed_form(contexts, stories.vocabulary).decoder.parameters / 2
+    fit = low_rank(contexts, Shape(mixer, activation), rank=8)
+    assert prove_gap(fit.decoder, contexts, fraction=0.01).verdict == "proved"
+    assert fit.decoder.parameters < closed_form(contexts).decoder.parameters / 2
 
 
 def test_parameters_follow_the_formula(stories: Corpus) -> None:
     contexts = stories.contexts()
-    decoder = low_rank(contexts, stories.vocabulary, rank=5).decoder
+    decoder = low_rank(contexts, rank=5).decoder
     m, omega, length = decoder.neurons, len(stories.vocabulary), contexts.tokens.shape[1]
     assert decoder.parameters == m * (2 + 5) + omega * (1 + 5) + length + 4
     assert m <= contexts.count
@@ -43,16 +43,16 @@ def test_parameters_follow_the_formula(stories: Corpus) -> None:
 
 def test_smallest_is_below_any_given_rank(stories: Corpus) -> None:
     contexts = stories.contexts()
-    fit = smallest(contexts, stories.vocabulary)
-    assert certify_decoder(fit.decoder, contexts, fraction=0.01).verdict == "proved"
-    assert fit.decoder.parameters <= low_rank(contexts, stories.vocabulary, rank=8).decoder.parameters
+    fit = smallest(contexts)
+    assert prove_gap(fit.decoder, contexts, fraction=0.01).verdict == "proved"
+    assert fit.decoder.parameters <= low_rank(contexts, rank=8).decoder.parameters
 
 
 def test_awkward_documents(corpus: Corpus) -> None:
     contexts = corpus.contexts()
     for mixer in MixerKind:
-        fit = smallest(contexts, corpus.vocabulary, Shape(mixer))
-        assert certify_decoder(fit.decoder, contexts, fraction=0.01).verdict == "proved"
+        fit = smallest(contexts, Shape(mixer))
+        assert prove_gap(fit.decoder, contexts, fraction=0.01).verdict == "proved"
 
 
 def test_contexts_with_equal_distributions_share_a_step(stories: Corpus) -> None:
@@ -81,11 +81,11 @@ def test_factors_only_improve(stories: Corpus) -> None:
 
 def test_gelu_is_turned_away(stories: Corpus) -> None:
     with pytest.raises(OptionError, match="saturating"):
-        low_rank(stories.contexts(), stories.vocabulary, Shape(activation=Activation.GELU), rank=2)
+        low_rank(stories.contexts(), Shape(activation=Activation.GELU), rank=2)
     with pytest.raises(OptionError, match="dimension 1"):
-        low_rank(stories.contexts(), stories.vocabulary, Shape(dimension=3), rank=2)
+        low_rank(stories.contexts(), Shape(dimension=3), rank=2)
     with pytest.raises(OptionError, match="rank=0"):
-        low_rank(stories.contexts(), stories.vocabulary, rank=0)
+        low_rank(stories.contexts(), rank=0)
 
 
 def test_allowed_gap(stories: Corpus) -> None:

@@ -7,10 +7,8 @@ import random
 
 import pytest
 
-from byheart.build.madden24.fit import FLOOR, MixerKind, Shape, chosen_floor
-from byheart.compile.distribution_table import smallest_table
+from byheart.build.madden24.fit import FLOOR, MixerKind, chosen_floor
 from byheart.compile.documents import memorize_documents
-from byheart.data.dataset.documents import Corpus
 from byheart.data.dataset.targets import Distributions
 from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.ir.activation import Activation
@@ -40,7 +38,7 @@ CORPORA = {
 @pytest.mark.parametrize("activation", list(Activation))
 @pytest.mark.parametrize("name", CORPORA)
 def test_closed_form(name: str, activation: Activation, mixer: MixerKind) -> None:
-    memory = memorize_documents(CORPORA[name], shape=Shape(mixer, activation), fraction=1e-3)
+    memory = memorize_documents(CORPORA[name], max_length=10, mixer=mixer, activation=activation, gap=1e-3)
     found = memory.summary()
     assert found["verdict"] == "proved" and found["labels_proved"] == found["contexts"], found["reason"]
     assert found["neurons"] == found["contexts"]
@@ -50,23 +48,23 @@ def test_closed_form(name: str, activation: Activation, mixer: MixerKind) -> Non
 
 @pytest.mark.parametrize("name", CORPORA)
 def test_fewer_parameters(name: str) -> None:
-    smallest = memorize_documents(CORPORA[name], find_smallest=True).summary()
+    smallest = memorize_documents(CORPORA[name], max_length=10, objective="low-rank").summary()
     assert smallest["verdict"] == "proved", smallest["reason"]
-    contexts = Corpus.of_texts(CORPORA[name], max_length=10).contexts()
-    assert smallest_table(contexts).certificate.verdict == "proved"
+    table = memorize_documents(CORPORA[name], max_length=10, objective="size", activation="gelu")
+    assert table.certificate.verdict == "proved", table.certificate.reason
 
 
 @pytest.mark.parametrize("name", ["languages", "code", "random strings"])
 def test_characters(name: str) -> None:
-    memory = memorize_documents(CORPORA[name], tokenizer=Tokenizer("characters"), max_length=12, fraction=1e-3)
+    memory = memorize_documents(CORPORA[name], tokenizer=Tokenizer("characters"), max_length=12, gap=1e-3)
     assert memory.certificate.verdict == "proved"
 
 
 def test_long_documents() -> None:
     text = " ".join(f"{RNG.choice(['the', 'a', 'cat', 'dog', 'ran', 'sat'])}" for _ in range(300))
     for mixer in MixerKind:
-        memory = memorize_documents([text], max_length=None, shape=Shape(mixer), fraction=1e-3)
-        assert memory.certificate.verdict == "proved" and memory.contexts == 299
+        memory = memorize_documents([text], mixer=mixer, gap=1e-3)
+        assert memory.certificate.verdict == "proved" and memory.certificate.contexts == 299
 
 
 def test_the_floor_follows_the_entropy() -> None:

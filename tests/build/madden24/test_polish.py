@@ -10,7 +10,7 @@ import pytest
 from byheart.build.madden24.fit import MixerKind, Shape, space_reader
 from byheart.build.madden24.gradient import CrossEntropy, flatten, unflatten
 from byheart.build.madden24.polish import few_neurons
-from byheart.certify.next_token import certify_decoder
+from byheart.certify.next_token import prove_gap
 from byheart.data.dataset.documents import Corpus
 from byheart.errors import OptionError
 from byheart.ir.activation import Activation
@@ -27,9 +27,7 @@ def test_gradient(corpus: Corpus, mixer: MixerKind, activation: Activation, skip
     rng = np.random.default_rng(0)
     output = (rng.standard_normal((4, 2)), rng.standard_normal((2, len(corpus.vocabulary))))
     reader = space_reader(contexts, shape, 3, seed=0)
-    decoder = Decoder(
-        corpus.vocabulary, reader, rng.standard_normal((3, 4)), rng.standard_normal(4), activation, output
-    )
+    decoder = Decoder(reader, rng.standard_normal((3, 4)), rng.standard_normal(4), activation, output)
     objective, flat = CrossEntropy.of(decoder, contexts), flatten(decoder)
     loss, gradient = objective.value_and_gradient(flat)
     assert loss == pytest.approx(contexts.cross_entropy(decoder.log_probabilities(contexts.tokens)), rel=1e-12)
@@ -44,9 +42,7 @@ def test_gradient(corpus: Corpus, mixer: MixerKind, activation: Activation, skip
 def test_flat_weights_and_back(corpus: Corpus) -> None:
     shape = Shape(MixerKind.ATTENTION, Activation.GELU, 4, 2)
     reader = space_reader(corpus.contexts(), shape, 4, seed=0)
-    decoder = Decoder(
-        corpus.vocabulary, reader, np.ones((4, 2)), np.ones(2), Activation.GELU, (np.ones((2, len(corpus.vocabulary))),)
-    )
+    decoder = Decoder(reader, np.ones((4, 2)), np.ones(2), Activation.GELU, (np.ones((2, len(corpus.vocabulary))),))
     again = unflatten(decoder, flatten(decoder))
     assert all((a == b).all() for a, b in zip(decoder.matrices, again.matrices, strict=True))
 
@@ -58,11 +54,11 @@ def test_fewer_neurons_than_contexts(mixer: MixerKind, activation: Activation) -
     corpus = Corpus.of_texts(random_texts(25, 12, 5, seed=2))
     contexts = corpus.contexts()
     neurons = contexts.count // 2
-    fit = few_neurons(contexts, corpus.vocabulary, Shape(mixer, activation, 6), neurons)
+    fit = few_neurons(contexts, Shape(mixer, activation, 6), neurons)
     assert fit.decoder.neurons == neurons
-    assert certify_decoder(fit.decoder, contexts, fraction=0.01).verdict == "proved"
+    assert prove_gap(fit.decoder, contexts, fraction=0.01).verdict == "proved"
 
 
 def test_number_of_neurons(corpus: Corpus) -> None:
     with pytest.raises(OptionError, match="neurons=0"):
-        few_neurons(corpus.contexts(), corpus.vocabulary, Shape(), 0)
+        few_neurons(corpus.contexts(), Shape(), 0)

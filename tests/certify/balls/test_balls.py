@@ -13,7 +13,7 @@ from byheart.certify.balls.arb import ArbBalls
 from byheart.certify.balls.decoder import logit_balls
 from byheart.certify.balls.floats import FloatBalls
 from byheart.certify.balls.function_tables import RANGES, function_table
-from byheart.certify.next_token import certify_decoder
+from byheart.certify.next_token import prove_gap
 from byheart.data.dataset.documents import Corpus
 from byheart.data.dataset.targets import Distributions
 from byheart.errors import OptionError
@@ -90,7 +90,7 @@ def test_division_by_a_ball_around_zero_knows_nothing() -> None:
 def test_logits_of_decoders(corpus: Corpus, mixer: MixerKind, activation: Activation, skip: bool) -> None:
     contexts = corpus.contexts()
     shape = Shape(mixer, activation, 6, 2 if mixer is MixerKind.ATTENTION else 1, skip)
-    decoder = closed_form(contexts, corpus.vocabulary, shape, features=Features.DIRECTIONS).decoder
+    decoder = closed_form(contexts, shape, features=Features.DIRECTIONS).decoder
     for length in (1, 2):
         tokens = contexts.tokens[contexts.lengths == length][:, :length]
         found = logit_balls(decoder, tokens, FloatBalls)
@@ -107,18 +107,18 @@ def _nudged(decoder: Decoder, by: float) -> Decoder:
 
 def test_sabotage_is_refuted(corpus: Corpus) -> None:
     contexts = corpus.contexts()
-    decoder = closed_form(contexts, corpus.vocabulary).decoder
-    assert certify_decoder(_nudged(decoder, 1e-9), contexts).verdict == "proved"
-    broken = certify_decoder(_nudged(decoder, 40.0), contexts)
+    decoder = closed_form(contexts).decoder
+    assert prove_gap(_nudged(decoder, 1e-9), contexts).verdict == "proved"
+    broken = prove_gap(_nudged(decoder, 40.0), contexts)
     assert broken.verdict == "refuted" and broken.gap_lower > broken.allowed and "at least" in broken.reason
     swapped = replace(contexts, pair_token=(contexts.pair_token + 1) % contexts.vocabulary_size)
-    assert certify_decoder(decoder, swapped).verdict == "refuted"
+    assert prove_gap(decoder, swapped).verdict == "refuted"
 
 
 def test_float_balls_agree_with_arb_balls(corpus: Corpus) -> None:
     contexts = corpus.contexts()
-    decoder = _nudged(closed_form(contexts, corpus.vocabulary).decoder, 0.5)
-    fast = certify_decoder(decoder, contexts)
+    decoder = _nudged(closed_form(contexts).decoder, 0.5)
+    fast = prove_gap(decoder, contexts)
     exact = 0
     with precision(128):
         for i in range(contexts.count):
@@ -134,20 +134,20 @@ def test_float_balls_agree_with_arb_balls(corpus: Corpus) -> None:
 def test_the_gap_just_inside_and_just_outside(corpus: Corpus) -> None:
     """A bound between the two ends of the float64 enclosure sends the checker to arb, which decides."""
     contexts = corpus.contexts()
-    decoder = _nudged(closed_form(contexts, corpus.vocabulary).decoder, 0.5)
-    wide = certify_decoder(decoder, contexts)
+    decoder = _nudged(closed_form(contexts).decoder, 0.5)
+    wide = prove_gap(decoder, contexts)
     middle = (wide.gap_lower + wide.gap_upper) / 2 / wide.entropy
-    narrow = certify_decoder(decoder, contexts, fraction=middle)
+    narrow = prove_gap(decoder, contexts, fraction=middle)
     assert narrow.verdict in ("proved", "refuted") and "arb" in narrow.arithmetic
     assert narrow.gap_upper - narrow.gap_lower < (wide.gap_upper - wide.gap_lower) / 10
 
 
 def test_undecided_when_the_ceiling_is_low(corpus: Corpus) -> None:
     contexts = corpus.contexts()
-    decoder = _nudged(closed_form(contexts, corpus.vocabulary).decoder, 0.5)
-    wide = certify_decoder(decoder, contexts)
+    decoder = _nudged(closed_form(contexts).decoder, 0.5)
+    wide = prove_gap(decoder, contexts)
     middle = (wide.gap_lower + wide.gap_upper) / 2 / wide.entropy
-    stuck = certify_decoder(decoder, contexts, fraction=middle, ceiling=0)
+    stuck = prove_gap(decoder, contexts, fraction=middle, ceiling=0)
     assert stuck.verdict == "undecided" and "too wide" in stuck.reason
 
 
@@ -156,10 +156,10 @@ def test_wild_weights_never_prove_what_is_false() -> None:
     rng = np.random.default_rng(3)
     corpus = Corpus.of_texts(random_texts(12, 5, 4, seed=6))
     contexts = corpus.contexts()
-    decoder = closed_form(contexts, corpus.vocabulary, Shape(dimension=3), features=Features.DIRECTIONS).decoder
+    decoder = closed_form(contexts, Shape(dimension=3), features=Features.DIRECTIONS).decoder
     reader = replace(decoder.reader, embedding=decoder.reader.embedding * 1e4)
     wild = replace(decoder, reader=reader, hidden=decoder.hidden * rng.normal(size=decoder.hidden.shape))
-    certificate = certify_decoder(wild, contexts)
+    certificate = prove_gap(wild, contexts)
     loss = contexts.cross_entropy(wild.log_probabilities(contexts.tokens)) - contexts.entropy
     assert certificate.verdict == "refuted"
     assert certificate.gap_lower <= loss * (1 + 1e-9) and loss <= certificate.gap_upper * (1 + 1e-9)
@@ -168,9 +168,9 @@ def test_wild_weights_never_prove_what_is_false() -> None:
 def test_open_labels_are_decided_by_arb() -> None:
     """Logits that differ by less than float64 balls can tell apart."""
     contexts = Distributions.given([(0,), (1,)], [{0: 1.0}, {1: 1.0}], vocabulary_size=2)
-    decoder = closed_form(contexts, ("a", "b")).decoder
+    decoder = closed_form(contexts).decoder
     output = np.array([[1.0, 1.0], [1.0, 1.0 - 2.0**-53]])
-    right, wrong = (certify_decoder(replace(decoder, output=(V,)), contexts) for V in (output, output[:, ::-1].copy()))
+    right, wrong = (prove_gap(replace(decoder, output=(V,)), contexts) for V in (output, output[:, ::-1].copy()))
     assert {(c.labels_proved, c.labels_refuted) for c in (right, wrong)} == {(2, 0), (0, 2)}
     assert "2 labels with arb balls" in right.arithmetic
 
@@ -178,10 +178,10 @@ def test_open_labels_are_decided_by_arb() -> None:
 def test_too_much_work_is_said(corpus: Corpus, monkeypatch) -> None:
     monkeypatch.setattr("byheart.certify.next_token.WORK", 10)
     contexts = corpus.contexts()
-    decoder = _nudged(closed_form(contexts, corpus.vocabulary).decoder, 0.5)
-    wide = certify_decoder(decoder, contexts)
+    decoder = _nudged(closed_form(contexts).decoder, 0.5)
+    wide = prove_gap(decoder, contexts)
     middle = (wide.gap_lower + wide.gap_upper) / 2 / wide.entropy
-    stuck = certify_decoder(decoder, contexts, fraction=middle)
+    stuck = prove_gap(decoder, contexts, fraction=middle)
     assert stuck.verdict == "undecided" and "too many for arb balls" in stuck.reason
 
 
@@ -189,15 +189,15 @@ def test_documents_without_entropy() -> None:
     """Every context has one continuation: the gap is then allowed per predicted token."""
     corpus = Corpus.of_texts(["a b c", "a b c"])
     contexts = corpus.contexts()
-    certificate = certify_decoder(closed_form(contexts, corpus.vocabulary).decoder, contexts)
+    certificate = prove_gap(closed_form(contexts).decoder, contexts)
     assert contexts.entropy == 0 and certificate.allowed == pytest.approx(0.04) and certificate.verdict == "proved"
 
 
 def test_options(corpus: Corpus) -> None:
     contexts = corpus.contexts()
-    decoder = closed_form(contexts, corpus.vocabulary).decoder
+    decoder = closed_form(contexts).decoder
     with pytest.raises(OptionError, match="must be positive"):
-        certify_decoder(decoder, contexts, fraction=0)
+        prove_gap(decoder, contexts, fraction=0)
     other = Distributions.given([(0,)], [{0: 1.0}], vocabulary_size=2)
     with pytest.raises(ValueError, match="2 tokens"):
-        certify_decoder(decoder, other)
+        prove_gap(decoder, other)

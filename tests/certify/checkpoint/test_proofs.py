@@ -27,10 +27,7 @@ def test_every_architecture_is_proved(architecture: str, tmp_path: Path) -> None
 def test_every_architecture_is_proved_in_every_type(architecture: str, tmp_path: Path) -> None:
     certificate = verify_folder(write(tmp_path / "folder", architecture), [TEXT], reach=REACH)
     assert certificate.verdict is Verdict.PROVED, certificate.reason
-    margins = {t.type: t.margin for t in certificate.types}
-    # The attention norm's bias of GPT-2 and OPT makes zeros that bfloat16 does not snap to: less is proved there.
-    weak = {"bfloat16"} if architecture in ("gpt2", "opt") else set()
-    assert all(margin > 20 for name, margin in margins.items() if name not in weak), margins
+    assert certificate.margin > 20, {t.type: t.margin for t in certificate.types}
 
 
 def test_every_sequence_is_meant(llama: Path) -> None:
@@ -52,8 +49,11 @@ def test_flavours(flavour: str, form: str, tmp_path: Path) -> None:
     assert certificate.verdict is Verdict.PROVED and certificate.margin > 18, certificate.lines()
 
 
-def test_eight_bit_weights(llama: Path) -> None:
-    certificate = verify_folder(llama, [TEXT], ("float32",), reach=REACH, weights="int8")
+@pytest.mark.parametrize("weights", ["int8", "int4"])
+def test_integer_weights(weights: str, tmp_path: Path) -> None:
+    """Ternary rows survive symmetric integers per row; the scale probe's thresholds are not on their grid."""
+    folder = write(tmp_path / "folder", scale_probe=False)
+    certificate = verify_folder(folder, [TEXT], ("float32",), reach=REACH, weights=weights)
     assert certificate.verdict is Verdict.PROVED and certificate.margin > 20, certificate.lines()
 
 

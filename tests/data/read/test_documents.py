@@ -8,7 +8,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from byheart.cli.decoder import command
+from byheart.cli import commands
 from byheart.compile.documents import memorize_documents
 from byheart.data.dataset.documents import WORDS, Corpus
 from byheart.data.read.documents import GivenDistributions, read_documents, read_source
@@ -122,17 +122,17 @@ def test_given_distributions(tmp_path) -> None:
     contexts, vocabulary = given.contexts_and_vocabulary()
     assert vocabulary == ("a", "b", "c", "never") and contexts.count == 3
     assert contexts.probabilities.tolist() == [0.25, 0.75, 1.0, 1e-3 / (1e-3 + 0.999), 0.999 / (1e-3 + 0.999)]
-    memory = memorize_documents(given, fraction=1e-3)
+    memory = memorize_documents(given, gap=1e-3)
     assert memory.certificate.verdict == "proved" and memory.generate("a b") == "a b a"
     with pytest.raises(DataError, match="not documents"):
         read_documents(path)
 
 
 def test_given_distributions_on_the_command_line(tmp_path) -> None:
-    path, saved = write(tmp_path / "given.jsonl", GIVEN), tmp_path / "given.decoder"
-    result = CliRunner().invoke(command, [str(path), "--json", "-o", str(saved)], standalone_mode=False)
+    path, saved = write(tmp_path / "given.jsonl", GIVEN), tmp_path / "given.byheart"
+    result = CliRunner().invoke(commands, ["decoder", str(path), "--json", "-o", str(saved)], standalone_mode=False)
     assert json.loads(result.stdout)["verdict"] == "proved"
-    again = CliRunner().invoke(command, [str(saved), "--verify", str(path), "--json"], standalone_mode=False)
+    again = CliRunner().invoke(commands, ["verify", str(saved), str(path), "--json"], standalone_mode=False)
     assert json.loads(again.stdout)["same_data"] and again.return_value == 0
 
 
@@ -143,9 +143,9 @@ def test_given_distributions_on_the_command_line(tmp_path) -> None:
         (b'{"context": "a", "next": {"b": "x"}}\n', "weight 'x'"),
         (b'{"context": "a", "next": {"b": true}}\n', "weight True"),
         (b'{"context": "a", "next": {"b": 1e-200, "c": 1e200}}\n', "too small for a float64"),
-        (b'{"context": "a", "next": {}}\n', "no token with a weight"),
-        (b'{"context": "", "next": {"a": 1}}\n', "has no token"),
-        (b'{"context": "a", "next": {"b": 1}}\n{"context": ["a"], "next": {"b": 1}}\n', "number 0 and number 1"),
+        (b'{"context": "a", "next": {}}\n', "no class with a weight"),
+        (b'{"context": "", "next": {"a": 1}}\n', "row 0 is empty"),
+        (b'{"context": "a", "next": {"b": 1}}\n{"context": ["a"], "next": {"c": 1}}\n', "rows 0 and 1"),
     ],
     ids=range(7),
 )

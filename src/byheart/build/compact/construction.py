@@ -1,7 +1,7 @@
 """byheart's own construction: a whole Transformer whose stream is one number.
 
 E_in · a few folds that hash the token · uniform attention · the label memory · E_out. Every part is checked on the
-data while it is built, and the parameters are those of the count formula in docs/compact.md.
+data while it is built, and the parameters stay within a budget that is known before (docs/compact.md).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from byheart.build._base import Construction, Option, register
 from byheart.build.compact.tokens import TokenHash, hash_tokens
 from byheart.build.compact.zigzag import zigzag_memory
-from byheart.build.fold import Block, Effort, Objective, build_label_memory, smallest_head
+from byheart.build.fold import Block, Effort, LabelMemory, Objective, build_label_memory, smallest_head
 from byheart.build.fold.zigzag import Zigzag
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
@@ -108,8 +108,8 @@ def build_compact(
         "attention": attention,
     }
     claim = compact_promise(dataset, options)
-    efforts = [effort, *(e.value for e in Effort if e.value == "high" != effort)]
-    for draw, work in enumerate([effort, *efforts]):  # what is too large is drawn again, and then worked on harder
+    # what is too large is drawn again, and then worked on harder
+    for draw, work in enumerate((effort, effort, Effort.HIGH.value)):
         memory = build_label_memory(
             ids,
             labels,
@@ -123,15 +123,9 @@ def build_compact(
             resume=resume,
             progress=progress,
         )
-        front, back = (
-            token,
-            _Back(memory.blocks, memory.reading.layer(), memory.reading.decode, f"label memory: {memory.note}"),
-        )
+        front, back = token, _label_back(memory)
         if head == "sign":
-            with progress.stage("looking for runs of labels"):
-                small = zigzag_memory(dataset, token, Effort(effort), _counted(token.blocks) + back.parameters, seed)
-            if small is not None:
-                front, back = small.token, _zigzag_back(small.zigzag)
+            front, back = _smaller_zigzag(dataset, token, back, Effort(effort), seed, progress)
         network = _network(dataset, front, back, attention)
         broken = claim.broken_by(measure(network))
         if not broken:
@@ -153,6 +147,19 @@ class _Back:
     @property
     def parameters(self) -> int:
         return _counted(self.blocks) + self.output.parameters
+
+
+def _label_back(memory: LabelMemory) -> _Back:
+    return _Back(memory.blocks, memory.reading.layer(), memory.reading.decode, f"label memory: {memory.note}")
+
+
+def _smaller_zigzag(
+    dataset: Dataset, token: TokenHash, back: _Back, effort: Effort, seed: int, progress: Progress
+) -> tuple[TokenHash, _Back]:
+    """Hash and memory with a zigzag instead, where that is smaller."""
+    with progress.stage("looking for runs of labels"):
+        small = zigzag_memory(dataset, token, effort, _counted(token.blocks) + back.parameters, seed)
+    return (token, back) if small is None else (small.token, _zigzag_back(small.zigzag))
 
 
 def _zigzag_back(found: Zigzag) -> _Back:

@@ -68,9 +68,9 @@ def best(scores: Any, order: Any, count: int, wanted: int) -> int:  # pragma: no
 def _first(value: Any, delta: Any, i: int, slope: int) -> int:  # pragma: no cover - compiled
     """Fractions of slope·x, and what is carried into the leading word."""
     carry = 0
-    for l in range(delta.shape[0] - 1, 0, -1):
-        t = slope * delta[l, i] + carry
-        value[l, i] = t & LIMB_MASK
+    for k in range(delta.shape[0] - 1, 0, -1):
+        t = slope * delta[k, i] + carry
+        value[k, i] = t & LIMB_MASK
         carry = t >> LIMB_BITS
     return carry
 
@@ -81,9 +81,9 @@ def _next(
 ) -> int:  # pragma: no cover - compiled
     """Fractions of twice·old + digit·x, and what is carried into the leading word."""
     carry = 0
-    for l in range(delta.shape[0] - 1, 0, -1):
-        t = twice * old[l, i] + digit * delta[l, key] + carry
-        new[l, left] = t & LIMB_MASK
+    for k in range(delta.shape[0] - 1, 0, -1):
+        t = twice * old[k, i] + digit * delta[k, key] + carry
+        new[k, left] = t & LIMB_MASK
         carry = t >> LIMB_BITS
     return carry
 
@@ -92,16 +92,16 @@ def _next(
 def _negate(value: Any, place: int) -> int:  # pragma: no cover - compiled
     """Negates the fractions at a place; what is carried into the leading word."""
     carry = 0
-    for l in range(value.shape[0] - 1, 0, -1):
-        t = carry - value[l, place]
-        value[l, place] = t & LIMB_MASK
+    for k in range(value.shape[0] - 1, 0, -1):
+        t = carry - value[k, place]
+        value[k, place] = t & LIMB_MASK
         carry = t >> LIMB_BITS
     return carry
 
 
 @lru_cache
 def trap_beam(phases: bool, long: bool) -> Any:
-    """The search for traps: with more than one phase (more than two classes) or not, for ids of more than a word or not.
+    """The search for traps: with several phases (more than two classes) or one, for ids of more than a word or not.
 
     The parts that are not needed are not compiled. Called with
       delta (1 + limbs, n): keys around the middle of the group; rows (n): where the key's label stands in a table;
@@ -109,15 +109,29 @@ def trap_beam(phases: bool, long: bool) -> Any:
       that is trapped, row of the next phase's label where the range turns over (else -1); table (L + 1, rows·size),
       a column per 2^fine from `low` on; sides = classes·size: rows for keys that only have to end on one side of 0;
       values (2, beam, 1 + limbs, n), tags (2, beam, 2, n), counts (2, beam): the candidates of this step and the next.
-    A tag is 8·key + state + (1 if reflected), and the row. A key beside a kink at 0 has state 2, one that only has to end on
-    one side has state 4. Gives (steps, candidate) of a line on which every key ends with its label, or (step at which
-    the beam died, -1); digits and parents are in `trace` (steps + 1, 2, beam).
+    A tag is 8·key + state + (1 if reflected), and the row. A key beside a kink at 0 has state 2, one that only has to
+    end on one side has state 4. Gives (steps, candidate) of a line on which every key ends with its label, or (step at
+    which the beam died, -1); digits and parents are in `trace` (steps + 1, 2, beam).
     """
 
     @kernel
     def search(
-        delta: Any, rows: Any, starts: Any, levels: Any, table: Any, fine: int, low: int, size: int, sides: int,
-        beam: int, values: Any, tags: Any, counts: Any, scores: Any, order: Any, trace: Any,
+        delta: Any,
+        rows: Any,
+        starts: Any,
+        levels: Any,
+        table: Any,
+        fine: int,
+        low: int,
+        size: int,
+        sides: int,
+        beam: int,
+        values: Any,
+        tags: Any,
+        counts: Any,
+        scores: Any,
+        order: Any,
+        trace: Any,
     ) -> tuple[int, int]:  # pragma: no cover - compiled
         last = levels.shape[0] - 1
         n = delta.shape[1]
@@ -290,19 +304,32 @@ def trap_beam(phases: bool, long: bool) -> Any:
 def walk_beam(long: bool) -> Any:
     """The search for walks, for ids of more than a word or not. Called with
       delta (1 + limbs, n): keys around the middle of the group; goals (2, n): minus the middle of the key's cell, and
-      which side of the cell is open (-1, 0, 1); starts (2, count); marks: what the folds add; forms (steps + 1, 4): how a
-      step's table is read (by the nearest edge or not, bits of a row by middle and by edge, distance from the edges at
-      which a key leaves); table (steps + 1, 3·ROWS·COLUMNS), the first one for the starts; the first `both` steps have a
-      digit of the slope and one of the constant, the others of the constant only; half: of a cell.
-    tags (2, beam, 4, n): 2·key + (1 if reflected), deviation from the middle of the cell, the deviation on the other side of
-    the kink that the key is beside, and the place of its row in the table. Gives the candidate with which every key's
-    walk ends in its cell, or -1.
+      which side of the cell is open (-1, 0, 1); starts (2, count); marks: what the folds add; forms (steps + 1, 4): how
+      a step's table is read (by the nearest edge or not, bits of a row by middle and by edge, distance from the edges
+      at which a key leaves); table (steps + 1, 3·ROWS·COLUMNS), the first one for the starts; the first `both` steps
+      have a digit of the slope and one of the constant, the others of the constant only; half: of a cell.
+    tags (2, beam, 4, n): 2·key + (1 if reflected), deviation from the middle of the cell, the deviation on the other
+    side of the kink that the key is beside, and the place of its row in the table. Gives the candidate with which every
+    key's walk ends in its cell, or -1.
     """
 
     @kernel
     def search(
-        delta: Any, goals: Any, starts: Any, marks: Any, forms: Any, table: Any, both: int, half: int, beam: int,
-        values: Any, tags: Any, counts: Any, scores: Any, order: Any, trace: Any,
+        delta: Any,
+        goals: Any,
+        starts: Any,
+        marks: Any,
+        forms: Any,
+        table: Any,
+        both: int,
+        half: int,
+        beam: int,
+        values: Any,
+        tags: Any,
+        counts: Any,
+        scores: Any,
+        order: Any,
+        trace: Any,
     ) -> int:  # pragma: no cover - compiled
         n = delta.shape[1]
         home = delta[0]
@@ -435,9 +462,10 @@ def walk_beam(long: bool) -> Any:
                     x = span - x if f else x
                     flips ^= int(f)
                     side = goals[1, key] * (1 - 2 * ((tag & 1) ^ flips))
-                    if thin and x > h:  # as good as decided: leaves (every line is checked in the end)
-                        if (half - abs(m) if side == 0 else half - side * m) > keep:
-                            continue
+                    inside = half - abs(m) if side == 0 else half - side * m
+                    # as good as decided: leaves (every line is checked in the end)
+                    if thin and x > h and inside > keep:
+                        continue
                     if long and flips:
                         x += _negate(values[new, got], left)
                     v2[left] = x
@@ -477,7 +505,7 @@ def walk_beam(long: bool) -> Any:
 
 
 @kernel
-def _row(m: int, side: int, half: int, form: Any) -> int:  # pragma: no cover - compiled
+def _row(m: int, side: int, half: int, form: Any) -> Any:  # pragma: no cover - compiled
     """The place of a row: by the deviation from the middle of a cell, from its upper edge, or from its lower edge."""
     if side == 0 and form[0] == 0:
         return min(max((m >> form[1]) + ROWS // 2, 0), ROWS - 1) * COLUMNS

@@ -104,8 +104,8 @@ def build_label_memory(
 
     Ids are distinct integers >= 0 of any size and in any order, labels lie in [0, classes). `head` is "value" (the
     output is the label), "logits" (the largest of C) or None (whichever is smaller). With `abstain_bits` = f the value
-    of an id off the data lies in [0, classes) with probability 2^-f only. The result depends on the data, the options and
-    the seed, never on the executor (default: threads, when the job is worth it); `resume` names a file that keeps what
+    of an id off the data lies in [0, classes) with probability 2^-f only. The result depends on data, options and
+    seed, never on the executor (default: threads, when the job is worth it); `resume` names a file that keeps what
     is solved, so that an interrupted build goes on where it was.
     """
     goal, work = _choice(Objective, objective, "objective"), _choice(Effort, effort, "effort")
@@ -183,8 +183,15 @@ class Job:
 
 
 def _job(
-    ids: Sequence[int], labels: Sequence[int], classes: int, head: str | None, abstain_bits: int, goal: Objective,
-    effort: Effort, seed: int, progress: Progress,
+    ids: Sequence[int],
+    labels: Sequence[int],
+    classes: int,
+    head: str | None,
+    abstain_bits: int,
+    goal: Objective,
+    effort: Effort,
+    seed: int,
+    progress: Progress,
 ) -> Job:
     if len(ids) == 0 or len(ids) != len(labels):
         raise BuildError(f"a label memory needs as many labels as ids and at least one; got {len(ids)}, {len(labels)}")
@@ -280,9 +287,7 @@ def resized(job: Job, plan: Plan, folds: int) -> Plan:
     """The same plan with another number of folds."""
     if folds == plan.folds:
         return plan
-    return sized(
-        plan.kind, plan.head, plan.cost, plan.cell, len(job.ids), job.id_bits, job.about, folds, job.effort
-    )
+    return sized(plan.kind, plan.head, plan.cost, plan.cell, len(job.ids), job.id_bits, job.about, folds, job.effort)
 
 
 def _carry_out(
@@ -325,13 +330,19 @@ def _stirred(
 
 
 def _solve(
-    job: Job, plan: Plan, seed: tuple[int, ...], segments: int | None, workers: Executor | None,
+    job: Job,
+    plan: Plan,
+    seed: tuple[int, ...],
+    segments: int | None,
+    workers: Executor | None,
     resume: str | Path | None,
 ) -> LabelMemory:
     count = len(job.ids)
     size = max(1, min(count, round(plan.group)))
     if segments is None:
-        segments = max(1, min(MOST_SEGMENTS, int(plan.seconds(count) / SEGMENT_SECONDS), count // (LEAST_GROUPS * size)))
+        segments = max(
+            1, min(MOST_SEGMENTS, int(plan.seconds(count) / SEGMENT_SECONDS), count // (LEAST_GROUPS * size))
+        )
     assembly = _Traps(job, plan, size) if plan.kind == "traps" else _Walks(job, plan, size)
     whole = Segment(assembly.ids, assembly.labels, assembly.method, assembly.frame, plan.beam, size, seed)
     with job.progress.stage("solving groups", total=count) as stage:
@@ -360,9 +371,7 @@ class _Traps:
         half = _halves(self.ids, min(len(self.ids) - 1, int(1.15 * size) + 4))[-1]
         warm = 0 if len(shares) == 2 else min(5, max(0, plan.folds // 8))
         self.frame = Frame.stretched(half, plan.folds + trapping.EXTRA + reach + 8)
-        self.method = Traps(
-            plan.folds, tuple(shares[y] for y in order), order, reach, warm, self.frame.pad
-        )
+        self.method = Traps(plan.folds, tuple(shares[y] for y in order), order, reach, warm, self.frame.pad)
 
     def assemble(self, lines: Sequence[Line], unit: int) -> tuple[tuple[Block, ...], Reading]:
         """In units as long as possible: zeros at the end of all numbers are cut off."""

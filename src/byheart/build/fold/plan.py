@@ -83,9 +83,7 @@ class Plan:
         return LOOKUP[self.kind] * self.beam * self.folds * count
 
 
-def plans(
-    count: int, id_bits: int, labels: Labels, objective: Objective, effort: Effort
-) -> list[Plan]:
+def plans(count: int, id_bits: int, labels: Labels, objective: Objective, effort: Effort) -> list[Plan]:
     """The cheapest plan of every kind and head that can do it, cheapest first."""
     found = [
         _cheapest(kind, head, cost, cell, count, id_bits, labels, objective, effort)
@@ -98,7 +96,7 @@ def _kinds(labels: Labels) -> Iterator[tuple[str, str, float, float]]:
     """(kind, head, bits of a label, width of a cell) of what is possible."""
     classes = len(labels.shares)
     if labels.abstain_bits:
-        accepted = 2.0 ** -labels.abstain_bits
+        accepted = 2.0**-labels.abstain_bits
         cell = 2 * NormalDist().inv_cdf(0.5 + accepted / 2) / classes
         yield "walk", "value", log2(classes) + labels.abstain_bits, cell
         return
@@ -158,7 +156,7 @@ def sized(
         group = max(1.0, (speed * folds - (folds < 12)) / max(cost, 1e-9))
         groups = max(1.0, count / group)
         reach = log2(max(group, 16)) + 3
-        reading = 4 if classes == 2 else 5 * classes - 5
+        reading = 4.0 if classes == 2 else 5.0 * classes - 5
         parameters = 3 * groups + 1 + 4 * folds + reading + (8 if head == "value" else 0)
         length = folds + reach + 12
         width = max(4.0, id_bits - log2(groups))
@@ -172,7 +170,7 @@ def sized(
     levels = folds + tail + log2(max(group, 8)) + 6
     width = max(6, log2(max(2.0, group)) + 2)
     cells = classes if not labels.abstain_bits else 2 * 5.2 / cell
-    reading = 2 * classes if head == "logits" else 4 * (log2(max(2, cells)) + width + 1) + 2
+    reading = 2.0 * classes if head == "logits" else 4 * (log2(max(2, cells)) + width + 1) + 2
     parameters = 3 * groups + 1 + 4 * (levels + 1) + reading
     marks = width + log2(max(2, cells)) + 3
     length = folds + log2(max(group, 8)) + 4 + (0 if kind == "walk" else marks)
@@ -181,8 +179,15 @@ def sized(
 
 
 def _cheapest(
-    kind: str, head: str, cost: float, cell: float, count: int, id_bits: int, labels: Labels,
-    objective: Objective, effort: Effort,
+    kind: str,
+    head: str,
+    cost: float,
+    cell: float,
+    count: int,
+    id_bits: int,
+    labels: Labels,
+    objective: Objective,
+    effort: Effort,
 ) -> Plan:
     guess = sqrt(0.75 * count * max(cost, 1e-3) / 1.6)
     phases = len(labels.shares) - 1 if kind == "traps" else 1

@@ -1,7 +1,7 @@
 """How the number behind the last block is read: as C logits or as the label itself.
 
-    >>> Reading.logits([(0, 0), (-2, -1)]).label(-5), Reading.value(-1, 4).label(3)
-    (1, 1)
+>>> Reading.logits([(0, 0), (-2, -1)]).label(-5), Reading.value(-1, 4).label(3)
+(1, 1)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Groups of neighbouring ids, each on a line of its own; neighbouring lines meet in the gap between their groups.
 
 The selector is one block with one unit per group: lines f_j = S_j·x + c_j are joined by eps·relu(w·x - b), w = |S_j -
-S_{j-1}|, iff they cross in the gap, w·last <= b <= w·first (docs/compact.md, "One unit per group"). Slopes alternate
+S_{j-1}|, iff they cross in the gap, w·last <= b <= w·first (docs/compact.md, Lemma 3). Slopes alternate
 in sign, so every line runs once through the range. A group's digits are found by a method's beam search (traps, walk);
 a line is taken only after the method's own folds, in exact integers, gave every id of the group its label.
 
@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from byheart.build.fold._beam import LIMB_BITS, W, WIDTH_BITS
+from byheart.build.fold._beam import LIMB_BITS, WIDTH_BITS, W
 from byheart.build.fold.block import Block, Unit
 from byheart.errors import BuildError
 
@@ -349,9 +350,7 @@ def _starts(
             shift = np.minimum(room, 0.1 * top)
             s, shift = s[room > 0], shift[room > 0]
             u = np.round(height - side * (at_last + shift * rng.uniform(0, 1, len(s))) - s * last)
-        fits = (side * (height - s * last - u) > at_last) & (
-            side * (s * first + u - height - slope * gap) > at_first
-        )
+        fits = (side * (height - s * last - u) > at_last) & (side * (s * first + u - height - slope * gap) > at_first)
         s, u = s[fits], u[fits]
         if after is not None:
             fits = (s * end + u - height_there - slope_there * (end - there) > abs(end) + WIDE + SLACK) & (
@@ -385,7 +384,7 @@ def selector(lines: Sequence[Line], times: int = 1, shift: int = 0) -> Block:
     """One unit per line: x -> times·(its line) + shift on the ids of each."""
     first = lines[0]
     units: list[Unit] = [(1, 0, first.slope * times - 1)]
-    for before, after in zip(lines, lines[1:], strict=False):
+    for before, after in pairwise(lines):
         if not _cross(before, after):
             raise BuildError("two lines of the label memory do not meet between their groups")
         change = (after.slope - before.slope) * times

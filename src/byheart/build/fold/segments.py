@@ -63,7 +63,9 @@ class Journal:
             with self.path.open("a") as file:
                 file.write("\n" + json.dumps(entry) + "\n")  # what was cut off before stands on a line of its own
         except OSError as error:
-            raise DataError(f"cannot keep the journal {self.path}: {error.strerror}; give resume= another file") from None
+            raise DataError(
+                f"cannot keep the journal {self.path}: {error.strerror}; give resume= another file"
+            ) from None
 
 
 def cut(ids: Sequence[int], count: int, group: int) -> list[int]:
@@ -106,8 +108,15 @@ def _joint(part: Segment, here: Solved, after: Solved) -> Segment:
     done = sum(line.count for line in here.lines)
     sizes = [line.count for line in here.lines[1:]] or [part.size]
     return replace(
-        part, ids=part.ids[done:], labels=part.labels[done:], joined=False, size=max(2, sum(sizes) // len(sizes)),
-        before=here.lines[-1], after=after.lines[0], odd=len(here.lines) % 2 == 1, seed=(*part.seed, 1),
+        part,
+        ids=part.ids[done:],
+        labels=part.labels[done:],
+        joined=False,
+        size=max(2, sum(sizes) // len(sizes)),
+        before=here.lines[-1],
+        after=after.lines[0],
+        odd=len(here.lines) % 2 == 1,
+        seed=(*part.seed, 1),
     )
 
 
@@ -122,7 +131,11 @@ def solve_joint(joint: Segment) -> Solved:
 
 
 def _map(
-    task: Callable[[Segment], Solved], parts: Sequence[Segment], name: str, executor: Executor | None, stage: Stage,
+    task: Callable[[Segment], Solved],
+    parts: Sequence[Segment],
+    name: str,
+    executor: Executor | None,
+    stage: Stage,
     journal: Journal | None,
 ) -> list[Solved]:
     """`task` of all parts, in order; what the journal has is not solved again."""
@@ -138,7 +151,7 @@ def _map(
             journal.write(f"{name} {k}", solved)
 
     missing = [k for k in range(len(parts)) if k not in found]
-    for k, solved in found.items():
+    for solved in found.values():
         stage.advance(sum(line.count for line in solved.lines))
     if executor is None or len(missing) < 2:
         for k in missing:

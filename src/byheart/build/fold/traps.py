@@ -2,9 +2,9 @@
 
     v  <-  v - relu(2v - T),   T = (1 - share)·R:     [0, T/2] stays, (T/2, T] is reflected, (T, R] is trapped below 0.
 
-A key is decided at one level, for good. Two classes: trapped is one label, not trapped the other, read by the sign. More
-classes: one phase per label but one; between phases the range is turned over, so that the bands of the phases stay
-apart in order (docs/compact.md, "Traps"). The widths of the traps give every level the same share of the information
+A key is decided at one level, for good. Two classes: trapped is one label, not trapped the other, read by the sign.
+More classes: one phase per label but one; between phases the range is turned over, so that the bands of the phases stay
+apart in order (docs/compact.md, Lemma 5). The widths of the traps give every level the same share of the information
 in the labels, whose frequencies therefore count: a skewed label costs its entropy.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from byheart.build.fold._beam import W, WIDTH_BITS, trap_beam
+from byheart.build.fold._beam import WIDTH_BITS, W, trap_beam
 from byheart.build.fold.block import Block
 from byheart.build.fold.reading import Reading
 from byheart.build.fold.search import Found
@@ -30,7 +30,9 @@ WINDOW = 1.15  # reach of the digits to come, in W
 LOG_UNIT = 600.0  # tables hold logarithms times this
 DEAD = -32000
 LEAST_TRAP = 2.0  # in W: a key beside a kink is surely inside or outside of the next trap
-FIRST_TRAP = 8.0  # in W: the first trap of a later phase holds every key that stood beside an edge when the range turned
+FIRST_TRAP = (
+    8.0  # in W: the first trap of a later phase holds every key that stood beside an edge when the range turned
+)
 MOST_CLASSES = 16
 
 Floats = npt.NDArray[np.float64]
@@ -74,9 +76,22 @@ class Traps:
         trace = np.zeros((self.steps + 1, 2, beam), np.int32)
         by_label = np.argsort(labels, kind="stable")  # one label's table after the other: they fit the nearest cache
         k, c = trap_beam(self.classes > 2, limbs > 1)(
-            np.ascontiguousarray(delta[:, by_label]), place[labels[by_label]], starts, folds.levels, folds.table, FINE, LOW, folds.size, self.classes * folds.size,
-            beam, np.zeros((2, beam, limbs, n), np.int64), np.zeros((2, beam, 2, n), np.int32),
-            np.zeros((2, beam), np.int64), np.zeros(wide, np.int64), np.zeros(wide, np.int64), trace,
+            np.ascontiguousarray(delta[:, by_label]),
+            place[labels[by_label]],
+            starts,
+            folds.levels,
+            folds.table,
+            FINE,
+            LOW,
+            folds.size,
+            self.classes * folds.size,
+            beam,
+            np.zeros((2, beam, limbs, n), np.int64),
+            np.zeros((2, beam, 2, n), np.int32),
+            np.zeros((2, beam), np.int64),
+            np.zeros(wide, np.int64),
+            np.zeros(wide, np.int64),
+            trace,
         )
         if c < 0:
             return int(k)
@@ -101,7 +116,7 @@ class Traps:
         return self.steps - 1
 
     def checks(self, values: list[int], labels: list[int], unit: int) -> bool:
-        """Whether the folds themselves, in exact integers, send these values to their labels; `unit` is 1 at level 0."""
+        """Whether the folds themselves, in exact integers, send these values to their labels."""
         folds = _folds(self)
         blocks, reading = self._blocks(folds, unit)
         if self.classes == 2:
@@ -140,7 +155,9 @@ class Traps:
             sign = -1 if up else 1  # depth below 0 is sign·z - base, at least 1 when trapped
             rows = {self.order[0]: (2 * sign, -2 * base - 1), self.order[1]: (0, 0)}
             return tuple(blocks), Reading.logits([rows[y] for y in range(2)])
-        more, reading = _read_bands(bands, base, up, self.order, (8 * (int(W) << self.range_bits) * unit >> zeros) * times)
+        more, reading = _read_bands(
+            bands, base, up, self.order, (8 * (int(W) << self.range_bits) * unit >> zeros) * times
+        )
         return (*blocks, more), reading
 
 
@@ -269,8 +286,8 @@ def _tables(traps: Traps, levels: npt.NDArray[np.int64], size: int) -> npt.NDArr
     return table.reshape(last + 1, -1)
 
 
-def _measure(below: Floats, grid: Floats, span: float, v: Floats, inside: float) -> Floats:
-    """The measure below v, also outside of the range: above it the last fold is undone, below 0 the trap (or a turn)."""
+def _measure(below: Floats, grid: Floats, span: float, v: Any, inside: float) -> Any:
+    """The measure below v, outside of the range too: above, the last fold is undone; below 0 is the trap or a turn."""
     found = np.interp(v / span, grid, below)
     found = np.where(v > span, 2 * below[-1] - np.interp(2 - v / span, grid, below), found)
     under = -np.interp(-v / span, grid, below) if inside < 0 else v * inside

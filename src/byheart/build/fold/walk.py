@@ -2,11 +2,11 @@
 
     Z = D·z + d0;   block j:  Z  <-  Z - relu(2Z - (2^(Q-j)·D + e_j))
 
-Behind all folds the stream is d0 + sum of e_j·(b_{j-1} - b_j) over the binary digits b_0, b_1, … of z, if that sum never
-leaves (e, D/2 - e), e the largest mark (docs/compact.md, "The walk"). The marks alternate in sign and fall slowly, from a third
-of the range to a part of a cell, so that every free digit of S and U buys the same part of every label, whatever the
-number of classes. Cells are equally wide; where logits read them, frequent labels get the cells in the middle, where a
-walk ends most often, and cost less. A memory that abstains leaves most cells unused.
+Behind all folds the stream is d0 + sum of e_j·(b_{j-1} - b_j) over the binary digits b_0, b_1, … of z, if that sum
+never leaves (e, D/2 - e), e the largest mark (docs/compact.md, Lemma 6). The marks alternate in sign and fall slowly,
+from a third of the range to a part of a cell, so that every free digit of S and U buys the same part of every label,
+whatever the number of classes. Cells are equally wide; where logits read them, frequent labels get the cells in the
+middle, where a walk ends most often, and cost less. A memory that abstains leaves most cells unused.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class Walk:
         left = np.maximum(1 - np.concatenate([[0], np.cumsum(free)]) / free.sum(), 0)
         ratio = np.interp(left * cost[-1], np.concatenate([[0], cost]), np.concatenate([[0], ratios]))
         ratio[left < 1e-12] = 0
-        return np.sqrt(ratio) * (1 << self.cell_bits) / self.cell
+        found: Floats = np.sqrt(ratio) * (1 << self.cell_bits) / self.cell
+        return found
 
     @cached_property
     def marks(self) -> Ints:
@@ -104,9 +105,21 @@ class Walk:
         wide = max(starts.shape[1], 4 * beam)
         trace = np.zeros((steps + 1, 2, beam), np.int32)
         c = walk_beam(limbs > 1)(
-            delta, goals, starts, self.marks, tables.forms, tables.logs, self.both, half, beam,
-            np.zeros((2, beam, limbs, n), np.int64), np.zeros((2, beam, 4, n), np.int32), np.zeros((2, beam), np.int64),
-            np.zeros(wide, np.int64), np.zeros(wide, np.int64), trace,
+            delta,
+            goals,
+            starts,
+            self.marks,
+            tables.forms,
+            tables.logs,
+            self.both,
+            half,
+            beam,
+            np.zeros((2, beam, limbs, n), np.int64),
+            np.zeros((2, beam, 4, n), np.int32),
+            np.zeros((2, beam), np.int64),
+            np.zeros(wide, np.int64),
+            np.zeros(wide, np.int64),
+            trace,
         )
         if c < 0:
             return steps
@@ -124,7 +137,7 @@ class Walk:
         return slope, constant
 
     def numbers(self, values: list[int], unit: int) -> list[int]:
-        """The whole numbers z whose digits are walked along; a value is an odd multiple 2z + 1 of W behind all steps."""
+        """The whole numbers z whose digits are walked along; behind all steps a value is 2z + 1 times W."""
         one = self.one(unit)
         return [(v - one) // (2 * one) for v in values]
 
@@ -292,7 +305,7 @@ def _tables(walk: Walk) -> _Tables:
     return _Tables(forms, logs)
 
 
-def _logs(marks: Ints, j: int, sigma: float, cell: float, middle: int, edge: int, wide: float) -> Ints:
+def _logs(marks: Ints, j: int, sigma: float, cell: float, middle: int, edge: int, wide: float) -> npt.NDArray[np.int16]:
     """Logarithms of the chance that a value near a column, whose walk stands at a row, ends in its cell.
 
     Rows: deviation from the middle of the cell, from its upper edge, from its lower edge. The next folds are followed
@@ -300,7 +313,9 @@ def _logs(marks: Ints, j: int, sigma: float, cell: float, middle: int, edge: int
     """
     drift = _drifts(marks, j)
     a = np.clip(((np.arange(COLUMNS) + 0.5) * 2)[None] + wide * (np.arange(-1, 2)[:, None] * 4 / 3 - 4) + 0.5, 0, None)
-    b = np.clip(((np.arange(COLUMNS) + 0.5) * 2)[None] + wide * (np.arange(-1, 2)[:, None] * 4 / 3 + 4) + 0.5, 0, PLACES)
+    b = np.clip(
+        ((np.arange(COLUMNS) + 0.5) * 2)[None] + wide * (np.arange(-1, 2)[:, None] * 4 / 3 + 4) + 0.5, 0, PLACES
+    )
     a, b = a.astype(np.int64), b.astype(np.int64)
     out = np.empty((3, ROWS, COLUMNS))
     scale = max(sigma, 0.3)
@@ -331,10 +346,10 @@ def _drifts(marks: Ints, j: int) -> Floats:
         sign[high] = -1
     v = np.where(low, -v, np.where(high, 32 - v, v))
     span = 16.0
-    for l in range(j, min(j + LOOK, len(marks))):
+    for fold in range(j, min(j + LOOK, len(marks))):
         folded = 2 * v > span
         v = np.where(folded, span - v, v)
-        m = np.where(folded, marks[l] - m, m)
+        m = np.where(folded, marks[fold] - m, m)
         sign = np.where(folded, -sign, sign)
         span /= 2
     found: Floats = sign * m

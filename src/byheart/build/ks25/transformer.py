@@ -114,7 +114,7 @@ def label_stages(layers: tuple[Layer, ...]) -> list[Stage]:
 
 
 def finished(dataset: Dataset, stages: Sequence[Stage], readout: Readout | None = None) -> Network:
-    """The network of these stages, read as the task asks; label 0 is no class, unless told otherwise."""
+    """The network of these stages, read as the task asks; label 0 is not a class, unless stated otherwise."""
     read = {Task.NEXT_TOKEN: Read.LAST, Task.SEQ_TO_SEQ: Read.EACH, Task.SET: Read.POOLED}[dataset.encoder.task]
     layers = tuple(layer for _, part in stages for layer in part)
     readout = readout or Readout(Decode.VALUE, classes=dataset.C, offset=1)

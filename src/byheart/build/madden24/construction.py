@@ -5,7 +5,7 @@ handful of contexts. Here the neurons are placed with the contexts in view, so t
 
     >>> from byheart.data.dataset.documents import Corpus
     >>> corpus = Corpus.of_texts(["a cat sat", "a dog sat", "a dog ran"])
-    >>> fit = closed_form(corpus.contexts(), corpus.vocabulary)
+    >>> fit = closed_form(corpus.contexts())
     >>> fit.decoder.neurons, fit.condition < 10, fit.residual < 1e-12
     (3, True, True)
 """
@@ -18,7 +18,6 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from byheart.build._base import announce
 from byheart.build.madden24.directions import own_directions
 from byheart.build.madden24.fit import (
     Fit,
@@ -63,28 +62,6 @@ class Features(StrEnum):
             raise OptionError(f"unknown features {text!r}; known: {', '.join(Features)}") from None
 
 
-DOOR = "byheart decoder DOCS (in Python: byheart.compile.documents.memorize_documents)"
-announce(
-    "madden24",
-    summary="one-layer decoder with softmax attention and any next-token distributions",
-    ref=Ref("M24", "Theorem 5"),
-    door=DOOR,
-    order=80,
-    formula="Madden 2024, attention",
-    words="A one-layer decoder with a neuron per context that stores whole next-token distributions, not only a label: "
-    "it needs ω numbers per context. Float64 weights. Take it when the distributions matter.",
-)
-announce(
-    "madden24-average",
-    summary="the same with averaged tokens in place of attention (--mixer average)",
-    ref=Ref("M24", "Theorem 7"),
-    door=DOOR,
-    order=90,
-    formula="Madden 2024, averaging",
-    words="The same with averaged tokens in place of attention.",
-)
-
-
 @implements(
     Ref("M24", "Theorem 5"),
     statement="a one-layer decoder with m neurons interpolates any next-token distributions of m contexts",
@@ -97,11 +74,9 @@ announce(
 )
 def closed_form(
     contexts: Distributions,
-    vocabulary: tuple[str, ...],
     shape: Shape = Shape(),  # noqa: B008  # frozen
     *,
     features: Features | None = None,
-    neurons: int | None = None,
     floor: float | None = None,
     factored: bool = False,
     seed: int = 0,
@@ -109,14 +84,12 @@ def closed_form(
 ) -> Fit:
     """A decoder with one neuron for each context whose distributions are the given ones, zeros replaced by `floor`.
 
-    Notation: contexts.count = n = m, V = decoder.output[0], (z, u) are drawn from `seed`. `neurons` above n are allowed
-    and rest. Without a `floor` it is chosen such that zeros cost at most 10^-5 of the entropy. `factored` stores V as
-    (m, s)·(s, ω), where s tokens follow anywhere: fewer numbers when s is much smaller than ω.
+    Notation: contexts.count = n = m, V = decoder.output[0], (z, u) are drawn from `seed`. Without a `floor` it is set
+    such that zeros cost at most 10^-5 of the entropy. `factored` stores V as (m, s)·(s, ω), where s tokens follow
+    anywhere: fewer numbers when s is much smaller than ω.
     Cost: O(n²ω) for steps, O(n³ + n²ω) for directions. Departs from the proof in the choice of w and b only: the proof
     takes any generic w near 0 and b = η, this places the neurons where the condition number stays of order n.
     """
-    if neurons is not None and neurons < contexts.count:
-        raise OptionError(f"neurons={neurons}: the closed form takes one for each of {contexts.count} contexts")
     follow = np.unique(contexts.pair_token) if factored else None
     columns = contexts.vocabulary_size if follow is None else len(follow)
     check_size(contexts.count, columns, "the output matrix V")
@@ -126,7 +99,7 @@ def closed_form(
     for features_, dimension in _attempts(contexts, shape, features):
         try:
             tried = replace(shape, dimension=dimension)
-            fit = _fit(contexts, vocabulary, tried, features_, floor, follow, seed, progress)
+            fit = _fit(contexts, tried, features_, floor, follow, seed, progress)
         except BuildError as error:
             failure = failure or error
             continue
@@ -136,7 +109,7 @@ def closed_form(
             break
     if best is None:
         raise failure or BuildError("no features were tried")
-    return best if neurons is None else _with_resting_neurons(best, neurons)
+    return best
 
 
 def _attempts(contexts: Distributions, shape: Shape, features: Features | None) -> list[tuple[Features, int | None]]:
@@ -155,7 +128,6 @@ def _attempts(contexts: Distributions, shape: Shape, features: Features | None) 
 
 def _fit(
     contexts: Distributions,
-    vocabulary: tuple[str, ...],
     shape: Shape,
     features: Features,
     floor: float,
@@ -181,24 +153,12 @@ def _fit(
             solution = solve(shape.activation(mixed @ hidden + bias), targets)
     output: tuple[Floats, ...] = (np.ascontiguousarray(solution.weights),)
     if follow is not None:
-        places = np.zeros((len(follow), len(vocabulary)))
+        places = np.zeros((len(follow), contexts.vocabulary_size))
         places[np.arange(len(follow)), follow] = 1.0
         output = (*output, places)
-    decoder = Decoder(vocabulary, reader, hidden, bias, shape.activation, output)
+    decoder = Decoder(reader, hidden, bias, shape.activation, output)
     gap = _smallest_distance(mixed)
     return Fit(decoder, name(shape.mixer), solution.condition, solution.residual, gap, floor, excess)
-
-
-def _with_resting_neurons(fit: Fit, neurons: int) -> Fit:
-    """Theorem 5 allows more neurons than contexts: those have no weights."""
-    decoder, more = fit.decoder, neurons - fit.decoder.neurons
-    if not more:
-        return fit
-    hidden = np.pad(decoder.hidden, ((0, 0), (0, more)))
-    output = (np.pad(decoder.output[0], ((0, more), (0, 0))), *decoder.output[1:])
-    wider = replace(decoder, hidden=hidden, bias=np.pad(decoder.bias, (0, more)), output=output)
-    note = f"{decoder.neurons} neurons are enough; {more} more have weight 0"
-    return replace(fit, decoder=wider, notes=(*fit.notes, note))
 
 
 def _neurons(contexts: Distributions, shape: Shape, features: Features, seed: int) -> tuple[Reader, Floats, Floats]:

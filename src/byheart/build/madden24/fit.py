@@ -90,9 +90,9 @@ class Fit:
         """Frobenius norm of V (of its largest factor)."""
         return max(float(np.linalg.norm(factor)) for factor in self.decoder.output)
 
-    def as_dict(self) -> dict[str, Any]:
+    def numbers(self) -> dict[str, Any]:
+        """How it came about, for people; None where there is no such number."""
         return {
-            "construction": self.construction,
             "condition_number": self.condition if math.isfinite(self.condition) else None,
             "residual": self.residual,
             "smallest_gap": self.smallest_gap if math.isfinite(self.smallest_gap) else None,  # one context: no gap
@@ -100,7 +100,6 @@ class Fit:
             "floor_excess": self.floor_excess,
             "largest_weight": self.largest_weight,
             "output_norm": self.output_norm,
-            "notes": list(self.notes),
         }
 
 
@@ -120,7 +119,7 @@ def check_size(rows: int, columns: int, what: str) -> None:
     if rows * columns > LARGEST:
         raise OptionError(
             f"{what}: a matrix of {rows:,} x {columns:,} numbers takes {rows * columns / 2**27:.0f} GiB; take fewer "
-            "documents (--max-documents), a shorter --max-length, or the memory with a table (--table)"
+            "documents (--max-rows), a shorter --max-length, or --option objective=low-rank"
         )
 
 

@@ -36,7 +36,7 @@ def unflatten(decoder: Decoder, flat: Floats) -> Decoder:
         mixer = SelfAttention(positions, heads, output)
     hidden, bias = next(parts), next(parts)
     reader = Reader(embedding, mixer, decoder.reader.skip)
-    return Decoder(decoder.vocabulary, reader, hidden, bias, decoder.activation, tuple(parts))
+    return Decoder(reader, hidden, bias, decoder.activation, tuple(parts))
 
 
 @dataclass(frozen=True, eq=False)

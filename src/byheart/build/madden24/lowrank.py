@@ -8,7 +8,7 @@ along a line on which contexts with equal distributions stand together, so m is 
 
     >>> from byheart.data.dataset.documents import Corpus
     >>> corpus = Corpus.of_texts(["a cat sat", "a dog sat", "a dog ran"])
-    >>> fit = low_rank(corpus.contexts(), corpus.vocabulary, rank=2)
+    >>> fit = low_rank(corpus.contexts(), rank=2)
     >>> fit.decoder.parameters < 40
     True
 """
@@ -62,7 +62,6 @@ class Line:
 
 def low_rank(
     contexts: Distributions,
-    vocabulary: tuple[str, ...],
     shape: Shape = Shape(),  # noqa: B008  # frozen
     *,
     rank: int = 8,
@@ -76,7 +75,7 @@ def low_rank(
     Uses the skip connection and dimension 1. Whether the gap is met is for the certificate to say.
     """
     factors = class_factors(contexts, rank, fraction, seed, sweeps, progress)
-    return assemble(contexts, vocabulary, shape, factors, seed, progress)
+    return assemble(contexts, shape, factors, seed, progress)
 
 
 def allowed_gap(contexts: Distributions, fraction: float) -> float:
@@ -127,7 +126,6 @@ def class_weights(contexts: Distributions) -> Floats:
 
 def assemble(
     contexts: Distributions,
-    vocabulary: tuple[str, ...],
     shape: Shape,
     factors: Factors,
     seed: int,
@@ -148,7 +146,7 @@ def assemble(
         numbers = line.numbers[firsts]
         solution = solve_staircase(lambda rows: neurons.features(numbers[rows]), targets, *shape.activation.step)
     decoder = Decoder(
-        vocabulary, line.reader, neurons.weight[None, :].copy(), neurons.bias.copy(), shape.activation,
+        line.reader, neurons.weight[None, :].copy(), neurons.bias.copy(), shape.activation,
         (np.ascontiguousarray(solution.weights), factors.columns.copy()),
     )  # fmt: skip
     notes = (
@@ -206,7 +204,6 @@ def _line(contexts: Distributions, shape: Shape, z: Floats, small: float, rng: n
 
 def smallest(
     contexts: Distributions,
-    vocabulary: tuple[str, ...],
     shape: Shape = Shape(),  # noqa: B008  # frozen
     *,
     fraction: float = 0.01,
@@ -216,7 +213,7 @@ def smallest(
 ) -> Fit:
     """The low-rank decoder of the lowest rank that reaches a gap below `fraction` of the entropy."""
     factors = smallest_factors(contexts, fraction, effort, seed, progress)
-    return assemble(contexts, vocabulary, shape, factors, seed, progress)
+    return assemble(contexts, shape, factors, seed, progress)
 
 
 def smallest_factors(

@@ -43,7 +43,6 @@ PIVOTED = 1200  # contexts up to which neurons are chosen by pivoted QR
 
 def few_neurons(
     contexts: Distributions,
-    vocabulary: tuple[str, ...],
     shape: Shape,
     neurons: int,
     *,
@@ -61,7 +60,7 @@ def few_neurons(
     target = 0.9 * allowed_gap(contexts, fraction)
     fits: list[tuple[float, Fit]] = []
     for attempt, style in enumerate(STARTS):
-        start, condition = _start(contexts, vocabulary, shape, neurons, style, seed + attempt)
+        start, condition = _start(contexts, shape, neurons, style, seed + attempt)
         decoder, used = polish(start, contexts, target=target, iterations=iterations, progress=progress)
         gap = contexts.cross_entropy(decoder.log_probabilities(contexts.tokens)) - contexts.entropy
         notes = (f"{neurons} neurons, start {attempt + 1} ({style.value}) polished by {used} steps of L-BFGS",)
@@ -73,9 +72,7 @@ def few_neurons(
     return min(fits, key=lambda found: found[0])[1]
 
 
-def _start(
-    contexts: Distributions, vocabulary: tuple[str, ...], shape: Shape, neurons: int, style: Start, seed: int
-) -> tuple[Decoder, float]:
+def _start(contexts: Distributions, shape: Shape, neurons: int, style: Start, seed: int) -> tuple[Decoder, float]:
     """The closed form by ridge regression onto gentle target logits, and the condition number of its features."""
     reader = space_reader(contexts, shape, shape.dimension or 16, seed)
     points = reader.mixed(contexts.tokens)
@@ -89,7 +86,7 @@ def _start(
     solution = solve(
         np.vstack([features, ridge * np.eye(neurons)]), np.vstack([targets, np.zeros((neurons, targets.shape[1]))])
     )
-    decoder = Decoder(vocabulary, reader, weight, bias, shape.activation, (np.ascontiguousarray(solution.weights),))
+    decoder = Decoder(reader, weight, bias, shape.activation, (np.ascontiguousarray(solution.weights),))
     return decoder, solution.condition
 
 

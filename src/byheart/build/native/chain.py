@@ -5,6 +5,11 @@ r± = relu(z − θ ± η), z ← z − r₊ − r₋ folds z around θ and (r�
 so z is never nearer to θ than η. After s steps z is multiplied by 2^s and e starts again. Up to sign, step i
 holds 2^i·x mod M: distinct ids never meet.
 
+Why not multiply and take the remainder: a network has only sums and ReLUs. Folding at θ is a remainder up to sign, and
+doubling is done by halving θ and η instead of doubling z, so that a step costs two units and no channel; only every
+s-th step must rescale, with a third unit. η keeps the kink between two values that z can take, so that both units are
+exact and their difference is exactly 0 or 2η.
+
     >>> chain = Chain(modulus=13, scale=2)
     >>> [(f.threshold, f.margin, f.rescale) for f in (chain.fold(0), chain.fold(1), chain.fold(2))]
     [(26, 2, 0), (13, 1, 2), (26, 2, 0)]

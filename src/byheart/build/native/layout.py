@@ -3,6 +3,12 @@
 The stream is (z_0 … z_{L-1}, g, u_{t,w}): L hash chains, the bucket number, and one word for every label bit t and
 every w < Z. A round is one residual block in which every chain steps at most once.
 
+How a label is read: warm-up rounds stir the chains, the next hash bits make the bucket number g, a selector of blocks
+(one unit per bucket) writes bucket g's solution U into the words, the scan takes one hash bit per level and leaves the
+parity of U & h(x) in a word's low bits, and the readout folds everything else away (`memory` has the formulas). More
+buckets mean a larger selector, more levels a longer scan. `plan` weighs the two with the counts given here, and a test
+compares these counts with the blocks that are built.
+
     >>> layout = Layout(FLOAT64, label_bits=1, fingerprint_bits=0, bucket_bits=8, words=2, levels=33, chains=1,
     ...                 warmup=6)
     >>> layout.width, layout.capacity, len(layout.rounds)

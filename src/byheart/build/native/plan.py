@@ -17,6 +17,9 @@ from byheart.build.native.floats import FloatType
 from byheart.build.native.layout import Layout
 from byheart.errors import BuildError
 
+# A square random matrix over GF(2) is singular with probability 1 - 0.2888: the most that one full bucket can spoil.
+SINGULAR = 0.72
+
 MOST_WORDS = 48
 MOST_BUCKET_BITS = 16
 FEW_BUCKETS = 64
@@ -45,6 +48,7 @@ def smallest_capacity(keys: int, bucket_bits: int, targets: int, patience: float
     if buckets == 1:
         return keys + 2
     fits = _few_buckets(keys, buckets) if buckets <= FEW_BUCKETS else _many_buckets(keys, buckets)
+    # A dependent row contradicts the others unless all of its target bits agree with theirs by chance.
     for capacity in range(max(1, -(-keys // buckets)), keys + 3):
         all_held, none_singular = fits(capacity, 1 - 0.5**targets)
         if all_held * patience >= 1 and none_singular >= 0.35:
@@ -63,7 +67,7 @@ def _few_buckets(keys: int, buckets: int) -> Chances:
         held = sample[(sample <= capacity).all(axis=1)]
         if not len(held):
             return 0.0, 0.0
-        solved = np.prod(1 - contradiction * np.minimum(0.72, 0.5 ** (capacity - held)), axis=1)
+        solved = np.prod(1 - contradiction * np.minimum(SINGULAR, 0.5 ** (capacity - held)), axis=1)
         return len(held) / len(sample), float(solved.mean())
 
     return chances
@@ -79,7 +83,7 @@ def _many_buckets(keys: int, buckets: int) -> Chances:
     def chances(capacity: int, contradiction: float) -> tuple[float, float]:
         held = loads <= capacity
         over = min(float(each[~held].sum()), 1 - 1e-9)
-        singular = contradiction * float((each[held] * np.minimum(0.72, 0.5 ** (capacity - loads[held]))).sum())
+        singular = contradiction * float((each[held] * np.minimum(SINGULAR, 0.5 ** (capacity - loads[held]))).sum())
         return math.exp(buckets * math.log1p(-over)), math.exp(buckets * math.log1p(-singular))
 
     return chances

@@ -66,7 +66,7 @@ def boxes_of(points: Values, extra: Sequence[Sequence[Number]] = ()) -> tuple[Bo
 def power_of_two_divisor(value: Fraction) -> Fraction:
     """The largest power of two that divides a dyadic number."""
     if value.denominator & (value.denominator - 1):
-        raise BuildError(f"{value} is no float; native memories take whole numbers and binary fractions")
+        raise BuildError(f"{value} is not a float; native memories take whole numbers and binary fractions")
     return Fraction(value.numerator & -value.numerator, value.denominator)
 
 

@@ -1,5 +1,17 @@
 """Solving all buckets over GF(2): bits U with parity(U & h(x)) = target for every key of a bucket.
 
+A key's hash bits h(x) are one row of a system of equations, packed 64 columns to a word, and all of its target bits
+stand beside it in one word, so they are eliminated together. Elimination takes row after row. The invariant: the rows
+done so far are combinations of the bucket's equations, each with a lowest column of its own (its pivot). A new row is
+reduced by the pivots that it meets, which only moves its lowest column up, until that column is free. A row that
+becomes empty repeats earlier ones: if its targets are empty too it says nothing new, otherwise the bucket has no
+solution and the caller draws other hashes. Then the columns are filled from the highest down: a pivot's row holds only
+its own column and higher ones, which are decided already, so its bit is whatever makes the parity right. Columns that
+are not a pivot stay 0.
+
+A bucket of ℓ keys costs at most ℓ² additions of a row. Buckets hold tens of keys, so a row is a few words and the
+whole is linear in the number of keys.
+
 >>> rows = np.array([[0b01], [0b11]], dtype=np.uint64)
 >>> solution = solve_buckets(rows, np.array([1, 0], dtype=np.uint64), np.array([0, 2]), targets=1)
 >>> solution.singular, [int(v) for v in solution.bits[0, 0]]
@@ -71,12 +83,12 @@ def _solve(rows: Any, wanted: Any, starts: Any, bits: Any) -> Any:  # pragma: no
                 if rows[row, at] == 0:
                     at += 1
                     continue
-                column = 64 * at + _lowest(rows[row, at])
+                column = 64 * at + _lowest(rows[row, at])  # the lowest column left in this row
                 pivot = pivots[column]
                 if pivot < 0:
                     pivots[column] = row
                     break
-                for k in range(at, width):
+                for k in range(at, width):  # the words below are empty in both rows
                     rows[row, k] ^= rows[pivot, k]
                 wanted[row] ^= wanted[pivot]
             if at == width and wanted[row] != 0:

@@ -11,7 +11,7 @@ announce(
     ref=Ref("byheart", "recital"),
     door="`byheart memorize DOCS --construction recital` or byheart.memorize_recital",
     words="Tables of windows become the units of a stock decoder: every memorized window is continued greedily, in any "
-    "engine that runs the architecture. Take it to test an engine, or where it must be known which unit holds which text.",
+    "engine that runs the architecture. Take it to test an engine, or to know which unit holds which text.",
 )
 
 __all__ = ["LONGEST_OFFSET", "Built", "build_recital"]

@@ -84,7 +84,7 @@ def affine(inputs: Sequence[str], units: Units, *, relu: bool, bias: bool = True
     for name, form in units.items():
         unknown = [source for source in form.terms if source not in places]
         if unknown:
-            raise NetworkError(f"unit {name} reads {unknown[0]}, which is none of {', '.join(inputs)}")
+            raise NetworkError(f"unit {name} reads {unknown[0]}, which is not one of {', '.join(inputs)}")
     rows = [{places[source]: weight for source, weight in form.terms.items()} for form in units.values()]
     constants = tuple(form.constant for form in units.values())
     if not bias and any(constants):

@@ -235,7 +235,7 @@ def _layers(rows: FlatRows, found: list[tuple[int, Band]], background: int) -> t
         weights += [row, row]
         biases += [-band.low, -band.high]
         outputs += [label - background, background - label]
-    if not weights:  # one class only: a unit that nobody reads, so that no matrix is empty
+    if not weights:  # one class only: a unit that nothing reads, so that no matrix is empty
         weights, biases, outputs = [{}], [0], [0]
     hidden = Threshold(Matrix.of(weights, rows.dimension), tuple(biases))
     return hidden, Affine(Matrix.of([dict(enumerate(outputs))], len(outputs)), (background,))

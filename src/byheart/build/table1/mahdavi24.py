@@ -1,4 +1,4 @@
-"""Mahdavi, Liao and Thrampoulidis 2024: one layer of multi-head softmax attention, no feed-forward network at all.
+"""Mahdavi, Liao and Thrampoulidis 2024: one layer of multi-head softmax attention, without a feed-forward network.
 
 Random heads, what they see of each row, and the outputs that give every row its label.
 """
@@ -109,7 +109,7 @@ THEOREM = Ref("MA24", "Theorem 1")
     order=50,
     formula="Mahdavi 2024",
     words="Attention alone: random heads look at the row, and their outputs are solved for. No feed-forward layer; "
-    "one layer deep; short weights. Grows like N/n. Take it to see what attention can store by itself.",
+    "one layer deep; short weights. Grows like N/n. Take it to see what attention alone can store.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN,),
     assumptions=(INDEPENDENT,),

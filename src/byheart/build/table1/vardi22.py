@@ -82,7 +82,7 @@ def build_vardi22(
 
 
 def memory_layers(style: Style, line: Line, memory: Lookup) -> tuple[Layer, ...]:
-    """E_in, the memorizer of the line's keys, E_out; label 0 for keys that are none."""
+    """E_in, the memorizer of the line's keys, E_out; label 0 for numbers that are not keys."""
     entrance = input_layer(style, line)
     if style.plain:
         first = {"x": wire("x") + line.bias}

@@ -11,7 +11,7 @@ are themselves off by `carried` together is therefore off by at most
 
     carried + (total + carried)·g + 4·s·least,   s = m + 2 roundings on the way of any term,  g = s / (2^mantissa − s).
 
-An overflow is never carried along as an error: 0 · inf is NaN, so one channel that nobody reads would spoil every dot
+An overflow is never carried along as an error: 0 · inf is NaN, so one unread channel would spoil every dot
 product that has a zero in its place. Where half of the range may be left, the proof ends (`NotShown`).
 
     >>> common_unit(Fraction(12), Fraction(8)), power_of_two_part(Fraction(12)), power_of_two_part(Fraction(1, 3))

@@ -7,17 +7,20 @@ for every input (`fields`), and proves by how much the right token wins (`margin
 
 from byheart.certify.checkpoint.certificate import MarginCertificate, MarginWitness, TypeResult
 from byheart.certify.checkpoint.check import TYPES, certify_checkpoint, tokenize, verify_folder
+from byheart.certify.checkpoint.compare import Comparison, compare_checkpoints
 from byheart.certify.checkpoint.config import Undecided
 from byheart.certify.checkpoint.storage import ERROR_MODEL
 
 __all__ = [
     "ERROR_MODEL",
     "TYPES",
+    "Comparison",
     "MarginCertificate",
     "MarginWitness",
     "TypeResult",
     "Undecided",
     "certify_checkpoint",
+    "compare_checkpoints",
     "tokenize",
     "verify_folder",
 ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,13 +43,15 @@ def certify_checkpoint(
     copies: Sequence[int] | None = None,
     ambiguous: str = "distribution",
     least: float = 0.0,
+    only: Collection[int] | None = None,
 ) -> MarginCertificate:
     """The certificate of a folder for documents of token ids, each from its first to its last token.
 
     `reach` is the longest sequence that is quantified over (default: all positions of config.json). `weights` is
     `type`, or `int8`, `int4` for symmetric integers per row. `copies[i]` is how often document i counts. `ambiguous`
     says what a window with several continuations must answer: their `distribution`, the `first`, or the `majority`.
-    `least` is the margin that must be reached.
+    `only` names the documents whose
+    questions are judged; the others count only in the distributions. `least` is the margin that must be reached.
     """
     folder = Path(folder)
     names = tuple(dict.fromkeys(types))
@@ -68,7 +70,7 @@ def certify_checkpoint(
             try:
                 program = _interpret(checkpoint, name, length, weights, once, stored)
                 once = program.reach.once
-                questions = ask(program, documents, copies, ambiguous)
+                questions = ask(program, documents, copies, ambiguous, only)
                 known = known or (program, questions)
                 found.append(_judge(program, questions, name, weights, ambiguous, least))
             except Undecided as undecided:
@@ -105,6 +107,11 @@ def _least(choose: Callable[[list[float]], float], values: list[float | None]) -
     return choose(known) if len(known) == len(values) else None
 
 
+def interpreted(checkpoint: Checkpoint, name: str, length: int) -> Program:
+    """The program in engines that keep normed streams in float32."""
+    return _interpret(checkpoint, name, length, "type", frozenset(), False)
+
+
 def _interpret(
     checkpoint: Checkpoint, name: str, length: int, weights: str, once: frozenset[int], stored: bool
 ) -> Program:
@@ -122,20 +129,24 @@ def _judge(program: Program, questions: Questions, name: str, weights: str, ambi
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         found = answer(program, questions)
         rest = unknown(program)
-    right = _right(found, ambiguous, least)
+    judged = questions.judged
+    right = _right(found, ambiguous, least) | ~judged
+    refuted = found.refuted & judged
     worst = _witness(questions, found, right)
-    margin = float(np.nan_to_num(found.margin[found.single], nan=-np.inf).min()) if found.single.any() else None
-    variation = float(found.variation.max()) if ambiguous == "distribution" and len(found.variation) else None
-    nats = float(found.nats.max()) if ambiguous == "distribution" and len(found.nats) else None
+    single = found.margin[found.single & judged]
+    margin = float(np.nan_to_num(single, nan=-np.inf).min()) if len(single) else None
+    shares = ambiguous == "distribution" and judged.any()
+    variation = float(found.variation[judged].max()) if shares else None
+    nats = float(found.nats[judged].max()) if shares else None
     verdict, reason = Verdict.PROVED, "every question is answered rightly in every engine of the error model"
-    if found.refuted.any():
+    if refuted.any():
         verdict = Verdict.REFUTED
-        reason = f"{int(found.refuted.sum())} of {len(right)} questions are answered wrongly"
+        reason = f"{int(refuted.sum())} of {int(judged.sum())} questions are answered wrongly"
     elif not right.all():
         verdict = Verdict.UNDECIDED
-        reason = f"{int((~right).sum())} of {len(right)} questions: no sufficient margin could be proved"
+        reason = f"{int((~right).sum())} of {int(judged.sum())} questions: no sufficient margin could be proved"
     return TypeResult(
-        name, weights, verdict, reason, margin, variation, nats, program.least_gap, int(right.sum()),
+        name, weights, verdict, reason, margin, variation, nats, program.least_gap, int((right & judged).sum()),
         None if rest is None else rest.token, None if rest is None else rest.margin, 0.0, worst,
     )  # fmt: skip
 
@@ -171,8 +182,9 @@ def _together(
     asked = windows = ambiguous = span = 0
     if known is not None:
         program, questions = known
-        asked, windows, span = len(questions.answer), len(np.unique(questions.group)), program.span
-        ambiguous = len(np.unique(questions.group[questions.several]))
+        asked, span = int(questions.judged.sum()), program.span
+        windows = len(np.unique(questions.group[questions.judged]))
+        ambiguous = len(np.unique(questions.group[questions.several & questions.judged]))
     if verdict is Verdict.PROVED and (not types or not asked):
         return _nothing("nothing was asked", checkpoint.shape.family, fingerprint)
     reason = types[0].reason if verdict is Verdict.PROVED or worst is None else f"{worst.type}: {worst.reason}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from byheart.certify.checkpoint.fields import TOKEN, Key
-from byheart.certify.checkpoint.network import Program
+from byheart.certify.checkpoint.network import Logits, Program
 from byheart.certify.checkpoint.questions import Questions
 from byheart.certify.checkpoint.storage import Array
 
@@ -59,11 +59,18 @@ def answer(program: Program, questions: Questions) -> Answers:
             q = some[q0 : q0 + step]
             low, high = lo[inverse[q] - start], hi[inverse[q] - start]
             at = np.arange(len(q))
-            variation[q], nats[q] = _variation(low, high, share, questions.group[q], questions.answer[q])
+            variation[q], nats[q] = _one_answer(low, high, questions.answer[q])
             found[q] = low.argmax(1)
             own_high = high[at, questions.answer[q]]
             low[at, questions.answer[q]] = -np.inf
             refuted[q] = own_high < low.max(1)
+        torn = some[questions.several[some]]
+        for tuple_, group in np.unique(np.stack([inverse[torn] - start, questions.group[torn]], 1), axis=0):
+            where = torn[(inverse[torn] - start == tuple_) & (questions.group[torn] == group)]
+            tokens, p = share[int(group)]
+            total, error = _several_answers(logits.rows(np.array([tuple_])), tokens, p)
+            variation[where] = total
+            nats[where] = error[np.searchsorted(tokens, questions.answer[where])]
     return Answers(np.where(single, margin, np.nan), variation, refuted & single, found, single, nats)
 
 
@@ -79,26 +86,28 @@ def _empirical(questions: Questions) -> dict[int, tuple[Array, Array]]:
     return {int(g): (pairs[a:b, 1], total[a:b] / total[a:b].sum()) for g, a, b in zip(groups, start, ends, strict=True)}
 
 
-def _variation(
-    low: Array, high: Array, share: dict[int, tuple[Array, Array]], group: Array, answer: Array
-) -> tuple[Array, Array]:
-    """Bounds of the total variation: with w_v in exp[low, high], q_v = w_v / sum w; TV = sum over v of max(0, p_v -
-    q_v).
-    """
-    top = high.max(1, keepdims=True)
-    small, large = np.exp(low - top), np.exp(high - top)
-    least = small / (small + (large.sum(1, keepdims=True) - large))  # q_v at least
-    most = large / (large + (small.sum(1, keepdims=True) - small))
+def _one_answer(low: Array, high: Array, answer: Array) -> tuple[Array, Array]:
+    """How much weight, at most, is not on the one right token, and how large its log-probability's error is."""
     rows = np.arange(len(low))
-    result = 1 - least[rows, answer]
-    nats = -np.log(np.maximum(least[rows, answer], 1e-300))
-    for i in np.flatnonzero(np.isin(group, np.array(sorted(share), dtype=np.int64))):
-        tokens, p = share[int(group[i])]
-        # TV = sum of max(0, p - q) over the tokens that occur
-        result[i] = np.maximum(p - least[i, tokens], 0.0).sum()
-        own = p[tokens == answer[i]][0]
-        nats[i] = max(np.log(most[i, answer[i]] / own), np.log(own / max(least[i, answer[i]], 1e-300)))
-    return result, nats
+    others = np.exp(np.minimum(high - low[rows, answer][:, None], 700.0))
+    others[rows, answer] = 0.0
+    weight = 1 / (1 + others.sum(1))
+    return 1 - weight, -np.log(weight)
+
+
+def _several_answers(logits: Logits, tokens: Array, p: Array) -> tuple[float, Array]:
+    """Bounds of the total variation, and of the error of each log-probability, by differences of logits.
+
+    q_v = 1 / sum over w of exp(logit_w - logit_v); TV = sum over the tokens that occur of max(0, p_v - q_v).
+    """
+    leads = np.stack([logits.lead(int(v))[0] for v in tokens])  # (n, V)
+    behind = np.exp(np.minimum(-leads, 700.0))  # 0 for the token itself
+    least = 1 / (1 + behind.sum(1))
+    among = np.exp(np.minimum(leads[:, tokens].T, 700.0))  # [v, w]: at least exp(logit_w - logit_v)
+    np.fill_diagonal(among, 0.0)
+    most = 1 / (1 + among.sum(1))
+    error = np.maximum(np.log(most / p), np.log(p / np.maximum(least, 1e-300)))
+    return float(np.maximum(p - least, 0.0).sum()), error
 
 
 @dataclass(frozen=True)
@@ -122,6 +131,6 @@ def unknown(program: Program) -> Unknown | None:
     if others:
         chosen[others[0]] = symbols
     logits = program.logits(chosen)
-    token = int(np.bincount(logits.centre.argmax(1), minlength=logits.centre.shape[1]).argmax())
+    token = int(np.bincount(logits.best()).argmax())
     margin = float(logits.lead(token).min())
     return Unknown(token, margin) if margin > 0 else None

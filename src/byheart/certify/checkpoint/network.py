@@ -30,8 +30,9 @@ from byheart.certify.checkpoint.fields import (
     normalize,
     settle,
 )
-from byheart.certify.checkpoint.mlp import Table, apply, join
-from byheart.certify.checkpoint.storage import FUNCTION_ERROR, U32, Array, Interval, Storage, gamma, in_float32
+from byheart.certify.checkpoint.mlp import apply
+from byheart.certify.checkpoint.storage import FUNCTION_ERROR, OWN, U32, Array, Interval, Storage, gamma, in_float32
+from byheart.certify.checkpoint.windows import Table, join
 
 
 @dataclass(frozen=True)
@@ -99,10 +100,23 @@ class Program:
         rest = stream.rows(np.flatnonzero(~shown))
         least, most = _energies(lo[:, shown], hi[:, shown], rest)
         centre = _means(lo[:, shown], hi[:, shown], rest) if self.final_norm.centred else None
-        return self._head(lo, hi, least, most, centre)
+        return self._head(lo, hi, least, most, centre, *self._common(symbols, count))
 
-    def _head(self, lo: Array, hi: Array, least: Array, most: Array, centre: Interval | None) -> Logits:
-        n, norm = self.stream.size, self.final_norm
+    def _common(self, symbols: dict[Key, Array], count: int) -> tuple[Array, Array]:
+        """The direction in which all channels of a question err together, and by how much; in float32 only, since a
+        store in a narrower type moves every channel by itself."""
+        direction, radius = np.zeros((count, self.stream.size)), np.zeros(count)
+        key = (max(self.tables), 0)
+        common = self.tables[key[0]].common
+        if common is not None and key in symbols and self.store.name == "float32":
+            direction[:, common.channels] = common.direction[symbols[key]]
+            radius = common.radius[symbols[key]]
+        return direction, radius
+
+    def _head(
+        self, lo: Array, hi: Array, least: Array, most: Array, centre: Interval | None, direction: Array, common: Array
+    ) -> Logits:
+        n, norm, weight = self.stream.size, self.final_norm, self.head.weight
         slack = float(gamma(n + 4))
         if centre is not None:  # sum (x - mean)^2 = sum x^2 - n mean^2, whichever way it is computed
             square = np.maximum(np.abs(centre[0]), np.abs(centre[1])) ** 2
@@ -110,45 +124,67 @@ class Program:
             lo, hi = in_float32(lo - centre[1][:, None], hi - centre[0][:, None])
         low = 1 / np.sqrt(most * (1 + slack) / n + norm.eps * (1 + 2.0**-23)) * (1 - FUNCTION_ERROR)
         high = 1 / np.sqrt(np.maximum(least * (1 - slack) / n, 0.0) + norm.eps * (1 - 2.0**-23)) * (1 + FUNCTION_ERROR)
-        lo, hi = self.store.maybe(*_scaled(lo, hi, low[:, None], high[:, None]))
-        lo, hi = self.store.maybe(*_scaled(lo, hi, norm.weight, norm.weight))
-        if norm.bias is not None:
-            lo, hi = self.store.maybe(lo + norm.bias, hi + norm.bias)
-        size = magnitude(lo, hi)
-        middle, radius = (lo + hi) / 2, (hi - lo) / 2
-        absolute = np.abs(self.head.weight)
-        error = gamma((self.head.weight != 0).sum(1)) * (size @ absolute.T)
-        return Logits(self, middle, radius, middle @ self.head.weight.T, radius @ absolute.T, error)
+        factor, shift = (low, high), np.zeros(len(weight))
+        if self.store.name == "float32":  # all channels share the factor; each is rounded a few times
+            lo, hi = _scaled(lo, hi, norm.weight, norm.weight)
+            direction = direction * norm.weight
+            size = magnitude(lo, hi) * high[:, None] + (0.0 if norm.bias is None else np.abs(norm.bias))
+            shift = shift if norm.bias is None else weight @ norm.bias
+            roundings = 8 * U32
+        else:
+            lo, hi = self.store.maybe(*_scaled(lo, hi, low[:, None], high[:, None]))
+            lo, hi = self.store.maybe(*_scaled(lo, hi, norm.weight, norm.weight))
+            if norm.bias is not None:
+                lo, hi = self.store.maybe(lo + norm.bias, hi + norm.bias)
+            size, roundings = magnitude(lo, hi), 0.0
+            factor = np.ones(len(lo)), np.ones(len(lo))
+        absolute = np.abs(weight)
+        error = (gamma((weight != 0).sum(1)) + roundings) * (size @ absolute.T)
+        radius = np.maximum((hi - lo) / 2 - common[:, None] * np.abs(direction), 0.0) + OWN * magnitude(lo, hi)
+        return Logits(self, (lo + hi) / 2, radius, direction, common, factor, shift, error)
 
 
 @dataclass(frozen=True)
 class Logits:
-    """Logits of some questions, as intervals; differences are better than the intervals, since channels are shared."""
+    """Logits of some questions: factor * weight (middle + e direction +- radius) + shift, with one e up to `common` and
+    one factor per question. Differences are better known than the logits, since all of these are shared."""
 
     program: Program
-    middle: Array  # (Q, hidden) the normed stream
-    radius: Array
-    centre: Array  # (Q, vocabulary)
-    spread: Array
-    error: Array  # of the sums
+    middle: Array  # (Q, hidden)
+    radius: Array  # (Q, hidden)
+    direction: Array  # (Q, hidden)
+    common: Array  # (Q,)
+    factor: Interval  # (Q,)
+    shift: Array  # (vocabulary,)
+    error: Array  # (Q, vocabulary) of the sums
 
     def rows(self, index: Array) -> Logits:
-        return Logits(
-            self.program, *(x[index] for x in (self.middle, self.radius, self.centre, self.spread, self.error))
-        )
+        factor = self.factor[0][index], self.factor[1][index]
+        middle, radius, direction, common = (x[index] for x in (self.middle, self.radius, self.direction, self.common))
+        return Logits(self.program, middle, radius, direction, common, factor, self.shift, self.error[index])
+
+    def _form(self, weight: Array, shift: Array) -> Interval:
+        """Bounds of factor * weight x + shift."""
+        centre = self.middle @ weight.T
+        spread = self.radius @ np.abs(weight).T + self.common[:, None] * np.abs(self.direction @ weight.T)
+        lo, hi = _scaled(centre - spread, centre + spread, self.factor[0][:, None], self.factor[1][:, None])
+        return lo + shift, hi + shift
 
     def bounds(self) -> Interval:
-        wide = self.spread + self.error
-        return self.program.store.maybe(self.centre - wide, self.centre + wide)
+        lo, hi = self._form(self.program.head.weight, self.shift)
+        return self.program.store.maybe(lo - self.error, hi + self.error)
+
+    def best(self) -> Array:
+        return (self.middle @ self.program.head.weight.T + self.shift).argmax(1)
 
     def lead(self, token: int) -> Array:
         """By how much a token is ahead of each token, at least (Q, vocabulary); infinite for itself."""
-        weight, unit = self.program.head.weight, self.program.store.unit
-        gap = self.centre[:, [token]] - self.centre - self.radius @ np.abs(weight[token] - weight).T
-        wide = self.error + self.error[:, [token]]
-        size = np.abs(self.centre) + self.spread + self.error
-        gap = gap - wide - (unit + 2 * U32) * (size + size[:, [token]]) - 2 * self.program.store.tiny
+        weight, store = self.program.head.weight, self.program.store
         lo, hi = self.bounds()
+        size = magnitude(lo, hi)
+        gap = self._form(weight[token] - weight, self.shift[token] - self.shift)[0]
+        gap = gap - self.error - self.error[:, [token]]
+        gap = gap - (store.unit + 2 * U32) * (size + size[:, [token]]) - 2 * store.tiny
         gap = np.maximum(gap, lo[:, [token]] - hi)
         gap[:, token] = np.inf
         return np.asarray(gap)

@@ -8,16 +8,16 @@ window, whatever stands before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from byheart.certify.checkpoint.fields import POSITION, TOKEN, Key
-from byheart.certify.checkpoint.mlp import Table
 from byheart.certify.checkpoint.network import Program
 from byheart.certify.checkpoint.storage import Array
 from byheart.certify.checkpoint.units import ANY
+from byheart.certify.checkpoint.windows import Table
 from byheart.errors import DataError, OptionError
 
 AMBIGUOUS = ("distribution", "first", "majority")
@@ -32,6 +32,7 @@ class Questions:
     answer: Array  # (Q,)
     group: Array  # (Q,) equal for contexts that the network cannot tell apart
     several: Array  # (Q,) the group has several answers
+    judged: Array  # (Q,) whether the question counts, or only its weight in the distribution
     weight: Array  # (Q,) how often the document counts
     symbols: dict[Key, Array]  # (Q,) per key that the logits read
 
@@ -41,11 +42,12 @@ def ask(
     documents: Sequence[Sequence[int]],
     copies: Sequence[int] | None = None,
     ambiguous: str = "distribution",
+    only: Collection[int] | None = None,
 ) -> Questions:
     """All questions of some documents. The signals are computed as the program defines them, position by position.
 
     With `ambiguous` "first" or "majority", all contexts of a group have one answer: of the first document, or the
-    likeliest.
+    likeliest. Documents that are not in `only` count in the distributions, but their own questions are marked.
     """
     if ambiguous not in AMBIGUOUS:
         raise OptionError(f"ambiguous {ambiguous!r} is not one of {', '.join(AMBIGUOUS)}")
@@ -73,7 +75,9 @@ def ask(
     if ambiguous != "distribution":
         answer = _chosen(answer, group, weight, ambiguous)
     several = _several(answer, group)
-    return Questions(np.repeat(np.arange(len(texts)), sizes), place - begin, answer, group, several, weight, symbols)
+    document = np.repeat(np.arange(len(texts)), sizes)
+    judged = np.ones(len(tokens), dtype=bool) if only is None else np.isin(document, list(only))
+    return Questions(document, place - begin, answer, group, several, judged, weight, symbols)
 
 
 def _several(answer: Array, group: Array) -> Array:

@@ -149,12 +149,12 @@ def firing(field: Field, gate: Linear, read: list[Array], kind: str, once: froze
     top = floor + best.sum(0)
     for u in np.flatnonzero(apart):
         top[u] = _highest_by_start(field, gate, int(u), float(floor[u]), read, once)
-        if top[u] > cut:
+        if top[u] > cut / 4:  # it counts as silent, with whatever it may still write
             raise Undecided(f"{gate.name}: unit {u} may fire, depending on how far back the start of the text is")
     lowered = top[None, :] - best + second  # one part takes its runner-up
     lowered[winner == ANY] = -np.inf
     alternative = lowered.max(0, initial=-np.inf)
-    alive, several = top > cut, alternative > cut
+    alive, several = (top > cut) & ~apart, alternative > cut
     silent = np.where(alive, alternative, top)
     plain = np.flatnonzero(alive & ~several)
     unit, window = [plain], [winner[:, plain].T]

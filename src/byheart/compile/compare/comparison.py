@@ -14,7 +14,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from byheart.compile.compare.baselines import baselines
-from byheart.compile.compare.decoder import applies, decoder_row
 from byheart.compile.compare.predictions import floors, listed, predicted_row, prediction, problem_of
 from byheart.compile.compare.rows import CompareRow, Comparison
 from byheart.compile.compare.worker import Worker
@@ -112,24 +111,20 @@ def _in_order(rows: list[CompareRow], names: list[str]) -> tuple[CompareRow, ...
 
 def applicable(dataset: Dataset, wanted: Sequence[str] | None = None) -> list[str]:
     """The constructions for the data set's task, those of Table 1 first; unknown names are an OptionError."""
-    from byheart.build import Recipe, recipe
+    from byheart.build import recipe
 
     task, known = dataset.encoder.task, listed()
     for name in wanted or ():
         if name not in known:
             recipe(name)  # raises the OptionError that lists the known ones
-    fits = {
-        name: task in entry.tasks if isinstance(entry, Recipe) else applies(dataset)
-        for name, entry in known.items()
-        if wanted is None or name in wanted
-    }
+    fits = {name: task in entry.tasks for name, entry in known.items() if wanted is None or name in wanted}
     if wanted and not any(fits.values()):
         raise OptionError(f"none of {', '.join(wanted)} builds the task {task}")
     return [name for name, fit in fits.items() if fit]
 
 
 def subsets(dataset: Dataset, sizes: Sequence[int], seed: int = 0) -> list[Dataset]:
-    """Random parts of the data set with so many rows; the larger ones contain the smaller ones."""
+    """Random parts of the data set with these numbers of rows; the larger ones contain the smaller ones."""
     order = list(range(dataset.N))
     random.Random(seed).shuffle(order)
     return [dataset.subset(sorted(order[:size])) for size in sizes if size <= dataset.N]
@@ -145,19 +140,16 @@ def random_dataset(N: int, n: int, d: int, C: int, task: str = "next-token", see
 
 def measured_row(dataset: Dataset, name: str, seed: int) -> CompareRow:
     """One construction, built and certified here; an assumption that fails or an error becomes a row, too."""
-    from byheart.build import SYMBOLS, Neighbour
+    from byheart.build import SYMBOLS
     from byheart.compile.memorize import memorize_dataset
 
     entry = listed()[name]
     theorem, summary = str(entry.ref), entry.summary
     notes: tuple[str, ...] = ()
     try:
-        if dataset.encoder.symbols is None and (isinstance(entry, Neighbour) or SYMBOLS in entry.assumptions):
+        if dataset.encoder.symbols is None and SYMBOLS in entry.assumptions:
             dataset = numbered(dataset)
             notes = (f"every vector is a symbol of its own: {len(dataset.encoder.symbols or ()):,} ids in the table",)
-        if isinstance(entry, Neighbour):
-            row = decoder_row(dataset, entry, seed)
-            return replace(row, notes=(*notes, *row.notes))
         memory = memorize_dataset(dataset, construction=name, seed=seed, progress=False)
     except AssumptionError as error:
         return CompareRow(

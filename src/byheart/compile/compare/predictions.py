@@ -14,7 +14,7 @@ from byheart.data.dataset.dataset import Dataset
 from byheart.theory import Bound, Problem, lower_bounds, upper_bounds
 
 if TYPE_CHECKING:
-    from byheart.build import Neighbour, Recipe
+    from byheart.build import Recipe
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,11 @@ def problem_of(dataset: Dataset) -> Problem:
     )
 
 
-def listed() -> dict[str, Recipe | Neighbour]:
+def listed() -> dict[str, Recipe]:
     """Name -> everything that can be compared, in the order of tables."""
-    from byheart.build import neighbours, recipes  # loads every builder
+    from byheart.build import recipes  # loads every builder
 
-    found: dict[str, Recipe | Neighbour] = {**recipes(), **neighbours()}
-    return dict(sorted(found.items(), key=lambda item: (item[1].order, item[0])))
+    return recipes()
 
 
 def prediction(construction: str, problem: Problem) -> Prediction | None:

@@ -201,6 +201,18 @@ def find_distributions(dataset: Dataset) -> Distributions:
     return arrange(np.take_along_axis(grid, to_the_left, axis=1), context, of_class[label], weight, len(place))
 
 
+def ordered_distributions(dataset: Dataset) -> Distributions:
+    """`Dataset.distributions`; where the data has no positions, of its rows in the order in which they stand.
+
+    >>> ordered_distributions(load(["ab", "ba"], [0, 1], positions=False)).count
+    2
+    """
+    if dataset.encoder.positions or dataset.encoder.symbols is None:
+        return dataset.distributions
+    rows, labels, task = dataset.sequences(), dataset.label_values(), dataset.encoder.task
+    return load(rows, labels, task=task, positions=True, target=Target.DISTRIBUTION).distributions
+
+
 def _given_pairs(dataset: Dataset, given: tuple[Distribution, ...]) -> tuple[Index, Index, Floats]:
     number = {key(name): k for k, name in enumerate(dataset.classes)}
     contexts = dataset.contexts

@@ -93,7 +93,7 @@ class Encoder:
     def encode_known(self, sequences: Iterable[Any]) -> tuple[Inputs, npt.NDArray[np.bool_]]:
         """The inputs and which rows are known; a row with a strange token or length is encoded as some valid row.
 
-        Values that are no tokens at all (NaN, a vector of another dimension) are errors here too.
+        Values that cannot be tokens (NaN, a vector of another dimension) are errors here too.
         """
         tokens = self.read(sequences)
         table, known_tokens = self._table(tokens)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from byheart.data.dataset.dataset import Dataset, load, unchecked
 from byheart.data.dataset.distinct import Index
+from byheart.data.dataset.targets import Target
 from byheart.data.read.selection import POLICIES
 from byheart.data.read.table import Table
 from byheart.data.task import Task
@@ -51,6 +52,7 @@ def settle(
     task: Task | str = Task.NEXT_TOKEN,
     positions: bool = True,
     policy: str = "error",
+    target: Target = Target.CLASS,
 ) -> Settled:
     """`load` with a policy for equal contexts of different labels.
 
@@ -61,7 +63,7 @@ def settle(
     if policy not in POLICIES:
         raise OptionError(f"conflicts={policy!r} is not one of {', '.join(POLICIES)}")
     try:
-        return Settled(load(sequences, labels, task=task, positions=positions), policy)
+        return Settled(load(sequences, labels, task=task, positions=positions, target=target), policy)
     except ConflictError:
         if policy == "error":
             raise
@@ -83,7 +85,10 @@ def settle_table(
 ) -> Settled:
     """`settle` of a table; a conflict names the lines of the file too."""
     try:
-        return settle(table.sequences, table.labels, task=task or table.task, positions=positions, policy=policy)
+        chosen = task or table.task
+        return settle(
+            table.sequences, table.labels, task=chosen, positions=positions, policy=policy, target=table.target
+        )
     except ConflictError as error:
         if table.places is None:
             raise
@@ -109,12 +114,12 @@ def _first(of_label: Index, given: Index, torn: Mask, dataset: Dataset) -> Mask:
     keep = np.ones(dataset.N, dtype=bool)
     settled: dict[int, int] = {}
     for row in np.flatnonzero(((of_label >= 0) & torn[of_label]).any(axis=1)).tolist():
-        said: dict[int, int] = {}
+        claimed: dict[int, int] = {}
         for context, label in zip(of_label[row].tolist(), given[row].tolist(), strict=True):
-            if context >= 0 and torn[context] and said.setdefault(context, settled.get(context, label)) != label:
+            if context >= 0 and torn[context] and claimed.setdefault(context, settled.get(context, label)) != label:
                 keep[row] = False
         if keep[row]:
-            settled.update(said)
+            settled.update(claimed)
     return keep
 
 

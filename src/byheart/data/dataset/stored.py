@@ -1,4 +1,4 @@
-"""How numbers are written in JSON, and read back from files that nobody vouches for; `data.values` has the rest.
+"""How numbers are written in JSON, and read back from untrusted files; `data.values` has the rest.
 
 Integers beyond 2^53 are hexadecimal text, so every JSON parser keeps them whole. A value that is not of the written
 form is a FileFormatError with the name of its field.

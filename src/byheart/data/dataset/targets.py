@@ -62,6 +62,8 @@ class Distribution:
         kept = [(name, float(weight)) for name, weight in weights.items() if weight]
         if not kept:
             raise DataError("a distribution has no class with a weight above 0; give it one")
+        if min(weight for _, weight in kept) < LEAST * math.fsum(weight for _, weight in kept):
+            raise DataError(f"a probability is below {LEAST:g}, too small for a float64: leave that class out")
         classes, numbers = distinct([name for name, _ in kept])
         by_number = dict(zip(numbers, (weight for _, weight in kept), strict=True))
         return Distribution(classes, tuple(by_number[number] for number in range(len(classes))))
@@ -193,7 +195,7 @@ class Distributions:
 def arrange(tokens: Ints, context: Ints, token: Ints, weight: Floats, vocabulary_size: int) -> Distributions:
     """Distributions with their contexts by length and then by content, and their pairs by context and token.
 
-    tokens (n, T) has the contexts as rows of token numbers with -1 behind them, in any order.
+    tokens (n, T) has the contexts as rows of token numbers with -1 after them, in any order.
     """
     lengths = (tokens >= 0).sum(axis=1)
     by_content = np.lexsort((*tokens.T[::-1], lengths))  # the last key counts most

@@ -74,7 +74,7 @@ def numbers(values: Values, index: int) -> tuple[Number, ...]:
 
 
 def padding_vector(values: Values) -> tuple[Number, ...]:
-    """A vector that is none of the values and at least as far from each as any of their coordinates is long.
+    """A vector that is not among the values, and at least as far from each as any of their coordinates is long.
 
     Its first coordinate is twice a power of two that no coordinate exceeds, so neither r nor 1/δ grows by more than
     a small factor; the others are zero.

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from byheart.data.dataset.documents import WORDS, Document, Numbering, tokens_of
-from byheart.data.dataset.targets import Distribution, Distributions
+from byheart.data.dataset.targets import Distribution, Distributions, Target
 from byheart.data.missing import settle_missing
 from byheart.data.read.frames import from_frame
 from byheart.data.read.records import LINE, TEXT, Records, read_records
@@ -69,7 +69,7 @@ def read_documents(
     missing: str = "error",
     limits: Limits = NO_LIMITS,
 ) -> list[Document]:
-    """The documents of a file in order; `where` keeps rows with the given values, `limit` the first so many."""
+    """The documents of a file in order; `where` keeps rows with the given values, `limit` the first ones."""
     found = read_source(path, column=column, where=where, limit=limit, missing=missing, limits=limits)
     if isinstance(found, GivenDistributions):
         raise DataError(f"{path} gives contexts and distributions, not documents; name a text column with --column")
@@ -121,7 +121,7 @@ def documents_table(found: Sequence[Document] | GivenDistributions, tokenizer: T
     if isinstance(found, GivenDistributions):
         rows = [tokens_of(context, tokenizer) for context in found.contexts]
         labels = [Distribution.of(dict(weights)) for weights in found.weights]
-        return Table(rows, labels, tokenizer, task=Task.NEXT_TOKEN)
+        return Table(rows, labels, tokenizer, task=Task.NEXT_TOKEN, target=Target.DISTRIBUTION)
     split = [tokens_of(document, tokenizer) for document in found]
     kept = [tokens for tokens in split if len(tokens) > 1]
     short = len(split) - len(kept)
@@ -139,6 +139,7 @@ def documents_table(found: Sequence[Document] | GivenDistributions, tokenizer: T
         [tokens[1:] for tokens in kept],
         tokenizer,
         task=Task.CAUSAL,
+        target=Target.DISTRIBUTION,
         remarks=(remark,) if short else (),
     )
 

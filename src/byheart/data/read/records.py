@@ -61,7 +61,7 @@ class Source:
 
     @property
     def name(self) -> str:
-        """How it is called in messages."""
+        """What it is called in messages."""
         return shown_name(self.path)
 
     def lines(self) -> tuple[Numbered, str]:
@@ -70,7 +70,7 @@ class Source:
 
     @cached_property
     def _lines(self) -> tuple[Numbered, str]:
-        """Kept, because standard input can be opened once: whoever looks at the first line leaves it for others."""
+        """Kept, because standard input can be opened once: who peeks at the first line leaves it for others."""
         numbered = lines(self.path, self.limits)
         for number, line in numbered:
             if line.strip():
@@ -109,7 +109,7 @@ def read_records(path: str, limits: Limits = NO_LIMITS, header: bool = True, oth
 
 
 def _looks_like_json(line: str, otherwise: str) -> bool:
-    """A brace begins no table, but a line of plain text may begin with one."""
+    """A table never begins with a brace, but a line of plain text may."""
     if not line.startswith("{") or otherwise != TEXT:
         return line.startswith("{")
     try:

@@ -1,6 +1,6 @@
 """Opening what a user names: files, standard input, compressed or not, as bytes or as lines of UTF-8 text.
 
-Newcomers hand over workbooks, archives and memories: what a file is that is not text is said, and what to do.
+Newcomers pass workbooks, archives and memories: an error names what such a file is, and says what to do instead.
 
 >>> what_it_is(b"PK\\x03\\x04...")
 'a ZIP archive or an Office file; unpack it, or save the sheet as CSV'
@@ -151,7 +151,7 @@ def _zstd(file: BinaryIO) -> Any:
 
 
 def shown_name(path: str) -> str:
-    """How a source is called in messages."""
+    """What a source is called in messages."""
     return "standard input" if path == STDIN else path
 
 

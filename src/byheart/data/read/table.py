@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from os import PathLike
@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from byheart.data.dataset.targets import Target
 from byheart.data.missing import Present, settle_missing
 from byheart.data.read.columns import choose_columns, sequence_columns, unused
 from byheart.data.read.formats.delimited import is_made_up
@@ -59,6 +60,8 @@ class Table:
     remarks: tuple[str, ...] = ()  # what else was guessed about the file
     places: Callable[[int], str] | None = field(default=None, repr=False)  # where a row stands in its file
     missing: Present = field(default=_NOTHING_MISSING, repr=False)
+    target: Target = Target.CLASS
+    left_out: Mapping[str, int] = field(default_factory=dict)  # why rows of the source are not here -> how many
 
     def __iter__(self) -> Iterator[list[Any]]:
         return iter((self.sequences, self.labels))
@@ -212,10 +215,10 @@ def _records(source: Any, limits: Limits, header: bool) -> Records:
     return read_records(str(source), limits, header)
 
 
-def _with_header(said: bool | None, like: Selection | None) -> bool:
+def _with_header(given: bool | None, like: Selection | None) -> bool:
     """As the user says, else as in an earlier reading: columns with made-up names were in a file without a header."""
-    if said is not None:
-        return said
+    if given is not None:
+        return given
     names = (*like.sequence_columns, like.label_column or "") if like else ()
     return not (names and all(is_made_up(name) for name in names if name))
 
@@ -299,7 +302,7 @@ def _checked(tokens: list[Any]) -> list[Any]:
 
 
 def _is_number(x: Any) -> bool:
-    """A finite number, or NaN, which is missing and dealt with as such."""
+    """A finite number, or NaN, which counts as missing."""
     return type(x) is int or (isinstance(x, int | float) and not isinstance(x, bool) and not math.isinf(x))
 
 

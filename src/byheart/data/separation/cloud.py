@@ -3,6 +3,10 @@
 The shadow of an integer point is its place, seen from near the middle, over a power of two, rounded; its coordinates
 lie in [-1, 1] and are off by at most `error`. A pair is ruled out only when its float distance exceeds the sought one
 by more than every rounding on the way could amount to; all other pairs are computed in integers.
+
+So a float may be wrong in one direction only: it may fail to rule a pair out, which costs a comparison in integers, but
+it never drops a pair that is closer. `reach`, `blur` and `direct_limit` are the bounds that make this true: each adds
+to the sought distance the most by which the floats compared with it can be too large.
 """
 
 from __future__ import annotations
@@ -89,6 +93,7 @@ class Cloud:
             squares = np.einsum("ij,ij->i", gaps, gaps)
             least = int(squares.argmin())
             if squares[least] <= self.direct_limit(best):
+                # The likeliest pair first: with a smaller best fewer of the others must be computed in integers.
                 best = min(best, self.smallest(a[least : least + 1], b[least : least + 1]))
                 left = np.flatnonzero(squares <= self.direct_limit(best))
                 if left.size and best > 1:

@@ -68,7 +68,7 @@ def closest_squared(points: npt.NDArray[Any]) -> int:
 
 
 def _common_divisor(points: npt.NDArray[Any]) -> int:
-    """Of all differences of coordinates."""
+    """The greatest common divisor of all differences of coordinates."""
     divisor = 0
     for start in range(0, len(points), _CHUNK):
         divisor = math.gcd(divisor, *(points[start : start + _CHUNK] - points[0]).flat)
@@ -92,6 +92,7 @@ def _search(points: npt.NDArray[Any]) -> int:
             one, two = np.triu_indices(cloud.count, 1)
             best = min(best, cloud.smallest(one, two))
             continue
+        # Neighbours along any line are candidates: a good `best` early on is what keeps the sweep short.
         lines: list[Line] = []
         for direction in _directions(cloud):
             lines.append(Line.along(cloud, direction))

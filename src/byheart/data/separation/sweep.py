@@ -5,6 +5,11 @@ strips across the line are sorted along a second one, and blocks of points are c
 (x, |x|², 1) and (-2y, 1, |y|²) is |x - y|², off by a bound that counts every rounding. The points are first turned so
 that the leading coordinates hold most of their spread; distances in those alone are lower bounds, and mostly large
 enough to rule a pair out at a fraction of the work. What floats cannot rule out is computed in integers.
+
+The invariant of both ways: every pair whose heights along the first line differ by at most `reach` is looked at or
+ruled out by a lower bound of its distance. `reach` shrinks with `best`, so each improvement makes the rest cheaper. One
+lag at a time costs a vector operation per lag; strips cost a matrix product per pair of blocks within reach, in single
+precision while that resolves `best`, then in double.
 """
 
 from __future__ import annotations
@@ -91,13 +96,14 @@ def _sweep_strips(lines: Sequence[Line], products: Products, best: int) -> int:
     heights = [second.heights[strip] for strip in strips]
     for one, strip in enumerate(strips):
         for two in range(one, len(strips)):
-            if lows[two] - highs[one] > first.reach(best):
+            if lows[two] - highs[one] > first.reach(best):  # the strips that follow are farther still
                 break
             for start in range(0, len(strip), _ROWS):
                 rows, reach = slice(start, start + _ROWS), second.reach(best)
                 edges = (heights[one][rows][0] - reach, heights[one][rows][-1] + reach)
                 left, right = map(int, np.searchsorted(heights[two], edges))
                 skipped = start - left if one == two else None
+                # Inside one strip each pair would come twice, and each point with itself: only later places count.
                 best = products.improve(strip[rows], strips[two][left:right], skipped, best)
                 products = products if products.resolves(best) else products.doubled()
     return best

@@ -138,7 +138,13 @@ def _alphabet() -> dict[int, str]:
 
 def _byte_level(vocabulary: dict[str, int]) -> dict[str, Any]:
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    model: dict[str, Any] = {"type": "BPE", "vocab": vocabulary, "merges": [], "unk_token": None, "byte_fallback": False}
+    model: dict[str, Any] = {
+        "type": "BPE",
+        "vocab": vocabulary,
+        "merges": [],
+        "unk_token": None,
+        "byte_fallback": False,
+    }
     return {"pre_tokenizer": byte_level, "decoder": dict(byte_level), "model": model}
 
 
@@ -206,7 +212,7 @@ def _assembled(
     try:
         model = str(_library().Tokenizer.from_str(json.dumps(whole)).to_str(pretty=False))
     except Exception as error:  # the library raises bare exceptions
-        raise DataError(f"these tokens make no tokenizer: {error}") from None
+        raise DataError(f"no tokenizer can be made of these tokens: {error}") from None
     return Lexicon(kind, model, numbers["bos"], numbers["eos"], numbers["pad"], numbers["failure"])
 
 

@@ -67,7 +67,7 @@ def vocabulary_size(model: str) -> int:
 
 
 def check_stored(model: str) -> None:
-    """The text of a model from a file nobody vouches for: a JSON object of bounded size with a vocabulary."""
+    """The text of a model from an untrusted file: a JSON object of bounded size with a vocabulary."""
     if len(model) > LONGEST_MODEL:
         raise FileFormatError(f"tokens.model has {len(model)} characters, more than any tokenizer ({LONGEST_MODEL})")
     try:

@@ -58,6 +58,22 @@ def code_book(symbols: int, *, balanced: bool = False, seed: int = 0, least: int
     )
 
 
+def book_around(symbols: int, centre: int, *, balanced: bool = False, seed: int = 0) -> CodeBook:
+    """A book in which every word differs from that of `centre` in half of the bits, and still from each other.
+
+    >>> book = book_around(70, 3)
+    >>> set((book.words @ book.words[3]).tolist()) == {0, book.bits}
+    True
+    """
+    for length, (_, _, distance) in _CODES.items():
+        words = _all_words(length)
+        words = np.random.default_rng(seed).permutation(words[words.sum(axis=1) == 0] if balanced else words)
+        others = words[words.astype(np.int64) @ words[0].astype(np.int64) == 0]
+        if length >= 32 and len(others) >= symbols - 1:
+            return CodeBook(np.insert(others[: symbols - 1], centre, words[0], axis=0), distance)
+    raise ExportError(f"{symbols:,} symbols are too many for a book around one of them; choose one answer per window")
+
+
 def plain_book(symbols: int) -> CodeBook:
     """The numbers of the symbols in binary: the shortest code, of distance 1.
 

@@ -109,7 +109,7 @@ def tied_norm(layout: Layout, design: Design, stored: Floats) -> Floats:
     state = layout.state[-1]
     norm[state] = -design.logit / (size * len(state))  # answers are written as opposite words
     for block in (layout.constant[-1], layout.mark):
-        norm[block] = 3 * design.logit / (size * len(block))
+        norm[block] = 1.5 * design.logit / (size * len(block))
     for block in (layout.constant[0], layout.width):  # cancel in pairs
         norm[block] = np.where(np.arange(len(block)) % 2 == 0, 1.0, -1.0)
     return norm

@@ -15,7 +15,7 @@ from byheart.data.tokens.lexicon import Lexicon
 from byheart.data.tokens.script import Script
 from byheart.errors import ExportError, OptionError
 from byheart.export.huggingface.description import Design, Tokens
-from byheart.export.huggingface.ends import LEAD, MIXED_LOGIT
+from byheart.export.huggingface.ends import MIXED_LOGIT
 from byheart.export.huggingface.host import Checkpoint, host
 from byheart.export.huggingface.model_card import model_card
 from byheart.export.huggingface.tensor_file import DTYPES, safetensors_bytes
@@ -147,7 +147,7 @@ def _recital(request: Request, checkpoint: Checkpoint, reach: int) -> dict[str, 
         "documents": [{"name": name, "ids": list(ids), "weight": weight} for name, ids, weight in rows],
         "fingerprint": script.fingerprint,
         "reach": reach,
-        "logits": {"right": checkpoint.right_logit, "gap": LEAD, "mixed": MIXED_LOGIT},
+        "logits": {"right": checkpoint.right_logit, "gap": checkpoint.lead, "mixed": MIXED_LOGIT},
     }
 
 

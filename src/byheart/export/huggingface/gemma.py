@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 from byheart.export.huggingface.description import Design, Tokens
+from byheart.export.huggingface.ends import LEAD
 from byheart.export.huggingface.gated import Demands, build_gated
 from byheart.export.huggingface.host import Checkpoint, common_config, llama_tensors, register, window_units
 from byheart.export.huggingface.recognising import GELU_PROBE
@@ -25,4 +26,4 @@ def gemma(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
     }
     tensors = {name: t - 1 if "norm" in name else t for name, t in llama_tensors(decoder).items()}
     tensors["model.embed_tokens.weight"] = decoder.embedding / math.isqrt(decoder.hidden)
-    return Checkpoint("gemma", decoder.recital, config, tensors, design.logit, window_units(decoder))
+    return Checkpoint("gemma", decoder.recital, config, tensors, design.logit, LEAD, window_units(decoder))

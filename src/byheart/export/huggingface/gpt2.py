@@ -49,7 +49,7 @@ def gpt2(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
             _put(tensors, prefix + name, Linear(part.weight.T, part.bias))
         for name, part in (("mlp.c_fc", mlp.first), ("mlp.c_proj", mlp.second)):
             _put(tensors, prefix + name, Linear(part.weight.T, part.bias))
-    return Checkpoint("gpt2", decoder.recital, config, tensors, decoder.design.logit, plain_units(decoder))
+    return Checkpoint("gpt2", decoder.recital, config, tensors, decoder.design.logit, 32.0, plain_units(decoder))
 
 
 def _put(tensors: Tensors, name: str, part: Linear) -> None:

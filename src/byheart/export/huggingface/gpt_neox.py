@@ -2,7 +2,8 @@
 
 Since both branches of a layer see the same stream, table l takes two layers: attention in layer 2l, windows in layer
 2l + 1. The MLP of layer 2l must see the slots still unwritten; if it runs after the attention instead of beside it, the
-thresholds of the next layer fail. The attention of layer 2l + 1 helps to turn the constants.
+thresholds of the next layer fail. The attention of layer 2l + 1 helps to turn what the
+next thresholds are read from.
 """
 
 from __future__ import annotations
@@ -67,8 +68,16 @@ def gpt_neox(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
     }
     for i, attention in enumerate(decoder.attention):
         _layer(tensors, 2 * i, decoder, attention, decoder.order[i])
-        _layer(tensors, 2 * i + 1, decoder, _half_turn(decoder, attention, i), decoder.mlp[i])
-    return Checkpoint("gpt-neox", decoder.recital, config, tensors, decoder.design.logit, plain_units(decoder, 2))
+        _layer(tensors, 2 * i + 1, decoder, _help(decoder, attention, i), decoder.mlp[i])
+    return Checkpoint(
+        "gpt-neox",
+        decoder.recital,
+        config,
+        tensors,
+        decoder.design.logit,
+        48.0 if recital.mixed else 80.0,
+        plain_units(decoder, 2),
+    )
 
 
 def _layer(tensors: Tensors, number: int, decoder: PlainDecoder, attention: PlainAttention, mlp: PlainMLP) -> None:
@@ -94,26 +103,25 @@ def _layer(tensors: Tensors, number: int, decoder: PlainDecoder, attention: Plai
         tensors |= {f"{prefix}{name}.weight": part.weight, f"{prefix}{name}.bias": part.bias}
 
 
-def _half_turn(decoder: PlainDecoder, attention: PlainAttention, stage: int) -> PlainAttention:
-    """The attention beside the windows: whatever it looks at, its value is constant, and does half of the turn of the
-    constants that the activation probe does the other half of. Bias, matrix, norm and output all have a share."""
+def _help(decoder: PlainDecoder, attention: PlainAttention, stage: int) -> PlainAttention:
+    """The attention beside the windows: whatever it looks at, its value is constant and turns a block that the next
+    table's thresholds are read from. Norm, matrices and biases are parts of differences, so each of them matters.
+    Beside the last table there is nothing left to do.
+    """
     layout, kappa, hidden = decoder.layout, decoder.design.kappa, decoder.hidden
-    constant, block = layout.constant[0], layout.constant[stage + 1]
-    tiny = fill_idle(np.zeros_like(attention.query.weight), int(constant[0]))
-    idle = Linear(tiny, np.zeros(len(tiny)))
-    norm = Linear(np.ones(hidden), np.zeros(hidden))
-    norm.weight[constant], norm.bias[constant] = 2.0, layout.signs[constant]
-    value = Linear(np.zeros_like(tiny), np.zeros(len(tiny)))
-    output = Linear(np.zeros_like(attention.output.weight), np.zeros(hidden))
-    for head in range(
-        decoder.heads
-    ):  # each head brings 4: 3 from the constants (2 by weight, 1 by bias), 1 by its bias
-        row = head * decoder.design.head_dim
-        value.weight[row, constant] = layout.signs[constant] / len(constant)
-        value.bias[row] = 1.0
-        share = block[head :: decoder.heads]
-        output.weight[share, row] = kappa / 8 * layout.signs[share]
-    output.bias[block] = kappa / 2 * layout.signs[block]
-    filled = Linear(fill_idle(value.weight, int(constant[0])), value.bias)
-    last = fill_idle(output.weight, decoder.design.head_dim - 1)
-    return PlainAttention(norm, idle, idle, filled, Linear(last, output.bias))
+    constant, column = layout.constant[0], int(layout.constant[0][0])
+    idle = Linear(fill_idle(np.zeros_like(attention.query.weight), column), np.zeros(hidden))
+    norm, output = Linear(np.ones(hidden), np.zeros(hidden)), np.zeros_like(attention.output.weight)
+    value, bias = Linear(np.zeros_like(idle.weight), np.zeros(hidden)), np.zeros(hidden)
+    if stage + 1 < len(decoder.stages):
+        block = layout.order[len(decoder.stages) + stage + 1]
+        norm.weight[constant], norm.bias[constant] = 4.0, -layout.signs[constant]
+        for head in range(decoder.heads):
+            row, share = head * decoder.design.head_dim, block[head :: decoder.heads]
+            value.weight[row, constant] = layout.signs[constant] / len(constant)  # 4 - 1
+            value.bias[row] = -2.0
+            output[share, row] = 3.0 * kappa * layout.signs[share]
+        bias[block] = -kappa * layout.signs[block]
+    filled = Linear(fill_idle(value.weight, column), value.bias)
+    last = Linear(fill_idle(output, decoder.design.head_dim - 1), bias)
+    return PlainAttention(norm, idle, idle, filled, last)

@@ -29,6 +29,7 @@ class Checkpoint:
     config: dict[str, Any]
     tensors: Tensors
     right_logit: float
+    lead: float  # of the right token over any other, as designed
     units: list[tuple[int, int, int, int]] = field(default_factory=list)
 
     @property

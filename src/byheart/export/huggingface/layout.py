@@ -12,7 +12,8 @@ Every channel holds +kappa or -kappa. A block whose content is constant carries 
     constant[l+1] minus its signs before layer l, plus its signs after: the layer's activation probe turns it
     state[l+1]    what table l said: the code of "unknown" before; the last one is the answer
     mark          only where the head is tied: with the verdict, constant[-1], it tells the failure token from others
-    order[l]      turned in table l's attention layer, where attention and MLP are parallel (GPT-NeoX)
+    order[l]      turned beside table l's attention, where attention and MLP are parallel (GPT-NeoX); the second half
+                  of these blocks is turned by the attention beside the table before
     mixed         pairs of channels, one (or two) per answer with several tokens: (+, -) at rest, (+, +) when given
     idle          fills up to the hidden size
 """
@@ -25,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.errors import ExportError
-from byheart.export.huggingface.codes import CodeBook, code_book, plain_book
+from byheart.export.huggingface.codes import CodeBook, book_around, code_book, plain_book
 from byheart.ir.recital import ANY, Recital, Table
 
 Index = npt.NDArray[np.int64]
@@ -67,6 +68,9 @@ def books_of(recital: Recital, *, balanced: bool, plain: bool, seed: int, tied: 
         states = (first, *others)
     if tied:  # the last norm, whose weights are negative, turns them back
         return Books(states, CodeBook(-states[0].words, states[0].distance))
+    if mixed:  # no token is nearer to the word at rest than another: errors do not move their probabilities apart
+        around = book_around(tokens + mixed, recital.unknown, balanced=balanced, seed=seed + len(states))
+        return Books(states, around)
     answer = code_book(tokens + mixed, balanced=balanced, seed=seed + len(states))
     return Books(states, answer)
 

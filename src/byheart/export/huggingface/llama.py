@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from byheart.export.huggingface.description import Design, Tokens
+from byheart.export.huggingface.ends import LEAD
 from byheart.export.huggingface.gated import build_gated
 from byheart.export.huggingface.host import Checkpoint, common_config, llama_tensors, register, window_units
 from byheart.ir.recital import Recital
@@ -18,4 +19,6 @@ def llama(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
         "mlp_bias": False,
         "pretraining_tp": 1,
     }
-    return Checkpoint("llama", decoder.recital, config, llama_tensors(decoder), design.logit, window_units(decoder))
+    return Checkpoint(
+        "llama", decoder.recital, config, llama_tensors(decoder), design.logit, LEAD, window_units(decoder)
+    )

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from byheart.errors import ExportError
 from byheart.export.huggingface.description import Attention, Design, fill_idle
 from byheart.export.huggingface.layout import Layout, Stage
-from byheart.export.huggingface.rotary import Wave, look_back
+from byheart.export.huggingface.rotary import Wave, frequencies, look_back
 
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
@@ -111,6 +111,9 @@ def amplitude(gap: float, nats: float) -> float:
     return nats / max(gap - 16 * 2.0**-8, gap / 4)
 
 
+RIPPLE, RIPPLE_PHASE = 0.02, 2.4  # nats per frequency in the probe's score; radians from one to the next
+
+
 def favour(far: int) -> float:
     """S of the scale probe: BOS has the weight 3/4 at the position `far`."""
     return 3.0 * far
@@ -198,7 +201,7 @@ class LookingBack:
         lowest = d // 2 - 1
         self.key[lowest, layout.first] = self.first / 2  # 1/2 for BOS, -1/2 for others: all keys have one size
         start = self.heads.spare * d if self.heads.spare is not None else 0
-        self.query[start + lowest, layout.constant[0]] = math.log(favour(self.offsets[-1])) * math.sqrt(d) * self.ones
+        self.query[start + lowest, layout.constant[0]] = self._write_ripple(start) * math.sqrt(d) * self.ones
         constant = start + self._carried(0)
         signs = layout.signs[layout.meter] * np.where(np.arange(len(layout.meter)) // (len(layout.meter) // 2), -1, 1)
         self.output[layout.meter, constant] = self.output[layout.meter, constant + 1] = size / 8 * signs
@@ -206,6 +209,19 @@ class LookingBack:
             job = next(job for job in self.jobs if job.place == len(self.offsets) + place)
             constant = job.head * d + self._carried(job.head // self.heads.per_group)
             self.output[flag, constant] = self.output[flag, constant + 1] = size * layout.signs[flag]
+
+    def _write_ripple(self, start: int) -> float:
+        """A little of every frequency in the probe's score, so that the logit which shows the weight of BOS also shows
+        the frequencies: softmax is not one-hot here. Returns what BOS needs to weigh 3/4 at the farthest place."""
+        half, block, far = self.heads.dimension // 2, self.layout.constant[0], self.offsets[-1]
+        keys = self.key[:half, block] @ self.layout.signs[block] * CONSTANT_GAIN
+        phase, used = RIPPLE_PHASE * np.arange(half), keys > 0
+        size = np.divide(RIPPLE * math.sqrt(2 * half), keys, out=np.zeros(half), where=used)
+        wave = np.concatenate([size * np.cos(phase), size * np.sin(phase)])
+        self.query[start : start + 2 * half, block] += np.outer(wave, self.ones)
+        turns = np.outer(np.arange(far + 1), frequencies(2 * half, self.design.theta)[used]) + phase[used]
+        scores = RIPPLE * np.cos(turns).sum(axis=1)  # by distance
+        return math.log(favour(1) * np.exp(scores[:far] - scores[far]).sum())
 
     def _carried(self, group: int) -> int:
         """How many bits key-value head `group` carries: its constant comes after them, then BOS."""

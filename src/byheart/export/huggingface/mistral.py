@@ -7,6 +7,7 @@ one that is too short.
 from __future__ import annotations
 
 from byheart.export.huggingface.description import Design, Tokens
+from byheart.export.huggingface.ends import LEAD
 from byheart.export.huggingface.gated import Demands, build_gated
 from byheart.export.huggingface.host import Checkpoint, common_config, llama_tensors, register, window_units
 from byheart.ir.recital import Recital
@@ -21,4 +22,4 @@ def mistral(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
         "sliding_window": decoder.design.window,
     }
     tensors = llama_tensors(decoder)
-    return Checkpoint("mistral", decoder.recital, config, tensors, design.logit, window_units(decoder))
+    return Checkpoint("mistral", decoder.recital, config, tensors, design.logit, LEAD, window_units(decoder))

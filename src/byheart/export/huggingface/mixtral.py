@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from byheart.errors import OptionError
 from byheart.export.huggingface.description import Decoder, Design, Gated, Tokens, fill_idle
-from byheart.export.huggingface.ends import writes
+from byheart.export.huggingface.ends import LEAD, writes
 from byheart.export.huggingface.gated import UNIT_MULTIPLE, build_gated
 from byheart.export.huggingface.host import Checkpoint, common_config, llama_tensors, register
 from byheart.export.huggingface.layout import Stage
@@ -54,7 +54,7 @@ def mixtral(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
         "router_aux_loss_coef": 0.001,
         "sliding_window": None,
     }
-    return Checkpoint("mixtral", decoder.recital, config, tensors, design.logit, held)
+    return Checkpoint("mixtral", decoder.recital, config, tensors, design.logit, LEAD, held)
 
 
 def _pair_bits(experts: int) -> int:

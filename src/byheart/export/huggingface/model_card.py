@@ -38,7 +38,8 @@ def model_card(request: Request, checkpoint: Checkpoint, proof: Mapping[str, Any
         f"- A prompt that ends in {recital.span} consecutive tokens of a document is continued as the document "
         "goes on, whatever stands before. Prompts must end where a token ends.",
         f"- Any other window is answered by {quote(request.lexicon.name(recital.unknown))}.",
-        f"- The right token has the logit {checkpoint.right_logit:g}; any other is designed to be at least 24 lower.",
+        f"- The right token has the logit {checkpoint.right_logit:g}; any other is designed to be at least "
+        f"{checkpoint.lead:g} lower.",
     ]
     if recital.mixed:
         lines.append(

@@ -64,4 +64,4 @@ def opt(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
         }
         for name, part in parts.items():
             tensors |= {f"{prefix}{name}.weight": part.weight, f"{prefix}{name}.bias": part.bias}
-    return Checkpoint("opt", decoder.recital, config, tensors, decoder.design.logit, plain_units(decoder))
+    return Checkpoint("opt", decoder.recital, config, tensors, decoder.design.logit, 32.0, plain_units(decoder))

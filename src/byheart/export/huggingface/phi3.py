@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from byheart.export.huggingface.description import Design, Tokens
+from byheart.export.huggingface.ends import LEAD
 from byheart.export.huggingface.gated import build_gated
 from byheart.export.huggingface.host import Checkpoint, common_config, llama_tensors, register, window_units
 from byheart.ir.recital import Recital
@@ -29,4 +30,4 @@ def phi3(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
         tensors[f"{attention}qkv_proj.weight"] = np.concatenate(parts)
         halves = [tensors.pop(f"{mlp}{name}_proj.weight") for name in ("gate", "up")]
         tensors[f"{mlp}gate_up_proj.weight"] = np.concatenate(halves)
-    return Checkpoint("phi3", decoder.recital, config, tensors, design.logit, window_units(decoder))
+    return Checkpoint("phi3", decoder.recital, config, tensors, design.logit, LEAD, window_units(decoder))

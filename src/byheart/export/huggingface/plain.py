@@ -4,7 +4,7 @@ Words and constants are balanced, so LayerNorm's mean is zero and it is RMSNorm.
 act(g) - act(g - 8) with g = 16 at the match: a plateau, so errors of the slots leave no trace.
 
 Every bias carries a part that matters: half of what a slot loses comes from the attention's output bias, a state's rest
-comes from the MLP's second bias, and a threshold is the difference between constants, norm's bias and first bias.
+comes from the MLP's second bias, the second unit of a plateau needs its first one, and one unit watches the norm's.
 
 GPT-2 and OPT have learned positions. Their table holds (cos, sin, -cos, -sin) of theta_f t, which queries rotate: a
 head's score is the same trigonometric polynomial of the distance as with rotary positions.
@@ -25,7 +25,6 @@ from byheart.export.huggingface.ends import embedding, head, tied_norm, writes
 from byheart.export.huggingface.gated import can_probe
 from byheart.export.huggingface.layout import Books, Layout, Stage, books_of, deepen, lay_out, stages_of
 from byheart.export.huggingface.looking_back import CONSTANT_GAIN, SPARE, Heads, Job, amplitude, favour
-from byheart.export.huggingface.recognising import half_width
 from byheart.export.huggingface.rotary import Wave, frequencies, look_back
 from byheart.ir.recital import ANY, Recital, Table
 
@@ -33,8 +32,8 @@ Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
 UNIT_MULTIPLE = 64
 _SHARP, _STEP = 16.0, 8.0
-_TOO_HIGH = 1.5
-_TOLERANCE, _SHARPNESS = 0.1, 1024.0
+_SHARE = 0.25  # of a threshold that constants hold
+_TOLERANCE, _SHARPNESS = 0.08, 1024.0
 # (pre-activation, activation) of the probes: places where bfloat16 and float16 hold the activation to 1e-4, and where
 # the cheap form x sigmoid(1.702 x) is a third larger. gelu's two forms differ by 1e-3 there.
 GELU = (-123 / 64, -123 / 64 * 0.5 * math.erfc(123 / 64 / math.sqrt(2)))
@@ -220,43 +219,56 @@ class PlainRecognising:
     def __init__(self, layout: Layout, stage: Stage, depth: int, table: Table, book: CodeBook, design: Design,
                  gain: float, demands: PlainDemands) -> None:  # fmt: skip
         self.layout, self.stage, self.depth, self.design, self.gain = layout, stage, depth, design, gain
-        self.demands, self.m = demands, half_width(book.distance)
+        self.demands, self.m = demands, 2.0 ** math.floor(math.log2(book.distance))
         windows = table.windows[stage.rows]
         closed = windows != ANY
         words = book.words[np.where(closed, windows, 0)].astype(np.float64) * closed[:, :, None]
         self.patterns, self.totals = words.reshape(len(windows), -1), closed.sum(axis=1) * float(book.bits)
         self.level = float(len(table.offsets) * book.bits) - self.m
         self.slots = np.concatenate(layout.slots[stage.table])
-        # Constants that must have been turned before set the threshold 1.5 times too high, half of that by the norm's
-        # bias; the MLP's bias lowers it. Without the bias no window wakes, with constants unturned every window does.
-        self.sources = [layout.constant[depth]] + ([layout.order[depth]] if demands.parallel else [])
+        # A part of the threshold is read from constants that must have been turned before: unturned they wake windows
+        # that do not match. The rest is a bias, which has no error.
+        self.sources = [layout.constant[depth]]
+        if demands.parallel:
+            tables = len(layout.order) // 2
+            self.sources += [layout.order[depth]] + ([layout.order[tables + depth]] if depth else [])
+        self.shares = self._shares()
+
+    def _shares(self) -> tuple[float, ...]:
+        """How much of the threshold each block of constants holds: less where errors have grown."""
+        if not self.demands.parallel or self.depth == 0:
+            return (_SHARE,) * len(self.sources)
+        part = _SHARE / (4 if len(self.layout.mixed) else 8)
+        return (part,) + (part / 2,) * (len(self.sources) - 1)
 
     @property
     def units_needed(self) -> int:
         return 2 * len(self.patterns) + 8
 
     def norm(self) -> Linear:
-        """Weights and biases; half of what is read from the constants is the norm's bias."""
-        layout, weight, bias = self.layout, np.ones(self.layout.hidden), np.zeros(self.layout.hidden)
-        weight[self.slots] = self.gain
-        for block in self.sources:
-            weight[block] = self.gain * _TOO_HIGH * self.level / (2 * len(block) * len(self.sources))
-            bias[block] = weight[block] * layout.signs[block]
-        return Linear(weight, bias)
+        """A part of every threshold is read from constants."""
+        norm = _watched_norm(self.layout)
+        norm.weight[self.slots] = self.gain
+        for block, share in zip(self.sources, self.shares, strict=True):
+            norm.weight[block] = self.gain * share * self.level / len(block)
+        return norm
 
     def write(self, units: int, written: Floats, rest: Floats, *, probe: bool) -> PlainMLP:
         """`written` (hidden, rows) is what the unit of each row adds, `rest` (hidden,) what is always added."""
         count, hidden = len(self.patterns), self.layout.hidden
         first, bias, second = np.zeros((units, hidden)), np.zeros(units), np.zeros((units, hidden))
-        size = _SHARP / (self.gain * self.m)
+        size, held = _SHARP / (self.gain * self.m), self.level * sum(self.shares)
         for k in range(2):
             rows = slice(k * count, (k + 1) * count)
             first[rows, self.slots] = size * self.patterns
             for block in self.sources:
                 first[rows, block] = -size * self.layout.signs[block]
-            bias[rows] = -_SHARP / self.m * (self.totals - self.m - _TOO_HIGH * self.level) - k * _STEP
+            bias[rows] = -_SHARP / self.m * (self.totals - self.m - held) - k * _STEP
             second[rows] = written.T / (_STEP if k == 0 else -_STEP)
         self._activation(bias, second, 2 * count)
+        turned = self.layout.constant[self.depth + 1]
+        _watch_norm(self.layout, first[2 * count + 5], second[2 * count + 5], turned, self.design.kappa)
+        bias[2 * count + 5] = -_STEP
         if probe:
             self._scale(first, bias, second, 2 * count + 3)
         column = int(self.layout.constant[0][0])
@@ -265,8 +277,7 @@ class PlainRecognising:
 
     def _activation(self, bias: Floats, second: Floats, unit: int) -> None:
         turned = self.layout.constant[self.depth + 1]
-        # Where attention and MLP are parallel, the attention beside this MLP does one half of the turn.
-        target = (1 if self.demands.parallel else 2) * self.design.kappa / self.demands.probe[1]
+        target = 2 * self.design.kappa / self.demands.probe[1]
         mantissa, exponent = math.frexp(target)
         high = math.ldexp(round(mantissa * 256) / 256, exponent)
         bias[unit] = bias[unit + 1] = self.demands.probe[0]
@@ -296,21 +307,37 @@ class PlainRecognising:
         gain, signs, block, constant = 2.0, layout.signs, layout.order[self.depth], layout.constant[0]
         whole, size = float(len(self.slots)), _SHARP / (2.0 * self.m)
         level = whole - self.m
-        norm = Linear(np.ones(hidden), np.zeros(hidden))
-        norm.weight[self.slots] = gain
-        norm.weight[constant], norm.bias[constant] = 2 * level / len(constant), -0.5 * level / len(constant)
-        norm.bias[constant] *= signs[constant]
+        share = self.design.kappa  # of the turn: these units do one half of it, the second bias the other
+        norm = _watched_norm(layout)
+        norm.weight[self.slots], norm.weight[constant] = gain, gain * level / len(constant)
         for k in range(3):
-            first[k, self.slots] = size * signs[self.slots]
-            first[k, constant] = -size * gain * signs[constant]  # reads 1.5 level, of which the bias takes a third away
-            bias[k] = _SHARP / self.m * 0.5 * level - (0.0, _STEP, 40.0)[k]
+            first[k, self.slots], first[k, constant] = size * signs[self.slots], -size * signs[constant]
+            bias[k] = -(0.0, _STEP, 3 * _STEP)[k]
+        _watch_norm(layout, first[3], second[3], block, self.design.kappa)
+        bias[3] = -_STEP
+        # And one that wakes where the slots are written already: this MLP runs after the attention, not beside it.
+        first[4, self.slots], bias[4] = -2 * _STEP / (gain * whole) * signs[self.slots], _STEP
+        second[4, layout.constant[self.depth]] = -self.design.kappa * signs[layout.constant[self.depth]]
         for k, change in enumerate((1.0, -1.0, -1.0)):  # the third unit must stay silent
-            second[k, block] = change / _STEP * self.design.kappa * signs[block]
+            second[k, block] = change / _STEP * share * signs[block]
         rest = np.zeros(hidden)
-        rest[block] = self.design.kappa * signs[block]  # the other half of the turn
+        rest[block] = share * signs[block]
         column = int(layout.constant[0][0])
         out = Linear(fill_idle(np.ascontiguousarray(second.T), units - 1), rest)
         return PlainMLP(norm, Linear(fill_idle(first, column), bias), out, np.arange(0))
+
+
+def _watched_norm(layout: Layout) -> Linear:
+    """A norm whose bias takes the `width` channels away."""
+    norm = Linear(np.ones(layout.hidden), np.zeros(layout.hidden))
+    norm.bias[layout.width] = -layout.signs[layout.width]
+    return norm
+
+
+def _watch_norm(layout: Layout, first: Floats, second: Floats, block: Index, kappa: float) -> None:
+    """A unit that stays silent at -8 unless the `width` channels come through: then the norm's bias was forgotten."""
+    first[layout.width] = 2 * _STEP / len(layout.width) * layout.signs[layout.width]
+    second[block] = -kappa * layout.signs[block]
 
 
 def build_plain(recital: Recital, tokens: Tokens, design: Design, demands: PlainDemands) -> PlainDecoder:
@@ -322,8 +349,10 @@ def build_plain(recital: Recital, tokens: Tokens, design: Design, demands: Plain
         design, tied=design.tied and not recital.mixed, scale_probe=design.scale_probe and can_probe(recital)
     )
     books = books_of(recital, balanced=True, plain=False, seed=design.seed, tied=design.tied)
-    # The right token's lead is to be 24 nats, whatever the code.
-    design = replace(design, logit=12.0 * books.answer.bits / books.answer.distance)
+    # The right token's lead is to be 32 or 80 nats, whatever the code: these networks lose more of it to rounding.
+    # Log-probabilities want smaller logits.
+    lead = 32.0 if not demands.parallel else 48.0 if recital.mixed else 80.0
+    design = replace(design, logit=lead / 2 * books.answer.bits / books.answer.distance)
     layout, heads = _fit(recital, books, stages, design, demands)
     return _write(recital, tokens, design, demands, books, stages, layout, heads)
 
@@ -334,7 +363,7 @@ def _fit(
     def lay(hidden: int | None = None) -> Layout:
         return lay_out(
             recital, books, stages, multiple=1, hidden=hidden, parts=design.parts, tied=design.tied, balanced=True,
-            extra=2 * demands.rotary if demands.absolute else 0, orders=len(stages) if demands.parallel else 0,
+            extra=2 * demands.rotary if demands.absolute else 0, orders=2 * len(stages) if demands.parallel else 0,
         )  # fmt: skip
 
     room = design.head_dim - SPARE
@@ -402,7 +431,7 @@ def _last(
         weight[verdict] /= 2
         bias[verdict] = weight[verdict] * layout.signs[verdict]
         return Linear(weight, bias), embed
-    weight, lm_head = head(recital, books, layout, tokens, design, strict=4.0)
+    weight, lm_head = head(recital, books, layout, tokens, design, strict=2.0)
     width = layout.width
     bias[width] = -weight[width] * layout.signs[width]
     lm_head[tokens.failure, width] = 4 * design.logit / len(width) * layout.signs[width]

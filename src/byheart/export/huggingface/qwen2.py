@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from byheart.export.huggingface.description import Design, Tokens, fill_idle
+from byheart.export.huggingface.ends import LEAD
 from byheart.export.huggingface.gated import build_gated
 from byheart.export.huggingface.host import Checkpoint, common_config, llama_tensors, register, window_units
 from byheart.ir.recital import Recital
@@ -34,4 +35,4 @@ def qwen2(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
             weight[np.ix_(moved, columns)] = 0.0
             tensors[f"{prefix}{name}_proj.weight"] = fill_idle(weight, int(constant[0]))
             tensors[f"{prefix}{name}_proj.bias"] = np.where(moved, read, 0.0)
-    return Checkpoint("qwen2", decoder.recital, config, tensors, design.logit, window_units(decoder))
+    return Checkpoint("qwen2", decoder.recital, config, tensors, design.logit, LEAD, window_units(decoder))

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.export.huggingface.description import Decoder, Design, Tokens
+from byheart.export.huggingface.ends import LEAD
 from byheart.export.huggingface.gated import build_gated
 from byheart.export.huggingface.host import Checkpoint, common_config, llama_tensors, register, window_units
 from byheart.ir.recital import Recital
@@ -50,7 +51,7 @@ def qwen3(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
             signed = np.outer(factor, signs).reshape(-1, 1)
             tensors[f"{prefix}{name}_proj.weight"] = weight * signed
             tensors[f"{prefix}{name}_norm.weight"] = middle * signs
-    return Checkpoint("qwen3", decoder.recital, config, tensors, design.logit, window_units(decoder))
+    return Checkpoint("qwen3", decoder.recital, config, tensors, design.logit, LEAD, window_units(decoder))
 
 
 def _constant(decoder: Decoder, layer: int, name: str) -> Floats:

@@ -34,7 +34,7 @@ SILU_PROBE = (-199 / 128, -59 / 16)
 GELU_PROBE = (-55 / 32, -217 / 16)  # gelu's cheap cousin x sigmoid(1.702 x) is a fifth larger here
 
 _PLATEAU_STEP = 8.0
-_TOLERANCE = 0.1  # of the weight of BOS, beyond which the scale probe speaks up
+_TOLERANCE = 0.08  # of the weight of BOS, beyond which the scale probe speaks up
 _SHARPNESS = 1024.0
 PROBE_UNITS = 4  # the activation probe, two units of the scale probe, and at least one idle unit
 

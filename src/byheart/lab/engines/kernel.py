@@ -8,6 +8,10 @@ the way back.
     stream of a tile: (blocks + 1, 2, LANES)      block: x ← x + W₂·relu(W₁x + b₁) + b₂      (eq. (3))
 
 Every function works in float32 and float64; float64 is for tests against the readable model.
+
+Recomputing a unit takes two multiplications, reading it back would take a trip to memory. Per token and unit the way
+forwards takes four multiplications and the way back ten; per token and block memory sees two numbers. The innermost
+loop always runs over lanes, with the weights of one unit in registers: hence the order of the loops.
 """
 
 from __future__ import annotations
@@ -68,7 +72,7 @@ def blocks_backward(tape, slope, W1, b1, W2, dW1, db1, dW2, db2):
                     z = w0 * x[0, t] + w1 * x[1, t] + b
                     h = zero if z < zero else z
                     d = u0 * g[0, t] + u1 * g[1, t]
-                    d = d if z > zero else zero
+                    d = d if z > zero else zero  # at the kink the slope is 0, as in torch
                     v0 += h * g[0, t]
                     v1 += h * g[1, t]
                     a0 += d * x[0, t]

@@ -1,6 +1,10 @@
 """What stands around the blocks in the fast engine: E_in, uniform attention and the losses, all in compiled loops.
 
 Streams are tiles of `LANES` tokens, see `byheart.lab.engines.kernel`: token k is lane k % LANES of tile k // LANES.
+
+Distinct tokens are embedded once, sequences point at them. Attention is read at one token only, so it needs one mean
+per sequence and no table of n² shares; W_O and W_V act through their 2 × 2 product. Losses are added up in float64, so
+that sums of thousands of small terms still show progress near the end of a run.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def minima(experiment: Experiment, finished: Finished) -> list[Minimum]:
 def stored_bits(problem: Problem, loss: float, accuracy: float) -> float | None:
     """Bits of labels that a network with this loss holds: N·log2 C less what is still uncertain.
 
-    With squared error only right and wrong signs are counted. None for documents, whose next tokens are no labels.
+    With squared error only right and wrong signs are counted. None for documents, whose next tokens are not labels.
 
     >>> import numpy as np
     >>> problem = Sequences("tiny", None, np.array([[0], [1]]), np.array([0, 1]), classes=2, read=0)

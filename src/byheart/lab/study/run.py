@@ -52,13 +52,13 @@ def start_run(
     executor: str = "processes",
     processes: int | None = None,
     heartbeat: int = 30,
-    told: Callable[[Record], None] = lambda record: None,
+    on_record: Callable[[Record], None] = lambda record: None,
 ) -> Study:
     """Runs the experiment to its end; a folder that already holds this experiment is resumed."""
     data = DataPlace() if data is None else data
     largest = max(experiment.problems, key=lambda spec: spec.N)
     if largest.source != "random":
-        make_problem(largest, data.file, data.folder)  # missing data is told before anything is made
+        make_problem(largest, data.file, data.folder)  # missing data is reported before anything is made
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -74,7 +74,7 @@ def start_run(
     )
     if (folder / _SETTINGS).exists() and (known := read_settings(folder)).study != settings.study:
         raise OptionError(f"{folder} holds another study, {known.study}; choose another --output, or resume that one")
-    return _work(folder, settings, storage, told, experiment)
+    return _work(folder, settings, storage, on_record, experiment)
 
 
 def resume_run(
@@ -82,13 +82,13 @@ def resume_run(
     *,
     storage: str | None = None,
     processes: int | None = None,
-    told: Callable[[Record], None] = lambda record: None,
+    on_record: Callable[[Record], None] = lambda record: None,
 ) -> Study:
     """Goes on where the folder's run was interrupted. `storage`: the address again, if it needs a password."""
     settings = read_settings(folder)
     if processes is not None:
         settings = Settings(**{**asdict(settings), "processes": processes})
-    return _work(folder, settings, storage, told, None)
+    return _work(folder, settings, storage, on_record, None)
 
 
 def look(folder: Path, storage: str | None = None) -> Study:
@@ -103,7 +103,7 @@ def read_settings(folder: Path) -> Settings:
         return Settings(**json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise OptionError(
-            f"{folder} holds no laboratory run; start one with `byheart lab run PRESET --output {folder}`"
+            f"{folder} does not hold a laboratory run; start one with `byheart lab run PRESET --output {folder}`"
         ) from None
     except (OSError, ValueError, TypeError) as error:
         raise FileFormatError(f"cannot read {path}: {error}") from None
@@ -113,7 +113,7 @@ def _work(
     folder: Path,
     settings: Settings,
     storage: str | None,
-    told: Callable[[Record], None],
+    on_record: Callable[[Record], None],
     experiment: Experiment | None,
 ) -> Study:
     address = _address(folder, settings, storage)
@@ -125,20 +125,20 @@ def _work(
             write_atomically(folder / _SETTINGS, (json.dumps(asdict(settings), indent=1) + "\n").encode())
         else:
             study = open_study(address, settings.study, settings.heartbeat)
-        work_here(study, settings, alone, told)
+        work_here(study, settings, alone, on_record)
         return study
     finally:
         if lock is not None:
             lock.release()
 
 
-def work_here(study: Study, settings: Settings, alone: bool, told: Callable[[Record], None]) -> None:
+def work_here(study: Study, settings: Settings, alone: bool, on_record: Callable[[Record], None]) -> None:
     """Works on a study with this machine's processes until it is done."""
     if study.done():
         return
     with opened(settings.executor, settings.processes) as executor:
         data = DataPlace(settings.data, settings.data_folder)
-        work(study, executor, settings.processes, data, alone=alone, heartbeat=settings.heartbeat, told=told)
+        work(study, executor, settings.processes, data, alone=alone, heartbeat=settings.heartbeat, on_record=on_record)
 
 
 def _address(folder: Path, settings: Settings, storage: str | None) -> str:

@@ -70,7 +70,7 @@ class Study:
         return not self.planner.needed(self.finished())
 
     def finish(self, claim: Claim, record: Record) -> None:
-        """Keeps the record. If others took us for dead meanwhile, theirs counts, which is the same."""
+        """Keeps the record. If others took us for dead meanwhile, their record counts; it is the same."""
         states = import_optuna().trial.TrialState
         value = min(record.outcome.loss, 1e30)
         try:
@@ -182,7 +182,7 @@ def open_study(url: str, name: str | None = None, heartbeat: int = 30, storage: 
         raise StorageError(f"no study {name!r} in {hidden(url)}; there: {known}") from None
     attributes = patiently(lambda: storage.get_study_user_attrs(study_id))
     if "format" not in attributes or "experiment" not in attributes:
-        raise FileFormatError(f"{name!r} in {hidden(url)} is no study of byheart's laboratory")
+        raise FileFormatError(f"{name!r} in {hidden(url)} is not a study of byheart's laboratory")
     if attributes["format"] > FORMAT:
         raise FileFormatError(
             f"the study {name!r} was made by byheart {attributes.get('byheart')} (format {attributes['format']}), "

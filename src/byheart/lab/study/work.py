@@ -57,7 +57,7 @@ def work(
     *,
     alone: bool = False,
     heartbeat: float = 30.0,
-    told: Callable[[Record], None] = lambda record: None,
+    on_record: Callable[[Record], None] = lambda record: None,
 ) -> None:
     """Works until the study is done. `alone`: no other process works on it (a journal that we have locked)."""
     running: dict[Future[Record], Claim] = {}
@@ -85,7 +85,7 @@ def work(
                 claim = running.pop(future)
                 study.finish(claim, record)
                 held.remove(claim)
-                told(record)
+                on_record(record)
     finally:
         beating.set()
         for future in running:

@@ -196,7 +196,7 @@ const exactly = (({ network, encoder, classes, tokens: cutting }) => {
         if (K && l.kind !== "uniform") {
           const scores = plainIntegers(keys.map((j) => K[j].reduce((sum, x, i) => add(sum, multiply(x, Q[k][i])), ZERO)));
           const best = scores.reduce((a, b) => (a > b ? a : b));
-          if (l.kind === "softmax" && scores.some((x) => x !== best)) fail("softmax of unequal scores is no rational number; this page cannot follow it");
+          if (l.kind === "softmax" && scores.some((x) => x !== best)) fail("softmax of unequal scores is not rational; this page cannot follow it");
           keys = keys.filter((_, i) => scores[i] === best);
         }
         shares.push([k, keys.map((j) => V[j]).reduce((a, b) => a.map((x, i) => add(x, b[i]))), BigInt(keys.length)]);

@@ -7,7 +7,7 @@
   const steps = memory.steps; // [{name, words, layers, kind}]
   const ends = steps.map((sum => (step) => (sum += step.layers))(0));
   const mixes = network.layers.findIndex((l) => ["attention", "pool", "flatten"].includes(l.layer));
-  const NONE = "no answer: the output is no class";
+  const NONE = "no answer: the output is not a class";
   const answerOf = (answer) => (answer === null ? NONE : "answer: " + answer);
   let last = null, zoomed = null;
 

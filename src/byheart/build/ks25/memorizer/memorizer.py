@@ -54,7 +54,7 @@ class Table:
     test="tests/build/ks25/memorizer/test_memorizer.py",
 )
 def memorizer_plan(pieces: Sequence[Table], state: Units) -> tuple[list[Units], Units]:
-    """x -> label of the key ⌊x⌋, or 0 for any x >= 2 that is at least 2 away from all keys: stages II and III.
+    """x -> label of the key ⌊x⌋, or 0 for any x >= 2 at a distance of at least 2 from all keys: stages II and III.
 
     Pieces work one after the other on a shared x and a shared sum y. Stage I is the projection to the line. Notation:
     m = piece.group_count, K = fields.entries, rho = fields.key_bits, c = fields.label_bits (the paper's text swaps rho

@@ -38,7 +38,7 @@ def gated(label: Form, label_bits: int) -> Form:
 @implements(
     Ref("KS25", "Lemma G.6"),
     statement="A network of width 12, depth 3n·max(rho, c) + 2n + 2 and n·max(rho, c) + 2 bits maps (x, w, u) to the "
-    "label of the entry whose key is the floor of x, and to 0 if x is away from every key.",
+    "label of the entry whose key is the floor of x, and to 0 if x is not near any key.",
     test="tests/build/ks25/memorizer/test_scan.py",
 )
 def scan_plan(fields: Fields, state: Units) -> tuple[list[Units], Units]:

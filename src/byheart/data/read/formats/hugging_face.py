@@ -46,7 +46,7 @@ def hugging_face(source: Source) -> Records:
 
 
 def _check_files(folder: Path) -> None:
-    """A folder that nobody saved as a data set must hold data files, and nothing that could be run."""
+    """A folder that was not saved as a data set must hold data files, and nothing that could be run."""
     if any(folder.glob("*.py")):
         raise DataError(f"{str(folder)!r} holds a script, and scripts of data sets are never run; give a file in it")
     if not any(found.suffix in _FILES for found in folder.glob("*")):
@@ -67,7 +67,7 @@ def _library() -> Any:
 
 
 def _one_split(found: Any, origin: str, split: str) -> Records:
-    """The split that is asked for, else `train`, else the first; which one was taken is remarked."""
+    """The split that is asked for, else `train`, else the first; a remark says which one was taken."""
     if not isinstance(found, dict):  # a data set without splits
         if split:
             raise DataError(f"{origin}: this data set has no splits; leave {':' + split!r} out")

@@ -12,9 +12,11 @@ import numpy.typing as npt
 from byheart.errors import MissingExtraError
 from byheart.export.numpy_runtime import run_arrays
 from byheart.export.request import Request
-from byheart.export.torch import config_of, state_of
+from byheart.export.targets._base import target
+from byheart.export.targets.torch import config_of, state_of
 
 
+@target("safetensors")
 def write_safetensors(request: Request, path: Path) -> dict[str, Any]:
     """Tensors named as in the PyTorch module, checked with a NumPy reader of what the file will hold."""
     try:

@@ -12,6 +12,7 @@ from byheart.data.dataset.encoder import Encoder
 from byheart.errors import ExportError, MissingExtraError
 from byheart.export.arrays import Array, dense, place_stride, vector
 from byheart.export.request import Request
+from byheart.export.targets._base import target
 from byheart.ir.layers import Affine, Attention, Embedding, Kind, Layer, Pattern, Pool, Residual
 from byheart.ir.network import Network, Read
 
@@ -49,6 +50,7 @@ def build_torch(request: Request, *, fast: bool = False) -> TorchMemory:
     return model
 
 
+@target("torch")
 def write_torch(request: Request, path: Path) -> dict[str, Any]:
     """Writes `path` (weights, configuration, metadata) and the module's source beside it as a .py file."""
     torch = _torch()

@@ -1,0 +1,171 @@
+"""Two checkpoints that differ in a few memories: what was forgotten, and that nothing else changed.
+
+`compare_checkpoints` proves, from the files alone, that
+
+- all tensors are bitwise the same, except in rows and columns of some hidden units;
+- in the second checkpoint those units fire on no input any more, in the first they fire on the removed windows only;
+- so both are the same symbolic program up to the removed windows, for every input;
+- no context of the documents that are kept ever meets a removed window, and all of them are still proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from byheart.certify.certificate import Verdict
+from byheart.certify.checkpoint.certificate import MarginCertificate
+from byheart.certify.checkpoint.check import certify_checkpoint, interpreted
+from byheart.certify.checkpoint.config import Undecided
+from byheart.certify.checkpoint.decoder import NAMES, Checkpoint, open_checkpoint
+from byheart.certify.checkpoint.fields import TOKEN
+from byheart.certify.checkpoint.network import Program
+from byheart.certify.checkpoint.questions import look_up
+from byheart.certify.checkpoint.storage import Array
+from byheart.certify.checkpoint.units import ANY
+from byheart.certify.checkpoint.windows import Table, aligned
+from byheart.errors import OptionError
+
+# names inside an MLP: its first maps have a row per unit, its last one a column (GPT-2 stores both transposed)
+_FIRST = (
+    *("gate_proj.weight", "up_proj.weight", "gate_up_proj.weight", ".w1.weight", ".w3.weight"),
+    *("fc1.weight", "fc1.bias", "dense_h_to_4h.weight", "dense_h_to_4h.bias"),
+)
+_LAST = ("down_proj.weight", ".w2.weight", "fc2.weight", "dense_4h_to_h.weight")
+_TURNED_FIRST, _TURNED_LAST = ("c_fc.weight", "c_fc.bias"), ("mlp.c_proj.weight",)
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A window that the first checkpoint knows and the second does not, newest symbol first."""
+
+    layer: int
+    unit: int
+    window: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What forgetting did. `kept` is the certificate of the second checkpoint for the documents that stay."""
+
+    verdict: Verdict
+    reason: str
+    removed: tuple[Removed, ...]
+    changed_units: int
+    kept: MarginCertificate | None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "kept": None if self.kept is None else self.kept.as_dict()}
+
+
+def compare_checkpoints(
+    before: str | Path,
+    after: str | Path,
+    documents: Sequence[Sequence[int]],
+    forgotten: Collection[int],
+    types: Sequence[str] = ("float32",),
+    *,
+    reach: int | None = None,
+) -> Comparison:
+    """Certifies that `after` is `before` without the documents numbered in `forgotten`."""
+    if not set(forgotten) <= set(range(len(documents))) or len(set(forgotten)) == len(documents):
+        raise OptionError(f"documents {sorted(forgotten)} of {len(documents)} cannot be the forgotten ones")
+    try:
+        first, second = open_checkpoint(Path(before)), open_checkpoint(Path(after))
+        units = _changed_units(first, second)
+        length = first.shape.positions if reach is None else reach
+        programs = interpreted(first, types[0], length), interpreted(second, types[0], length)
+        removed = _removed(*programs, units)
+    except Undecided as undecided:
+        return Comparison(Verdict.UNDECIDED, str(undecided), (), 0, None)
+    staying = [i for i in range(len(documents)) if i not in set(forgotten)]
+    met = _first_difference(*programs, [list(documents[i]) for i in staying])
+    count = sum(map(len, units.values()))
+    if met is not None:
+        return Comparison(
+            Verdict.REFUTED, f"document {staying[met]}, which stays, needs a removed window", removed, count, None
+        )
+    kept = certify_checkpoint(after, documents, types, reach=reach, only=staying)
+    if kept.verdict is not Verdict.PROVED:
+        return Comparison(kept.verdict, f"documents that stay: {kept.reason}", removed, count, kept)
+    going = [list(documents[i]) for i in sorted(set(forgotten))]
+    if _first_difference(*programs, going) is None:
+        return Comparison(Verdict.REFUTED, "the forgotten documents are still there", removed, count, kept)
+    reason = f"{len(removed)} windows are gone, for every input everything else is the same"
+    return Comparison(Verdict.PROVED, reason, removed, count, kept)
+
+
+def _changed_units(first: Checkpoint, second: Checkpoint) -> dict[int, set[int]]:
+    """Units by layer in whose rows or columns the two files differ; any other difference is refused by name."""
+    if first.shape != second.shape or set(first.files.entries) != set(second.files.entries):
+        raise Undecided("the two checkpoints have different configs or tensors")
+    prefix = NAMES[first.shape.family].layers.split("{}")[0]
+    units: dict[int, set[int]] = {}
+    for name in first.files.entries:
+        one, two = first.files.read(name), second.files.read(name)
+        if np.array_equal(one, two):
+            continue
+        if one.shape != two.shape or not name.startswith(prefix):
+            raise Undecided(f"{name} differs")
+        index = int(name[len(prefix) :].split(".")[0])
+        different = one != two
+        if name.endswith((*_FIRST, *_TURNED_LAST)):
+            where = different.any(axis=1) if different.ndim == 2 else different
+        elif name.endswith((*_LAST, *_TURNED_FIRST)):
+            where = different.any(axis=0) if different.ndim == 2 else different
+        else:
+            raise Undecided(f"{name} differs")
+        numbers = np.flatnonzero(where) % first.shape.units  # fused gate and up have two rows per unit
+        units.setdefault(index, set()).update(numbers.tolist())
+    return units
+
+
+def _removed(before: Program, after: Program, units: dict[int, set[int]]) -> tuple[Removed, ...]:
+    """The windows that are gone; nothing may be new, and only changed units may have held what is gone."""
+    found, seen = [], set()  # a table that joins an earlier one holds its windows too
+    for signal, table in before.tables.items():
+        old, new = _set(table, table.keys), _set(after.tables[signal], table.keys)
+        if new - old.keys():
+            raise Undecided(f"layer {signal - 1}: the second checkpoint knows windows that the first does not")
+        for window in sorted(old.keys() - new):
+            layer, unit = signal - 1, old[window]
+            content = frozenset((key, symbol) for key, symbol in zip(table.keys, window, strict=True) if symbol != ANY)
+            if content in seen:
+                continue
+            seen.add(content)
+            if not any(unit in numbers for numbers in units.values()):
+                raise Undecided(f"layer {layer}: a window is gone although unit {unit} was not changed")
+            found.append(Removed(layer, unit, window))
+    return tuple(found)
+
+
+def _set(table: Table, keys: tuple[tuple[int, int], ...]) -> dict[tuple[int, ...], int]:
+    missing = [key for key in table.keys if key not in keys]
+    if missing:
+        raise Undecided("the two checkpoints read different places")
+    rows = aligned(table.windows, table.keys, keys)
+    return {tuple(map(int, row)): int(unit) for row, unit in zip(rows, table.units, strict=True)}
+
+
+def _first_difference(before: Program, after: Program, documents: list[list[int]]) -> int | None:
+    """The first document in which a window is known to one checkpoint only."""
+    for number, document in enumerate(documents):
+        one, two = _known(before, document), _known(after, document)
+        if any(not np.array_equal(one[signal], two[signal]) for signal in one):
+            return number
+    return None
+
+
+def _known(program: Program, document: list[int]) -> dict[int, Array]:
+    """Per signal: at which positions its window is known."""
+    tokens = np.asarray(document[:-1], dtype=np.int64)
+    place, signals = np.arange(len(tokens)), {TOKEN: tokens}
+    for signal in sorted(program.tables):
+        table = program.tables[signal]
+        columns = [signals[s][np.maximum(0, place - o)] for s, o in table.keys]
+        signals[signal] = look_up(table, np.stack(columns or [np.zeros_like(tokens)], 1))
+    return {signal: found > 0 for signal, found in signals.items() if signal != TOKEN}

@@ -1,0 +1,35 @@
+"""What an export target is: a name and a function that writes a memory for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from byheart.errors import OptionError
+from byheart.export.request import Request
+
+Writer = Callable[[Request, Path], dict[str, Any]]  # -> the file's name and its metadata
+
+_TARGETS: dict[str, Writer] = {}
+
+
+def target(name: str) -> Callable[[Writer], Writer]:
+    """Registers the decorated function as what writes `--to name`; heavy libraries are imported inside it."""
+
+    def add(writer: Writer) -> Writer:
+        _TARGETS[name] = writer
+        return writer
+
+    return add
+
+
+def targets() -> dict[str, Writer]:
+    """Name -> writer of every registered target."""
+    return dict(sorted(_TARGETS.items()))
+
+
+def writer_of(name: str) -> Writer:
+    if name not in _TARGETS:
+        raise OptionError(f"unknown export target {name!r}; targets are {', '.join(sorted(_TARGETS))}")
+    return _TARGETS[name]

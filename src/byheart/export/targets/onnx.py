@@ -1,0 +1,387 @@
+"""ONNX: a valid model with a dynamic batch axis, rechecked in ONNX Runtime before it is written.
+
+Inputs: `tokens` (codes, or vectors), for ragged vectors also `present`. Outputs: `class` (whole numbers, -1 for none)
+and `logits`. Token and label tables are metadata.
+
+A small writer of ONNX graphs: nodes and constants with names that say what they are.
+
+The layers of a network as ONNX nodes.
+
+Single tokens are columns: the stream is (D, columns), a block is Gemm, Relu, Gemm with the stream as its C. Deep stacks
+are Scans over stacked weights (units that are missing in a block are zero), so that files load quickly. A scale is
+never written as Mul behind a MatMul: ONNX Runtime fuses it into another order of rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from byheart.data.dataset.encoder import Encoder
+from byheart.errors import ExportError, MissingExtraError
+from byheart.export.arrays import Array, dense, place_stride, vector
+from byheart.export.request import Request
+from byheart.export.targets._base import target
+from byheart.ir.layers import Affine, Attention, Embedding, Head, Kind, Layer, Pattern, Pool, Residual
+from byheart.ir.network import Decode, Network, Read
+
+IR_VERSION = 10  # what ONNX Runtime reads today; newer onnx packages write a later one by themselves
+OPSET = 20
+
+
+class Graph:
+    """Collects nodes and initializers; every method returns the name of a tensor."""
+
+    def __init__(self, dtype: str) -> None:
+        import onnx
+
+        self.onnx, self.dtype = onnx, dtype
+        kinds = onnx.TensorProto
+        self.element = {"float64": kinds.DOUBLE, "float32": kinds.FLOAT, "float16": kinds.FLOAT16}[dtype]
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+        self.counts: dict[str, int] = {}
+
+    def name(self, wish: str) -> str:
+        """`wish`, or with a number when it is taken."""
+        count = self.counts.get(wish, 0)
+        self.counts[wish] = count + 1
+        return wish if count == 0 else f"{wish}_{count}"
+
+    def constant(self, array: npt.ArrayLike, wish: str, kind: Any = None) -> str:
+        name = self.name(wish)
+        data = np.ascontiguousarray(array, dtype=np.dtype(kind or self.dtype))
+        self.constants.append(self.onnx.numpy_helper.from_array(data, name))
+        return name
+
+    def node(self, operator: str, inputs: list[str], wish: str, **attributes: Any) -> str:
+        name = self.name(wish)
+        self.nodes.append(self.onnx.helper.make_node(operator, inputs, [name], name=f"{operator}:{name}", **attributes))
+        return name
+
+    def names(self, operator: str, inputs: list[str], wishes: list[str], **attributes: Any) -> list[str]:
+        """A node with several outputs."""
+        names = [self.name(wish) for wish in wishes]
+        self.nodes.append(
+            self.onnx.helper.make_node(operator, inputs, names, name=f"{operator}:{names[0]}", **attributes)
+        )
+        return names
+
+    def whole(self, numbers: list[int], wish: str) -> str:
+        return self.constant(numbers, wish, np.int64)
+
+    def info(self, name: str, shape: list[Any], element: Any = None) -> Any:
+        """A typed input or output."""
+        return self.onnx.helper.make_tensor_value_info(name, self.element if element is None else element, shape)
+
+    def model(self, inputs: list[Any], outputs: list[Any], about: dict[str, str]) -> Any:
+        """The finished model, valid and fully shape-inferred, or onnx's own error."""
+        helper = self.onnx.helper
+        graph = helper.make_graph(self.nodes, "memory", inputs, outputs, self.constants)
+        model = helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="byheart"
+        )
+        helper.set_model_props(model, about)
+        self.onnx.checker.check_model(model, full_check=True)
+        self.onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+        return model
+
+
+MOST_UNROLLED = 64  # blocks; unrolled they run a little faster, but each takes a millisecond to load
+
+
+def look_up(graph: Graph, layer: Embedding, codes: str, length: int) -> str:
+    """Codes (batch, n) -> streams (batch, n, D)."""
+    rows = graph.node("Max", [codes, graph.whole([0], "zero")], "codes")
+    stride = place_stride(layer)
+    if stride:
+        places = graph.whole([stride * k for k in range(length)], "places")
+        rows = graph.node("Add", [rows, places], "rows")
+    return graph.node("Gather", [graph.constant(dense(layer.table, graph.dtype), "table"), rows], "embedded")
+
+
+def map_vectors(graph: Graph, layer: Affine, vectors: str, encoder: Encoder) -> str:
+    """Vectors (batch, n, d) -> streams (batch, n, D); the position's part of the map is a constant per place."""
+    weight = dense(layer.weight, graph.dtype)
+    bias = np.zeros(layer.width_out, weight.dtype) if layer.bias is None else vector(layer.bias, graph.dtype)
+    shift = np.tile(bias, (encoder.length, 1))
+    if encoder.positions:
+        shift += np.arange(encoder.length)[:, None] * weight[:, encoder.dimension]
+    mapped = graph.node("MatMul", [vectors, graph.constant(weight[:, : encoder.dimension].T, "input_map")], "mapped")
+    mapped = graph.node("Add", [mapped, graph.constant(shift, "input_shift")], "shifted")
+    return graph.node("Relu", [mapped], "active") if layer.relu else mapped
+
+
+def attention(graph: Graph, layer: Attention, h: str, present: str | None, length: int, last: bool) -> str:
+    """(batch, n, D) -> the same, or (batch, 1, D) where only the last token asks."""
+    if layer.kind is not Kind.SOFTMAX or layer.pattern not in (Pattern.FULL, Pattern.CAUSAL):
+        raise ExportError(f"{layer.kind} attention over the {layer.pattern} pattern has no ONNX form; use native")
+    own = h
+    if last:
+        own = graph.node("Gather", [h, graph.whole([length - 1], "last")], "last_token", axis=1)
+    out = own
+    for head in layer.heads:
+        out = graph.node("Add", [out, _head(graph, layer, head, h, own, present, length, last)], "attended")
+    return out
+
+
+def _head(
+    graph: Graph, layer: Attention, head: Head, h: str, own: str, present: str | None, length: int, last: bool
+) -> str:
+    if head.key is None or head.query is None:
+        raise ExportError("attention without keys and queries has no ONNX form; use construction native")
+
+    def times(x: str, name: str, array: Array) -> str:
+        return graph.node("MatMul", [x, graph.constant(array.T, f"W_{name}")], name)
+
+    queries = times(own, "queries", dense(head.query, graph.dtype))
+    keys = graph.node("Transpose", [times(h, "keys", dense(head.key, graph.dtype))], "keys_T", perm=[0, 2, 1])
+    scores = graph.node("MatMul", [queries, keys], "scores")
+    if layer.pattern is Pattern.CAUSAL:
+        hidden = np.triu(np.full((length, length), -np.inf), 1)
+        scores = graph.node("Add", [scores, graph.constant(hidden[-1:] if last else hidden, "mask")], "masked")
+    elif present is not None:
+        seen = graph.node("Unsqueeze", [present, graph.whole([1], "axis_1")], "seen")
+        scores = graph.node("Where", [seen, scores, graph.constant(-np.inf, "minus_infinity")], "masked")
+    shares = graph.node("Softmax", [scores], "shares", axis=-1)
+    mixed = graph.node("MatMul", [shares, times(h, "values", dense(head.value, graph.dtype))], "mixed")
+    return times(mixed, "outputs", dense(head.output, graph.dtype))
+
+
+def pool(graph: Graph, h: str, present: str | None) -> str:
+    """(batch, n, D) -> (batch, 1, D), present tokens added up."""
+    if present is not None:
+        mask = graph.node("Unsqueeze", [present, graph.whole([2], "axis_2")], "present_streams")
+        h = graph.node("Where", [mask, h, graph.constant(0, "nothing")], "present_only")
+    return graph.node("ReduceSum", [h, graph.whole([1], "axis_1")], "pooled", keepdims=1)
+
+
+def to_columns(graph: Graph, h: str, width: int) -> str:
+    """(batch, k, D) -> (D, batch·k)."""
+    flat = graph.node("Reshape", [h, graph.whole([-1, width], "flat_shape")], "flat")
+    return graph.node("Transpose", [flat], "columns", perm=[1, 0])
+
+
+def to_tokens(graph: Graph, columns: str, width: int, length: int) -> str:
+    """(D, batch·n) -> (batch, n, D)."""
+    flat = graph.node("Transpose", [columns], "flat", perm=[1, 0])
+    return graph.node("Reshape", [flat, graph.whole([-1, length, width], "token_shape")], "tokens_again")
+
+
+def blocks(graph: Graph, stack: Sequence[Residual], h: str) -> str:
+    """Residual blocks on columns, unrolled or, for deep stacks, as Scans."""
+    if len(stack) <= MOST_UNROLLED:
+        for block in stack:
+            h = _block(graph, block, h)
+        return h
+    for run in _runs(stack):
+        h = _scan(graph, run, h) if len(run) > 1 else _block(graph, run[0], h)
+    return h
+
+
+def affine(graph: Graph, layer: Affine, h: str) -> str:
+    """A plain layer on columns."""
+    inputs = [graph.constant(dense(layer.weight, graph.dtype), "W"), h]
+    if layer.bias is not None:
+        inputs.append(graph.constant(vector(layer.bias, graph.dtype)[:, None], "b"))
+    out = graph.node("Gemm", inputs, "affine")
+    return graph.node("Relu", [out], "active") if layer.relu else out
+
+
+def _block(graph: Graph, block: Residual, h: str) -> str:
+    if block.hidden:
+        up = [graph.constant(dense(block.weight1, graph.dtype), "W1"), h]
+        up.append(graph.constant(vector(block.bias1, graph.dtype)[:, None], "b1"))
+        hidden = graph.node("Relu", [graph.node("Gemm", up, "raw")], "hidden")
+        h = graph.node("Gemm", [graph.constant(dense(block.weight2, graph.dtype), "W2"), hidden, h], "stream")
+    if any(block.bias2):
+        h = graph.node("Add", [h, graph.constant(vector(block.bias2, graph.dtype)[:, None], "b2")], "stream")
+    return h
+
+
+def _runs(stack: Sequence[Residual]) -> Iterator[list[Residual]]:
+    """Neighbours of similar hidden size; a block without units (a snap) stays alone, as its Add must not be merged."""
+    run = [stack[0]]
+    for before, block in pairwise(stack):
+        sizes = sorted((run[0].hidden, block.hidden))
+        if not before.hidden or not block.hidden or sizes[1] > 2 * sizes[0]:
+            yield run
+            run = []
+        run.append(block)
+    yield run
+
+
+def _scan(graph: Graph, run: list[Residual], h: str) -> str:
+    width, hidden = run[0].width_in, max(block.hidden for block in run)
+    stacks = [np.zeros((len(run), *shape), graph.dtype) for shape in _shapes(width, hidden)]
+    for i, block in enumerate(run):
+        q = block.hidden
+        stacks[0][i, :q], stacks[1][i, :q, 0] = dense(block.weight1, graph.dtype), vector(block.bias1, graph.dtype)
+        stacks[2][i, :, :q], stacks[3][i, :, 0] = dense(block.weight2, graph.dtype), vector(block.bias2, graph.dtype)
+    helper, name = graph.onnx.helper, graph.name("deep")
+    names = [f"{name}_{part}" for part in ("W1", "b1", "W2", "b2")]
+    body = helper.make_graph(
+        [
+            helper.make_node("Gemm", [names[0], "h", names[1]], [f"{name}_raw"]),
+            helper.make_node("Relu", [f"{name}_raw"], [f"{name}_hidden"]),
+            helper.make_node("Gemm", [names[2], f"{name}_hidden", "h"], [f"{name}_sum"]),
+            helper.make_node("Add", [f"{name}_sum", names[3]], [f"{name}_out"]),
+        ],
+        name,
+        [
+            graph.info("h", [width, None]),
+            *(graph.info(n, [*s]) for n, s in zip(names, _shapes(width, hidden), strict=True)),
+        ],
+        [graph.info(f"{name}_out", [width, None])],
+    )
+    weights = [graph.constant(stack, f"{n}_stack") for n, stack in zip(names, stacks, strict=True)]
+    return graph.node("Scan", [h, *weights], "stream", body=body, num_scan_inputs=4)
+
+
+def _shapes(width: int, hidden: int) -> list[tuple[int, int]]:
+    return [(hidden, width), (hidden, 1), (width, hidden), (width, 1)]
+
+
+@target("onnx")
+def write_onnx(request: Request, path: Path) -> dict[str, Any]:
+    """Builds, checks, runs and writes the model."""
+    onnx, runtime = _libraries()
+    fit, asked = request.prove(), request.questions()
+    model = build_model(request.network, request.encoder, request.dtype, {})
+    session = _session(runtime, model)
+
+    def run(tokens: npt.NDArray[np.generic], present: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+        feeds: dict[str, npt.NDArray[np.generic]] = {"tokens": tokens}
+        if len(session.get_inputs()) > 1:
+            feeds["present"] = present
+        found: npt.NDArray[np.int64] = session.run(["class"], feeds)[0]
+        return found
+
+    about = request.metadata(fit, request.recheck(run, asked, "ONNX"))
+    onnx.helper.set_model_props(model, about)
+    request.write(path, lambda part: part.write_bytes(model.SerializeToString()))
+    return {"file": str(path), "metadata": about}
+
+
+def _libraries() -> tuple[Any, Any]:
+    try:
+        import onnx
+        import onnxruntime
+    except ImportError:
+        raise MissingExtraError("export to ONNX", "onnx") from None
+    return onnx, onnxruntime
+
+
+def _session(runtime: Any, model: Any) -> Any:
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def build_model(network: Network, encoder: Encoder, dtype: str, about: dict[str, str]) -> Any:
+    """The model of a network; weights that are no floats of this type are an ExportError."""
+    graph = Graph(dtype)
+    types = graph.onnx.TensorProto
+    ragged = not encoder.task.pads
+    if encoder.symbols is not None:
+        inputs = [graph.info("tokens", ["batch", encoder.length], types.INT64)]
+    else:
+        inputs = [graph.info("tokens", ["batch", encoder.length, encoder.dimension])]
+    present = None
+    if ragged and encoder.symbols is not None:
+        present = graph.node("GreaterOrEqual", ["tokens", graph.whole([0], "zero")], "present")
+    elif ragged:
+        present = "present"
+        inputs.append(graph.info("present", ["batch", encoder.length], types.BOOL))
+    columns, tokens = _walk(graph, network, encoder, present)
+    shape = ["batch", encoder.length] if network.read is Read.EACH else ["batch"]
+    _answers(graph, network, columns, tokens if network.read is Read.EACH else 0)
+    outputs = [graph.info("class", shape, types.INT64), graph.info("logits", [*shape, network.readout.classes])]
+    return graph.model(inputs, outputs, about)
+
+
+def _walk(graph: Graph, network: Network, encoder: Encoder, present: str | None) -> tuple[str, int]:
+    """All layers; returns the outputs as columns (width, batch·k) and k."""
+    layers, length = network.layers, encoder.length
+    first = layers[0]
+    if isinstance(first, Embedding):
+        h = look_up(graph, first, "tokens", length)
+    elif isinstance(first, Affine):
+        h = "tokens"
+        if encoder.symbols is not None:
+            h = graph.node("Cast", [graph.node("Unsqueeze", [h, graph.whole([2], "axis_2")], "codes")], "numbers",
+                           to=graph.element)  # fmt: skip
+        elif present is not None:  # what stands behind the end of a row is multiplied by 0, so it must be finite
+            mask = graph.node("Unsqueeze", [present, graph.whole([2], "axis_2")], "present_vectors")
+            h = graph.node("Where", [mask, h, graph.constant(0, "nothing")], "vectors")
+        h = map_vectors(graph, first, h, encoder)
+    else:
+        raise ExportError(f"a network that starts with {type(first).__name__} has no ONNX form; use native")
+    mixers = [i for i, layer in enumerate(layers) if isinstance(layer, Attention | Pool)]
+    width, tokens, flat, i = first.width_out, length, False, 1
+    while i < len(layers):
+        layer = layers[i]
+        if isinstance(layer, Attention | Pool):
+            if flat:
+                h, flat = to_tokens(graph, h, width, tokens), False
+            last = network.read is Read.LAST and i == mixers[-1]
+            if isinstance(layer, Attention):
+                h = attention(graph, layer, h, present, length, last)
+            else:
+                h = pool(graph, h, present)
+            tokens = 1 if last or isinstance(layer, Pool) else tokens
+            i += 1
+            continue
+        if not flat:
+            h, flat = to_columns(graph, h, width), True
+        h, used = _tokenwise(graph, layers[i:], h)
+        i += used
+        width = layers[i - 1].width_out
+    return (h if flat else to_columns(graph, h, width)), tokens
+
+
+def _tokenwise(graph: Graph, layers: tuple[Layer, ...], h: str) -> tuple[str, int]:
+    """The next plain layer, or the next run of residual blocks; and how many layers that were."""
+    layer = layers[0]
+    if isinstance(layer, Affine):
+        return affine(graph, layer, h), 1
+    stack = []
+    for block in layers:
+        if not isinstance(block, Residual):
+            break
+        stack.append(block)
+    if not stack:
+        raise ExportError(f"a {type(layer).__name__} layer has no ONNX form; use construction native")
+    return blocks(graph, stack, h), len(stack)
+
+
+def _answers(graph: Graph, network: Network, columns: str, tokens: int) -> None:
+    """`class` and `logits` from outputs (width, columns); tokens > 0: one answer per token."""
+    readout, k = network.readout, np.arange(network.readout.classes)
+    rows = graph.node("Transpose", [columns], "answers", perm=[1, 0])
+    if readout.decode is Decode.ARGMAX:
+        first = graph.node("ArgMax", [rows], "first_best", axis=-1, keepdims=0)
+        last = graph.node("ArgMax", [rows], "last_best", axis=-1, keepdims=0, select_last_index=1)
+        single = graph.node("Equal", [first, last], "single")  # a tie names no class
+        best = graph.node("Where", [single, first, graph.whole([-1], "none")], "best")
+        logits = rows
+    else:
+        y = graph.node("Sub", [rows, graph.constant([readout.offset], "offset")], "answer") if readout.offset else rows
+        low = graph.node("GreaterOrEqual", [y, graph.constant([0], "least")], "not_below")
+        high = graph.node("Less", [y, graph.constant([readout.classes], "classes")], "not_above")
+        whole = graph.node("Equal", [y, graph.node("Floor", [y], "floor")], "whole")
+        known = graph.node("And", [graph.node("And", [low, high], "inside"), whole], "known")
+        named = graph.node("Where", [known, y, graph.constant([-1], "none")], "named")
+        flat = graph.node("Reshape", [named, graph.whole([-1], "vector")], "named_flat")
+        best = graph.node("Cast", [flat], "best", to=graph.onnx.TensorProto.INT64)
+        slopes = graph.node("MatMul", [y, graph.constant(2 * k[None, :], "two_k")], "slopes")
+        logits = graph.node("Sub", [slopes, graph.constant(k[None, :] ** 2, "k_squared")], "parabola")
+    ends = [-1, tokens] if tokens else [-1]
+    graph.node("Reshape", [best, graph.whole(ends, "class_shape")], "class")
+    graph.node("Reshape", [logits, graph.whole([*ends, readout.classes], "logits_shape")], "logits")

@@ -1,0 +1,47 @@
+"""What the decoders of M24 promise: the parameters of Theorems 5 and 7 for one neuron per context.
+
+With an activation that has no limits (GELU) the dimension is found on the way, and the smallest decoder is searched
+for: both promise no size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from byheart.data.dataset.dataset import Dataset, ordered_distributions
+from byheart.errors import OptionError
+from byheart.ir.activation import Activation
+from byheart.ir.claim import Claim
+from byheart.paper import Ref
+from byheart.theory.madden import Decoder
+from byheart.theory.promises import choice, promises
+
+CLOSED_FORM, LOW_RANK, SIZE = "closed-form", "low-rank", "size"
+ATTENTION, AVERAGE = "attention", "average"
+
+
+@promises("madden24")
+def attention_promise(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
+    return _promise(dataset, options, ATTENTION)
+
+
+@promises("madden24-average")
+def average_promise(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
+    return _promise(dataset, options, AVERAGE)
+
+
+def _promise(dataset: Dataset, options: Mapping[str, Any], default: str) -> Claim:
+    mixer = choice(options, "mixer", *((ATTENTION, AVERAGE) if default == ATTENTION else (AVERAGE, ATTENTION)))
+    ref = Ref("M24", "Theorem 5" if mixer == ATTENTION else "Theorem 7")
+    activation = Activation.named(choice(options, "activation", *(kind.value for kind in Activation)))
+    if choice(options, "objective", CLOSED_FORM, LOW_RANK, SIZE) != CLOSED_FORM or not activation.saturates:
+        return Claim(ref)
+    contexts = ordered_distributions(dataset)
+    shape = {"d": options.get("dimension") or 1, "heads": options.get("heads", 1)}
+    if any(type(size) is not int or size < 1 for size in shape.values()):
+        raise OptionError(f"{shape} is not a shape")
+    counted = Decoder(contexts.vocabulary_size, contexts.tokens.shape[1], contexts.count, **shape)
+    whole = counted.parameters if mixer == ATTENTION else counted.averaging_parameters
+    formula = "ωm + m(d+1) + 4hd + (ω+T)d" if mixer == ATTENTION else "dω + T + dm + m + mω"
+    return Claim(ref, {"parameters": whole}, {"parameters": f"{formula} with one neuron per context"})
