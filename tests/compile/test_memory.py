@@ -157,6 +157,19 @@ def test_a_memory_is_shown_in_one_line():
     assert repr(memory) == f"<Memory by ks25: 2 rows, 2 classes, {memory.size.parameters:,} parameters, proved>"
 
 
+@pytest.mark.parametrize("construction", ["compact", "native", "ks25"])
+@pytest.mark.parametrize("seed", [-1, 1 << 64, 0.5, True])
+def test_a_seed_is_a_small_whole_number(seed, construction):
+    with pytest.raises(OptionError, match="seed="):
+        byheart.memorize(["a", "b"], [1, 2], construction=construction, seed=seed, progress=False)
+
+
+def test_more_rows_than_a_machine_can_count(tmp_path):
+    (tmp_path / "t.csv").write_text("s,y\na,1\n")
+    with pytest.raises(OptionError, match="max_rows"):
+        byheart.read(str(tmp_path / "t.csv"), max_rows=10**20)
+
+
 @pytest.mark.parametrize("task", ["seq-to-seq", "causal"])
 def test_a_row_that_is_too_long_is_unknown_at_every_token(task):
     rows, labels = [["a", "b"], ["b"]], [["x", "y"], ["x"]]

@@ -119,6 +119,8 @@ class Recipe:
             raise OptionError(
                 f"{self.name} does not build task {dataset.encoder.task}; it builds {', '.join(self.tasks)}"
             )
+        if type(seed) is not int or not 0 <= seed < 1 << 64:
+            raise OptionError(f"seed={seed!r} is not a whole number from 0 to 2^64 - 1")
         if dataset.target is Target.DISTRIBUTION and not self.distributions:
             able = ", ".join(name for name, other in recipes().items() if other.distributions)
             raise OptionError(f"{self.name} stores one label per context, not distributions; those are for {able}")

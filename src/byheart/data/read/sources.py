@@ -39,8 +39,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in (("max_rows", self.max_rows), ("max_bytes", self.max_bytes)):
-            if value is not None and value < 1:
-                raise OptionError(f"{name}={value} must be at least 1")
+            if value is not None and not 1 <= value <= sys.maxsize:
+                raise OptionError(f"{name}={value} must be at least 1 and at most {sys.maxsize}")
 
 
 NO_LIMITS = Limits()
