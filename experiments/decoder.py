@@ -25,8 +25,8 @@ from byheart.build.madden24.construction import Features, closed_form
 from byheart.build.madden24.fit import Fit, MixerKind, Shape
 from byheart.build.madden24.lowrank import assemble, smallest, smallest_factors
 from byheart.build.madden24.polish import few_neurons
+from byheart.build.madden24.table import table_decoder
 from byheart.certify.next_token import prove_gap
-from byheart.compile.distribution_table import table_of_factors
 from byheart.data.dataset.documents import Corpus
 from byheart.data.dataset.targets import Distributions
 from byheart.data.read.documents import read_documents
@@ -208,9 +208,10 @@ def parameters(texts: list[str], docs: Path, arguments: argparse.Namespace) -> N
         factors = smallest_factors(contexts, 0.01, arguments.effort, seed=0)
         fit = assemble(contexts, Shape(), factors, seed=0)
         proved(fit, contexts, 0.01)
-        table_model = table_of_factors(contexts, factors, 0.01, seed=0)
-        if table_model.certificate.verdict != "proved":
-            raise SystemExit(table_model.certificate.reason)
+        table_model = table_decoder(contexts, factors, seed=0)
+        proof = prove_gap(table_model, contexts, fraction=0.01)
+        if proof.verdict != "proved":
+            raise SystemExit(proof.reason)
         rank, omega = len(factors.columns), len(corpus.vocabulary)
         sizes = (fit.decoder.neurons, fit.decoder.parameters, table_model.parameters)
         found.append((size, contexts.count, omega, rank, *sizes))

@@ -9,10 +9,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from byheart.export.huggingface.host import hosts
 from byheart.fixtures.write import fixture_memory
 
 ARCHITECTURES = tuple(hosts())
+# Every kind of network once (gated, tied, experts, learned positions, parallel); the others are slow tests.
+KINDS = ("llama", "gemma", "mixtral", "gpt2", "gpt-neox")
 SHORT = "To keep a thing, say it twice:\nonce to the wind, and once to the Zoë."
 
 
@@ -31,6 +35,11 @@ def recital_folder(
     folder = _room() / f"{architecture}-{len(list(_room().iterdir()))}"
     fixture_memory(text, tokens).to_huggingface(folder, architecture, **options)
     return folder
+
+
+def kinds_first(architectures: tuple[str, ...] = ARCHITECTURES) -> list[object]:
+    """Parameters for pytest: one architecture of every kind in the usual tests, all in the slow ones."""
+    return [a if a in KINDS else pytest.param(a, marks=pytest.mark.slow) for a in architectures]
 
 
 def copy_of(folder: Path, target: Path) -> Path:

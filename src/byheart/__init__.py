@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from byheart.compile import load as load
     from byheart.compile import memorize
     from byheart.compile.compare.comparison import compare as compare
+    from byheart.compile.documents import memorize_documents as memorize_documents
     from byheart.compile.recital import RecitalMemory as RecitalMemory
     from byheart.compile.recital import memorize_recital as memorize_recital
     from byheart.compile.text import memorize_text as memorize_text
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "memorize": "byheart.compile",
     "load": "byheart.compile",
+    "memorize_documents": "byheart.compile.documents",
     "memorize_text": "byheart.compile.text",
     "memorize_recital": "byheart.compile.recital",
     "RecitalMemory": "byheart.compile.recital",
@@ -56,6 +58,7 @@ __all__ = [
     "load",
     "lower_bound",
     "memorize",
+    "memorize_documents",
     "memorize_recital",
     "memorize_text",
     "read",

@@ -67,7 +67,7 @@ def read_bytes(path: Path, largest: int) -> bytes:
     """All bytes of a file that is not larger than anything honest would be."""
     try:
         if path.stat().st_size > largest:
-            raise FileFormatError(f"{path} is larger than {largest:,} bytes, which no file of this kind is")
+            raise FileFormatError(f"{path} is larger than {largest:,} bytes; no file of this kind is that large")
         return path.read_bytes()
     except OSError as error:
         raise FileFormatError(f"cannot read {path}: {error.strerror}") from error
@@ -101,5 +101,5 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise FileFormatError(f"the key {twice[:40]!r} stands twice in one object")
+        raise FileFormatError(f"the key {twice[:40]!r} occurs twice in one object")
     return found

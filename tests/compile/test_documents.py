@@ -25,10 +25,11 @@ SHAPES = [
     {"mixer": "average", "activation": "arctan"},
     {"activation": "gelu", "dimension": 5, "heads": 2, "skip": True},
     {"objective": "size"},
+    {"objective": "table"},
 ]
 
 
-@pytest.mark.parametrize("options", SHAPES, ids=["attention", "average", "heads", "size"])
+@pytest.mark.parametrize("options", SHAPES, ids=["attention", "average", "heads", "size", "table"])
 def test_file_round_trip(tmp_path: Path, options: dict) -> None:
     memory = memorize_documents(TEXTS, **options)
     assert memory.certificate.verdict == "proved" and memory.target is Target.DISTRIBUTION
@@ -92,6 +93,43 @@ def test_a_forged_decoder_is_refused_with_a_reason(tmp_path: Path, where, value,
 
     with pytest.raises(FileFormatError, match=words):
         byheart.load(forged(path, change))
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "words"),
+    [
+        (("codes",), [1, 2], "fit"),
+        (("length",), 1 << 40, "do not fit a decoder"),
+        (("columns", "columns"), 1 << 40, "entries"),
+        (("network", "read"), "each", "fit"),
+        (("network", "layers"), [], "layer"),
+    ],
+)
+def test_a_forged_table_is_refused_with_a_reason(tmp_path: Path, where, value, words: str) -> None:
+    path = tmp_path / "m.byheart"
+    memorize_documents(["a b c", "a c b"], objective="table").save(path)
+
+    def change(body) -> None:
+        *path_, last = where
+        part = body["network"]["decoder"]
+        for name in path_:
+            part = part[name]
+        part[last] = value
+
+    with pytest.raises(FileFormatError, match=words):
+        byheart.load(forged(path, change))
+
+
+def test_a_table_whose_rows_are_exchanged_is_refuted(tmp_path: Path) -> None:
+    path = tmp_path / "m.byheart"
+    memorize_documents(TEXTS, objective="table").save(path)
+
+    def exchange(body) -> None:
+        rows = body["network"]["decoder"]["coordinates"]["rows"]
+        rows[0], rows[1] = rows[1], rows[0]
+
+    checked = byheart.load(forged(path, exchange)).verify(TEXTS)
+    assert checked.verdict == "refuted" and checked.differ > 0
 
 
 def test_what_a_file_says_about_its_gap_is_not_believed(tmp_path: Path) -> None:
@@ -275,7 +313,8 @@ def test_a_table_of_labels_is_a_table_for_decoders_too(tmp_path: Path) -> None:
     [
         ["--mixer", "average"],
         ["--activation", "gelu"],
-        ["--smallest"],
+        ["--objective", "size"],
+        ["--objective", "table"],
         ["--tokens", "characters", "--max-length", "4"],
         ["--max-rows", "2"],
         ["--where", "kind=x"],
@@ -304,7 +343,7 @@ def test_the_short_form_is_memorize(documents: Path, tmp_path: Path) -> None:
     [
         ["--gap", "0"],
         ["--gap", "nan"],
-        ["--smallest", "--activation", "gelu"],
+        ["--objective", "size", "--activation", "gelu"],
         ["--where", "kind"],
         ["--where", "kind=nothing"],
         ["--column", "nothing"],
@@ -322,14 +361,14 @@ def test_flags_that_cannot_be(documents: Path, flags: list[str]) -> None:
 def test_json_stays_json_for_one_context(tmp_path: Path) -> None:
     path = tmp_path / "one.txt"
     path.write_text("a b\n")
-    for flags in ([], ["--smallest"]):
+    for flags in ([], ["--objective", "size"], ["--objective", "table"]):
         result = run("decoder", path, "--json", *flags)
         assert json.loads(result.stdout, parse_constant=pytest.fail)["verdict"] == "proved"
 
 
 def test_not_proved_is_exit_status_one(documents: Path, tmp_path: Path) -> None:
     saved = tmp_path / "loose.byheart"
-    run("decoder", documents, "--gap", "0.2", "--smallest", "-o", saved)
+    run("decoder", documents, "--gap", "0.2", "--objective", "size", "-o", saved)
     result = run("verify", saved, documents, "--gap", "1e-9", "--max-length", 10, "--json")
     assert json.loads(result.stdout)["verdict"] == "refuted" and result.return_value == 1
 

@@ -13,6 +13,7 @@ import pytest
 import byheart
 from byheart.compile import memory_file
 from byheart.compile.verify import verify_rows
+from byheart.data.unknown import UNKNOWN
 from byheart.errors import FileFormatError, OptionError, UnknownSymbolError
 from byheart.files import canonical, digest
 
@@ -154,6 +155,14 @@ def test_the_page_evaluates_a_file(memory, tmp_path):
 def test_a_memory_is_shown_in_one_line():
     memory = byheart.memorize(["ab", "ba"], [0, 1], construction="ks25", progress=False)
     assert repr(memory) == f"<Memory by ks25: 2 rows, 2 classes, {memory.size.parameters:,} parameters, proved>"
+
+
+@pytest.mark.parametrize("task", ["seq-to-seq", "causal"])
+def test_a_row_that_is_too_long_is_unknown_at_every_token(task):
+    rows, labels = [["a", "b"], ["b"]], [["x", "y"], ["x"]]
+    memory = byheart.memorize(rows, labels, task=task, abstain_bits=10, progress=False)
+    assert [len(answer) for answer in memory.predict([["a"] * 5, ["z", "b"], *rows])] == [5, 2, 2, 1]
+    assert memory.predict([["a"] * 5, *rows]) == [[UNKNOWN] * 5, *labels]
 
 
 def test_rows_that_come_one_by_one_and_what_is_no_row(tmp_path):

@@ -31,6 +31,13 @@ def test_easy_labels_are_not_called_impossible():
     assert any("easier than the hardest" in sentence for sentence in lower_sentences(memory))
 
 
+def test_decoders_are_measured_by_their_own_bound():
+    memory = byheart.memorize(["a b", "a c", "b c"], construction="madden24", progress=False)
+    assert all(row.hardest is None for row in size_rows(memory))
+    (sentence,) = lower_sentences(memory)
+    assert "2 contexts over 3 tokens has at least 4 parameters (M24, Lemma 1)" in sentence
+
+
 def test_memorize_and_compare_name_the_same_number():
     rows, labels = drawn(40, 3)
     memory = byheart.memorize(rows, labels, progress=False)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from click.testing import CliRunner
 import byheart
 from byheart.cli import commands
 from byheart.compile.text import page_count
-from byheart.errors import DataError, OptionError
+from byheart.errors import BuildError, DataError, OptionError
 
 VERSE = "Roses are red,\r\nviolets are blue;\n\nsugar is sweet — and so are you.\n"
 
@@ -67,3 +69,16 @@ def test_shakespeare():
     memory = byheart.memorize_text(text, progress=False)
     assert memory.certificate.verdict == "proved" and memory.size.parameters <= 20_000
     assert memory.recite() == text
+
+
+def test_pages_that_are_out_of_reach_are_refused_at_once():
+    text = "".join(random.Random(3).choices("abcdefghijklmnopqrstuvwxyz ", k=1200))
+    begun = time.perf_counter()
+    with pytest.raises(BuildError, match="--page-length 1[0-9][0-9] or less"):
+        byheart.memorize_text(text, page_length=700, progress=False)
+    assert time.perf_counter() - begun < 20
+
+
+def test_a_short_text_may_be_one_long_page():
+    text = "".join(random.Random(3).choices("abcdefghijklmnopqrstuvwxyz ", k=260))
+    assert byheart.memorize_text(text, page_length=700, progress=False).recite() == text

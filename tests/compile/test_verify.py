@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,9 @@ from byheart.cli import commands
 from byheart.cli.verify import command as verify_command
 from byheart.compile.memory_file import load
 from byheart.data.values import key
-from byheart.errors import BudgetError, ByheartError, FileFormatError
+from byheart.errors import BudgetError, ByheartError, DataError, FileFormatError, OptionError
 from byheart.exact.budget import Budget, limited
+from byheart.ir.matrix import Matrix
 from tests.forged import rewrite, tamper
 
 ROWS = {"cat": "animal", "act": "deed", "dog": "animal", "oak": "plant"}
@@ -317,6 +319,42 @@ def test_tampered_memories_are_never_proved_wrongly(saved, tmp_path):
 @pytest.mark.slow
 def test_many_tampered_memories_are_never_proved_wrongly(saved, tmp_path):
     tampered(saved, tmp_path, 170, seed=1)
+
+
+def test_a_token_outside_the_table_is_the_fault_of_its_own_row():
+    memory = byheart.memorize(["ab", "ba", "bb"], [1, 2, 1], construction="native", progress=False)
+    table = memory.network.layers[0].table
+    short = replace(memory.network.layers[0], table=Matrix(table.rows[:-1], table.columns))  # the last: b at the end
+    forged = replace(memory, network=replace(memory.network, layers=(short, *memory.network.layers[1:])))
+    certificate = forged.verify(["ab", "ba", "bb"], [1, 2, 1])
+    assert (certificate.agree, certificate.differ) == (1, 2)
+    assert certificate.reason == "2 rows of 3 differ, the first is row 0: it is labelled 1, the memory has no answer"
+    assert forged.verify(["ab"], [1]).differ == 1
+
+
+@pytest.mark.parametrize(("rows", "labels"), [(["cat"], [3, 1]), (["cat", "act"], [3]), (["cat"], [])])
+def test_every_row_needs_its_label(rows, labels):
+    memory = byheart.memorize(["cat", "act", "dog"], [3, 1, 4], progress=False)
+    with pytest.raises(DataError, match=f"{len(rows)} sequences but {len(labels)} labels"):
+        memory.verify(rows, labels)
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, True, "2"])
+def test_a_number_of_rows_is_a_number(count):
+    memory = byheart.memorize(["cat", "act"], [3, 1], progress=False)
+    with pytest.raises(OptionError, match="max_rows"):
+        memory.verify(["cat", "act"], [3, 1], max_rows=count)
+
+
+def test_a_file_cannot_write_lines_of_its_own(saved, tmp_path):
+    def change(body):
+        body["claim"]["label"] = "T\nproved: yes\x1b[2J"
+
+    file, table = saved
+    forged = rewrite(file, tmp_path / "forged", change)
+    result = CliRunner().invoke(commands, ["verify", str(forged), str(table)], standalone_mode=False)
+    assert result.output.startswith("refuted: ")
+    assert not any(line.startswith("proved") for line in result.output.splitlines()) and "\x1b" not in result.output
 
 
 def test_the_command_says_what_it_does():

@@ -35,6 +35,15 @@ def test_no_construction_crashes(construction: str, tmp_path: Path) -> None:
     assert byheart.load(tmp_path / "m").predict(ROWS) == LABELS and memory.certificate.verdict == "proved"
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("construction", ["compact", "ks25"])
+@pytest.mark.parametrize("vector", [[1e300, 1], [1e-300, 1], [5e-324, 1.7e308], [-1.7e308, 1.7e308]])
+def test_two_labels_of_two_vectors(vector: list[float], construction: str) -> None:
+    rows, labels = [[vector], [[2, 3]], [[1.7e308, -1]]], ["p", "q", "q"]
+    memory = byheart.memorize(rows, labels, construction=construction, progress=False)
+    assert memory.predict(rows) == labels and memory.verify(rows[:2], labels[:2]).verdict == "proved"
+
+
 @pytest.mark.parametrize("count", [2, 20, 60])
 @pytest.mark.parametrize("width", [1, 2, 3])
 def test_separation_is_exact(count: int, width: int) -> None:

@@ -147,7 +147,14 @@ def test_a_broken_config_is_noticed_by_a_real_engine(tmp_path):
     assert found.right < found.asked
 
 
-@pytest.mark.parametrize(("attention", "dtype"), [("sdpa", "bfloat16"), ("eager", "float32"), ("eager", "float16")])
+@pytest.mark.parametrize(
+    ("attention", "dtype"),
+    [
+        ("sdpa", "bfloat16"),
+        pytest.param("eager", "float32", marks=pytest.mark.slow),
+        pytest.param("eager", "float16", marks=pytest.mark.slow),
+    ],
+)
 def test_transformers_recites(attention, dtype):
     pytest.importorskip("transformers", reason="Transformers is not installed")
     found = recite(recital_folder(), "transformers", dtype=dtype, options={"attention": attention}, limit=24)
@@ -155,7 +162,10 @@ def test_transformers_recites(attention, dtype):
     assert found.margin > 20
 
 
-@pytest.mark.parametrize("name", ["ctranslate2", "mlx", "openvino"])
+@pytest.mark.parametrize(
+    "name",
+    ["ctranslate2", pytest.param("mlx", marks=pytest.mark.slow), pytest.param("openvino", marks=pytest.mark.slow)],
+)
 def test_engines_that_share_no_code_with_transformers_recite(name):
     engine = engines()[name]
     if engine.version is None:

@@ -11,10 +11,10 @@ from byheart.export.gguf import KINDS, write_gguf
 from byheart.export.gguf.tokenizer import byte_letters, read_vocabulary
 from byheart.export.stock import read_checkpoint
 from byheart.fixtures import builtin_text
-from tests.recital_folders import ARCHITECTURES, copy_of, recital_folder
+from tests.recital_folders import ARCHITECTURES, copy_of, kinds_first, recital_folder
 
 gguf = pytest.importorskip("gguf")
-HEARD = tuple(a for a in ARCHITECTURES if a not in ("mistral", "opt"))
+HEARD = ("llama", *(a for a in ARCHITECTURES if a not in ("llama", "mistral", "opt")))
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_llama_cpp_recites_to_the_end(kind, options):
     assert found.margin > 20
 
 
-@pytest.mark.parametrize("architecture", [a for a in HEARD if a != "llama"])
+@pytest.mark.parametrize("architecture", kinds_first(HEARD)[1:])
 def test_llama_cpp_recites_other_architectures(architecture):
     pytest.importorskip("xllamacpp", reason="llama.cpp is not installed: pip install xllamacpp")
     found = recite(recital_folder(architecture), "llama.cpp", dtype="F16")

@@ -6,13 +6,13 @@ from byheart.engines import recite
 from byheart.errors import OptionError
 from byheart.export.onnx_decoder import build_onnx_decoder, write_onnx_decoder
 from byheart.export.stock import read_decoder
-from tests.recital_folders import ARCHITECTURES, recital_folder
+from tests.recital_folders import kinds_first, recital_folder
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", kinds_first())
 def test_onnx_runtime_recites(architecture):
     found = recite(recital_folder(architecture), "onnxruntime", limit=40)
     assert found.passed, found.checks

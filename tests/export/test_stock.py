@@ -9,10 +9,10 @@ import pytest
 from byheart.errors import FileFormatError, OptionError
 from byheart.export.stock import read_checkpoint, read_decoder
 from byheart.export.stock.folder import read_safetensors
-from tests.recital_folders import ARCHITECTURES, copy_of, recital_folder
+from tests.recital_folders import copy_of, kinds_first, recital_folder
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", kinds_first())
 def test_the_machine_computes_what_transformers_computes(architecture):
     transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
     from byheart.fixtures.machine import Machine

@@ -129,5 +129,5 @@ def test_hardmax_behind_softmax_is_not_decided():
     soft = mean_of_exponentials().layers
     hard = Attention(Kind.HARDMAX, Pattern.FULL, (Head(one, one, one, one),))
     network = Network((soft[0], hard, soft[1]), Read.LAST, Readout(Decode.ARGMAX, 2))
-    with pytest.raises(NotRationalError, match="hardmax behind softmax"):
+    with pytest.raises(NotRationalError, match="hardmax after softmax"):
         enclosed_answers(network, Inputs(Values.of([[0], [1]]), np.array([[0, 1]])))

@@ -77,7 +77,7 @@ def test_comparison_certifies_the_same_data():
     problem = signs_problem(N=6, n=3)
     lines = {line.name: line for line in compare(problem, ("ks25",))}
     assert lines["ks25"].verdict == "proved"
-    assert lines["KS25 Theorem 4.2"].parameters <= lines["ks25"].parameters
+    assert lines["hardest labels: KS25 Theorem 4.2"].parameters <= lines["ks25"].parameters
     sequences, labels = rows_of(problem)
     assert len(sequences) == 6 and len(sequences[0]) == 3 and set(labels) <= {-1, 1}
     names = [line.name for line in compare(stories())]
@@ -88,5 +88,5 @@ def test_a_named_folder_is_the_only_place(tmp_path, monkeypatch):
     monkeypatch.setenv("BYHEART_DATA", str(write_rows(tmp_path)))
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(DataError, match=r"mnli.jsonl is in none of: .*empty\. Get it with"):
+    with pytest.raises(DataError, match=r"mnli.jsonl was not found in: .*empty\. Get it with"):
         make_problem(ProblemSpec("mnli", 5, 4, 5), None, str(empty))

@@ -101,7 +101,7 @@ def _float(value: Any) -> float:
 class Certificate:
     """What was checked, and what came out. Only the checker makes one.
 
-    rows: all rows that were handed over; asked: those whose answers were compared with their labels; agree, differ: how
+    rows: all rows that were given; asked: those whose answers were compared with their labels; agree, differ: how
     it went (what is left of `asked` is undecided); left_out: why the other rows were not asked -> how many.
     labels: labels that were compared; contexts: distinct contexts among them; fingerprint: of the rows that were asked.
     `promised` are the numbers that the theorem gives for this data, to be read beside `size`; `promise` says what came

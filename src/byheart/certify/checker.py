@@ -26,7 +26,7 @@ from byheart.ir.attend import scores_matter
 from byheart.ir.claim import Claim
 from byheart.ir.decoder_network import AnyNetwork, DecoderNetwork
 from byheart.ir.enclose import UNDECIDED, enclosed_answers
-from byheart.ir.evaluate import answers
+from byheart.ir.evaluate import answers, outside_table
 from byheart.ir.inputs import Inputs
 from byheart.ir.layers import Kind
 from byheart.ir.size import Size, measure
@@ -34,6 +34,11 @@ from byheart.progress import SILENT, Progress
 
 EXACT = "exact rational numbers"
 FRACTION = 0.01  # of the entropy: what the gap of a memory of distributions may be unless somebody says otherwise
+MIXERS = {
+    "attention": "softmax attention of the last token",
+    "average": "token averaging",
+    "table": "an exact network that names rows of a table",
+}
 STRANGE = -3  # in place of a class number: whatever the network answers here is wrong
 Places = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -41,7 +46,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Handed:
-    """What the asked rows are a part of: everything that was handed over.
+    """What the asked rows are a part of: everything that was given.
 
     numbers: the place of each asked row among all of them (None: its own); left_out: why others are not asked -> how
     many; place: how people find a row; strange: why the memory cannot answer some asked rows, for the message.
@@ -196,15 +201,20 @@ def _answers(network: AnyNetwork, inputs: Inputs, progress: Progress) -> tuple[P
 def _ask(network: AnyNetwork, dataset: Dataset, handed: Handed, fraction: float, progress: Progress) -> _Asked:
     """Every row through the network; rows count as a whole, whatever the number of their labels."""
     how = EXACT
+    known = np.ones(dataset.N, dtype=bool)
     try:
         if dataset.target is Target.DISTRIBUTION:
             return _ask_distributions(network, dataset, handed, fraction, progress)
-        found, how = _answers(network, dataset.inputs, progress)
+        known, inputs = _in_table(network, dataset.inputs)
+        found, how = _answers(network, inputs, progress) if known.any() else (dataset.labels[:0], EXACT)
     except (NotRationalError, MissingExtraError) as error:
         return _Asked(Verdict.UNDECIDED, str(error), how=how)
     except (NetworkError, DataError) as error:
         return _Asked(Verdict.REFUTED, f"the network cannot answer these rows: {error}", differ=dataset.N)
     labels = dataset.labels
+    if not known.all():
+        answered, found = found, np.full((dataset.N, *found.shape[1:]), -1, dtype=np.int64)
+        found[known] = answered
     if found.shape != labels.shape:
         shapes = f"the network answers {found.shape}, the labels are {labels.shape}"
         return _Asked(Verdict.REFUTED, shapes, differ=dataset.N, how=how)
@@ -226,8 +236,11 @@ def _ask(network: AnyNetwork, dataset: Dataset, handed: Handed, fraction: float,
 def _ask_distributions(
     network: AnyNetwork, dataset: Dataset, handed: Handed, fraction: float, progress: Progress
 ) -> _Asked:
-    """The gap, proved by enclosures. It is one statement about all rows together: proved, they all agree. Refuted, those
-    differ that have a context which takes more than its share of what is allowed; there is always one."""
+    """The gap, proved by enclosures: one statement about all rows together.
+
+    Proved, they all agree. Refuted, those differ that have a context which takes more than its share of what is
+    allowed; there is always one.
+    """
     if not isinstance(network, DecoderNetwork):
         words = "the network answers with one class, the data asks for distributions"
         return _Asked(Verdict.REFUTED, words, differ=dataset.N)
@@ -242,6 +255,7 @@ def _ask_distributions(
     reason, agree = proof.reason, dataset.N if proof.verdict is Verdict.PROVED else 0
     if proof.verdict is Verdict.REFUTED:
         differ = _rows(_in_places(proof.beyond, network, dataset, contexts))
+        differ |= not differ.any()  # balls of single contexts may be too wide to say which
         agree = int((~differ).sum())
         first = handed.place(handed.number(int(np.argmax(differ))))
         reason += f"; {int(differ.sum()):,} of {dataset.N:,} rows take more than their share, the first is {first}"
@@ -282,6 +296,18 @@ def _in_places(said: Mask, network: DecoderNetwork, dataset: Dataset, contexts: 
     return np.asarray(found & (dataset.labels != -1))
 
 
+def _in_table(network: AnyNetwork, inputs: Inputs) -> tuple[Mask, Inputs]:
+    """Which rows have all their tokens in the network's embedding table, and those rows; the others get no answer."""
+    outside = [] if isinstance(network, DecoderNetwork) else outside_table(network, inputs.points)
+    known = np.asarray(~np.isin(inputs.index, outside).any(axis=1))
+    if not outside:
+        return known, inputs
+    kept = np.setdiff1d(np.arange(inputs.points.count), outside)
+    place = np.append(np.zeros(inputs.points.count, dtype=np.int64), -1)  # the last is that of absent tokens
+    place[kept] = np.arange(len(kept))
+    return known, Inputs(inputs.points.take(kept), place[inputs.index[known]])
+
+
 def _rows(mask: Mask) -> Mask:
     return mask if mask.ndim == 1 else np.asarray(mask.any(axis=1))
 
@@ -305,8 +331,7 @@ def _first_wrong(wrong: Mask, found: Places, dataset: Dataset, handed: Handed) -
 def arithmetic(network: AnyNetwork, how: str = EXACT) -> str:
     """How the network was evaluated, in words; says which attention it has."""
     if isinstance(network, DecoderNetwork):
-        averages = network.decoder.reader.kind == "average"
-        return f"{how}; {'token averaging' if averages else 'softmax attention of the last token'}"
+        return f"{how}; {MIXERS[network.decoder.kind]}"
     kinds: Counter[str] = Counter()
     for layer in network.attention_layers:
         equal = not any(scores_matter(head) for head in layer.heads)

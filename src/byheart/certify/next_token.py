@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from byheart.certify.balls._base import Balls
 from byheart.certify.balls.arb import ArbBalls
 from byheart.certify.balls.decoder import logit_balls
 from byheart.certify.balls.floats import FloatBalls
@@ -25,15 +26,16 @@ from byheart.data.dataset.targets import Distributions
 from byheart.errors import DataError, OptionError
 from byheart.exact.budget import meter
 from byheart.exact.rigor import ball, flint, lower_float, precision, upper_float
-from byheart.ir.decoder import Decoder
-from byheart.progress import SILENT, Progress
+from byheart.ir.decoder_network import AnyDecoder
+from byheart.progress import SILENT, Progress, Stage
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
-Logits = Callable[[Ints, Ints, Any], Any]  # (row numbers, their tokens, kind of balls) -> enclosed logits
+Logits = Callable[[Ints, Ints, type[Balls]], Balls]  # (row numbers, their tokens, kind) -> enclosed logits
 
 WORKING = 128  # bits of the sums over contexts
-CHUNK = 512  # contexts at a time with float64 balls
+CHUNK, ARB_CHUNK = 512, 64  # contexts at a time with float64 balls, with arb balls
 FIRST, CEILING = 128, 1024  # bits of arb balls
 WORK = 1 << 32  # products of arb balls, about five minutes: more are not begun
 LABEL_WORK = 1 << 28  # the same for labels alone
@@ -80,7 +82,7 @@ class _Row:
 
 
 def prove_gap(
-    decoder: Decoder,
+    decoder: AnyDecoder,
     contexts: Distributions,
     *,
     fraction: float = 0.01,
@@ -98,33 +100,13 @@ def prove_gap(
     return _certify(logits, decoder.parameters, contexts, fraction, ceiling, progress)
 
 
-def prove_table_gap(
-    answers: Ints,
-    coordinates: npt.NDArray[np.float64],
-    columns: npt.NDArray[np.float64],
-    contexts: Distributions,
-    *,
-    fraction: float = 0.01,
-    progress: Progress = SILENT,
-) -> GapProof:
-    """The same for a memory with a table: context i has the logits coordinates[answers[i]] @ columns.
-
-    `answers` must come from exact evaluation of the memory's network; the softmax behind it is what is enclosed here.
-    """
-    if len(answers) != contexts.count or not ((answers >= 0) & (answers < len(coordinates))).all():
-        raise DataError(f"{len(answers)} answers for {contexts.count} contexts, in a table of {len(coordinates)} rows")
-    logits = partial(_table_logits, coordinates[answers], columns)
-    return _certify(logits, columns.size, contexts, fraction, CEILING, progress)
-
-
-def decided_tokens(decoder: Decoder, tokens: Ints, progress: Progress = SILENT) -> tuple[Ints, str]:
+def decided_tokens(decoder: AnyDecoder, tokens: Ints, progress: Progress = SILENT) -> tuple[Ints, str]:
     """The token with the highest logit of each context (M, T), -1 where balls cannot tell, and how it was found."""
     _spend(len(tokens), decoder.parameters)
     found = np.full(len(tokens), -1, dtype=np.int64)
     with progress.stage("enclosing contexts", total=len(tokens)) as stage:
         for part, group in _groups(tokens, np.arange(len(tokens)), CHUNK):
-            logits = logit_balls(decoder, group, FloatBalls)
-            found[part] = _highest(logits.mid, logits.rad)
+            found[part] = logit_balls(decoder, group, FloatBalls).highest()
             stage.advance(len(part))
     how = FLOATS
     for bits in (FIRST, 2 * FIRST):
@@ -132,41 +114,21 @@ def decided_tokens(decoder: Decoder, tokens: Ints, progress: Progress = SILENT) 
         if not len(chosen) or len(chosen) * decoder.parameters > LABEL_WORK:
             break
         with progress.stage(f"enclosing with {bits} bits", total=len(chosen)), precision(bits):
-            for part, group in _groups(tokens, chosen, 64):
-                found[part] = [_highest_ball(row) for row in logit_balls(decoder, group, ArbBalls).entries]
+            for part, group in _groups(tokens, chosen, ARB_CHUNK):
+                found[part] = logit_balls(decoder, group, ArbBalls).highest()
         how = f"{FLOATS}, {len(chosen)} contexts with arb balls of {bits} bits"
     return found, how
 
 
 def _spend(contexts: int, products: int) -> None:
-    """Counts the work, where a file that nobody vouches for has a budget."""
+    """Counts the work, where an untrusted file has a budget."""
     limit = meter()
     if limit is not None:
         limit.spend(contexts * products)
 
 
-def _highest(mid: npt.NDArray[np.float64], rad: npt.NDArray[np.float64]) -> Ints:
-    """The token of each row whose lower end is above all other upper ends, else -1."""
-    low, high = np.nextafter(mid - rad, -np.inf), np.nextafter(mid + rad, np.inf)
-    best = low.argmax(axis=1)
-    rows = np.arange(len(mid))
-    others = high.copy()
-    others[rows, best] = -np.inf
-    with np.errstate(invalid="ignore"):
-        return np.where(low[rows, best] > others.max(axis=1), best, -1)
-
-
-def _highest_ball(logits: Any) -> int:
-    best = max(range(len(logits)), key=lambda t: float(logits[t].mid()))
-    return best if all(logits[best] > x for t, x in enumerate(logits) if t != best) else -1
-
-
-def _decoder_logits(decoder: Decoder, rows: Ints, tokens: Ints, kind: Any) -> Any:
+def _decoder_logits(decoder: AnyDecoder, rows: Ints, tokens: Ints, kind: type[Balls]) -> Balls:
     return logit_balls(decoder, tokens, kind)
-
-
-def _table_logits(coordinates: Any, columns: Any, rows: Ints, tokens: Ints, kind: Any) -> Any:
-    return kind.exact(coordinates[rows]).times(columns)
 
 
 def _certify(
@@ -287,27 +249,32 @@ def _groups(tokens: Ints, rows: Ints, chunk: int) -> Iterator[tuple[Ints, Ints]]
             yield part, tokens[part, :length]
 
 
-def _float_rows(source: Logits, contexts: Distributions, entropies: list[Any], progress: Progress) -> list[_Row]:
-    rows: list[_Row] = [_Row(flint().arb(0), 0)] * contexts.count
+def _enclose(
+    source: Logits,
+    kind: type[Balls],
+    contexts: Distributions,
+    entropies: list[Any],
+    rows: list[_Row],
+    chosen: Ints,
+    chunk: int,
+    stage: Stage,
+) -> None:
+    """Puts the enclosures of the chosen contexts in their rows: log Σ exp(logits), the own logits, the label."""
     pairs = _pairs(contexts)
-    arb = flint().arb
-    with progress.stage("enclosing contexts", total=contexts.count) as stage:
-        for part, tokens in _groups(contexts.tokens, np.arange(contexts.count), CHUNK):
-            logits = source(part, tokens, FloatBalls)
-            top = logits.mid.max(axis=1)
-            with np.errstate(all="ignore"):  # an overflow is an infinite radius
-                mass = (logits - FloatBalls.exact(top[:, None])).exp().sum(axis=1)
-            for k, i in enumerate(part.tolist()):
-                log_mass = _ball(arb, mass.mid[k], mass.rad[k]).log() + ball(float(top[k]))
-                own = [_ball(arb, logits.mid[k, t], logits.rad[k, t]) for t in contexts.pair_token[pairs[i]].tolist()]
-                label = _label_by_floats(contexts, pairs[i], logits.mid[k], logits.rad[k])
-                rows[i] = _Row(_gap(contexts, pairs[i], log_mass, own, entropies[i]), label)
-            stage.advance(len(part))
-    return rows
-
-
-def _ball(arb: Any, mid: float, rad: float) -> Any:
-    return arb(float(mid), float(rad)) if np.isfinite(rad) else arb.nan()
+    for part, tokens in _groups(contexts.tokens, chosen, chunk):
+        logits = source(part, tokens, kind)
+        top = logits.middles().max(axis=1)  # exponents relative to about the highest logit stay small
+        with np.errstate(all="ignore"):  # an overflow is an infinite radius
+            mass = (logits - kind.exact(top[:, None])).exp().sum(axis=1).as_arb()
+        frequent = np.zeros((len(part), contexts.vocabulary_size), dtype=bool)
+        for k, i in enumerate(part.tolist()):
+            frequent[k, _most_frequent(contexts, pairs[i])] = True
+        labels = logits.compared(frequent)
+        for k, i in enumerate(part.tolist()):
+            own = logits[k, contexts.pair_token[pairs[i]]].as_arb().tolist()
+            log_mass = mass[k].log() + ball(float(top[k]))
+            rows[i] = _Row(_gap(contexts, pairs[i], log_mass, own, entropies[i]), int(labels[k]))
+        stage.advance(len(part))
 
 
 def _gap(contexts: Distributions, pairs: slice, log_mass: Any, own: list[Any], entropy: Any) -> Any:
@@ -316,21 +283,17 @@ def _gap(contexts: Distributions, pairs: slice, log_mass: Any, own: list[Any], e
     return sum((ball(w) * (log_mass - x) for w, x in zip(weights, own, strict=True)), -entropy)
 
 
-def _label_by_floats(
-    contexts: Distributions, pairs: slice, mid: npt.NDArray[np.float64], rad: npt.NDArray[np.float64]
-) -> int:
-    """1 if a most frequent token has a higher logit than every other token, for all numbers in the balls; -1 if not."""
-    best = np.zeros(len(mid), dtype=bool)
-    best[_most_frequent(contexts, pairs)] = True
-    low, high = np.nextafter(mid - rad, -np.inf), np.nextafter(mid + rad, np.inf)
-    if best.all() or low[best].max() > high[~best].max():
-        return 1
-    return -1 if low[~best].max() > high[best].max() else 0
-
-
 def _most_frequent(contexts: Distributions, pairs: slice) -> Ints:
     weights = contexts.pair_weight[pairs]
     return np.asarray(contexts.pair_token[pairs][weights == weights.max()])
+
+
+def _float_rows(source: Logits, contexts: Distributions, entropies: list[Any], progress: Progress) -> list[_Row]:
+    rows: list[_Row] = [_Row(flint().arb(0), 0)] * contexts.count
+    with progress.stage("enclosing contexts", total=contexts.count) as stage:
+        everything = np.arange(contexts.count)
+        _enclose(source, FloatBalls, contexts, entropies, rows, everything, CHUNK, stage)
+    return rows
 
 
 def _redo(
@@ -344,23 +307,9 @@ def _redo(
     keep_gaps: bool = False,
 ) -> None:
     """Replaces the enclosures of the chosen contexts by arb balls of `bits` bits; `keep_gaps` redoes only labels."""
-    pairs = _pairs(contexts)
+    before = [rows[i].gap for i in chosen.tolist()]
     with progress.stage(f"enclosing with {bits} bits", total=len(chosen)) as stage, precision(bits):
-        for part, tokens in _groups(contexts.tokens, chosen, 64):
-            logits = source(part, tokens, ArbBalls).entries
-            for k, i in enumerate(part.tolist()):
-                row = _arb_row(contexts, pairs[i], logits[k], entropies[i])
-                rows[i] = _Row(rows[i].gap, row.label) if keep_gaps else row
-            stage.advance(len(part))
-
-
-def _arb_row(contexts: Distributions, pairs: slice, logits: Any, entropy: Any) -> _Row:
-    top = max(float(x.mid()) for x in logits)
-    log_mass = sum(((x - top).exp() for x in logits), flint().arb(0)).log() + top
-    own = [logits[t] for t in contexts.pair_token[pairs].tolist()]
-    frequent = set(_most_frequent(contexts, pairs).tolist())
-    best = [logits[t] for t in frequent]
-    others = [x for t, x in enumerate(logits) if t not in frequent]
-    proved = any(all(x > other for other in others) for x in best)
-    refuted = not proved and any(all(other > x for x in best) for other in others)
-    return _Row(_gap(contexts, pairs, log_mass, own, entropy), proved - refuted)
+        _enclose(source, ArbBalls, contexts, entropies, rows, chosen, ARB_CHUNK, stage)
+    if keep_gaps:
+        for i, gap in zip(chosen.tolist(), before, strict=True):
+            rows[i] = _Row(gap, rows[i].label)

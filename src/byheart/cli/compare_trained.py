@@ -48,13 +48,15 @@ def trained_row(dataset: Dataset, seconds: float, seed: int) -> CompareRow:
         spent = time.perf_counter() - started
         if outcome.memorized or outcome.accuracy == 1.0:
             size = model.parameters(problem)
-            said = f"memorized after {outcome.epochs} epochs with {blocks} blocks on either side; checked in floats"
+            sentence = f"memorized after {outcome.epochs} epochs with {blocks} blocks on either side; checked in floats"
             return CompareRow(
-                "trained", "trained", said, "KS25, Equation (165)", "found by gradient descent",
+                "trained", "trained", sentence, "KS25, Equation (165)", "found by gradient descent",
                 parameters=size, nonzero=size, max_bits=32, total_bits=32 * size, width=model.q, depth=2 * blocks + 1,
                 attention_layers=1, build_seconds=round(spent, 3),
             )  # fmt: skip
         if spent > seconds:
             break
-    said = f"no network up to {blocks} blocks knew every row within {seconds:g} seconds; the best had {best:.1%} right"
-    return CompareRow("trained", "not found", said, "KS25, Equation (165)", "looked for by gradient descent")
+    sentence = (
+        f"no network up to {blocks} blocks knew every row within {seconds:g} seconds; the best had {best:.1%} right"
+    )
+    return CompareRow("trained", "not found", sentence, "KS25, Equation (165)", "looked for by gradient descent")

@@ -20,7 +20,7 @@ from byheart.data.tokens.tokenizer import SIMPLE
 from byheart.errors import OptionError
 from byheart.files import check_target
 from byheart.ir.activation import Activation
-from byheart.theory.promises.madden24 import CLOSED_FORM, SIZE
+from byheart.theory.promises.madden24 import CLOSED_FORM, SIZE, TABLE
 
 
 @click.command("decoder")
@@ -33,10 +33,10 @@ from byheart.theory.promises.madden24 import CLOSED_FORM, SIZE
     "--where", "conditions", multiple=True, metavar="COLUMN=VALUE", help="Only rows with this value; repeatable."
 )
 @click.option(
-    "--max-rows", "--max-documents", "max_rows", type=click.IntRange(1), help="Take the first so many documents."
+    "--max-rows", "--max-documents", "max_rows", type=click.IntRange(1), help="Read only the first N documents."
 )
 @click.option(
-    "--max-length", type=click.IntRange(2), default=10, show_default=True, help="Truncate documents to so many tokens."
+    "--max-length", type=click.IntRange(2), default=10, show_default=True, help="Cut documents to this many tokens."
 )
 @click.option(
     "--tokens",
@@ -51,7 +51,13 @@ from byheart.theory.promises.madden24 import CLOSED_FORM, SIZE
 @click.option(
     "--activation", type=click.Choice([choice.value for choice in Activation]), default="tanh", show_default=True
 )
-@click.option("--smallest", is_flag=True, help="The fewest parameters, instead of one neuron for each context.")
+@click.option(
+    "--objective",
+    type=click.Choice([CLOSED_FORM, SIZE, TABLE]),
+    default=CLOSED_FORM,
+    show_default=True,
+    help="One neuron for each context; few parameters; or the fewest, with an exact memory that names rows of a table.",
+)
 @click.option("--gap", type=float, default=0.01, show_default=True, help="Part of the entropy that the gap may be.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--prompt", metavar="TEXT", help="Continue this text.")
@@ -67,7 +73,7 @@ def command(
     tokens: str,
     mixer: str,
     activation: str,
-    smallest: bool,
+    objective: str,
     gap: float,
     seed: int,
     prompt: str | None,
@@ -86,7 +92,7 @@ def command(
 
     \b
       byheart decoder stories.jsonl --max-rows 1000 -o stories.byheart
-      byheart decoder stories.jsonl --max-rows 1000 --smallest
+      byheart decoder stories.jsonl --max-rows 1000 --objective size
       byheart recite stories.byheart --prompt "Once upon" --temperature 1
       byheart verify stories.byheart stories.jsonl --max-rows 1000 --max-length 10
     """
@@ -100,7 +106,7 @@ def command(
         table,
         construction="madden24" if mixer == MixerKind.ATTENTION else "madden24-average",
         activation=activation,
-        objective=SIZE if smallest else CLOSED_FORM,
+        objective=objective,
         gap=gap,
         seed=seed,
         progress=progress,
@@ -116,7 +122,7 @@ def command(
         if text is not None:
             show.line(show.console(), str(text))
         if promised is False and not quiet:
-            click.echo("the prompt is no memorized context: nothing is proved about this continuation", err=True)
+            click.echo("the prompt is not a memorized context: nothing is proved about this continuation", err=True)
     return 0 if memory.certificate.verdict is Verdict.PROVED else 1
 
 

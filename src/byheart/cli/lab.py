@@ -195,7 +195,7 @@ def worker(
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
 @click.option("--storage", metavar="URL", help="A database instead of a folder.")
 @click.option("--study", "name", metavar="NAME")
-@click.option("--watch", is_flag=True, help="Stay, and refresh every two seconds until it is done.")
+@click.option("--watch", is_flag=True, help="Keep running, and refresh every two seconds until it is done.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def status(folder: Path | None, storage: str | None, name: str | None, watch: bool, as_json: bool) -> int:
     """How far the run in FOLDER, or the study in a database, is.
@@ -222,7 +222,10 @@ def status(folder: Path | None, storage: str | None, name: str | None, watch: bo
 @click.option("--storage", metavar="URL", help="The database's address again, if it needs a password.")
 @click.option("--constructed/--no-constructed", default=True, help="Build the same data for comparison.")
 @click.option(
-    "--output", metavar="FOLDER", type=click.Path(path_type=Path), help="Where to (default: the same folder)."
+    "--output",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Where to write them (default: the same folder).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def plot(folder: Path, storage: str | None, constructed: bool, output: Path | None, as_json: bool) -> int:

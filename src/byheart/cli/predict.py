@@ -31,7 +31,7 @@ from byheart.data.unknown import UNKNOWN
 def command(
     file: str, sequences: tuple[str, ...], source: str | None, columns: tuple[str, ...], as_json: bool, quiet: bool
 ) -> int:
-    """The labels of SEQUENCEs by the memory in FILE, in exact arithmetic.
+    """The labels of SEQUENCEs by the memory in FILE, in exact arithmetic (the likeliest, by float64, for decoders).
 
     A SEQUENCE is cut into tokens as the memory's data was; a JSON list is taken as the tokens. A sequence that the
     memory refuses is answered by "unknown" (null in --json, which lists

@@ -1,4 +1,4 @@
-"""byheart recite: a memorized text, said again."""
+"""byheart recite: a memorized text, recited."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def command(
         raise click.UsageError("give --page or --prompt, not both")
     if output is not None:
         check_target(Path(output))
-    said = recite(memory, prompt if prompt is not None else page, progress_for(as_json, quiet))
-    text = said if isinstance(said, str) else "".join(map(str, said))
+    recited = recite(memory, prompt if prompt is not None else page, progress_for(as_json, quiet))
+    text = recited if isinstance(recited, str) else "".join(map(str, recited))
     data = text.encode("latin-1" if memory.tokens.kind == "bytes" else "utf-8")
     if output is not None:
         write_atomically(Path(output), data)
@@ -89,5 +89,5 @@ def _generate(memory: Memory, file: str, prompt: str | None, temperature: float,
         return 0
     click.echo(text)
     if not promised:
-        click.echo("the prompt is no memorized context: nothing is proved about this continuation", err=True)
+        click.echo("the prompt is not a memorized context: nothing is proved about this continuation", err=True)
     return 0

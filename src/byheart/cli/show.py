@@ -12,6 +12,7 @@ from rich.table import Table
 from byheart.certify import Certificate
 from byheart.compile import Memory
 from byheart.compile.size_rows import size_rows
+from byheart.data.wording import visible
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -31,12 +32,12 @@ def console(**options: Any) -> Console:
 
 
 def line(out: Console, text: str) -> None:
-    """A line as it is: names from the data are not markup, and paths are not wrapped."""
-    out.print(text, markup=False, soft_wrap=True)
+    """A line as it is: names from the data are not markup, and paths are not wrapped; it stays one line."""
+    out.print(visible(text), markup=False, soft_wrap=True)
 
 
 def size_table(memory: Memory) -> Table:
-    """Promised and measured sizes, and what the hardest labels of so many rows would need, side by side."""
+    """Promised and measured sizes, and what the hardest labels of that many rows would need, side by side."""
     table = Table(title=f"{memory.construction}: {memory.claim.ref}", title_justify="left")
     table.add_column("")
     for heading in ("promised", "measured", "hardest labels need"):
@@ -92,7 +93,7 @@ def verdict_line(memory: Memory) -> str:
 
 
 def certificate_lines(certificate: Certificate) -> list[str]:
-    """The verdict about data that was handed over: verdict, scope, promise, remarks."""
+    """The verdict about the given data: verdict, scope, promise, remarks."""
     lines = [f"{certificate.verdict.value}: {certificate.reason}", certificate.count_words]
     sizes = certificate.size.as_dict()
     compared = [f"{name} {sizes[name]:,} of {bound:,}" for name, bound in certificate.promised.items()]

@@ -26,8 +26,8 @@ def request_of(memory: Memory, dtype: str | None, dataset: Dataset | None, progr
     """
     if isinstance(memory.network, DecoderNetwork):
         raise ExportError(
-            f"a decoder has {memory.network.decoder.activation.value} and softmax in float64: "
-            "other engines round these otherwise, so no export could promise the same answers"
+            "a decoder computes exponentials in float64; other engines round these otherwise, so no export could "
+            "promise the same answers"
         )
     data, certificate = memory.dataset, memory.certificate
     proved = certificate.verdict is Verdict.PROVED and not memory.recorded_by

@@ -117,7 +117,10 @@ class Memory:
         found[~known] = -1
         if not self.task.labels_per_token:
             return [self._label(k) for k in found]
-        return [self._row(row, len(sequence)) for row, sequence in zip(found, sequences, strict=True)]
+        return [
+            self._row(row, len(sequence)) if taken else [UNKNOWN] * len(sequence)  # it may be longer than all rows are
+            for row, sequence, taken in zip(found, sequences, known, strict=True)
+        ]
 
     def _encode(self, sequences: Sequence[Any]) -> Inputs:
         try:

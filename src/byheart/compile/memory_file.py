@@ -184,7 +184,7 @@ def _check_inputs(network: AnyNetwork, encoder: Encoder) -> None:
     """What the encoder gives is what the network takes."""
     if isinstance(network, DecoderNetwork):
         symbols = encoder.symbols or ()
-        if len(symbols) != len(network.inputs) or encoder.length > network.decoder.length:
+        if len(symbols) != len(network.inputs) or encoder.length != network.decoder.length:
             raise FileFormatError(
                 f"{len(symbols)} symbols in rows of {encoder.length} do not fit a decoder of {len(network.inputs)} "
                 f"symbols and rows of {network.decoder.length}"

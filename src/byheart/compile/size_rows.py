@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from byheart.compile.memory import Memory
 from byheart.data.dataset.dataset import Dataset
+from byheart.ir.decoder_network import DecoderNetwork
 from byheart.ir.size import uniform_parameters
 from byheart.theory import Bound, lower_bound
 from byheart.theory.given import given_label_bound
+from byheart.theory.madden import distribution_parameters
 from byheart.theory.report import CHAIN
 
 MEANINGS = {
@@ -27,7 +29,7 @@ MEANINGS = {
 class SizeRow:
     """One quantity: what the theorem allows at most, what was built, and what the hardest labels demand.
 
-    `hardest` is what an architecture needs that can store *every* labelling of so many rows. The labels at hand may be
+    `hardest` is what an architecture needs that can store *every* labelling of as many rows. The labels at hand may be
     easier: where the network is smaller than that, `hardest` is None and `lower_sentences` says why.
     """
 
@@ -55,6 +57,8 @@ def size_rows(memory: Memory) -> list[SizeRow]:
 def lower_sentences(memory: Memory) -> list[str]:
     """What the lower bounds say about this memory, with the words that make them true."""
     sizes, certificate = memory.size.as_dict(), memory.certificate
+    if isinstance(memory.network, DecoderNetwork):
+        return _decoder_sentences(certificate.contexts, memory.network.decoder.vocabulary_size)
     found = _hardest(memory)
     sentences = [
         hardest_sentence(found["parameters"], certificate.rows),
@@ -65,6 +69,17 @@ def lower_sentences(memory: Memory) -> list[str]:
     if easier:
         sentences.append(f"the labels at hand are easier than the hardest ones: fewer {' and '.join(easier)} suffice")
     return sentences + given_sentences(memory.dataset)
+
+
+def _decoder_sentences(contexts: int, omega: int) -> list[str]:
+    """Bounds on chains of ReLU layers say nothing about tanh; M24's own bound is about distributions."""
+    if omega < 2:
+        return []
+    least = distribution_parameters(contexts, omega)
+    return [
+        f"a smooth model that can fit every choice of distributions after {contexts:,} contexts over {omega:,} tokens "
+        f"has at least {least:,} parameters (M24, Lemma 1); those at hand may be easier"
+    ]
 
 
 def given_sentences(dataset: Dataset | None) -> list[str]:
@@ -88,6 +103,8 @@ def hardest_sentence(bound: Bound, rows: int) -> str:
 
 def _hardest(memory: Memory) -> dict[str, Bound]:
     """The bounds that hold for every construction: Theorem 4.2's own is larger, but counts attention in every block."""
+    if isinstance(memory.network, DecoderNetwork):
+        return {}
     summary = memory.summary()
     found = lower_bound(**{name: summary[name] for name in ("task", "N", "n", "d", "C", "contexts")})
     return hardest(found.bounds)

@@ -128,8 +128,8 @@ def _pages(memory: Memory, pages: int, progress: Progress) -> Iterator[str]:
     with progress.stage("reciting pages", total=pages) as stage:
         for start in range(0, pages, PAGES_AT_ONCE):
             numbers = range(start, min(pages, start + PAGES_AT_ONCE))
-            for said in _continue(memory, [[number] for number in numbers], SILENT):
-                yield "".join(said)
+            for recited in _continue(memory, [[number] for number in numbers], SILENT):
+                yield "".join(recited)
             stage.advance(len(numbers))
 
 
@@ -138,17 +138,17 @@ def _continue(memory: Memory, rows: list[list[Any]], progress: Progress) -> list
     if isinstance(memory.network, DecoderNetwork):
         raise OptionError("only exact networks recite")
     network = replace(memory.network, read=Read.LAST)
-    said: list[list[Any]] = [[] for _ in rows]
+    recited: list[list[Any]] = [[] for _ in rows]
     live = list(range(len(rows)))
     known = set(map(key, memory.encoder.symbols or ()))
     for _ in range(memory.encoder.length - len(rows[0]) + 1):
-        inputs = memory.encoder.encode([rows[i] + said[i] for i in live])
+        inputs = memory.encoder.encode([rows[i] + recited[i] for i in live])
         with limited(memory.budget):
             found = answers(network, inputs, progress)
         labels = [memory.classes[k] if k >= 0 else UNKNOWN for k in np.asarray(found).tolist()]
         for i, label in zip(live, labels, strict=True):
             if label is not UNKNOWN and label != END:
-                said[i].append(label)
+                recited[i].append(label)
         live = [
             i
             for i, label in zip(live, labels, strict=True)
@@ -156,4 +156,4 @@ def _continue(memory: Memory, rows: list[list[Any]], progress: Progress) -> list
         ]
         if not live:
             break
-    return said
+    return recited

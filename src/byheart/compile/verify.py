@@ -26,7 +26,7 @@ from byheart.data.dataset.settle import settle
 from byheart.data.dataset.targets import Distribution, Target
 from byheart.data.values import key, plain
 from byheart.data.wording import quote
-from byheart.errors import DataError
+from byheart.errors import DataError, OptionError
 from byheart.exact.budget import check_padding, limited
 from byheart.ir.claim import Claim
 from byheart.progress import SILENT, Progress
@@ -38,7 +38,7 @@ from byheart.version import __version__
 class Excuses:
     """Which rows the user agrees not to ask; nothing is excused because the file says so.
 
-    max_rows: only the first so many; conflicts: the policy by which rows that contradict others are left out.
+    max_rows: only the first rows, this many; conflicts: the policy by which rows that contradict others are left out.
     left_out: rows that were left out already while the data was read, with the reason. gap: the part of the entropy
     that the gap of a memory of distributions may be; it is the user's to say, as the rows are.
     """
@@ -47,6 +47,10 @@ class Excuses:
     conflicts: str | None = None
     left_out: dict[str, int] = field(default_factory=dict)
     gap: float = FRACTION
+
+    def __post_init__(self) -> None:
+        if self.max_rows is not None and (type(self.max_rows) is not int or self.max_rows < 1):
+            raise OptionError(f"max_rows={self.max_rows!r} is not a number of rows; write 1 or more, or leave it out")
 
 
 NONE = Excuses()
@@ -94,6 +98,8 @@ def check_rows(
 ) -> Checked:
     """`verify_rows` with what else was found on the way."""
     sequences, labels = list(memory.tokens.cut_texts(sequences)), list(labels)
+    if len(sequences) != len(labels):
+        raise DataError(f"there are {len(sequences):,} sequences but {len(labels):,} labels; give one label per row")
     numbers, left_out = _asked_rows(memory, sequences, labels, excuses)
     sequences, labels = [sequences[i] for i in numbers], [labels[i] for i in numbers]
     own = _as_memorized(memory, sequences, labels)
@@ -147,9 +153,7 @@ def _asked_rows(
 
 def _as_memorized(memory: Memory, sequences: list[Any], labels: list[Any]) -> Dataset:
     """The rows as `memorize` would load them: their fingerprint, and the facts that the promise is computed from."""
-    given = [_fitting(row, label) for row, label in zip(sequences, labels, strict=False)]
-    if len(sequences) != len(labels):
-        given = labels  # the reader below says what is wrong
+    given = [_fitting(row, label) for row, label in zip(sequences, labels, strict=True)]
     if memory.target is Target.DISTRIBUTION:
         return load(sequences, given, task=memory.task, positions=True, target=Target.DISTRIBUTION)
     return unchecked(sequences, given, task=memory.task, positions=memory.encoder.positions)
@@ -232,7 +236,7 @@ def _remarks(memory: Memory, own: Dataset, excuses: Excuses, complete: bool) -> 
     if not complete:
         found.append(
             f"these are not exactly the {memory.certificate.asked:,} memorized rows (by the file's fingerprint): "
-            "the verdict is about the rows that were handed over"
+            "the verdict is about the rows that were given"
         )
     then = memory.selection
     if then.max_rows is not None and excuses.max_rows is None:

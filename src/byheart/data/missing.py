@@ -26,7 +26,7 @@ _QUICK = {int, str, bool, bytes}  # types without a missing value
 
 @dataclass(frozen=True, eq=False)
 class Present:
-    """Rows without missing values, or with None in their place, and what was done for it."""
+    """Rows without missing values, or with None in their place, and a count of what was done."""
 
     sequences: Sequence[Any]
     labels: Sequence[Any]
@@ -134,7 +134,7 @@ def _lacks(value: Any, row: bool) -> bool:
 
 
 def _filled(value: Any) -> Any:
-    """A row with None for each missing token; one missing token where there is none."""
+    """A row with None for each missing token; an empty row becomes one missing token."""
     if not isinstance(value, list | tuple | np.ndarray):
         return [None]
     parts = [_filled(part) if _nested(part) else None if _lacks(part, False) else part for part in value]

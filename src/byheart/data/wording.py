@@ -40,6 +40,15 @@ def one_line(error: BaseException, limit: int = 160) -> str:
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
+def visible(text: str) -> str:
+    """A line for the terminal: control characters that a file brings are shown, so that they cannot forge a line.
+
+    >>> visible("Theorem 1\\nproved: all of it")
+    'Theorem 1\\\\nproved: all of it'
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def quote_row(tokens: Sequence[object]) -> str:
     """A row of tokens: its first few, joined when they are characters."""
     shown = list(tokens[:_ITEMS])

@@ -24,7 +24,7 @@ from byheart.errors import BudgetError
 
 LIMB = 56
 PADDING = 1 << 23  # places that rows may be padded to, whatever their own length
-TIMES = 64  # or so many times their tokens
+TIMES = 64  # or this many times their tokens
 AT_ONCE = 2048  # numbers of the greatest length that the engines may hold together: 256 inputs with a few registers
 
 
@@ -87,7 +87,7 @@ def check_padding(rows: int, length: int, tokens: int) -> None:
 
 
 def limbs(bits: int) -> int:
-    """How many limbs numbers of so many bits take.
+    """How many limbs numbers of this many bits take.
 
     >>> limbs(1), limbs(57)
     (1, 2)

@@ -151,6 +151,16 @@ class Decoder:
         return (*self.reader.matrices, self.hidden, self.bias, *self.output)
 
     @property
+    def kind(self) -> str:
+        """What tells contexts apart: attention or average."""
+        return self.reader.kind
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Everything but the matrices."""
+        return (self.activation, self.reader.skip, self.reader.kind, len(self.output))
+
+    @property
     def vocabulary_size(self) -> int:
         """ω: how many tokens there are."""
         return len(self.reader.embedding)

@@ -25,6 +25,8 @@ from byheart.ir.json_form import (
     expect,
     matrix_from_json,
     matrix_to_json,
+    network_from_json,
+    network_to_json,
     number_from_json,
     number_to_json,
     only,
@@ -32,6 +34,7 @@ from byheart.ir.json_form import (
 )
 from byheart.ir.matrix import Matrix
 from byheart.ir.network import Read
+from byheart.ir.table_decoder import TableDecoder
 
 LARGEST = 1 << 29  # numbers of all matrices together: 4 GiB in memory, whatever a small file says
 KNOWN_DIGITS = 16  # hexadecimal, of a context's number
@@ -39,21 +42,8 @@ KNOWN_DIGITS = 16  # hexadecimal, of a context's number
 
 def decoder_to_json(network: DecoderNetwork) -> dict[str, Any]:
     """As docs/file-format.md describes it; float64 numbers are dyadic, so they are written exactly."""
-    decoder, reader = network.decoder, network.decoder.reader
-    mixer: dict[str, Any] = {"kind": reader.kind, "positions": _stored(reader.mixer.positions)}
-    if isinstance(reader.mixer, SelfAttention):
-        heads = [{name: _stored(matrix) for name, matrix in vars(head).items()} for head in reader.mixer.heads]
-        mixer |= {"heads": heads, "output": _stored(reader.mixer.output)}
     return {
-        "decoder": {
-            "embedding": _stored(reader.embedding),
-            "mixer": mixer,
-            "skip": reader.skip,
-            "hidden": _stored(decoder.hidden),
-            "bias": _stored(decoder.bias),
-            "activation": decoder.activation.value,
-            "output": [_stored(factor) for factor in decoder.output],
-        },
+        "decoder": _table(network.decoder) if isinstance(network.decoder, TableDecoder) else _layers(network.decoder),
         "inputs": list(network.inputs),
         "classes": list(network.classes),
         "read": network.read.value,
@@ -61,28 +51,66 @@ def decoder_to_json(network: DecoderNetwork) -> dict[str, Any]:
     }
 
 
+def _table(decoder: TableDecoder) -> dict[str, Any]:
+    return {
+        "network": network_to_json(decoder.network),
+        "codes": list(decoder.codes),
+        "length": decoder.length,
+        "padded": decoder.padded,
+        "coordinates": _stored(decoder.coordinates),
+        "columns": _stored(decoder.columns),
+    }
+
+
+def _layers(decoder: Decoder) -> dict[str, Any]:
+    reader = decoder.reader
+    mixer: dict[str, Any] = {"kind": reader.kind, "positions": _stored(reader.mixer.positions)}
+    if isinstance(reader.mixer, SelfAttention):
+        heads = [{name: _stored(matrix) for name, matrix in vars(head).items()} for head in reader.mixer.heads]
+        mixer |= {"heads": heads, "output": _stored(reader.mixer.output)}
+    return {
+        "embedding": _stored(reader.embedding),
+        "mixer": mixer,
+        "skip": reader.skip,
+        "hidden": _stored(decoder.hidden),
+        "bias": _stored(decoder.bias),
+        "activation": decoder.activation.value,
+        "output": [_stored(factor) for factor in decoder.output],
+    }
+
+
 def decoder_from_json(value: Any) -> DecoderNetwork:
     """The network; a FileFormatError for anything that is not in its one form."""
     only(value, "network", "decoder", "inputs", "classes", "read", "known")
     stored = take(value, "decoder", dict)
-    only(stored, "decoder", "embedding", "mixer", "skip", "hidden", "bias", "activation", "output")
-    budget = [LARGEST]
     try:
-        reader = Reader(
-            _matrix(stored["embedding"], budget), _mixer(stored["mixer"], budget), take(stored, "skip", bool)
-        )
-        factors = tuple(_matrix(factor, budget) for factor in take(stored, "output", list))
-        decoder = Decoder(
-            reader,
-            _matrix(stored["hidden"], budget),
-            _vector(stored["bias"]),
-            enum(Activation, stored, "activation"),
-            factors,
-        )
+        decoder = _read_table(stored) if "network" in stored else _read_layers(stored)
         inputs, classes = (tuple(expect(k, int) for k in take(value, name, list)) for name in ("inputs", "classes"))
         return DecoderNetwork(decoder, inputs, classes, enum(Read, value, "read"), _known(take(value, "known", str)))
     except (NetworkError, IndexError) as error:
         raise FileFormatError(f"the matrices in the file do not fit together: {error}") from error
+
+
+def _read_layers(stored: dict[str, Any]) -> Decoder:
+    only(stored, "decoder", "embedding", "mixer", "skip", "hidden", "bias", "activation", "output")
+    budget = [LARGEST]
+    reader = Reader(_matrix(stored["embedding"], budget), _mixer(stored["mixer"], budget), take(stored, "skip", bool))
+    factors = tuple(_matrix(factor, budget) for factor in take(stored, "output", list))
+    hidden, bias = _matrix(stored["hidden"], budget), _vector(stored["bias"])
+    return Decoder(reader, hidden, bias, enum(Activation, stored, "activation"), factors)
+
+
+def _read_table(stored: dict[str, Any]) -> TableDecoder:
+    only(stored, "decoder", "network", "codes", "length", "padded", "coordinates", "columns")
+    budget = [LARGEST]
+    return TableDecoder(
+        network_from_json(take(stored, "network", dict)),
+        tuple(expect(code, int) for code in take(stored, "codes", list)),
+        take(stored, "length", int),
+        take(stored, "padded", bool),
+        _matrix(stored["coordinates"], budget),
+        _matrix(stored["columns"], budget),
+    )
 
 
 def _stored(matrix: Floats) -> Any:
@@ -114,7 +142,7 @@ def _vector(value: Any) -> Floats:
 
 
 def _float(number: Any) -> float:
-    """The float64 that a stored number is; a FileFormatError where it is none."""
+    """The float64 that a stored number is; a FileFormatError where it is not one."""
     try:
         found = float(number)
     except OverflowError:

@@ -28,6 +28,9 @@ from byheart.errors import DataError, NetworkError
 from byheart.ir.decoder import Decoder, Floats, Ints
 from byheart.ir.inputs import ABSENT, Inputs
 from byheart.ir.network import Network, Read
+from byheart.ir.table_decoder import TableDecoder
+
+AnyDecoder: TypeAlias = Decoder | TableDecoder
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +50,7 @@ class DecoderNetwork:
     memorized: generated text ends where they end. Answers do not depend on it.
     """
 
-    decoder: Decoder
+    decoder: AnyDecoder
     inputs: tuple[int, ...]
     classes: tuple[int, ...]
     read: Read
@@ -66,9 +69,7 @@ class DecoderNetwork:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, DecoderNetwork):
             return NotImplemented
-        mine, theirs = (
-            (n.inputs, n.classes, n.read, n.known, n.decoder.activation, n.decoder.reader.skip) for n in (self, other)
-        )
+        mine, theirs = ((n.inputs, n.classes, n.read, n.known, n.decoder.identity) for n in (self, other))
         pairs = zip(self.decoder.matrices, other.decoder.matrices, strict=False)
         counts = len(self.decoder.matrices) == len(other.decoder.matrices)
         return mine == theirs and counts and all(np.array_equal(a, b) for a, b in pairs)
@@ -102,7 +103,7 @@ class DecoderNetwork:
         return Prefixes(np.ascontiguousarray(tokens[:, :longest]), place)
 
     def classes_of(self, logits: Floats) -> Ints:
-        """The class of the largest logit of each row (the first among equals), -1 where that token is no class."""
+        """The class of the largest logit of each row (the first among equals), -1 where that token is not a class."""
         of_token = np.full(self.decoder.vocabulary_size, ABSENT, dtype=np.int64)
         of_token[list(self.classes)] = np.arange(len(self.classes))
         return np.asarray(of_token[np.argmax(logits, axis=1)], dtype=np.int64)

@@ -1,7 +1,7 @@
 """Evaluation of networks that are not rational (softmax of unequal scores), by rigorous enclosures.
 
 Every number is a midpoint, which is exact and goes through the same engine as everything else, and a radius, one per
-channel for all tokens. Softmax is enclosed by arb's balls; a layer behind it moves midpoints exactly and multiplies
+channel for all tokens. Softmax is enclosed by arb's balls; a layer after it moves midpoints exactly and multiplies
 radii by its absolute weights (ReLU moves no two numbers further apart). A class is given only where no number inside
 the radii could give another one; more bits make the radii smaller.
 """
@@ -66,7 +66,7 @@ def enclosed_answers(network: Network, inputs: Inputs, progress: Progress = SILE
             if not (found == UNDECIDED).any():
                 break
     if found is None:
-        raise NotRationalError(f"enclosures of {used} bits are still too wide to say anything")
+        raise NotRationalError(f"enclosures of {used} bits are still too wide to decide anything")
     return found, used
 
 
@@ -80,7 +80,7 @@ def decided_answers(network: Network, inputs: Inputs, progress: Progress = SILEN
 
 
 def enclosed_outputs(network: Network, inputs: Inputs, bits: int, progress: Progress = SILENT) -> Enclosed:
-    """Midpoints and radii of what comes out, with balls of so many bits."""
+    """Midpoints and radii of what comes out, with balls of this many bits."""
     index = inputs.index
     enclosed = Enclosed(State(inputs.points, index, (index >= 0).sum(axis=1)), (Fraction(0),) * inputs.points.width)
     layers, place = network.layers, 0
@@ -137,7 +137,7 @@ def _tokenwise(layers: Sequence[Layer], enclosed: Enclosed, progress: Progress) 
             added = _spread(layer.weight2, _spread(layer.weight1, radii))
             radii = tuple(a + b for a, b in zip(radii, added, strict=True))
         else:
-            raise NotRationalError(f"{type(layer).__name__} behind softmax has no enclosures")
+            raise NotRationalError(f"{type(layer).__name__} after softmax has no enclosures")
         radii = tuple(_coarser(r) for r in radii)
     return Enclosed(moved, radii)
 
@@ -174,7 +174,7 @@ def _mixed(layer: SequenceLayer, enclosed: Enclosed, read: Read | None, bits: in
         index[mask] = found.of_token
         return Enclosed(State(found.points, index, state.lengths, state.hub), tuple(_coarser(r) for r in grown))
     if layer.kind is Kind.HARDMAX and unequal and not enclosed.exact:
-        raise NotRationalError("hardmax behind softmax has no enclosures: its largest scores may be equal")
+        raise NotRationalError("hardmax after softmax has no enclosures: its largest scores may be equal")
     moved = evaluate.attended(layer, state, wanted)
     return Enclosed(moved, _mean_radii(layer, radii))
 

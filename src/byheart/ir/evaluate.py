@@ -13,8 +13,9 @@ attention is computed only at the tokens that are read.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -127,13 +128,26 @@ def _fired(sums: Values) -> Values:
     return Values(np.where(sums.numerators >= 0, 1, 0).astype(object))
 
 
+def outside_table(network: Network, points: Values) -> list[int]:
+    """Which points have no row in the embedding table that the network begins with: it has no answer for them."""
+    layer = network.layers[0]
+    if not isinstance(layer, Embedding) or points.width != layer.width_in:
+        return []
+    return [k for k, (token, rest) in enumerate(_token_ids(layer, points)) if rest or not 0 <= token < layer.vocabulary]
+
+
+def _token_ids(layer: Embedding, points: Values) -> Iterator[tuple[int, int]]:
+    """The id of every point, and what is left over where it is not a whole number."""
+    for numbers in points.numerators:
+        yield divmod(sum(a * number for a, number in zip(layer.strides, numbers, strict=True)), points.denominator)
+
+
 def _embed(layer: Embedding, points: Values) -> Values:
     rows = []
-    for numbers in points.numerators:
-        numerator = sum(stride * number for stride, number in zip(layer.strides, numbers, strict=True))
-        token, rest = divmod(numerator, points.denominator)
+    for token, rest in _token_ids(layer, points):
         if rest or not 0 <= token < layer.vocabulary:
-            raise NetworkError(f"token id {numerator}/{points.denominator} is not in [0, {layer.vocabulary})")
+            name = token + Fraction(rest, points.denominator)
+            raise NetworkError(f"token id {name} is not in [0, {layer.vocabulary})")
         row: list[Number] = [0] * layer.width_out
         for column, weight in layer.table.rows[token]:
             row[column] = weight

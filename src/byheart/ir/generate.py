@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from byheart.errors import DataError, OptionError
-from byheart.ir.decoder import Decoder
+from byheart.ir.decoder_network import AnyDecoder
 
 
 def generate(
-    decoder: Decoder,
+    decoder: AnyDecoder,
     prompt: Sequence[int],
     *,
     temperature: float = 0.0,

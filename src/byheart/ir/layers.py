@@ -262,12 +262,12 @@ class Place(StrEnum):
     """Where a global token stands."""
 
     START = "start"  # before the first token, where every prefix sees it
-    END = "end"  # behind the last token
+    END = "end"  # after the last token
 
 
 @dataclass(frozen=True)
 class Flatten:
-    """Writes the streams of exactly `tokens` tokens behind each other: one token of tokens · width numbers remains.
+    """Writes the streams of exactly `tokens` tokens one after another: one token of tokens · width numbers remains.
 
     How a feed-forward network reads a whole row. No parameters.
     """

@@ -80,7 +80,7 @@ class Network:
             raise NetworkError("the stages must cover every layer once")
 
     def _check_global_token(self) -> None:
-        """One at most, before anything is pooled; star patterns stand behind it, because they speak about it."""
+        """One at most, before anything is pooled; star patterns come after it, because they refer to it."""
         hubs = [place for place, layer in enumerate(self.layers) if isinstance(layer, GlobalToken)]
         pools = [place for place, layer in enumerate(self.layers) if isinstance(layer, Pool | Flatten)]
         if len(hubs) > 1 or (hubs and pools and hubs[0] > pools[0]):

@@ -209,13 +209,13 @@ class Recital:
         The last span tokens decide, so no more than these are looked at. A prompt shorter than the span is taken as
         the start of a sequence.
         """
-        tokens, said = list(prompt), []
+        tokens, answered = list(prompt), []
         for _ in range(limit):
-            said.append(int(self.next_tokens(tokens[-2 * self.span :])[-1]))
-            tokens.append(said[-1])
-            if said[-1] == stop:
+            answered.append(int(self.next_tokens(tokens[-2 * self.span :])[-1]))
+            tokens.append(answered[-1])
+            if answered[-1] == stop:
                 break
-        return said
+        return answered
 
     def to_json(self) -> Json:
         return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from byheart.ir.decoder_network import AnyNetwork, DecoderNetwork
 from byheart.ir.json_form import only, take
 from byheart.ir.layers import Affine, Attention, Embedding, Flatten, GlobalToken, Layer, Pool, Residual, Threshold
 from byheart.ir.network import Network
+from byheart.ir.table_decoder import TableDecoder
 
 FEED_FORWARD = Affine | Threshold | Residual
 FLOAT_BITS = 64
@@ -26,7 +27,7 @@ class Size:
     nonzero: the entries that are not zero; max_bits: KS25's bit complexity; total_bits: the sum of bit lengths;
     width: max(m, sH, q) over hidden streams, heads and hidden layers; depth: plain layers + residual blocks +
     attention layers, without E_in and E_out (KS25 counts a block of eq. (4) as one);
-    blocks: blocks of eq. (4), an attention layer sharing the block of the feed-forward layer behind it;
+    blocks: blocks of eq. (4), an attention layer sharing the block of the feed-forward layer after it;
     embedding_parameters: the part of `parameters` that is an embedding table.
     """
 
@@ -78,21 +79,34 @@ def measure(network: AnyNetwork) -> Size:
 def weight_bits(network: AnyNetwork) -> list[int]:
     """The bit length of every weight that is not zero; a decoder's weights are float64 numbers, 64 bits each."""
     if isinstance(network, DecoderNetwork):
-        return [FLOAT_BITS] * sum(int(np.count_nonzero(matrix)) for matrix in network.decoder.matrices)
+        decoder = network.decoder
+        inner = weight_bits(decoder.network) if isinstance(decoder, TableDecoder) else []
+        return inner + [FLOAT_BITS] * sum(int(np.count_nonzero(matrix)) for matrix in decoder.matrices)
     return [bit_length(w) for layer in network.layers for w in layer.weights()]
 
 
 def _decoder_size(network: DecoderNetwork) -> Size:
     """One block: the mixer and the hidden layer behind it; the embedding and V are E_in and E_out."""
-    decoder, mixer = network.decoder, network.decoder.reader.mixer
-    nonzero = len(weight_bits(network))
+    decoder, bits = network.decoder, weight_bits(network)
+    if isinstance(decoder, TableDecoder):
+        inner = measure(decoder.network)
+        return replace(
+            inner,
+            parameters=decoder.parameters,
+            nonzero=len(bits),
+            max_bits=max(bits, default=0),
+            total_bits=sum(bits),
+            width=max(inner.width, len(decoder.columns)),
+            depth=inner.depth + 1,
+        )
+    mixer = decoder.reader.mixer
     attention = isinstance(mixer, SelfAttention)
     heads = len(mixer.output) if isinstance(mixer, SelfAttention) else 0
     return Size(
         parameters=decoder.parameters,
-        nonzero=nonzero,
+        nonzero=len(bits),
         max_bits=FLOAT_BITS,
-        total_bits=FLOAT_BITS * nonzero,
+        total_bits=sum(bits),
         width=max(decoder.reader.dimension, heads, decoder.neurons),
         depth=1 + attention,
         blocks=1,

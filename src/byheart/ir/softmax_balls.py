@@ -1,10 +1,10 @@
 """Softmax attention by arb's balls: for each token an enclosure of z + sum over heads of W_O W_V Z · softmax.
 
-The streams behind such a layer are irrational, so each is kept as a midpoint, which is exact and on a grid of 2^-bits,
+The streams after such a layer are irrational, so each is kept as a midpoint, which is exact and on a grid of 2^-bits,
 with one radius per channel that is valid for all tokens. The invariant: the true stream of every token lies within the
 radii of its midpoint. Radii never shrink: those of the inputs go into the balls of scores and values, arb carries them
 through exp, products and the division, and rounding the result to the grid adds one step. One radius per channel
-instead of one per number keeps the layers behind as fast as ever: midpoints go through the exact engine, radii go
+instead of one per number keeps the layers after it as fast as ever: midpoints go through the exact engine, radii go
 through the absolute weights once per layer (`enclose`).
 
 Cost: one exponential per distinct pair (own point, point attended to), and one product per channel and pair. Tokens
@@ -47,7 +47,7 @@ class Attended:
 def attended_balls(
     layer: Attention, points: Values, index: Index, mask: npt.NDArray[np.bool_], radii: tuple[Fraction, ...], bits: int
 ) -> tuple[Attended, list[Fraction]]:
-    """The streams of the masked tokens behind the layer, on a grid of 2^-bits or finer, and radii of the channels."""
+    """The streams of the masked tokens after the layer, on a grid of 2^-bits or finer, and radii of the channels."""
     contexts, of_token = _contexts(layer.pattern, index, mask)
     own = np.array([context[0] for context in contexts], dtype=np.int64)
     grown = list(radii)

@@ -188,7 +188,7 @@ def _picked(records: Records, source: Source) -> list[tuple[Any, ...]]:
 def _from_hub(name: str, source: Source, folder: str | None) -> list[tuple[Any, ...]]:
     searched = ", ".join(str(place) for place in folders(folder))
     advice = (
-        f"{source.file} is in none of: {searched}. Get it with\n  pip install 'byheart[data]'\n  {source.command}\n"
+        f"{source.file} was not found in: {searched}. Get it with\n  pip install 'byheart[data]'\n  {source.command}\n"
         "or name a file with --data FILE or a folder with --data-folder FOLDER"
     )
     if folder:

@@ -101,6 +101,6 @@ def _draw_logits(axes: Axes, logits: Any, tokenizer: Any) -> None:
     best = int(logits.argmax())
     axes.bar(range(len(logits)), logits, width=1.0, color=colour(0))
     axes.bar([best], [logits[best]], width=2.5, color=colour(1))
-    said = repr(tokenizer.decode([best], skip_special_tokens=False))
+    answer = repr(tokenizer.decode([best], skip_special_tokens=False))
     lead = logits[best] - sorted(logits)[-2]
-    label_axes(axes, f"the answer: {said}, {lead:.1f} nats ahead", "token", "logit", log=False)
+    label_axes(axes, f"the answer: {answer}, {lead:.1f} nats ahead", "token", "logit", log=False)

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from html import escape
 
 from byheart.compile.size_rows import SizeRow
-from byheart.ir.decoder import Decoder
-from byheart.ir.decoder_network import AnyNetwork, DecoderNetwork
+from byheart.ir.decoder_network import AnyDecoder, AnyNetwork, DecoderNetwork
 from byheart.ir.layers import Layer, Residual
 from byheart.ir.network import Network
 from byheart.ir.size import weight_bits
+from byheart.ir.table_decoder import TableDecoder
 from byheart.report.stage_words import WORDS
 
 
@@ -86,7 +86,10 @@ def stage_table(network: AnyNetwork) -> list[tuple[str, int, int, int]]:
     return rows
 
 
-def _decoder_stages(decoder: Decoder) -> list[tuple[str, int, int, int]]:
+def _decoder_stages(decoder: AnyDecoder) -> list[tuple[str, int, int, int]]:
+    if isinstance(decoder, TableDecoder):
+        table = ("table of distributions", 1, decoder.vocabulary_size, sum(m.size for m in decoder.matrices))
+        return [*stage_table(decoder.network), table]
     reader = decoder.reader
     mixing = "attention of the last token" if reader.kind == "attention" else "token averaging"
     return [
@@ -98,7 +101,7 @@ def _decoder_stages(decoder: Decoder) -> list[tuple[str, int, int, int]]:
 
 
 def steps(network: AnyNetwork) -> list[dict[str, object]]:
-    """The stages for the live picture; `kind` says what can be told about the units that fire."""
+    """The stages for the live picture; `kind` says what is known about the units that fire."""
     if isinstance(network, DecoderNetwork):
         return []
     return [

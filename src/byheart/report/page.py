@@ -139,8 +139,7 @@ def _unfollowed(memory: Memory, size: int) -> str:
     if size > LIVE_LIMIT:
         return f"the network has {size:,} bytes, the page carries at most {LIVE_LIMIT:,}"
     if isinstance(memory.network, DecoderNetwork):
-        function = memory.network.decoder.activation.value
-        return f"{function} and softmax of unequal scores are no rational numbers: the proof is by enclosures"
+        return "a decoder's softmax of unequal scores is not rational: the proof is by enclosures"
     if _by_enclosures(memory):
         return "softmax of unequal scores is not rational, so the answers were proved by enclosures"
     return ""

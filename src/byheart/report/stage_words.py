@@ -6,7 +6,7 @@ WORDS = {
     "E_in": "writes the token's numbers into the stream",
     "embedding": "looks the token's vector up",
     "start": "a first token that every token can look back at",
-    "row": "writes all tokens of the row behind each other",
+    "row": "writes all tokens of the row one after another",
     "token hash": "folds the numbers until different tokens are far apart",
     "token code": "gives every token a number of its own",
     "phi": "gives every token a number of its own",

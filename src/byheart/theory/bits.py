@@ -38,7 +38,7 @@ def total_bits(labels: int, C: int, zeros: int = 0) -> int:
 
 
 def bits_per_parameter(labels: int, C: int, parameters: int) -> int:
-    """The least bits of a parameter when there are so many of them: ⌈labels·log2 C / W⌉.
+    """The least bits of a parameter when there are W of them: ⌈labels·log2 C / W⌉.
 
     >>> bits_per_parameter(10**4, 16, 2238)
     18

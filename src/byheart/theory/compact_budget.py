@@ -2,7 +2,7 @@
 
     c1·sqrt(M·b) + c2·(length of ids) + c3:   M contexts, b bits per label
 
-with a hash of the tokens in front and a reading behind. The builder keeps it (it draws again, works harder, or gives up
+with a token hash before it and a readout after it. The builder keeps it (it draws again, works harder, or gives up
 with a BuildError that says so), and a checker computes it again from the same facts, without the builder.
 
     >>> facts = CompactFacts(contexts=10_000, classes=2, sum_bits=3, inputs=1, token_bits=16, tokens=50_000)

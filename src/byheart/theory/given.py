@@ -1,6 +1,6 @@
 """What the labels at hand demand, not the hardest labels: how often they change along a line.
 
-Shattering bounds (`lower`, `capacity`) speak about the hardest labelling of so many rows. About one given labelling a
+Shattering bounds (`lower`, `capacity`) speak about the hardest labelling of that many rows. About one given labelling a
 counting argument says nothing. But a network of ReLU or threshold units with linear (uniform) attention is piecewise
 linear along every straight line of inputs, and labels that change often along a line need many pieces:
 

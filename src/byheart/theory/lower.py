@@ -1,7 +1,7 @@
 """How many parameters any network needs: Theorems 4.2 and 4.3 of KS25 with explicit constants.
 
 All of them count sign patterns. A network with W parameters, cut into cells on which it is a polynomial of its
-parameters, can produce at most so many labellings (Lemma B.4); it must be able to produce C^N of them.
+parameters, can produce only a limited number of labellings (Lemma B.4); it must be able to produce C^N of them.
 Roots and logarithms are rounded so that the returned integer is a true lower bound.
 
     >>> [next_token_parameters(N) for N in (10**3, 10**4, 10**6)]

@@ -42,7 +42,7 @@ def distribution_capacity(parameters: int, omega: int) -> int:
 
 
 def document_capacity(parameters: int, omega: int) -> Fraction:
-    """(2 + 1/(ω−1))·k/(ω−1) + 1: some documents with at most so many contexts are too much for k parameters."""
+    """(2 + 1/(ω−1))·k/(ω−1) + 1: some documents with at most this many contexts are too much for k parameters."""
     _check(parameters, omega)
     return (2 + Fraction(1, omega - 1)) * Fraction(parameters, omega - 1) + 1
 

@@ -1,4 +1,4 @@
-"""The question that bounds answer: so many sequences, of such tokens, with so many classes."""
+"""The question that bounds answer: this many sequences of such tokens with this many classes."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Promise:
         return self.parameters * self.max_bits
 
     def then(self, *others: Promise) -> Promise:
-        """One network behind the other."""
+        """One network after the other."""
         chain = (self, *others)
         return Promise(
             max(p.width for p in chain),

@@ -8,9 +8,7 @@ import random
 import pytest
 
 from byheart.build.madden24.fit import FLOOR, MixerKind, chosen_floor
-from byheart.compile.distribution_table import smallest_table
 from byheart.compile.documents import memorize_documents
-from byheart.data.dataset.documents import Corpus
 from byheart.data.dataset.targets import Distributions
 from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.ir.activation import Activation
@@ -52,8 +50,8 @@ def test_closed_form(name: str, activation: Activation, mixer: MixerKind) -> Non
 def test_fewer_parameters(name: str) -> None:
     smallest = memorize_documents(CORPORA[name], max_length=10, objective="size").summary()
     assert smallest["verdict"] == "proved", smallest["reason"]
-    contexts = Corpus.of_texts(CORPORA[name], max_length=10).contexts()
-    assert smallest_table(contexts).certificate.verdict == "proved"
+    table = memorize_documents(CORPORA[name], max_length=10, objective="table")
+    assert table.certificate.verdict == "proved", table.certificate.reason
 
 
 @pytest.mark.parametrize("name", ["languages", "code", "random strings"])

@@ -147,7 +147,7 @@ def test_pooling_twice_has_no_rule():
     facts = InputFacts(3, False, box((5, 5)))
     for second in (Pool(1), mean_attention(1, Pattern.FULL, [0], [0], 1)):
         found = prove_any_order(answered(entry(1), Pool(1), second, read=Read.POOLED), facts)
-        assert not found.proved and "behind pooling" in found.reason
+        assert not found.proved and "after pooling" in found.reason
 
 
 def test_every_id_needs_a_row_of_the_table():

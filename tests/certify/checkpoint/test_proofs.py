@@ -27,10 +27,7 @@ def test_every_architecture_is_proved(architecture: str, tmp_path: Path) -> None
 def test_every_architecture_is_proved_in_every_type(architecture: str, tmp_path: Path) -> None:
     certificate = verify_folder(write(tmp_path / "folder", architecture), [TEXT], reach=REACH)
     assert certificate.verdict is Verdict.PROVED, certificate.reason
-    margins = {t.type: t.margin for t in certificate.types}
-    # The attention norm's bias of GPT-2 and OPT makes zeros that bfloat16 does not snap to: less is proved there.
-    weak = {"bfloat16"} if architecture in ("gpt2", "opt") else set()
-    assert all(margin > 20 for name, margin in margins.items() if name not in weak), margins
+    assert certificate.margin > 20, {t.type: t.margin for t in certificate.types}
 
 
 def test_every_sequence_is_meant(llama: Path) -> None:

@@ -136,7 +136,7 @@ BAD: list[tuple[str | bytes, str, str]] = [
     ("text,label\n,1\n", "t.csv", "the sequence is missing in line 2"),
     ("text,label\n[],1\n", "t.csv", "the sequence is missing in line 2"),
     ('{"text": "a", "label": 1}\n{"text": "b", "label"', "t.jsonl", "line 2"),
-    ('{"text": "a", "label": 1, "label": 2}', "t.jsonl", "line 1: the key 'label' stands twice"),
+    ('{"text": "a", "label": 1, "label": 2}', "t.jsonl", "line 1: the key 'label' occurs twice"),
     ('{"text": "a", "label": 1}\n[1, 2]', "t.jsonl", r"line 2 is \[1, 2\], not an object"),
     ('{"text": "a", "label": 1}\n{"text": "b"}', "t.jsonl", "the label is missing in line 2"),
     ('{"text": "a"}\n{"text": "b", "label": 1}', "t.jsonl", "the label is missing in line 1"),

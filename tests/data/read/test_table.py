@@ -162,7 +162,7 @@ def test_questions(tmp_path, monkeypatch):
         ("t.jsonl", "[1]\n{}\n", "line 1 is .1., not an object"),
         ("t.jsonl", '{"x": 1, "y": 2}\n7\n', "line 2 is 7, not an object"),
         ("t.jsonl", '{"x": [1], "y": 1}\n{"x": [1]}\n', "the label is missing in line 2"),
-        ("t.jsonl", '{"x": [1], "x": 1}\n', "'x' stands twice"),
+        ("t.jsonl", '{"x": [1], "x": 1}\n', "'x' occurs twice"),
         ("t.jsonl", '{"x": NaN}\n', "NaN is not a number"),
         ("t.jsonl", '{"x": ' + "[" * 100_000 + "\n", "nested too deeply"),
         ("t.jsonl", '{"x": ' + "9" * 5000 + "}\n", "4300 digits"),

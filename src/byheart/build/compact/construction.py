@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from math import lcm
 from typing import Any
 
 from byheart.build._base import Construction, Option, register
@@ -32,6 +33,9 @@ THEOREM = Ref("byheart", "compact memory")
 FEW_CLASSES = 8  # up to which traps are likely; their folds do not depend on the length of ids
 WALK_BIT, TRAP_BIT = 2.0, 0.1  # parameters per bit of an id
 REDRAW = 1_000_003  # between the seeds of draws
+# Sums of prefixes are told apart by multiples of lcm(1, …, n), 1.44·n bits. Walks (more classes than traps take) search
+# along all of them, for hours where ids are that long and too many for one line.
+LONGEST_SUMS, LEAST_CONTEXTS, TRAP_CLASSES = 200, 400, 16
 HEADS = ("value", "logits", "sign")
 
 
@@ -197,6 +201,15 @@ def _check(dataset: Dataset, abstain_bits: int, head: str | None, objective: str
         raise OptionError(f"head=sign makes parameters few, not {objective}: leave one of the two options away")
     if head == "sign" and dataset.C != 2:
         raise OptionError(f"head=sign reads one sign: it needs exactly two labels, and here are {dataset.C}")
+    sums = lcm(*range(1, dataset.n + 1)).bit_length() if dataset.encoder.task is Task.CAUSAL else 0
+    walks = dataset.C > TRAP_CLASSES or abstain_bits or head == "value"
+    if sums > LONGEST_SUMS and walks and objective != "depth" and len(dataset.contexts) > LEAST_CONTEXTS:
+        longest = next(n for n in range(dataset.n, 0, -1) if lcm(*range(1, n + 1)).bit_length() <= LONGEST_SUMS)
+        raise BuildError(
+            f"rows of {dataset.n:,} tokens take ids of more than {sums:,} bits for their prefixes, which is out of "
+            f"reach for {len(dataset.contexts):,} prefixes with {dataset.C:,} labels; make rows of at most {longest} "
+            f"tokens (of a text: --page-length {longest} or less)"
+        )
     if abstain_bits and objective == "depth":
         raise OptionError("one block cannot refuse: abstain_bits needs objective=parameters or bits")
 

@@ -26,6 +26,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 ROUNDINGS = (4, 6, 8, 10, 12, 16, 20, 26)  # bits of the weights, shortest first
+FLOAT_BITS = 500  # of the longest number in a search with floats: its square is a float, too
 FACTORS = (0.03, 0.3, 1.0, 3.0)  # starts for b
 
 
@@ -88,7 +89,13 @@ def few_runs(own: Any, total: Any, labels: Ints, *, steps: int, restarts: int, s
 
 
 def _scaled(own: Any, total: Any) -> tuple[Floats, Floats, Floats]:
-    """Columns of about unit spread as floats, for the search; and what they were divided by."""
+    """Columns of about unit spread as floats, for the search; and what they were divided by.
+
+    Numbers too long for floats lose their last bits here, all alike: what the search finds is checked exactly.
+    """
+    longest = max(int(abs(values).max()).bit_length() for values in (own, total))
+    if longest > FLOAT_BITS:
+        own, total = (np.array(values, dtype=object) >> (longest - FLOAT_BITS) for values in (own, total))
     first, second = np.array(own, dtype=np.float64), np.array(total, dtype=np.float64)
     scale = np.maximum(first.std(axis=0), second.std(axis=0))
     scale = np.where(scale > 0, scale, 1.0)

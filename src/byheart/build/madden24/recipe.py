@@ -19,28 +19,30 @@ import numpy as np
 from byheart.build._base import SYMBOLS, Construction, Option, register
 from byheart.build.madden24.construction import closed_form
 from byheart.build.madden24.fit import Fit, MixerKind, Shape
-from byheart.build.madden24.lowrank import smallest
+from byheart.build.madden24.lowrank import smallest, smallest_factors
+from byheart.build.madden24.table import table_decoder
 from byheart.data.dataset.dataset import Dataset, ordered_distributions
 from byheart.data.dataset.targets import Distributions, Target
 from byheart.data.task import Task
 from byheart.data.values import key
 from byheart.errors import AssumptionError, OptionError
 from byheart.ir.activation import Activation
-from byheart.ir.decoder_network import DecoderNetwork, context_number
+from byheart.ir.decoder_network import AnyDecoder, DecoderNetwork, context_number
 from byheart.ir.network import Read
 from byheart.paper import Ref
 from byheart.progress import Progress
-from byheart.theory.promises.madden24 import CLOSED_FORM, SIZE
+from byheart.theory.promises.madden24 import CLOSED_FORM, SIZE, TABLE
 
 TASKS = (Task.NEXT_TOKEN, Task.CAUSAL)
+OBJECTIVES = "a neuron per context; few parameters; or the fewest, with an exact memory that names rows of a table"
 
 
 def _options(mixer: MixerKind) -> tuple[Option, ...]:
     return (
         Option("mixer", str, mixer.value, "what tells contexts apart", tuple(kind.value for kind in MixerKind)),
         Option("activation", str, "tanh", "of the neurons", tuple(kind.value for kind in Activation)),
-        Option("objective", str, CLOSED_FORM, "a neuron per context, or few parameters", (CLOSED_FORM, SIZE)),
-        Option("effort", int, 1, f"with objective={SIZE}: how hard to look, 1 or more"),
+        Option("objective", str, CLOSED_FORM, OBJECTIVES, (CLOSED_FORM, SIZE, TABLE)),
+        Option("effort", int, 1, f"with objective={SIZE} or {TABLE}: how hard to look, 1 or more"),
         Option("gap", float, 0.01, "the part of the entropy that the cross-entropy may exceed it by"),
         Option("dimension", int, None, "of the embedding; none: as the construction needs it", optional=True),
         Option("heads", int, 1, "of the attention"),
@@ -94,11 +96,17 @@ def build(
         raise AssumptionError(SYMBOLS, "a decoder reads symbols, these tokens are vectors; take another construction")
     contexts = ordered_distributions(dataset)
     shape = Shape(MixerKind(mixer), Activation(activation), dimension, heads, skip)
+    if objective == TABLE:
+        factors = smallest_factors(contexts, gap, effort, seed, progress)
+        decoder = table_decoder(contexts, factors, seed=seed, progress=progress)
+        note = f"{len(decoder.coordinates)} distributions of rank {len(decoder.columns)} in a table"
+        facts = {"vocabulary": decoder.vocabulary_size, "rank": len(decoder.columns)}
+        return Construction(_network(dataset, contexts, decoder), notes=(note,), facts=facts)
     if objective == SIZE:
         fit = smallest(contexts, shape, fraction=gap, effort=effort, seed=seed, progress=progress)
     else:
         fit = closed_form(contexts, shape, factored=_factored(dataset, contexts), seed=seed, progress=progress)
-    return Construction(_network(dataset, contexts, fit), notes=fit.notes, facts=_facts(fit))
+    return Construction(_network(dataset, contexts, fit.decoder), notes=fit.notes, facts=_facts(fit))
 
 
 def _factored(dataset: Dataset, contexts: Distributions) -> bool:
@@ -108,10 +116,10 @@ def _factored(dataset: Dataset, contexts: Distributions) -> bool:
     return dataset.target is Target.CLASS and follow * (contexts.count + contexts.vocabulary_size) < whole
 
 
-def _network(dataset: Dataset, contexts: Distributions, fit: Fit) -> DecoderNetwork:
+def _network(dataset: Dataset, contexts: Distributions, decoder: AnyDecoder) -> DecoderNetwork:
     number = {key(token): place for place, token in enumerate(dataset.vocabulary)}
     return DecoderNetwork(
-        fit.decoder,
+        decoder,
         inputs=tuple(number[key(symbol)] for symbol in dataset.encoder.symbols or ()),
         classes=tuple(number[key(name)] for name in dataset.classes),
         read=Read.EACH if dataset.encoder.task is Task.CAUSAL else Read.LAST,

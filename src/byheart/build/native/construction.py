@@ -98,7 +98,7 @@ def build(
 def _shape(
     dataset: Dataset, kind: FloatType, mixing: Mixing, fingerprint_bits: int, objective: str, spare: int
 ) -> tuple[Sizing, Layout]:
-    """How long the tokens' numbers are, and the shape of the memory behind them."""
+    """How long the tokens' numbers are, and the shape of the memory that reads them."""
     keys = len(dataset.contexts)
     boxes = token_boxes(dataset)
     least = 0 if boxes is None else vector_bits(boxes) + spare

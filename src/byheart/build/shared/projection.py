@@ -126,10 +126,12 @@ def _paper_line(points: Values, separation: Fraction, rng: np.random.Generator) 
 def _measured_lines(points: Values, rng: np.random.Generator) -> Iterator[Line]:
     """The most promising directions, scaled so that the smallest gap is about 2."""
     offsets = points.numerators - points.numerators.min(axis=0)  # exact, so far-away points keep their differences
+    yield from _mixed_radix_lines(points)
+    if offsets.max() >> 1023 >= points.denominator:
+        return  # differences beyond the floats of this search: the paper's line will do
     table = np.array([[n / points.denominator for n in row] for row in offsets], dtype=np.float64)
     spread = np.ptp(table, axis=0)
     spread[spread == 0] = 1.0
-    yield from _mixed_radix_lines(points)
     draws = max(8, min(DRAWS, 2_000_000 // points.count))
     directions = rng.normal(size=(draws, points.width))
     directions[draws // 2 :] /= spread  # half of them treat all coordinates alike, half weigh them by their size
@@ -151,7 +153,7 @@ def _scaled(points: Values, direction: npt.NDArray[np.float64], spread: npt.NDAr
     """`direction` on a grid so fine that rounding moves differences by at most 1/16, and a little longer for that."""
     weight = []
     for u, width in zip(direction * (1 + 1 / 24), spread, strict=True):
-        grid = math.floor(math.log2(1 / (16 * len(direction) * width)))
+        grid = math.floor(-math.log2(16 * len(direction)) - math.log2(width))  # a product could overflow
         weight.append(_rounded(float(u), grid))
     return _line(points, weight)
 

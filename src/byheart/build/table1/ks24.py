@@ -84,7 +84,7 @@ def token_line(dataset: Dataset, points: Values | None, seed: int) -> TokenLine:
 
 
 def number_contexts(dataset: Dataset, layers: tuple[Layer, ...], line: TokenLine) -> Numbered:
-    """The contexts' places behind the head, enclosed so tightly that their order and distances are certain."""
+    """The contexts' places after the head, enclosed so tightly that their order and distances are certain."""
     read = Read.EACH if dataset.encoder.task is Task.SEQ_TO_SEQ else Read.LAST
     reading = Affine(Matrix.of([dict(enumerate(line.weight))], len(line.weight)))
     network = Network((*layers, reading), read, Readout(Decode.VALUE, 1))
@@ -106,7 +106,7 @@ def number_contexts(dataset: Dataset, layers: tuple[Layer, ...], line: TokenLine
             )
         bits *= 2
     rows = (int(contexts.row[first]), int(contexts.row[second]))
-    raise AssumptionError(SEPARATED, f"two contexts are less than 2^-{MOST_BITS} apart behind the head", rows)
+    raise AssumptionError(SEPARATED, f"two contexts are less than 2^-{MOST_BITS} apart after the head", rows)
 
 
 def _numbered(places: list[Fraction], labels: list[int], gap: Fraction) -> Numbered:

@@ -81,7 +81,7 @@ def _is_power_of_two(weight: Fraction) -> bool:
 
 
 def residual_ranges(tally: Tally, place: str, layer: Residual, stream: Sequence[Channel]) -> list[Channel]:
-    """The stream behind the block."""
+    """The stream after the block."""
     units = [
         weighted_sum(tally, f"{place}, unit {a}", row, bias, stream)
         for a, (row, bias) in enumerate(zip(layer.weight1.rows, layer.bias1, strict=True))

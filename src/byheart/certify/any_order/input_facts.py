@@ -24,7 +24,7 @@ class InputFacts:
     """Rows of `length` tokens (of 1 … length if `ragged`); coordinate i of a token lies in `coordinates[i]`.
 
     `positions`: the last coordinate is the token's place, 0 … length − 1. `absent`: what exported models are given at
-    places behind the end of a row. Attention multiplies it by 0, so it must stay finite.
+    places after the end of a row. Attention multiplies it by 0, so it must stay finite.
     """
 
     length: int
@@ -34,7 +34,7 @@ class InputFacts:
     absent: tuple[Channel, ...] | None = None
 
     def with_absent(self) -> InputFacts:
-        """Places behind the end count as tokens too."""
+        """Places after the end count as tokens too."""
         if self.absent is None:
             return self
         wider = tuple(join([a, b]) for a, b in zip(self.coordinates, self.absent, strict=True))
@@ -54,7 +54,7 @@ def facts_of(encoder: Encoder, inputs: Inputs | None) -> InputFacts:
     if encoder.symbols is not None:
         coordinates = [channel(Fraction(0), Fraction(len(encoder.symbols)), Fraction(1))]
     elif inputs is None:
-        raise DataError("what vectors there are is known from the data only; give the inputs")
+        raise DataError("which vectors occur is known only from the data; give the inputs")
     else:
         coordinates = [_coordinate(encoder, inputs, i) for i in range(encoder.dimension)]
     if encoder.positions:

@@ -1,6 +1,6 @@
 """The proof that floats evaluate a network exactly, in every order of every sum.
 
-The invariant. Behind every layer, each channel of a token's stream has a `Channel`: the exact value lies in [low, high]
+The invariant. After every layer, each channel of a token's stream has a `Channel`: the exact value lies in [low, high]
 and on a lattice, the float is finite and at most `error` away from it, for every input that the facts allow. error = 0
 means that the float *is* the exact value. The proof succeeds if every output has error 0 and is read exactly.
 
@@ -203,7 +203,7 @@ class _Walk:
         if not isinstance(layer, Residual):
             self.table = None
         if self.pooled and isinstance(layer, Attention | Pool):
-            raise NotShown(f"{place}: no rule for {type(layer).__name__} behind pooling")
+            raise NotShown(f"{place}: no rule for {type(layer).__name__} after pooling")
         match layer:
             case Embedding():
                 self.streams = [_looked_up(layer, stream) for stream in self.streams]

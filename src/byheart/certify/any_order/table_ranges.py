@@ -86,7 +86,7 @@ def _enumerate(source: int, x: Channel) -> Table | None:
 def table_ranges(
     tally: Tally, place: str, layer: Residual, stream: Sequence[Channel], table: Table
 ) -> tuple[list[Channel], Table] | None:
-    """The stream and the table behind the block, or None when its numbers outgrow machine integers."""
+    """The stream and the table after the block, or None when its numbers outgrow machine integers."""
     outputs = []
     for a, (row, bias) in enumerate(zip(layer.weight1.rows, layer.bias1, strict=True)):
         ((j, w),) = row

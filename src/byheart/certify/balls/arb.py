@@ -15,23 +15,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from byheart.certify.balls._base import Balls, Floats, Mask, Objects
 from byheart.exact.rigor import flint, precision, upper_float
 from byheart.ir.activation import Activation
-
-Floats = npt.NDArray[np.float64]
-Objects = npt.NDArray[np.object_]
 
 __all__ = ["ArbBalls", "precision"]
 
 
 @dataclass(frozen=True, eq=False)
-class ArbBalls:
+class ArbBalls(Balls):
     """An object array of arb balls; operations round outwards to the precision in force."""
 
     entries: Objects
 
-    @staticmethod
-    def exact(values: npt.ArrayLike) -> ArbBalls:
+    @classmethod
+    def exact(cls, values: npt.ArrayLike) -> ArbBalls:
         """Balls of radius 0 around floats or ints."""
         arb = flint().arb
         source = np.asarray(values)
@@ -72,8 +70,22 @@ class ArbBalls:
     def activated(self, activation: Activation) -> ArbBalls:
         return ArbBalls(_each(self.entries, activation.ball))
 
+    def middles(self) -> Floats:
+        return np.asarray(_each(self.entries, lambda x: float(x.mid())), dtype=np.float64)
+
+    def as_arb(self) -> Objects:
+        return self.entries
+
+    def above(self, chosen: Mask) -> Mask:
+        """Compared by arb itself: ends that are rounded to float64 could not tell what more bits can."""
+        return np.array([_above(row[mask], row[~mask]) for row, mask in zip(self.entries, chosen, strict=True)])
+
     def radii(self) -> Floats:
         return np.asarray(_each(self.entries, lambda x: upper_float(x.rad())), dtype=np.float64)
+
+
+def _above(ours: Objects, others: Objects) -> bool:
+    return any(all(x > y for y in others) for x in ours)
 
 
 def _each(entries: Objects, function: Callable[[Any], Any]) -> Objects:

@@ -17,12 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from byheart.certify.balls._base import Balls, Floats, Mask, Objects
 from byheart.certify.balls.function_tables import UNIT, function_table
+from byheart.exact.rigor import flint
 from byheart.ir.activation import Activation
-
-Floats = npt.NDArray[np.float64]
 
 WIDER = 1 + 2.0**-20  # covers the rounding of the radii themselves, sums of up to 2^31 terms
 TINY = 2.0**-1000  # covers underflow
@@ -34,14 +33,14 @@ def gamma(k: int) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class FloatBalls:
+class FloatBalls(Balls):
     """Numbers known to lie within `rad` of `mid`, entry by entry. An infinite radius means nothing is known."""
 
     mid: Floats
     rad: Floats
 
-    @staticmethod
-    def exact(values: Floats) -> FloatBalls:
+    @classmethod
+    def exact(cls, values: Floats) -> FloatBalls:
         return FloatBalls(values, np.zeros_like(values))
 
     @staticmethod
@@ -117,6 +116,21 @@ class FloatBalls:
         mid[inner], error = table.enclose(within)
         rad[inner] = error + distance * slope
         return FloatBalls._of(mid, rad)
+
+    def middles(self) -> Floats:
+        return self.mid
+
+    def as_arb(self) -> Objects:
+        arb = flint().arb
+        out = np.empty(self.mid.shape, dtype=object)
+        pairs = zip(self.mid.ravel().tolist(), self.rad.ravel().tolist(), strict=True)
+        out.ravel()[:] = [arb(mid, rad) if math.isfinite(rad) else arb.nan() for mid, rad in pairs]
+        return out
+
+    def above(self, chosen: Mask) -> Mask:
+        low, high = np.nextafter(self.mid - self.rad, -np.inf), np.nextafter(self.mid + self.rad, np.inf)
+        lowest = np.where(chosen, low, -np.inf).max(axis=1, initial=-np.inf)
+        return np.asarray(lowest > np.where(chosen, -np.inf, high).max(axis=1, initial=-np.inf))
 
 
 _LARGEST_SLOPE = {Activation.TANH: 1.0, Activation.SIGMOID: 0.25, Activation.ARCTAN: 1.0, Activation.GELU: 1.13}

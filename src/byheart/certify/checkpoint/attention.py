@@ -358,7 +358,8 @@ def blended(q: Field, k: Field, value: Field, o: Array, shape: Shape, reach: Rea
     how far back that is.
     """
     lo, hi = value.hull()
-    slack = (2 * store.unit + 4 * FUNCTION_ERROR) * magnitude(lo, hi) + store.tiny
+    # stored weights need not add up to 1: each may be off by the unit
+    slack = (store.unit + 8 * FUNCTION_ERROR) * magnitude(lo, hi) + store.tiny
     crude = constant(lo - slack, hi + slack)
     if float((np.abs(o) @ (hi - lo)).max(initial=0.0)) <= NEGLIGIBLE:
         return crude
@@ -392,12 +393,13 @@ def _shares(q: Field, k: Field, shape: Shape, reach: Reach, store: Storage) -> t
     """Bounds of the softmax weight of BOS for every symbol of START."""
     special, ordinary = _tokens_apart(k, reach)
     top, bottom = (_scores(q, *key, shape, shape.rotary or Rotary(1.0, 0), reach, store) for key in (special, ordinary))
-    least, most = bottom[0].min(), bottom[1].max()  # of any ordinary position
     lo, hi = np.zeros(STARTS + 2), np.zeros(STARTS + 2)
-    for t in range(STARTS):
+    lo[0] = hi[0] = 1.0
+    for t in range(1, STARTS):  # the others stand at distances 0 ... t - 1
+        least, most = bottom[0][:t].min(), bottom[1][:t].max()
         lo[t], hi[t] = 1 / (1 + t * np.exp(most - top[0][t])), 1 / (1 + t * np.exp(least - top[1][t]))
     if reach.length > STARTS:
-        hi[STARTS] = 1 / (1 + STARTS * np.exp(least - top[1][STARTS:].max()))
+        hi[STARTS] = 1 / (1 + STARTS * np.exp(bottom[0][:STARTS].min() - top[1][STARTS:].max()))
     return lo * (1 - 4 * FUNCTION_ERROR), np.minimum(hi * (1 + 4 * FUNCTION_ERROR), 1.0)
 
 

@@ -124,7 +124,7 @@ def applicable(dataset: Dataset, wanted: Sequence[str] | None = None) -> list[st
 
 
 def subsets(dataset: Dataset, sizes: Sequence[int], seed: int = 0) -> list[Dataset]:
-    """Random parts of the data set with so many rows; the larger ones contain the smaller ones."""
+    """Random parts of the data set with these numbers of rows; the larger ones contain the smaller ones."""
     order = list(range(dataset.N))
     random.Random(seed).shuffle(order)
     return [dataset.subset(sorted(order[:size])) for size in sizes if size <= dataset.N]

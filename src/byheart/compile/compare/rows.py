@@ -61,7 +61,7 @@ class CompareRow:
 
 @dataclass(frozen=True)
 class Floor:
-    """What the hardest labels of so many rows demand, with the theorem it comes from and what it assumes."""
+    """What the hardest labels of that many rows demand, with the theorem it comes from and what it assumes."""
 
     name: str
     quantity: str

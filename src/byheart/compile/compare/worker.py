@@ -32,7 +32,7 @@ class Worker:
     listener: threading.Thread | None = field(default=None, repr=False)
 
     def measure(self, dataset: Dataset, construction: str, seed: int, seconds: float) -> CompareRow | str:
-        """The row, or a sentence why there is none: the time was up, or the process ended (memory)."""
+        """The row, or a sentence that says why there is none: the time was up, or the process ended (memory)."""
         process = self._running()
         if process.stdin is None:
             return "the worker has no input"

@@ -34,7 +34,7 @@ WORDS = Tokenizer("wordpunct")  # what documents are cut into unless somebody sa
 
 
 def tokens_of(document: Document, tokenizer: Tokenizer = WORDS) -> list[Any]:
-    """The tokens of a text; a document that comes as tokens stays what it is, but for its length."""
+    """The tokens of a text; a document that comes as tokens stays as it is, apart from its length."""
     return tokenizer.cut(document) if isinstance(document, str) else tokenizer.fit_length(document)
 
 

@@ -114,12 +114,12 @@ def _first(of_label: Index, given: Index, torn: Mask, dataset: Dataset) -> Mask:
     keep = np.ones(dataset.N, dtype=bool)
     settled: dict[int, int] = {}
     for row in np.flatnonzero(((of_label >= 0) & torn[of_label]).any(axis=1)).tolist():
-        said: dict[int, int] = {}
+        claimed: dict[int, int] = {}
         for context, label in zip(of_label[row].tolist(), given[row].tolist(), strict=True):
-            if context >= 0 and torn[context] and said.setdefault(context, settled.get(context, label)) != label:
+            if context >= 0 and torn[context] and claimed.setdefault(context, settled.get(context, label)) != label:
                 keep[row] = False
         if keep[row]:
-            settled.update(said)
+            settled.update(claimed)
     return keep
 
 

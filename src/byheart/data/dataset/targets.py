@@ -195,7 +195,7 @@ class Distributions:
 def arrange(tokens: Ints, context: Ints, token: Ints, weight: Floats, vocabulary_size: int) -> Distributions:
     """Distributions with their contexts by length and then by content, and their pairs by context and token.
 
-    tokens (n, T) has the contexts as rows of token numbers with -1 behind them, in any order.
+    tokens (n, T) has the contexts as rows of token numbers with -1 after them, in any order.
     """
     lengths = (tokens >= 0).sum(axis=1)
     by_content = np.lexsort((*tokens.T[::-1], lengths))  # the last key counts most

@@ -69,7 +69,7 @@ def read_documents(
     missing: str = "error",
     limits: Limits = NO_LIMITS,
 ) -> list[Document]:
-    """The documents of a file in order; `where` keeps rows with the given values, `limit` the first so many."""
+    """The documents of a file in order; `where` keeps rows with the given values, `limit` the first ones."""
     found = read_source(path, column=column, where=where, limit=limit, missing=missing, limits=limits)
     if isinstance(found, GivenDistributions):
         raise DataError(f"{path} gives contexts and distributions, not documents; name a text column with --column")

@@ -61,7 +61,7 @@ class Source:
 
     @property
     def name(self) -> str:
-        """How it is called in messages."""
+        """What it is called in messages."""
         return shown_name(self.path)
 
     def lines(self) -> tuple[Numbered, str]:
@@ -109,7 +109,7 @@ def read_records(path: str, limits: Limits = NO_LIMITS, header: bool = True, oth
 
 
 def _looks_like_json(line: str, otherwise: str) -> bool:
-    """A brace begins no table, but a line of plain text may begin with one."""
+    """A table never begins with a brace, but a line of plain text may."""
     if not line.startswith("{") or otherwise != TEXT:
         return line.startswith("{")
     try:

@@ -151,7 +151,7 @@ def _zstd(file: BinaryIO) -> Any:
 
 
 def shown_name(path: str) -> str:
-    """How a source is called in messages."""
+    """What a source is called in messages."""
     return "standard input" if path == STDIN else path
 
 

@@ -45,5 +45,5 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {twice!r} stands twice in one object; keep one of them")
+        raise ValueError(f"the key {twice!r} occurs twice in one object; keep one of them")
     return found

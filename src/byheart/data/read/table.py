@@ -215,10 +215,10 @@ def _records(source: Any, limits: Limits, header: bool) -> Records:
     return read_records(str(source), limits, header)
 
 
-def _with_header(said: bool | None, like: Selection | None) -> bool:
+def _with_header(given: bool | None, like: Selection | None) -> bool:
     """As the user says, else as in an earlier reading: columns with made-up names were in a file without a header."""
-    if said is not None:
-        return said
+    if given is not None:
+        return given
     names = (*like.sequence_columns, like.label_column or "") if like else ()
     return not (names and all(is_made_up(name) for name in names if name))
 
@@ -302,7 +302,7 @@ def _checked(tokens: list[Any]) -> list[Any]:
 
 
 def _is_number(x: Any) -> bool:
-    """A finite number, or NaN, which is missing and dealt with as such."""
+    """A finite number, or NaN, which counts as missing."""
     return type(x) is int or (isinstance(x, int | float) and not isinstance(x, bool) and not math.isinf(x))
 
 

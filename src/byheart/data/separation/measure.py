@@ -68,7 +68,7 @@ def closest_squared(points: npt.NDArray[Any]) -> int:
 
 
 def _common_divisor(points: npt.NDArray[Any]) -> int:
-    """Of all differences of coordinates."""
+    """The greatest common divisor of all differences of coordinates."""
     divisor = 0
     for start in range(0, len(points), _CHUNK):
         divisor = math.gcd(divisor, *(points[start : start + _CHUNK] - points[0]).flat)

@@ -212,7 +212,7 @@ def _assembled(
     try:
         model = str(_library().Tokenizer.from_str(json.dumps(whole)).to_str(pretty=False))
     except Exception as error:  # the library raises bare exceptions
-        raise DataError(f"these tokens make no tokenizer: {error}") from None
+        raise DataError(f"no tokenizer can be made of these tokens: {error}") from None
     return Lexicon(kind, model, numbers["bos"], numbers["eos"], numbers["pad"], numbers["failure"])
 
 

@@ -83,7 +83,7 @@ class Tokenizer:
         if self.max_length is not None and not 1 <= self.max_length <= LONGEST:
             raise OptionError(f"max_length={self.max_length} must lie in 1..{LONGEST}")
         if self.pad is not None and self.max_length is None:
-            raise OptionError(f"pad={self.pad!r} needs max_length: to how many tokens shall rows be filled up?")
+            raise OptionError(f"pad={self.pad!r} needs max_length, the number of tokens that rows are padded to")
         if self.type not in TYPES:
             raise OptionError(f"token_type={self.type!r} is not one of {', '.join(TYPES)}")
 

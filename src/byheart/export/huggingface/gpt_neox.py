@@ -69,7 +69,15 @@ def gpt_neox(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
     for i, attention in enumerate(decoder.attention):
         _layer(tensors, 2 * i, decoder, attention, decoder.order[i])
         _layer(tensors, 2 * i + 1, decoder, _help(decoder, attention, i), decoder.mlp[i])
-    return Checkpoint("gpt-neox", decoder.recital, config, tensors, decoder.design.logit, 48.0, plain_units(decoder, 2))
+    return Checkpoint(
+        "gpt-neox",
+        decoder.recital,
+        config,
+        tensors,
+        decoder.design.logit,
+        48.0 if recital.mixed else 80.0,
+        plain_units(decoder, 2),
+    )
 
 
 def _layer(tensors: Tensors, number: int, decoder: PlainDecoder, attention: PlainAttention, mlp: PlainMLP) -> None:

@@ -238,7 +238,8 @@ class PlainRecognising:
         """How much of the threshold each block of constants holds: less where errors have grown."""
         if not self.demands.parallel or self.depth == 0:
             return (_SHARE,) * len(self.sources)
-        return (_SHARE / 4,) + (_SHARE / 8,) * (len(self.sources) - 1)
+        part = _SHARE / (4 if len(self.layout.mixed) else 8)
+        return (part,) + (part / 2,) * (len(self.sources) - 1)
 
     @property
     def units_needed(self) -> int:
@@ -311,7 +312,7 @@ class PlainRecognising:
         norm.weight[self.slots], norm.weight[constant] = gain, gain * level / len(constant)
         for k in range(3):
             first[k, self.slots], first[k, constant] = size * signs[self.slots], -size * signs[constant]
-            bias[k] = -(0.0, _STEP, 40.0)[k]
+            bias[k] = -(0.0, _STEP, 3 * _STEP)[k]
         _watch_norm(layout, first[3], second[3], block, self.design.kappa)
         bias[3] = -_STEP
         # And one that wakes where the slots are written already: this MLP runs after the attention, not beside it.
@@ -348,8 +349,9 @@ def build_plain(recital: Recital, tokens: Tokens, design: Design, demands: Plain
         design, tied=design.tied and not recital.mixed, scale_probe=design.scale_probe and can_probe(recital)
     )
     books = books_of(recital, balanced=True, plain=False, seed=design.seed, tied=design.tied)
-    # The right token's lead is to be 32 or 48 nats, whatever the code: these networks lose more of it to rounding.
-    lead = 48.0 if demands.parallel else 32.0
+    # The right token's lead is to be 32 or 80 nats, whatever the code: these networks lose more of it to rounding.
+    # Log-probabilities want smaller logits.
+    lead = 32.0 if not demands.parallel else 48.0 if recital.mixed else 80.0
     design = replace(design, logit=lead / 2 * books.answer.bits / books.answer.distance)
     layout, heads = _fit(recital, books, stages, design, demands)
     return _write(recital, tokens, design, demands, books, stages, layout, heads)

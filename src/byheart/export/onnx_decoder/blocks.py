@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from byheart.export.targets.onnx import Graph
 from byheart.export.stock.decoder import Activation, Attention, Experts, Gated, Linear, Mlp, Norm, Plain, Rotary
+from byheart.export.targets.onnx import Graph
 
 FAR = -1e9  # what a hidden score becomes; finite, so that a row that sees nothing (padding) stays a number
 

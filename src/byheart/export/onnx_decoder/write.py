@@ -11,8 +11,8 @@ from typing import Any
 
 from byheart.errors import ExportError, MissingExtraError, OptionError
 from byheart.export.onnx_decoder import blocks
-from byheart.export.targets.onnx import Graph
 from byheart.export.stock import Decoder, read_decoder
+from byheart.export.targets.onnx import Graph
 from byheart.files import write_atomically
 
 TYPES = ("float32", "float16")

@@ -1,4 +1,4 @@
-"""Stock Hugging Face checkpoints, read back: config and tensors (`read_checkpoint`), what they compute (`read_decoder`)."""
+"""Stock Hugging Face checkpoints, read back: files (`read_checkpoint`), and what they compute (`read_decoder`)."""
 
 from byheart.export.stock.architectures import ARCHITECTURES, read_decoder
 from byheart.export.stock.decoder import Decoder

@@ -57,7 +57,7 @@ def run_epochs(data, weights, gradient, streams, vectors, step, rates, constants
 
 @numba.njit(inline="always")
 def shorten(gradient, longest):
-    """Scales the gradient down to length `longest`, as torch.nn.utils.clip_grad_norm_ does it."""
+    """Scales the gradient down to length `longest`, as torch.nn.utils.clip_grad_norm_ does."""
     total = 0.0
     for g in gradient:
         total += np.float64(g) * g
@@ -69,7 +69,7 @@ def shorten(gradient, longest):
 
 @numba.njit(inline="always")
 def adamw(weights, gradient, first, second, step, rate, beta1, beta2, epsilon, decay):
-    """One step of AdamW (Loshchilov and Hutter, Algorithm 2) on flat vectors, as torch.optim.AdamW does it."""
+    """One step of AdamW (Loshchilov and Hutter, Algorithm 2) on flat vectors, as torch.optim.AdamW does."""
     stride = weights.dtype.type(rate / (1 - beta1**step))
     scale = weights.dtype.type(1 / np.sqrt(1 - beta2**step))
     fresh1, fresh2, kept2 = weights.dtype.type(1 - beta1), weights.dtype.type(1 - beta2), weights.dtype.type(beta2)

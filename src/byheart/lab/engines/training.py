@@ -57,7 +57,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to. `loss` and `accuracy` are the best; `curve` is (epoch, loss, accuracy), thinned."""
+    """The outcome of a run. `loss` and `accuracy` are the best; `curve` is (epoch, loss, accuracy), thinned."""
 
     state: str
     loss: float

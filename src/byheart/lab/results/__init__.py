@@ -1,1 +1,1 @@
-"""What a study says."""
+"""What a study found."""

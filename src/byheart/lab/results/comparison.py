@@ -1,7 +1,7 @@
 """Trained sizes beside constructed ones and the bounds: the same data, compiled instead of trained.
 
 The rows of a problem are memorized by byheart's constructions as the networks of KS25 see them: no positions, the read
-token last. The lower bounds are about the hardest labels of so many rows, whether a network is trained or built: the
+token last. The lower bounds are about the hardest labels of that many rows, whether a network is trained or built: the
 labels at hand may need less.
 """
 

@@ -56,7 +56,7 @@ def make_executor(name: str, processes: int) -> Executor:
 
 
 def process_pool(processes: int) -> ProcessPoolExecutor:
-    """One process per trial, one thread per process; processes go when their parent has gone."""
+    """One process per trial, one thread per process; processes end when their parent has ended."""
     saved = {name: os.environ.get(name) for name in _THREADS}
     os.environ.update(dict.fromkeys(_THREADS, "1"))  # read by libraries when a child loads them
     try:
@@ -112,7 +112,7 @@ def _named(name: str) -> Executor:
     try:
         made = getattr(importlib.import_module(module), function)()
     except (ImportError, AttributeError) as error:
-        raise OptionError(f"--executor {name}: {error}; need module:function") from None
+        raise OptionError(f"--executor {name}: {error}; give module:function") from None
     if not isinstance(made, Executor):
         raise OptionError(f"--executor {name} gives a {type(made).__name__}, need a concurrent.futures.Executor")
     return made

@@ -107,7 +107,7 @@ def hidden(url: str) -> str:
 
 
 def _cut_at_last_host(rest: str) -> tuple[str, str, str]:
-    """Credentials that hold a `?`: the parameters begin behind the host, which is behind the last @."""
+    """Credentials that hold a `?`: the parameters begin after the host, which comes after the last @."""
     credentials, at, place = rest.rpartition("@")
     place, mark, query = place.partition("?")
     return credentials + at + place, mark, query
@@ -141,8 +141,8 @@ def _secrets(url: str) -> set[str]:
 
 def _first_line(error: Exception) -> str:
     """What a driver says, in one line and without the credentials of any address in it."""
-    said = str(error.__cause__ or error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return re.sub(r"(?i)(password\s*=\s*)[^\s&]+", r"\1…", re.sub(r"://\S*@", "://…@", said))
+    message = str(error.__cause__ or error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return re.sub(r"(?i)(password\s*=\s*)[^\s&]+", r"\1…", re.sub(r"://\S*@", "://…@", message))
 
 
 def patiently(action: Callable[[], T], patience: float = _PATIENCE) -> T:

@@ -75,14 +75,14 @@ EMBEDDING_FORMULAS = {
 
 @dataclass(frozen=True)
 class Part:
-    """One memory: at most so many entries, with keys below 2^key_bits and labels below 2^label_bits."""
+    """One memory: at most this many entries, with keys below 2^key_bits and labels below 2^label_bits."""
 
     entries: int
     key_bits: int
     label_bits: int
 
     def promise(self, form: str, width: int, projection: int = 2, piece: int | None = None) -> Promise:
-        """Eq. (110) and (111) with the K that costs least; `piece`: K is that of Lemma C.1 for so many entries."""
+        """Eq. (110) and (111) with the K that costs least; `piece`: K is that of Lemma C.1 for this many entries."""
         entries = self.entries if piece is None else min(self.entries, piece)
         K = cheapest(entries, self.key_bits, self.label_bits, form, width) if piece is None else groups(piece)[1]
         m = -(-entries // K)
@@ -196,7 +196,7 @@ def measured(dataset: Dataset, form: str, width: int, mixing: Promise | None, pi
 
 
 def _pieces(part: Part, form: str, width: int, piece: int | None) -> Promise:
-    """One memory, or Lemma F.1's pieces of so many entries that share one projection."""
+    """One memory, or Lemma F.1's pieces of this many entries that share one projection."""
     if piece is None:
         return part.promise(form, width)
     ends = 3 if form == "plain" else 0
@@ -279,7 +279,7 @@ def token_id_count(dataset: Dataset) -> int:
 
 
 def id_part(dataset: Dataset, form: str, omega: int) -> Part:
-    """The label memory behind a table of token ids: as `context_part`, with x below omega."""
+    """The label memory after a table of token ids: as `context_part`, with x below omega."""
     contexts = dataset.contexts
     ids = dataset.n * theorems.token_labels(contexts.multisets)
     if contexts.multisets == len(contexts):

@@ -17,7 +17,7 @@ from byheart.paper import Ref
 from byheart.theory.madden import Decoder
 from byheart.theory.promises import choice, promises
 
-CLOSED_FORM, SIZE = "closed-form", "size"
+CLOSED_FORM, SIZE, TABLE = "closed-form", "size", "table"
 ATTENTION, AVERAGE = "attention", "average"
 
 
@@ -35,7 +35,7 @@ def _promise(dataset: Dataset, options: Mapping[str, Any], default: str) -> Clai
     mixer = choice(options, "mixer", *((ATTENTION, AVERAGE) if default == ATTENTION else (AVERAGE, ATTENTION)))
     ref = Ref("M24", "Theorem 5" if mixer == ATTENTION else "Theorem 7")
     activation = Activation.named(choice(options, "activation", *(kind.value for kind in Activation)))
-    if choice(options, "objective", CLOSED_FORM, SIZE) == SIZE or not activation.saturates:
+    if choice(options, "objective", CLOSED_FORM, SIZE, TABLE) != CLOSED_FORM or not activation.saturates:
         return Claim(ref)
     contexts = ordered_distributions(dataset)
     shape = {"d": options.get("dimension") or 1, "heads": options.get("heads", 1)}

@@ -67,7 +67,7 @@ def _library() -> Any:
 
 
 def _one_split(found: Any, origin: str, split: str) -> Records:
-    """The split that is asked for, else `train`, else the first; which one was taken is remarked."""
+    """The split that is asked for, else `train`, else the first; a remark says which one was taken."""
     if not isinstance(found, dict):  # a data set without splits
         if split:
             raise DataError(f"{origin}: this data set has no splits; leave {':' + split!r} out")

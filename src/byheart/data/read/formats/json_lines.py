@@ -18,7 +18,7 @@ Values = Iterator[tuple[int, Any]]
 
 @reader(".jsonl", ".ndjson")
 def json_lines(source: Source) -> Records:
-    """A value on each line; a file that holds one list of objects is taken for what it is."""
+    """A value on each line; a file that holds one list of objects is read as its rows."""
     numbered, start = source.lines()
     if start.startswith("["):
         first = next(numbered)
