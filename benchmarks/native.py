@@ -25,7 +25,7 @@ import torch
 
 from byheart.compile import memorize_dataset
 from byheart.data.dataset.dataset import load
-from byheart.export.drawn import codes_of_inputs
+from byheart.export.recheck import codes_of_inputs
 
 BATCH, TURNS = 4096, 12
 

@@ -25,7 +25,7 @@ from byheart.build.madden24.construction import Features, closed_form
 from byheart.build.madden24.fit import Fit, MixerKind, Shape
 from byheart.build.madden24.lowrank import assemble, smallest, smallest_factors
 from byheart.build.madden24.polish import few_neurons
-from byheart.build.madden24.table import table_decoder
+from byheart.build.madden24.recipe import table_decoder
 from byheart.certify.next_token import prove_gap
 from byheart.data.dataset.documents import Corpus
 from byheart.data.dataset.targets import Distributions

@@ -23,10 +23,9 @@ from byheart.data.dataset.dataset import load
 from byheart.data.task import Task
 from byheart.errors import ByheartError, DataError, ExportError, MissingExtraError
 from byheart.export.arrays import dense, number
-from byheart.export.drawn import codes_of_inputs, draw_codes, inputs_of_codes
 from byheart.export.metadata import About
 from byheart.export.numpy_runtime import run_arrays
-from byheart.export.recheck import questions, recheck
+from byheart.export.recheck import codes_of_inputs, draw_codes, inputs_of_codes, questions, recheck
 from byheart.export.request import Request
 from byheart.export.targets import onnx as onnx_layers
 from byheart.export.targets.onnx import build_model, write_onnx

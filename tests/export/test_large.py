@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from byheart.compile import memorize_dataset
-from byheart.export.drawn import codes_of_inputs
+from byheart.export.recheck import codes_of_inputs
 from tests.build.native.data import dataset
 
 ROWS = {1: 100, 7: 1_400, 1000: 100_000}  # batch size -> rows asked

@@ -113,7 +113,7 @@ def save_figures(folder: Path, figures: Mapping[str, Figure]) -> list[str]:
 
 
 def page(study: Study, figures: Mapping[str, Figure], tables: Mapping[str, Any], built: Sequence[Built]) -> str:
-    from byheart.plots.lab_page import render
+    from byheart.plots.lab import render
 
     experiment = study.experiment
     finished = study.finished()

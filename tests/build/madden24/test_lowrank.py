@@ -8,8 +8,15 @@ import pytest
 from byheart.build.madden24.construction import closed_form
 from byheart.build.madden24.factors import factor_distributions
 from byheart.build.madden24.fit import MixerKind, Shape
-from byheart.build.madden24.lowrank import allowed_gap, class_weights, lay_out, low_rank, smallest
-from byheart.build.madden24.order import chain_tokens, run_starts
+from byheart.build.madden24.lowrank import (
+    allowed_gap,
+    chain_tokens,
+    class_weights,
+    lay_out,
+    low_rank,
+    run_starts,
+    smallest,
+)
 from byheart.certify.next_token import prove_gap
 from byheart.data.dataset.documents import Corpus
 from byheart.errors import OptionError

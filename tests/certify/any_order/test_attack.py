@@ -22,7 +22,7 @@ from byheart.certify.any_order.proof import prove_any_order
 from byheart.compile import Memory, memorize_dataset
 from byheart.data.dataset.dataset import load
 from byheart.errors import ByheartError, ExportError, NetworkError
-from byheart.export.drawn import draw_codes, inputs_of_codes
+from byheart.export.recheck import draw_codes, inputs_of_codes
 from byheart.export.targets.onnx import build_model
 from byheart.export.targets.torch import config_of, state_of
 from byheart.export.torch_runtime import Memory as TorchMemory

@@ -32,8 +32,7 @@ from byheart.compile.compare.rows import csv_table, growth_exponents
 from byheart.compile.compare.worker import Worker
 from byheart.data.dataset.dataset import load
 from byheart.errors import AssumptionError, OptionError
-from byheart.report.compare_chart import Point, log_log
-from byheart.report.compare_page import render
+from byheart.report.compare_page import Point, log_log, render
 from byheart.theory import Problem
 
 FAST = ["nilsson65", "baum88", "vardi22"]

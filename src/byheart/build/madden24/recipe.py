@@ -7,6 +7,15 @@ beside the constructions that store nothing else.
     >>> memory = memorize_documents(["a cat sat", "a dog sat", "a dog ran"])
     >>> memory.construction, memory.certificate.verdict.value, memory.generate("a cat")
     ('madden24', 'proved', 'a cat sat')
+
+The fewest parameters: `compact` names each context's distribution, a low-rank table says what it is.
+
+Deeper than the decoder of M24 (it has the memory's blocks) and with long weights, but with the fewest numbers.
+
+    >>> from byheart.data.dataset.documents import Corpus
+    >>> contexts = Corpus.of_texts(["a cat sat", "a dog sat", "a dog ran"]).contexts()
+    >>> table_decoder(contexts, smallest_factors(contexts, 0.01, 1, 0), seed=0).vocabulary_size
+    5
 """
 
 from __future__ import annotations
@@ -17,21 +26,43 @@ from typing import Any
 import numpy as np
 
 from byheart.build._base import SYMBOLS, Construction, Option, register
+from byheart.build.compact.construction import build_compact
 from byheart.build.madden24.construction import closed_form
+from byheart.build.madden24.factors import Factors
 from byheart.build.madden24.fit import Fit, MixerKind, Shape
 from byheart.build.madden24.lowrank import assemble, smallest_factors
-from byheart.build.madden24.table import table_decoder
-from byheart.data.dataset.dataset import Dataset, ordered_distributions
+from byheart.data.dataset.dataset import Dataset, load, ordered_distributions
 from byheart.data.dataset.targets import Distributions, Target
 from byheart.data.task import Task
 from byheart.data.values import key
 from byheart.errors import AssumptionError, BuildError, OptionError
 from byheart.ir.activation import Activation
 from byheart.ir.decoder_network import AnyDecoder, DecoderNetwork, context_number
-from byheart.ir.network import Read
+from byheart.ir.network import Network, Read
+from byheart.ir.table_decoder import TableDecoder
 from byheart.paper import Ref
-from byheart.progress import Progress
+from byheart.progress import SILENT, Progress
 from byheart.theory.promises.madden24 import CLOSED_FORM, LOW_RANK, SIZE
+
+
+def table_decoder(contexts: Distributions, factors: Factors, *, seed: int, progress: Progress = SILENT) -> TableDecoder:
+    """The exact network that leads every context to its row of the factors, and the factors."""
+    prefixes = [contexts.prefix(i) for i in range(contexts.count)]
+    dataset = load(prefixes, contexts.classes.tolist(), task="next-token", positions=True)
+    network = build_compact(dataset, seed=seed, progress=progress).network
+    if not isinstance(network, Network):
+        raise BuildError("the memory of the contexts is no exact network")
+    encoder = dataset.encoder
+    code = {symbol: number for number, symbol in enumerate(encoder.symbols or (), start=1)}
+    return TableDecoder(
+        network,
+        codes=tuple(code.get(token, 0) for token in range(contexts.vocabulary_size)),
+        length=encoder.length,
+        padded=encoder.padded,
+        coordinates=factors.coordinates.copy(),
+        columns=factors.columns.copy(),
+    )
+
 
 TASKS = (Task.NEXT_TOKEN, Task.CAUSAL)
 OBJECTIVES = "a neuron per context; shared outputs of low rank; or the fewest parameters, in a deeper network"

@@ -4,7 +4,7 @@ Three things make it fast, none of which changes the mathematics:
 - F1 and E_in look at one token at a time, so a word that occurs a hundred times is computed once;
 - only the token that is read leaves the attention layer, so F2 sees N tokens and not N·n;
 - the blocks run in `byheart.lab.engines.kernel`, tile by tile in the first-level cache, and whole epochs in
-  `byheart.lab.engines.kernel_epochs`, so small problems do not wait for Python.
+  `byheart.lab.engines.kernel`, so small problems do not wait for Python.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.lab.config import Training, Uniform
-from byheart.lab.engines.kernel import LANES
-from byheart.lab.engines.kernel_epochs import run_epochs
+from byheart.lab.engines.kernel import LANES, run_epochs
 from byheart.lab.engines.weights import Flat, initial_uniform
 from byheart.lab.problem import CROSS_ENTROPY, Sequences
 
