@@ -164,6 +164,12 @@ def test_a_seed_is_a_small_whole_number(seed, construction):
         byheart.memorize(["a", "b"], [1, 2], construction=construction, seed=seed, progress=False)
 
 
+def test_a_recital_is_named_as_what_it_is(tmp_path):
+    (tmp_path / "r").write_text('{"format":"byheart recital memory","version":1}')
+    with pytest.raises(FileFormatError, match="this is a recital; export it"):
+        byheart.load(tmp_path / "r")
+
+
 def test_more_rows_than_a_machine_can_count(tmp_path):
     (tmp_path / "t.csv").write_text("s,y\na,1\n")
     with pytest.raises(OptionError, match="max_rows"):

@@ -48,6 +48,7 @@ LARGEST = 1 << 31  # bytes
 DEFAULT = Budget()
 _POWERS = re.compile(rb'p(-?[0-9]{5,7})"')  # of two: a few bytes of text that stand for many of memory
 _BEGINNING = b'{"byheart":'
+_RECITAL = b'{"format":"byheart recital'
 _FIELDS = (
     *("construction", "options", "seed", "network", "encoder", "classes", "claim", "certificate", "notes", "tokens"),
     *("selection", "version"),
@@ -86,6 +87,10 @@ def load(path: str | Path, *, budget: Budget | None = DEFAULT) -> Memory:
 
 def _checked_body(data: bytes) -> tuple[Any, int]:
     """The body and the version of its format, once text, version and checksum are right."""
+    if data.startswith(_RECITAL):
+        raise FileFormatError(
+            "this is a recital; export it with `byheart export FILE --to huggingface`, then verify the folder"
+        )
     try:
         document = parse(data.decode("ascii"))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
