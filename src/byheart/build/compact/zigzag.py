@@ -25,6 +25,7 @@ from byheart.data.dataset.dataset import Dataset
 from byheart.exact import dyadic
 from byheart.paper import Ref, implements
 
+SAMPLE = 5_000  # contexts that are looked at first
 SMALL = 110  # contexts up to which a search pays whatever the labels are
 HOPE = 1.4  # times the budget: what annealing makes good, starting from least squares
 WORK = 5_000_000  # contexts times steps of one annealing
@@ -62,6 +63,11 @@ def zigzag_memory(
     if dataset.C != 2 or labels.min() == labels.max() or needs_start(dataset):
         return None
     own, total = features(dataset, token)
+    if budget is not None and len(labels) > 2 * SAMPLE:  # a part has no more runs than the whole: no hope, no search
+        part = slice(None, None, len(labels) // SAMPLE)
+        few = few_runs(own[part], total[part], labels[part], steps=0, restarts=1, seed=seed)
+        if few is None or 3 * few.runs > HOPE * budget:
+            return None
     order = few_runs(own, total, labels, steps=0, restarts=1, seed=seed)
     small = len(labels) <= SMALL
     if not small and budget is not None and (order is None or 3 * order.runs > HOPE * budget):

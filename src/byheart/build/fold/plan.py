@@ -41,7 +41,7 @@ class Effort(StrEnum):
     HIGH = "high"
 
 
-WORK = {Effort.QUICK: 1e8, Effort.NORMAL: 8.4e8, Effort.HIGH: 6e9}  # candidates times ids times folds
+WORK = {Effort.QUICK: 1e8, Effort.NORMAL: 5.5e8, Effort.HIGH: 6e9}  # candidates times ids times folds
 NARROWEST = {Effort.QUICK: 8, Effort.NORMAL: 24, Effort.HIGH: 80}
 WIDEST = {Effort.QUICK: 40, Effort.NORMAL: 200, Effort.HIGH: 1000}
 SECONDS = {Effort.QUICK: 0.0, Effort.NORMAL: 0.6, Effort.HIGH: 20.0}  # for tries with other numbers of folds
