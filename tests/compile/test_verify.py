@@ -121,7 +121,17 @@ def test_a_part_of_the_rows_is_proved_as_a_part(saved, tmp_path):
     part = write_table(tmp_path / "part.csv", {name: ROWS[name] for name in ("dog", "oak")})
     status, found = verify(saved[0], part)
     assert status == 0 and found["asked"] == 2 and not found["same_data"]
-    assert found["promise"].startswith("not checked") and "not exactly the 4 memorized rows" in found["remarks"][0]
+    assert found["promise"] == "kept" and "not exactly the 4 memorized rows" in found["remarks"][0]
+
+
+def test_a_promise_that_a_part_cannot_check_is_open_unless_excused():
+    """A network for many rows is larger than what is promised for two; a bloated one with a forged fingerprint, too."""
+    rows, labels = [[k, k * k % 7] for k in range(60)], [k % 5 for k in range(60)]
+    memory = byheart.memorize(rows, labels, construction="ks25", progress=False)
+    found = memory.verify(rows[:2], labels[:2])
+    assert found.verdict == "undecided" and found.agree == 2 and "--part" in found.reason
+    found = memory.verify(rows[:2], labels[:2], part=True)
+    assert found.verdict == "proved" and found.promise.startswith("not checked")
 
 
 def test_more_rows_than_were_memorized_are_refuted(saved, tmp_path):

@@ -112,6 +112,7 @@ def certify(
     handed: Handed = ALL,
     record: Record | None = None,
     unchecked: str = "",
+    excused: bool = False,
     fraction: float = FRACTION,
 ) -> Certificate:
     """A certificate for "this network gives every row its label, and keeps its construction's promise".
@@ -121,7 +122,8 @@ def certify(
     proved: every label was reproduced in exact arithmetic (or, where softmax makes numbers irrational, by enclosures
     that leave no other label), every promise holds, and the file's record, if there is one, says nothing else;
     refuted: a witness row, a broken promise, or a false record; undecided: enclosures stayed too wide, or a promised
-    property could not be shown. `claim` is None where nothing is promised for these rows; `unchecked` then says why.
+    property could not be shown. `claim` is None where nothing is promised for these rows. `unchecked` says why a promise
+    that there is was not compared; unless that is `excused`, right answers alone are then undecided, not proved.
     """
     asked = _ask(network, dataset, handed, fraction, progress)
     size = measure(network)
@@ -147,6 +149,8 @@ def certify(
                 verdict, reason, promise = Verdict.UNDECIDED, sentence, f"not checked: {sentence}"
                 break
             proofs[name] = sentence
+    if verdict is Verdict.PROVED and unchecked and not excused:
+        verdict, reason = Verdict.UNDECIDED, f"every row is answered as labelled, but the promise is open: {unchecked}"
     return Certificate(
         verdict=verdict,
         reason=reason,

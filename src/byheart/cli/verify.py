@@ -36,6 +36,7 @@ from byheart.progress import Progress
 @click.command("verify")
 @click.argument("file", metavar="FILE", type=click.Path())
 @click.argument("data", metavar="DATA", type=click.Path())
+@click.option("--part", is_flag=True, help="DATA is only a part of the memorized rows: prove their answers alone.")
 @click.option(
     "--gap",
     type=float,
@@ -49,6 +50,7 @@ from byheart.progress import Progress
 def command(
     file: str,
     data: str,
+    part: bool,
     gap: float,
     flags: DataFlags,
     as_json: bool,
@@ -59,9 +61,10 @@ def command(
     The memory is asked as `predict` asks it, with the file's own tokenizer, symbols, network and classes, and every
     answer is compared with DATA's own label by type and value. What FILE says about itself is compared, never believed.
 
-    Exit status 0 only when every row of DATA is answered as labelled and the construction's promise is kept; 1 when
-    not, 2 when FILE or DATA cannot be used. Rows are left out only by flags on this command line (--max-rows,
-    --conflicts), and the verdict counts them; columns that were named for `memorize` must be named again.
+    Exit status 0 only when every row of DATA is answered as labelled and the construction's promise is kept (--part: of
+    some of the memorized rows the answers alone); 1 when not, 2 when FILE or DATA cannot be used. Rows are left out
+    only by flags on this command line (--max-rows, --conflicts), and the verdict counts them; columns that were named
+    for `memorize` must be named again.
 
     \b
       byheart verify names.byheart names.csv
@@ -74,7 +77,7 @@ def command(
 
         return verify_checkpoint(file, data, flags, as_json, quiet, progress)
     memory = load_limited(file)
-    checked, table = check_data(memory, data, flags, progress, gap)
+    checked, table = check_data(memory, data, flags, progress, gap, part)
     certificate = checked.certificate
     if as_json:
         show.print_json(as_plain(certificate, memory, file, table))
@@ -103,13 +106,13 @@ def as_plain(certificate: Certificate, memory: Memory, file: str, table: Table) 
 
 
 def check_data(
-    memory: Memory, data: str, flags: DataFlags, progress: Progress, gap: float = FRACTION
+    memory: Memory, data: str, flags: DataFlags, progress: Progress, gap: float = FRACTION, part: bool = False
 ) -> tuple[Checked, Table]:
     """The verdict about everything in DATA, apart from what the flags excuse."""
     table = read_handed(memory, data, flags, progress)
     missing = table.missing
     gone = {f"by --missing {missing.policy}": missing.left_out} if missing.left_out else {}
-    excuses = Excuses(flags.said("max_rows"), flags.conflicts, {**gone, **table.left_out}, gap)
+    excuses = Excuses(flags.said("max_rows"), flags.conflicts, {**gone, **table.left_out}, gap, part)
 
     def place(row: int) -> str:
         return f"row {row}" if table.places is None else f"row {row} ({table.places(row)})"

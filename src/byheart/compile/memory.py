@@ -175,6 +175,7 @@ class Memory:
         conflicts: str | None = None,
         gap: float = FRACTION,
         max_length: int | None = None,
+        part: bool = False,
         progress: Progress = SILENT,
     ) -> Certificate:
         """Proves the memory again on these rows, trusting nothing that a file says.
@@ -184,7 +185,8 @@ class Memory:
 
         The memory is asked every row as `predict` asks it, and every answer is compared with the row's label by type
         and value. `sequences` may be a table of `byheart.read` or a data set, which bring their labels. `max_rows` and
-        `conflicts` name the rows that need not agree; nothing else excuses a row.
+        `conflicts` name the rows that need not agree; nothing else excuses a row. `part` says that these are only some
+        of the memorized rows: their answers are proved, and the promise, which is about all of them, is not compared.
         """
         from byheart.compile.verify import Excuses, verify_rows
 
@@ -205,7 +207,7 @@ class Memory:
         elif labels is None:
             raise DataError("labels are missing: memory.verify(sequences, labels), or memory.verify(table)")
         left_out = dict(sequences.left_out) if isinstance(sequences, Table) else {}
-        excuses = Excuses(max_rows, conflicts, left_out, gap)
+        excuses = Excuses(max_rows, conflicts, left_out, gap, part)
         return verify_rows(self, as_list(rows), as_list(labels), progress, excuses=excuses, place=place)
 
     def save(self, path: str | Path) -> None:

@@ -6,7 +6,7 @@ the promise is derived again from the construction's theorem, the options and th
 
     >>> from byheart.compile.memorize import memorize
     >>> memory = memorize(["cat", "act", "dog"], [3, 1, 4], construction="ks25", progress=False)
-    >>> verify_rows(memory, ["cat", "act"], [3, 1]).verdict.value, verify_rows(memory, ["dog"], ["4"]).reason
+    >>> verify_rows(memory, ["cat", "act", "dog"], [3, 1, 4]).verdict.value, verify_rows(memory, ["dog"], ["4"]).reason
     ('proved', "1 row of 1 differs, the first is row 0: it is labelled '4', which this memory never says")
 """
 
@@ -29,6 +29,7 @@ from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError
 from byheart.exact.budget import check_padding, limited
 from byheart.ir.claim import Claim
+from byheart.ir.size import measure
 from byheart.progress import SILENT, Progress
 from byheart.theory.promises import promise
 from byheart.version import __version__
@@ -41,12 +42,14 @@ class Excuses:
     max_rows: only the first rows, this many; conflicts: the policy by which rows that contradict others are left out.
     left_out: rows that were left out already while the data was read, with the reason. gap: the part of the entropy
     that the gap of a memory of distributions may be; it is the user's to say, as the rows are.
+    part: these are only some of the memorized rows, so that the promise about all of them cannot be compared.
     """
 
     max_rows: int | None = None
     conflicts: str | None = None
     left_out: dict[str, int] = field(default_factory=dict)
     gap: float = FRACTION
+    part: bool = False
 
     def __post_init__(self) -> None:
         if self.max_rows is not None and (type(self.max_rows) is not int or self.max_rows < 1):
@@ -54,6 +57,8 @@ class Excuses:
 
 
 NONE = Excuses()
+NOT_ALL = "by the file's fingerprint these are not all the memorized rows, or others"
+PART = "--part, in Python part=True"
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +86,8 @@ def verify_rows(
 ) -> Certificate:
     """A new certificate for `memory` on these rows: how many there are, were asked, agree, differ and were left out.
 
-    proved only if every row that was asked gets its label and the promise is kept; a memory may be asked for a part of
-    what it knows, and the certificate then says that the promise was not checked.
+    proved only if every row that was asked gets its label and the promise is kept. A memory may be asked for a part of
+    what it knows, if `excuses.part` says that it is one; the certificate then says that the promise was not checked.
     """
     return check_rows(memory, sequences, labels, progress, excuses=excuses, place=place).certificate
 
@@ -106,7 +111,10 @@ def check_rows(
     with limited(memory.budget):
         asked, strange = _questions(memory, sequences, labels, own.fingerprint)
     complete = own.fingerprint == memory.certificate.fingerprint
-    claim = promise(memory.construction, own, memory.options) if complete else None
+    claim, unchecked = promise(memory.construction, own, memory.options), ""
+    if not complete and claim is not None and claim.broken_by(measure(memory.network)):
+        # A network for all rows is larger than what is promised for a part of them; a forged fingerprint looks alike.
+        claim, unchecked = None, f"{NOT_ALL}; for a part of the memorized rows say so ({PART})"
     handed = Handed(
         numbers=np.array(numbers, dtype=np.int64),
         left_out=left_out,
@@ -115,7 +123,6 @@ def check_rows(
         contexts=len(own.contexts),
         remarks=_remarks(memory, own, excuses, complete),
     )
-    unchecked = "" if complete else "by the file's fingerprint these are not all the memorized rows, or others"
     record = _record(memory, complete)
     with limited(memory.budget):
         certificate = certify(
@@ -126,6 +133,7 @@ def check_rows(
             handed=handed,
             record=record,
             unchecked=unchecked,
+            excused=excuses.part,
             fraction=excuses.gap,
         )
     return Checked(certificate, claim, asked)
