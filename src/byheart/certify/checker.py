@@ -123,7 +123,7 @@ def certify(
     that leave no other label), every promise holds, and the file's record, if there is one, says nothing else;
     refuted: a witness row, a broken promise, or a false record; undecided: enclosures stayed too wide, or a promised
     property could not be shown. `claim` is None where nothing is promised for these rows. `unchecked` says why a
-    promise that there is was not compared; unless that is `excused`, right answers alone are then undecided, not proved.
+    promise that there is was not compared; unless that is `excused`, right answers alone are undecided, not proved.
     """
     asked = _ask(network, dataset, handed, fraction, progress)
     size = measure(network)
