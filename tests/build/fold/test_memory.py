@@ -227,3 +227,12 @@ def test_promised_size(count: int, classes: int, effort: str, factor: float) -> 
     memory = build_label_memory(ids, labels, classes, effort=effort)
     assert right(memory, ids, labels)
     assert memory.parameters <= factor * math.sqrt(count * math.log2(classes))
+
+
+@pytest.mark.parametrize(("classes", "bits"), [(30, 16), (30, 32), (200, 16)])
+def test_cells_far_narrower_than_the_walk(classes, bits):
+    """Many classes and a fingerprint of many bits: cells of a millionth of the walk are still found."""
+    rng = random.Random(0)
+    ids = rng.sample(range(64 * classes**2), classes)
+    memory = build_label_memory(ids, list(range(classes)), classes, head="value", abstain_bits=bits)
+    assert right(memory, ids, list(range(classes)))

@@ -116,7 +116,7 @@ def test_a_foreign_study_is_refused(tmp_path):
 
     path = str(tmp_path / "study.journal")
     optuna.create_study(study_name="byheart-other", storage=open_storage(path))
-    with pytest.raises(FileFormatError, match="no study of byheart's laboratory"):
+    with pytest.raises(FileFormatError, match="not a study of byheart's laboratory"):
         open_study(path, "byheart-other")
     with pytest.raises(StorageError, match="no study 'mine'"):
         open_study(path, "mine")

@@ -115,7 +115,7 @@ class Walk:
             half,
             beam,
             np.zeros((2, beam, limbs, n), np.int64),
-            np.zeros((2, beam, 4, n), np.int32),
+            np.zeros((2, beam, 4, n), np.int64 if self.lattice >= 1 << 30 else np.int32),
             np.zeros((2, beam), np.int64),
             np.zeros(wide, np.int64),
             np.zeros(wide, np.int64),
@@ -271,12 +271,15 @@ def _costs(shares: tuple[float, ...], closed: bool, width: float) -> tuple[Float
     q = normal(lo)
     q = q + (normal(hi) - q) * ((np.arange(samples) * 0.6180339887) % 1)
     x, noise = np.interp(q, _NORMAL, _GRID), rng.normal(size=samples)
-    ratios = np.concatenate([np.geomspace(1e-9, 1e-2, points), np.linspace(0.012, 1, points)])
+    # A memory that abstains has cells far narrower than the walk: the grid goes down to where a cell is nearly sure.
+    least = min(1e-9, (width / 30) ** 2)
+    few = round(points * np.log10(1e-2 / least) / 7)
+    ratios = np.concatenate([np.geomspace(least, 1e-2, few), np.linspace(0.012, 1, points)])
     cost = []
     for r in ratios:
         at, s = x * (1 - r) + sqrt(r * (1 - r)) * noise, sqrt(r)
         p = np.where(top, normal((hi - at) / s), 1.0) - np.where(low, normal((lo - at) / s), 0.0)
-        cost.append(-np.log2(np.maximum(p, 1e-9)).mean())
+        cost.append(-np.log2(np.maximum(p, min(1e-9, width * 1e-4))).mean())
     return ratios, np.maximum.accumulate(np.array(cost))
 
 

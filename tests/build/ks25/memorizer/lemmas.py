@@ -65,8 +65,9 @@ def scan(fields: Fields) -> Layers:
     return assemble(("x", "u", "w"), [*plan, {"y": state["y"]}])
 
 
-def memorizer(table: Table) -> Layers:
-    plan, state = memorizer_plan([table], wires(("x",)))
+def memorizer(table: Table, piece: int | None = None) -> Layers:
+    pieces = [table] if piece is None else table.pieces(piece)
+    plan, state = memorizer_plan(pieces, wires(("x",)))
     return assemble(("x",), [*plan, {"y": state["y"]}])
 
 
