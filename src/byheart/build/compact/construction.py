@@ -198,7 +198,7 @@ def _check(dataset: Dataset, abstain_bits: int, head: str | None, objective: str
     if abstain_bits and head not in (None, "value"):
         raise OptionError(f"{head} always names a class: abstain_bits needs head=value")
     if head == "sign" and objective != Objective.PARAMETERS:
-        raise OptionError(f"head=sign makes parameters few, not {objective}: leave one of the two options away")
+        raise OptionError(f"head=sign makes parameters few, not {objective}: leave one of the two out")
     if head == "sign" and dataset.C != 2:
         raise OptionError(f"head=sign reads one sign: it needs exactly two labels, and here are {dataset.C}")
     sums = lcm(*range(1, dataset.n + 1)).bit_length() if dataset.encoder.task is Task.CAUSAL else 0
