@@ -102,7 +102,7 @@ def test_both_count_alike(scenario, tmp_path):
         data.write_text(scenario.other)
     for flags, status in scenario.asked.items():
         one, two = first(file, data, *flags.split()), second(file, data, *flags.split())
-        if "--part" in str(one.said.get("reason")):  # the second checker proves answers alone; the first if it is told so
+        if "--part" in str(one.said.get("reason")):  # the second checker proves answers alone
             one = first(file, data, *flags.split(), "--part")
         assert one.status == two.status == status, (flags, one, two)
         if one.said:
