@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("optuna", reason="needs byheart[lab]")
 
 from byheart.errors import FileFormatError, OptionError
+from byheart.executors import SerialExecutor, make_executor
 from byheart.lab.results.summary import table
-from byheart.lab.study.executors import SerialExecutor, make_executor
 from byheart.lab.study.run import look, resume_run, start_run
 from byheart.lab.study.storage import JournalLock, StorageError, open_storage
 from byheart.lab.study.study import create_study, open_study

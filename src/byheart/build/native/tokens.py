@@ -72,19 +72,28 @@ def own_weight(mixing: Mixing, positions: bool) -> int:
 
 
 def sizing(
-    kind: FloatType, mixing: Mixing, length: int, positions: bool, keys: int, spare: int = 0, least: int = 0
+    kind: FloatType,
+    mixing: Mixing,
+    length: int,
+    positions: bool,
+    keys: int,
+    spare: int = 0,
+    least: int = 0,
+    abstain_bits: int = 0,
 ) -> Sizing:
     """The fewest chains, and numbers as long as distinct ids need, that the float type can carry exactly.
 
     2·log2(keys) bits make about one collision in ten draws; `spare` bits more are for data that still collide. Tokens
-    that are vectors need `least` bits in every chain, so that different vectors can have different numbers.
+    that are vectors need `least` bits in every chain, so that different vectors can have different numbers. An unseen
+    context has the id of a known one with probability keys/2^bits, which must not exceed a part of 2^-abstain_bits.
     """
     factor, step = _factor(mixing, length, positions)
     most_bits = kind.mantissa - 1 - LEAST_SCALE[kind.mantissa]
     largest = most_bits - (factor + factor // 4).bit_length()
     if rounds(mixing, length):
         largest = min(largest, kind.mantissa - 3 - _lost_bits(mixing, length, factor))
-    wanted = max(14.0, 2 * math.log2(keys)) + spare
+    refusing = math.log2(keys) + abstain_bits + 3 if abstain_bits else 0.0
+    wanted = max(14.0, 2 * math.log2(keys), refusing) + spare
     for chains in range(1, MOST_CHAINS + 1):
         table_bits = max(min(max(LEAST_TABLE_BITS, least), largest), math.ceil(wanted / chains))
         if 3 <= table_bits <= largest:

@@ -26,11 +26,11 @@ def choose_columns(
     if like and label is None and like.label_column in records.columns:
         label = like.label_column
     if tuple(sequence) == (ALL,) and ALL not in records.columns:
-        guess = label or _usual(records, LABEL_NAMES, ()) or records.columns[-1]
+        guess = label or usual_column(records, LABEL_NAMES, ()) or records.columns[-1]
         label = choose_column(records, guess, LABEL_NAMES, "label", ())
         sequence = [column for column in records.columns if column != label]
     names = sequence_columns(records, sequence, label)
-    if label is None and task is Task.CAUSAL and not _usual(records, LABEL_NAMES, names):
+    if label is None and task is Task.CAUSAL and not usual_column(records, LABEL_NAMES, names):
         return names, None
     return names, choose_column(records, label, LABEL_NAMES, "label", names)
 
@@ -49,7 +49,7 @@ def choose_column(
         if name not in records.columns:
             raise DataError(f"{records.origin} has no column {name!r}; it has {_listed(records)}{_near(records, name)}")
         return name
-    guess = _usual(records, known, taken)
+    guess = usual_column(records, known, taken)
     if guess is None:
         others = {*SEQUENCE_NAMES, *LABEL_NAMES} - set(known)
         free = [column for column in records.columns if column not in taken]
@@ -76,7 +76,8 @@ def _near(records: Records, name: str) -> str:
     return f"; did you mean {same[0]!r}?" if same else ""
 
 
-def _usual(records: Records, known: tuple[str, ...], taken: Sequence[str | None]) -> str | None:
+def usual_column(records: Records, known: tuple[str, ...], taken: Sequence[str | None]) -> str | None:
+    """The first column with one of the known names, whatever its case; None where there is none."""
     lower = {column.lower(): column for column in reversed(records.columns) if column not in taken}
     return next((lower[usual] for usual in known if usual in lower), None)
 

@@ -118,7 +118,7 @@ def read(
      "sequence from column 'name', label from column 'zip'; texts cut into characters")
     """
     options = options or ReadOptions.of(**given)
-    records = _records(source, options.limits, _with_header(options.header, like))
+    records = open_records(source, options.limits, _with_header(options.header, like))
     names, label = choose_columns(records, options.sequence_columns, options.label_column, options.task, like)
     rows = _collect(records, names, label, options.limits, progress)
     tokenizer = choose(options.tokens, rows.cells, max_length=options.max_length, type=options.token_type)
@@ -175,7 +175,7 @@ def read_sequences(
         rows = Rows([n for n, _ in found], [line for _, line in found], [])
         records = place
     else:
-        records = _records(source, options.limits, _with_header(options.header, like))
+        records = open_records(source, options.limits, _with_header(options.header, like))
         earlier = like.sequence_columns if like and set(like.sequence_columns) <= set(records.columns) else ()
         names = sequence_columns(records, options.sequence_columns or earlier)
         rows = _collect(records, names, None, options.limits, progress)
@@ -205,7 +205,8 @@ class Rows:
     labels: list[Any]
 
 
-def _records(source: Any, limits: Limits, header: bool) -> Records:
+def open_records(source: Any, limits: Limits, header: bool) -> Records:
+    """The records of a file or of a table in memory."""
     found = from_frame(source)
     if found is not None:
         return found

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from byheart.errors import FileFormatError, OptionError
+from byheart.executors import opened
 from byheart.files import write_atomically
 from byheart.lab.sources import make_problem
-from byheart.lab.study.executors import opened
 from byheart.lab.study.experiment import Experiment
 from byheart.lab.study.record import Record
 from byheart.lab.study.storage import JournalLock, hidden, is_database

@@ -1,4 +1,4 @@
-"""Where trials are trained: processes of this machine, threads, this process, or any executor that the user has.
+"""Where work is done: processes of this machine, threads, this process, a cluster, or any executor that the user has.
 
 >>> with opened("serial", 1) as executor:
 ...     executor.submit(max, 2, 3).result()
@@ -20,12 +20,13 @@ from typing import Any
 
 from byheart.errors import MissingExtraError, OptionError
 
+KNOWN = "processes[:N], threads[:N], serial, dask[:ADDRESS], ray[:ADDRESS], module:function"
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 @contextmanager
 def opened(name: str, processes: int) -> Iterator[Executor]:
-    """The executor, shut down at the end; after an error or Ctrl-C without waiting for trials that still train."""
+    """The executor, shut down at the end; after an error or Ctrl-C without waiting for work that is not done."""
     executor = make_executor(name, processes)
     try:
         yield executor
@@ -38,21 +39,31 @@ def opened(name: str, processes: int) -> Iterator[Executor]:
 
 
 def make_executor(name: str, processes: int) -> Executor:
-    """processes, threads, serial, dask (a cluster on this machine), dask:ADDRESS (a scheduler), or module:function,
-    any function without arguments that gives a `concurrent.futures.Executor`."""
+    """processes, threads, serial, dask (a cluster on this machine), dask:ADDRESS (a scheduler), ray, ray:ADDRESS, or
+    module:function, any function without arguments that gives a `concurrent.futures.Executor`.
+
+    `processes:4` and `threads:4` say how many; else `processes` does.
+    """
+    kind, colon, rest = name.partition(":")
+    if kind in ("processes", "threads") and colon:
+        if not rest.isascii() or not rest.isdigit() or not 1 <= int(rest[:6]) <= 4096:
+            raise OptionError(f"--executor {name}: write {kind}:N with a number N from 1 to 4096")
+        processes = int(rest)
     if processes < 1:
         raise OptionError(f"--processes {processes}: at least 1")
-    if name == "processes":
+    if kind == "processes":
         return process_pool(processes)
-    if name == "threads":
+    if kind == "threads":
         return ThreadPoolExecutor(processes)
     if name == "serial":
         return SerialExecutor()
-    if name == "dask" or name.startswith("dask:"):
-        return _dask(name.partition(":")[2], processes)
-    if ":" in name:
+    if kind == "dask":
+        return _dask(rest, processes)
+    if kind == "ray":
+        return RayExecutor(rest, processes)
+    if colon:
         return _named(name)
-    raise OptionError(f"unknown executor {name!r}; known: processes, threads, serial, dask[:ADDRESS], module:function")
+    raise OptionError(f"unknown executor {name!r}; known: {KNOWN}")
 
 
 def process_pool(processes: int) -> ProcessPoolExecutor:
@@ -102,9 +113,39 @@ def _dask(address: str, processes: int) -> Executor:
         from distributed import Client
     except ImportError:
         raise MissingExtraError("--executor dask", "distributed") from None
-    client = Client(address, timeout="20s") if address else Client(n_workers=processes, threads_per_worker=1)
+    try:
+        client = Client(address, timeout="20s") if address else Client(n_workers=processes, threads_per_worker=1)
+    except (OSError, ValueError) as error:
+        raise OptionError(
+            f"--executor dask:{address}: no scheduler answers there ({' '.join(str(error).split())[:160]})"
+        ) from None
     atexit.register(client.close)
     return client.get_executor()  # type: ignore[no-any-return]
+
+
+class RayExecutor(Executor):
+    """Calls on a Ray cluster: the one at `address` (`auto` for the running one), else one on this machine."""
+
+    def __init__(self, address: str, processes: int) -> None:
+        try:
+            import ray
+        except ImportError:
+            raise MissingExtraError("--executor ray", "ray") from None
+        self.ray = ray
+        where = {"address": address} if address else {"num_cpus": processes, "include_dashboard": False}
+        try:
+            ray.init(**where, ignore_reinit_error=True, log_to_driver=False)
+        except (ConnectionError, ValueError) as error:
+            raise OptionError(
+                f"--executor ray:{address}: no cluster answers there ({' '.join(str(error).split())[:160]})"
+            ) from None
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        called: Future[Any] = self.ray.remote(fn).remote(*args, **kwargs).future()
+        return called
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self.ray.shutdown()
 
 
 def _named(name: str) -> Executor:
