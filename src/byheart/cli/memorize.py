@@ -33,6 +33,7 @@ from byheart.executors import KNOWN, opened
 from byheart.files import check_target
 
 EXPORTS = ("onnx", "torch", "safetensors")
+_WORTH_A_LINE = 1000  # bytes of the tables of symbols and labels
 RECITAL = "recital"  # texts as stock checkpoints: no network of this format, so a way of its own
 BOOK_TOKENS = ("auto", "characters", "bytes")  # of a text that is recited as a whole
 
@@ -183,6 +184,10 @@ def print_memory(memory: Memory, note: str, path: Path | None, quiet: bool) -> N
         out.print(show.size_table(memory))
         if memory.certificate.gap is not None:
             out.print(show.gap_table(memory))
+        if memory.table_bytes["symbols"] + memory.table_bytes["labels"] > _WORTH_A_LINE:
+            tables = f"{found['symbols']:,} symbols, {found['C']:,} labels"
+            bytes = " and ".join(f"{count:,}" for count in memory.table_bytes.values())
+            show.line(out, f"shipped beside the weights: tables of {tables}, {bytes} bytes")
         for sentence in lower_sentences(memory):
             show.line(out, sentence)
         for remark in memory.notes:

@@ -56,5 +56,6 @@ def check_fit(
             raise ExportError(f"this memory does not fit {dtype}: {reason}; it fits {larger}: ask for dtype {larger}")
     raise ExportError(
         f"this memory fits no float type (asked: {dtype}): {reason}; "
-        f"memorize the data with construction native and dtype={dtype}, which is made for it"
+        f"memorize the data with construction native and dtype={dtype}, which is made for it (memorize --for onnx), or "
+        "use byheart deploy, which makes an ONNX model of a table in one step"
     )

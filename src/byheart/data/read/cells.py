@@ -20,7 +20,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import Any
 
-from byheart.data.read.columns import LABEL_NAMES, choose_column, usual_column
+from byheart.data.read.columns import LABEL_NAMES, choose_column, numbers_rows, usual_column
 from byheart.data.read.records import Records
 from byheart.data.read.sources import Limits
 from byheart.data.read.table import open_records
@@ -33,9 +33,6 @@ _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _EXACT = 1 << 53  # whole numbers up to this are floats
 _STEP = 10_000  # rows between two signs of progress
-ROW_NAMES = ("", "#", "id", "uid", "uuid", "index", "idx", "row", "row_id", "rowid", "row_number", "nr", "no", "key",
-             "unnamed: 0", "level_0", "__index_level_0__")  # fmt: skip
-ROW_NUMBERS = "row numbers"
 
 
 class CellType(StrEnum):
@@ -224,13 +221,4 @@ def row_number_columns(columns: Iterable[Column], keep: Collection[str] = ()) ->
     >>> row_number_columns([one, Column("size", CellType.WHOLE, [30, 10, 20])])
     ['nr']
     """
-    found = []
-    for column in columns:
-        distinct = set(column.cells)
-        if column.name in keep or len(distinct) < max(3, len(column.cells)) or None in distinct:
-            continue
-        named = column.name.strip().lower() in ROW_NAMES and column.type is not CellType.NUMBER
-        counts = column.type is CellType.WHOLE and max(distinct) - min(distinct) == len(distinct) - 1
-        if named or counts:
-            found.append(column.name)
-    return found
+    return [column.name for column in columns if column.name not in keep and numbers_rows(column.name, column.cells)]

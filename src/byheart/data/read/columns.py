@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from difflib import get_close_matches
+from typing import Any
 
 from byheart.data.read.options import ALL
 from byheart.data.read.records import LINE, Records
@@ -14,7 +16,9 @@ from byheart.errors import DataError
 SEQUENCE_NAMES = ("sequence", "sequences", "tokens", "text", "input", "premise", "sentence", "name", "x")
 LABEL_NAMES = ("label", "labels", "y", "target", "class", "output", "answer")
 NUMBERING = ("", "id", "index", "row", "nr", "no", "#", "unnamed: 0")  # columns that say nothing about their row
+KEYS = ("uid", "uuid", "idx", "row_id", "rowid", "row_number", "key", "level_0", "__index_level_0__")  # of rows, too
 _SHOWN, _FEW = 20, 5
+_WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
 
 
 def choose_columns(
@@ -61,6 +65,23 @@ def choose_column(
         remedy += ", or use --task causal to recite a text" if role == "label" and records.columns == (LINE,) else ""
         raise DataError(f"{records.origin} has no {role} column: it has {_listed(records)}; {remedy}")
     return guess
+
+
+def numbers_rows(name: str, cells: Sequence[Any]) -> bool:
+    """Whether a column counts the rows or names them: consecutive whole numbers, or one of a usual name; none repeats.
+
+    >>> numbers_rows("n", ["7", "8", "9"]), numbers_rows("uid", ["x1", "q7", "a3"]), numbers_rows("n", [1, 5, 6])
+    (True, True, False)
+    """
+    distinct = {cell for cell in cells if isinstance(cell, str | int) and cell != ""}
+    if len(cells) < 3 or len(distinct) < len(cells):
+        return False
+    if name.strip().lower() in (*NUMBERING, *KEYS):
+        return True
+    if not all(type(cell) is int or (isinstance(cell, str) and _WHOLE.fullmatch(cell)) for cell in distinct):
+        return False
+    numbers = list(map(int, distinct))
+    return max(numbers) - min(numbers) == len(numbers) - 1
 
 
 def unused(records: Records, used: Sequence[str | None]) -> str:

@@ -22,16 +22,16 @@ import numpy as np
 
 from byheart.data.dataset.targets import Target
 from byheart.data.missing import Present, settle_missing
-from byheart.data.read.columns import choose_columns, sequence_columns, unused
+from byheart.data.read.columns import choose_columns, numbers_rows, sequence_columns, unused
 from byheart.data.read.formats.delimited import is_made_up
 from byheart.data.read.frames import from_frame
-from byheart.data.read.options import ReadOptions
+from byheart.data.read.options import ALL, ReadOptions
 from byheart.data.read.records import LINE, Records, read_records
 from byheart.data.read.selection import Selection
 from byheart.data.read.sources import STDIN, Limits, lines
 from byheart.data.read.strict_json import parse_json
 from byheart.data.task import Task
-from byheart.data.tokens.tokenizer import AUTO, LISTS, Tokenizer, choose, is_list
+from byheart.data.tokens.tokenizer import AUTO, LISTS, Tokenizer, choose, is_list, other_choice
 from byheart.data.values import PLAIN, convert, is_missing, listed, plain
 from byheart.data.wording import quote
 from byheart.errors import DataError
@@ -62,6 +62,7 @@ class Table:
     missing: Present = field(default=_NOTHING_MISSING, repr=False)
     target: Target = Target.CLASS
     left_out: Mapping[str, int] = field(default_factory=dict)  # why rows of the source are not here -> how many
+    numbering: tuple[str, ...] = ()  # sequence columns that only number the rows, where all columns were taken
 
     def __iter__(self) -> Iterator[list[Any]]:
         return iter((self.sequences, self.labels))
@@ -153,10 +154,30 @@ def read(
         selection=Selection(names, label, options.max_rows, label_type=options.label_type, missing=options.missing),
         shortened=sum(len(row) > limit for row in whole) if limit is not None else 0,
         task=options.task,
-        remarks=tuple(part for part in (unused(records, (*names, label)), records.remark) if part),
+        remarks=tuple(
+            part
+            for part in (unused(records, (*names, label)), records.remark, _choice(tokenizer, rows, options))
+            if part
+        ),
+        numbering=_numbering(names, rows) if options.sequence_columns == (ALL,) else (),
         places=lambda row: records.place(numbers[row]),
         missing=replace(present, sequences=(), labels=()),
     )
+
+
+def _choice(tokenizer: Tokenizer, rows: Rows, options: ReadOptions) -> str:
+    """What else texts could be cut into, where nobody said how."""
+    if options.tokens != AUTO or tokenizer.kind == LISTS:
+        return ""
+    return other_choice(tokenizer, rows.cells)
+
+
+def _numbering(names: tuple[str, ...], rows: Rows) -> tuple[str, ...]:
+    """Columns that count the rows or name them, by their names or because they are consecutive numbers."""
+    if len(names) < 2:
+        return ()
+    columns = zip(names, zip(*rows.cells, strict=True), strict=True)
+    return tuple(name for name, cells in columns if numbers_rows(name, cells))
 
 
 def read_sequences(

@@ -39,13 +39,15 @@ class Cells:
 
     @staticmethod
     def of(values: Sequence[Any]) -> Cells:
-        return Cells(tuple(sorted(set(values), key=order)))
+        distinct = set(values)
+        alike = len(set(map(type, distinct))) == 1
+        return Cells(tuple(sorted(distinct) if alike else sorted(distinct, key=order)))
 
     @property
     def sizes(self) -> tuple[int, ...]:
         return (len(self.values),)
 
-    @property
+    @cached_property
     def stored_bytes(self) -> int:
         """The keys as the file holds them, and the code of each."""
         return sum(len(value.encode()) + 3 if isinstance(value, str) else 8 for value in self.values) + 8 * len(
@@ -136,14 +138,14 @@ class Words:
         seen |= {(k, 0) for row in rows for k in range(len(row), places)}
         return Words(words, tuple(sorted(seen)), places)
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         counts = [0] * self.places
         for place, _ in self.pairs:
             counts[place] += 1
         return tuple(counts)
 
-    @property
+    @cached_property
     def stored_bytes(self) -> int:
         return sum(len(word.encode()) + 11 for word in self.words) + 16 * len(self.pairs)
 
