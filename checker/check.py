@@ -1085,7 +1085,20 @@ NEXT = object()  # in place of a label: every next token is one
 SEQUENCES = ("sequence", "sequences", "tokens", "text", "input", "premise", "sentence", "name", "x")
 LABELS = ("label", "labels", "y", "target", "class", "output", "answer")
 NUMBERING = ("", "id", "index", "row", "nr", "no", "#", "unnamed: 0")  # columns that say nothing about their row
-TEXTS = ("text", "story", "document", "doc", "content", "body", "sentence", "review", "premise", "tokens", "sequence")
+TEXTS = (
+    "text",
+    "story",
+    "document",
+    "doc",
+    "content",
+    "body",
+    "sentence",
+    "review",
+    "premise",
+    "tokens",
+    "sequence",
+    "input",
+)
 
 
 def read_table(path: str, header: bool) -> Rows:
@@ -1191,7 +1204,7 @@ def question(memory: Memory, cell: Any, given: Any, flags: argparse.Namespace) -
     ]
 
 
-def read_documents(memory: Memory, flags: argparse.Namespace) -> list[Case]:
+def read_documents(memory: Memory, flags: argparse.Namespace, left_out: Counter[str]) -> list[Case]:
     """Documents, with the tokens that follow as labels, or contexts with the weights of what follows."""
     rows = read_table(flags.data, flags.header)
     pairs = all("context" in row and type(row.get("next")) is dict for _, row in rows) and not flags.sequence_column
@@ -1201,22 +1214,26 @@ def read_documents(memory: Memory, flags: argparse.Namespace) -> list[Case]:
     for place, row in rows:
         cell = row.get(name)
         fits = isinstance(cell, str) or (type(cell) is list and all(type(token) in (str, int) for token in cell))
-        need(cell and fits, f"{flags.data}, {place} has no text in {name!r}")
+        dropped = cell in (None, "", []) and not pairs and flags.missing == "drop"
+        empty = cell in (None, "", []) and not pairs and flags.missing == "label"  # one token, null
+        need(dropped or empty or (cell and fits), f"{flags.data}, {place} has no text in {name!r}")
         try:
-            cut = memory.tokens(cell, document=True)
+            cut = memory.tokens(cell, document=True)[: None if pairs else flags.max_length]
         except Undecided as error:
             raise Refused(f"{flags.data}, {place}: {error}") from None
-        cut = cut if pairs else cut[: flags.max_length]
-        found.append((place, cut, row["next"]) if pairs else (place, cut[:-1], cut[1:]))
+        if dropped or (len(cut) < 2 and not pairs):
+            left_out["by --missing drop" if dropped else "a single token, which nothing follows"] += 1
+        else:
+            found.append((place, cut, row["next"]) if pairs else (place, cut[:-1], cut[1:]))
     return found
 
 
 def text_column(rows: Rows) -> str:
-    first = rows[0][1] if rows else {}
+    first = rows[0][1]
     usual = [name for word in TEXTS for name in first if name.lower() == word and isinstance(first[name], str | list)]
     texts = [name for name, value in first.items() if isinstance(value, str)]
-    need(usual or len(texts) == 1 or not rows, "which column is the text? Name it with --sequence-column")
-    return (usual or texts or [""])[0]
+    need(usual or len(texts) == 1, "which column is the text? Name it with --sequence-column")
+    return (usual or texts)[0]
 
 
 # ------------------------------------------------------------------------------------------------ the verdict
@@ -1288,10 +1305,8 @@ def weights_of(follows: Any, memory: Memory) -> dict[int, Fraction]:
 
 def gap_outcomes(memory: Memory, flags: argparse.Namespace) -> tuple[dict[str, list[str]], Counter[str], Any]:
     """A memory of distributions: one statement about all rows together, and how large the gap is."""
-    cases, left_out = read_documents(memory, flags), Counter[str]()
-    kept = [case for case in cases if case[1]]
-    if len(cases) > len(kept):
-        left_out["a single token, which nothing follows"] = len(cases) - len(kept)
+    left_out = Counter[str]()
+    kept = read_documents(memory, flags, left_out)
     if flags.max_rows is not None and len(kept) > flags.max_rows:
         left_out[f"beyond --max-rows {flags.max_rows}"] = len(kept) - flags.max_rows
     rows: list[tuple[str, list[tuple[int, ...]]]] = []  # where it stands, and its contexts
