@@ -80,7 +80,7 @@ def adam(corpus: Any, threads: int, cap: float, neurons: int = 64) -> dict[str, 
     import torch
 
     from byheart.lab.config import Decoder, Training
-    from byheart.lab.engines.decoder import DecoderEngine
+    from byheart.lab.engines.pytorch import DecoderEngine
     from byheart.lab.problem import Documents
 
     torch.set_num_threads(threads)

@@ -118,7 +118,7 @@ def random_draw(texts: list[str]) -> str:
 def trained_gap(corpus: Corpus, neurons: int, steps: int, rate: float) -> tuple[float, int]:
     """(relative gap, parameters) after the paper's training."""
     from byheart.lab.config import Decoder, Training
-    from byheart.lab.engines.decoder import DecoderEngine
+    from byheart.lab.engines.pytorch import DecoderEngine
     from byheart.lab.problem import Documents
 
     longest = max(map(len, corpus.documents))
