@@ -36,10 +36,6 @@ class Lookup:
         table = Table.of(keys, labels, fields)
         return Lookup(fields, table.pieces(piece or max(1, len(table.keys))), max(keys).bit_length())
 
-    @property
-    def group_counts(self) -> tuple[int, ...]:
-        return tuple(piece.group_count for piece in self.pieces)
-
 
 @dataclass(frozen=True)
 class ContextKeys:
