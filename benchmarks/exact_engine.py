@@ -61,7 +61,7 @@ def main(N: int = 1000, n: int = 8, sample: int = 60) -> None:
 
 
 def _identity(width: int):
-    from byheart.ir.matrix import Matrix
+    from byheart.ir.layers import Matrix
 
     return Matrix.of([{i: 1} for i in range(width)], width)
 

@@ -31,7 +31,7 @@ from byheart.data.dataset.documents import Corpus
 from byheart.data.dataset.targets import Distributions
 from byheart.data.read.documents import read_documents
 from byheart.errors import BuildError
-from byheart.ir.activation import Activation
+from byheart.ir.decoder import Activation
 from byheart.plots.style import colour, label_axes, marker, new_figure, save, styled
 
 Table = list[list[str]]

@@ -23,13 +23,12 @@ from byheart.data.values import key
 from byheart.data.wording import quote
 from byheart.errors import DataError, MissingExtraError, NetworkError, NotRationalError
 from byheart.ir.attend import scores_matter
-from byheart.ir.claim import Claim
 from byheart.ir.decoder_network import AnyNetwork, DecoderNetwork
 from byheart.ir.enclose import UNDECIDED, enclosed_answers
 from byheart.ir.evaluate import answers, outside_table
-from byheart.ir.inputs import Inputs
 from byheart.ir.layers import Kind
-from byheart.ir.size import Size, measure
+from byheart.ir.network import Inputs
+from byheart.ir.size import Claim, Size, measure
 from byheart.progress import SILENT, Progress
 
 EXACT = "exact rational numbers"

@@ -18,8 +18,7 @@ from byheart.errors import ExportError
 from byheart.exact.values import Values
 from byheart.export.arrays import DTYPES
 from byheart.ir.evaluate import answers
-from byheart.ir.inputs import ABSENT, Inputs
-from byheart.ir.network import Network
+from byheart.ir.network import ABSENT, Inputs, Network
 from byheart.progress import SILENT, Progress
 
 DRAWN = 10_000

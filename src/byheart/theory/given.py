@@ -23,7 +23,7 @@ import numpy as np
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.distinct import Index, distinct_rows
 from byheart.data.task import Task
-from byheart.ir.inputs import ABSENT
+from byheart.ir.network import ABSENT
 from byheart.paper import Ref
 from byheart.theory.problem import Bound
 

@@ -16,7 +16,7 @@ from byheart.data.dataset.encoder import Encoder
 from byheart.data.task import Task
 from byheart.errors import DataError
 from byheart.exact import as_fraction
-from byheart.ir.inputs import Inputs
+from byheart.ir.network import Inputs
 
 
 @dataclass(frozen=True)

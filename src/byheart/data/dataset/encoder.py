@@ -33,7 +33,7 @@ from byheart.data.wording import quote
 from byheart.errors import DataError, UnknownSymbolError
 from byheart.exact.number import Number
 from byheart.exact.values import Values
-from byheart.ir.inputs import ABSENT, Inputs
+from byheart.ir.network import ABSENT, Inputs
 
 MAX_LENGTH = 1 << 24
 _FEW = 5

@@ -26,7 +26,7 @@ from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import OptionError
 from byheart.exact.values import Values
-from byheart.ir.claim import Claim
+from byheart.ir.size import Claim
 from byheart.paper import Ref
 from byheart.theory import theorems
 from byheart.theory.promises import choice, promises
