@@ -16,7 +16,7 @@ import numpy as np
 
 from byheart.compile import memorize
 from byheart.exact import limbs, reference
-from byheart.exact.steps import Block, Map
+from byheart.exact.reference import Block, Map
 from byheart.ir.evaluate import outputs
 from byheart.ir.layers import Affine, Attention
 from byheart.ir.network import Network, Read

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from byheart.errors import NetworkError, NotRationalError
-from byheart.exact.values import Values
+from byheart.exact.number import Values
 from byheart.ir import evaluate
 from byheart.ir.enclose import UNDECIDED, enclosed_answers
 from byheart.ir.json_form import network_from_json

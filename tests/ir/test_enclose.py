@@ -11,7 +11,7 @@ import pytest
 
 from byheart.errors import NotRationalError
 from byheart.exact import dyadic
-from byheart.exact.values import Values
+from byheart.exact.number import Values
 from byheart.ir.enclose import UNDECIDED, decided_answers, enclosed_answers, enclosed_outputs
 from byheart.ir.evaluate import answers
 from byheart.ir.layers import Affine, Attention, Head, Kind, Matrix, Pattern, Residual

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from byheart.errors import NetworkError, NotRationalError
-from byheart.exact.values import Values
+from byheart.exact.number import Values
 from byheart.ir import evaluate
 from byheart.ir.layers import (
     Affine,

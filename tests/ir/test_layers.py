@@ -9,7 +9,7 @@ import pytest
 
 from byheart.errors import FileFormatError, NetworkError
 from byheart.exact import dyadic
-from byheart.exact.values import Values
+from byheart.exact.number import Values
 from byheart.ir.evaluate import answers, outputs
 from byheart.ir.json_form import network_from_json, network_to_json
 from byheart.ir.layers import Affine, Embedding, Flatten, Matrix, Threshold

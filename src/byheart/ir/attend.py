@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from byheart.errors import NotRationalError
 from byheart.exact import parts
-from byheart.exact.values import Integers, Values
+from byheart.exact.number import Integers, Values
 from byheart.ir.layers import Attention, Head, Kind, Matrix, Pattern
 
 Index = npt.NDArray[np.int64]

@@ -29,7 +29,7 @@ from typing import TypeAlias
 import numpy as np
 
 from byheart.errors import DataError, NetworkError, OptionError
-from byheart.exact.values import Values
+from byheart.exact.number import Values
 from byheart.ir.decoder import Decoder, Floats, Ints, log_softmax
 from byheart.ir.evaluate import answers
 from byheart.ir.network import ABSENT, Inputs, Network, Read

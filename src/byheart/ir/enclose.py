@@ -32,8 +32,8 @@ import numpy.typing as npt
 from byheart.errors import NotRationalError
 from byheart.exact import as_fraction, bit_length
 from byheart.exact.budget import limbs, meter
+from byheart.exact.number import Integers, Values
 from byheart.exact.rigor import flint, precision
-from byheart.exact.values import Integers, Values
 from byheart.ir import evaluate
 from byheart.ir.attend import Index, allowed, linear_image, scores_matter
 from byheart.ir.evaluate import State, tokenwise

@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from byheart.errors import NetworkError
 from byheart.exact import Number, engine
-from byheart.exact.steps import Block, Map, Step
-from byheart.exact.values import Integers, Values
+from byheart.exact.number import Integers, Values
+from byheart.exact.reference import Block, Map, Step
 from byheart.ir.attend import Index, gather, linear_image, scores_matter, shares
 from byheart.ir.layers import (
     Affine,

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.errors import NetworkError
-from byheart.exact.values import Values
+from byheart.exact.number import Values
 from byheart.ir.layers import (
     Affine,
     Attention,

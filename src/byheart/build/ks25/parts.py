@@ -16,7 +16,7 @@ from byheart.build.ks25.sequence_ids.multisets import Index
 from byheart.build.shared.projection import Line, project
 from byheart.data.dataset.dataset import Dataset
 from byheart.exact import Number
-from byheart.exact.values import Values
+from byheart.exact.number import Values
 
 ONE = Fraction(1)
 Choice = Callable[[Sequence[int], Sequence[int]], Fields]  # (keys, labels) -> how to divide the words

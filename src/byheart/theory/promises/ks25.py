@@ -25,7 +25,7 @@ from typing import Any
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import OptionError
-from byheart.exact.values import Values
+from byheart.exact.number import Values
 from byheart.ir.size import Claim
 from byheart.paper import Ref
 from byheart.theory import theorems
