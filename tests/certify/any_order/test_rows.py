@@ -16,10 +16,8 @@ from byheart.data.dataset.dataset import load
 from byheart.errors import NetworkError
 from byheart.ir.evaluate import answers
 from byheart.ir.floats import answers_in_floats, evaluates
-from byheart.ir.network import Inputs
-from byheart.ir.layers import GlobalToken, Residual
-from byheart.ir.matrix import Matrix
-from byheart.ir.network import Network
+from byheart.ir.layers import GlobalToken, Matrix, Residual
+from byheart.ir.network import Inputs, Network
 from tests.build.native.data import dataset
 from tests.certify.any_order.edits import edited
 
