@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from byheart.build.ks25.memorizer.key_groups import Fields, Group
-from byheart.build.ks25.memorizer.memorizer import Table
+from byheart.build.ks25.memorizer import Fields, Group, Table
 from byheart.build.shared.wires import Block, Effect, residual, wire
 from byheart.errors import BuildError
 from byheart.exact import Number, dyadic
@@ -53,7 +52,7 @@ def start_shift(fields: Fields) -> dict[str, Number]:
 @implements(
     Ref("KS25", "Lemma G.3"),
     statement="With skip connections: one block of two hidden units per group fetches its words.",
-    test="tests/build/ks25/memorizer/test_residual_memorizer.py",
+    test="tests/build/ks25/test_residual_memorizer.py",
 )
 def lookup_blocks(groups: Sequence[Group], fields: Fields) -> list[Block]:
     """Each block adds the difference to the previous group's words once x has reached the group's first key."""
@@ -76,7 +75,7 @@ SHORTEST = 3  # bits per entry that comparing and gating need
 @implements(
     Ref("KS25", "Lemma G.6"),
     statement="With skip connections: K·max(rho, c) + 3 blocks of at most 14 hidden units on a stream of 10.",
-    test="tests/build/ks25/memorizer/test_residual_memorizer.py",
+    test="tests/build/ks25/test_residual_memorizer.py",
 )
 def scan_blocks(fields: Fields, hidden: int = DENSE) -> list[Block]:
     """All blocks of the scan; afterwards key, label, miss and pending are zero again."""
@@ -129,12 +128,12 @@ def _deciding(fields: Fields, t: int, relaxed: bool) -> tuple[Effect, ...]:
 @implements(
     Ref("KS25", "Lemma C.1"),
     statement="With skip connections: 1 + m + K·max(rho, c) + 3 blocks of width 14.",
-    test="tests/build/ks25/memorizer/test_residual_memorizer.py",
+    test="tests/build/ks25/test_residual_memorizer.py",
 )
 @implements(
     Ref("KS25", "Lemma F.1"),
     statement="With skip connections: pieces in a row share x and y, and the trajectories are cleared between them.",
-    test="tests/build/ks25/memorizer/test_residual_memorizer.py",
+    test="tests/build/ks25/test_residual_memorizer.py",
 )
 def memorizer_blocks(
     pieces: Sequence[Table],

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from byheart.build.ks25.memorizer.bit_extraction import Reader, read_bit
-from byheart.build.ks25.memorizer.group_lookup import distances, inside, lookup_plan
-from byheart.build.ks25.memorizer.key_groups import Fields, Group
-from byheart.build.ks25.memorizer.memorizer import Table, memorizer_plan
-from byheart.build.ks25.memorizer.residual_memorizer import (
+from byheart.build.ks25.memorizer import (
+    Fields,
+    Group,
+    Reader,
+    Table,
+    distances,
+    gated,
+    inside,
+    lookup_plan,
+    memorizer_plan,
+    misses,
+    read_bit,
+    scan_plan,
+)
+from byheart.build.ks25.residual_memorizer import (
     TRAJECTORIES,
     blocks,
     cleared,
@@ -17,7 +27,6 @@ from byheart.build.ks25.memorizer.residual_memorizer import (
     scan_blocks,
     start_shift,
 )
-from byheart.build.ks25.memorizer.scan import gated, misses, scan_plan
 from byheart.build.shared.projection import Line
 from byheart.build.shared.wires import ZERO, Block, Form, Units, assemble, wire, wires
 from byheart.exact import bit_length

@@ -1,8 +1,7 @@
 """A number for every token, zero for most, whose sums tell multisets apart: the sequence ids of KS25.
 
-A few tokens whose counts already tell all multisets apart.
-
-Positive integers for tokens, such that different multisets have different sums.
+Multisets of tokens are a sparse table of counts (Appendix A). A few tokens are chosen whose counts already tell all
+multisets apart; those get positive integers such that different multisets have different sums.
 
 The paper rounds a random direction and shifts it to make it positive; the shift adds |m|·shift to the sum of m, and
 multisets of different cardinality can then collide ({p} and {q, q} with h(p) = 7, h(q) = 0 and shift 7: 14 = 14).
@@ -16,21 +15,80 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from itertools import islice
 
 import numpy as np
+import numpy.typing as npt
 
-from byheart.build.ks25.sequence_ids.multisets import Index, Multisets
 from byheart.build.shared.projection import Constants, Line, project
 from byheart.errors import BuildError
 from byheart.exact.number import Values
 from byheart.paper import Ref, implements
 
+Index = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Multisets:
+    """`size` multisets; token `token[i]` is `count[i]` times in multiset `row[i]`; sorted by row, then token."""
+
+    size: int
+    row: Index
+    token: Index
+    count: Index
+
+    @staticmethod
+    def of(index: Index) -> Multisets:
+        """From one row of token numbers per multiset; negative numbers are absent tokens.
+
+        >>> m = Multisets.of(np.array([[4, 2, 4], [2, -1, -1]]))
+        >>> m.row.tolist(), m.token.tolist(), m.count.tolist()
+        ([0, 0, 1], [2, 4, 2], [1, 2, 1])
+        """
+        present = index >= 0
+        rows = np.broadcast_to(np.arange(len(index))[:, None], index.shape)[present]
+        bound = int(index.max(initial=0)) + 1
+        keys, counts = np.unique(rows * bound + index[present], return_counts=True)
+        return Multisets(len(index), keys // bound, keys % bound, counts.astype(np.int64))
+
+    @property
+    def largest(self) -> int:
+        """The largest cardinality."""
+        return int(np.bincount(self.row, weights=self.count, minlength=1).max())
+
+    def of_row(self, row: int) -> tuple[Index, Index]:
+        """Tokens and counts of one multiset."""
+        part = slice(self._row_starts[row], self._row_starts[row + 1])
+        return self.token[part], self.count[part]
+
+    def of_token(self, token: int) -> tuple[Index, Index]:
+        """The multisets that have a token, and how often."""
+        part = self._by_token[self._token_starts[token] : self._token_starts[token + 1]]
+        return self.row[part], self.count[part]
+
+    @cached_property
+    def frequency(self) -> Index:
+        """In how many multisets each token is."""
+        return np.bincount(self.token, minlength=1).astype(np.int64)
+
+    @cached_property
+    def _row_starts(self) -> Index:
+        return np.searchsorted(self.row, np.arange(self.size + 1))
+
+    @cached_property
+    def _by_token(self) -> Index:
+        return np.argsort(self.token, kind="stable")
+
+    @cached_property
+    def _token_starts(self) -> Index:
+        return np.concatenate([[0], np.cumsum(self.frequency)])
+
 
 @implements(
     Ref("KS25", "Lemma B.1"),
     statement="N distinct multisets are told apart by the counts of at most N - 1 of their elements.",
-    test="tests/build/ks25/sequence_ids/test_distinguishing_tokens.py",
+    test="tests/build/ks25/test_sequence_ids.py",
 )
 def distinguishing_tokens(multisets: Multisets) -> tuple[int, ...]:
     """Tokens A, at most N - 1 (the paper says N), such that the counts of A are different in every two multisets.
@@ -111,7 +169,7 @@ def largest_weight(count: int) -> int:
     Ref("KS25", "Lemma B.2"),
     statement="Integers f(x) >= 1 for the elements of N distinct multisets exist whose sums are distinct; "
     "f(x) <= N(N-1)/2 + 1 by a repaired proof.",
-    test="tests/build/ks25/sequence_ids/test_token_weights.py",
+    test="tests/build/ks25/test_sequence_ids.py",
 )
 def token_weights(
     multisets: Multisets, tokens: Sequence[int], constants: Constants, seed: int = 0
@@ -244,7 +302,7 @@ def number_tokens(count: int, index: Index, constants: Constants, seed: int = 0)
     Ref("KS25", "Lemma B.3"),
     statement="A network of width 12 that labels at most N - 1 tokens and is 0 on the others has different sums on "
     "N different multisets.",
-    test="tests/build/ks25/sequence_ids/test_multiset_separation.py",
+    test="tests/build/ks25/test_sequence_ids.py",
 )
 def separate_multisets(
     points: Values, separation: Fraction, index: Index, constants: Constants, seed: int = 0

@@ -1,16 +1,17 @@
+""""""
+
 from __future__ import annotations
 
 import random
 
 import pytest
 
-from byheart.build.ks25.memorizer.key_groups import Fields, pack
-from byheart.build.ks25.memorizer.memorizer import Table
-from byheart.build.ks25.memorizer.residual_memorizer import STREAM
+from byheart.build.ks25.memorizer import Fields, Table, pack
+from byheart.build.ks25.residual_memorizer import STREAM
 from byheart.errors import BuildError
 from byheart.theory.upper import explicit_memory
-from tests.build.ks25.memorizer.lemmas import measured, residual_lookup, residual_memorizer, residual_scan, within
-from tests.build.ks25.memorizer.test_memorizer import line
+from tests.build.ks25.lemmas import measured, residual_lookup, residual_memorizer, residual_scan, within
+from tests.build.ks25.test_memorizer import line
 from tests.naive import run
 
 
