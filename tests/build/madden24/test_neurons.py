@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from byheart.build.madden24.solve import solve
-from byheart.build.madden24.staircase import solve_staircase
-from byheart.build.madden24.steps import steps_between
+from byheart.build.madden24.neurons import solve, solve_staircase, steps_between
 from byheart.errors import BuildError
 from byheart.ir.decoder import Activation
 

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from byheart.build.madden24.mixing import attention_numbers, average_numbers, draw_separating, injectivity
+from byheart.build.madden24.fit import attention_numbers, average_numbers, draw_separating, injectivity
 from byheart.errors import BuildError
 
 
