@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from byheart.certify.any_order.input_facts import facts_of
-from byheart.certify.any_order.lattice import FORMATS
+from byheart.certify.any_order.lattice import FORMATS, facts_of
 from byheart.certify.any_order.proof import ASSUMED, AnyOrder, prove_any_order
 from byheart.data.dataset.encoder import Encoder
 from byheart.errors import ExportError, OptionError

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byheart.certify import certify
-from byheart.certify.connections import connections
+from byheart.certify.properties import connections
 from byheart.compile import memorize
 from byheart.data.dataset.dataset import load
 from byheart.errors import ConflictError, OptionError

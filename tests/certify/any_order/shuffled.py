@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from byheart.certify.any_order.input_facts import InputFacts
+from byheart.certify.any_order.lattice import InputFacts
 from byheart.exact.number import Values
 from byheart.export.arrays import dense, vector
 from byheart.ir.evaluate import outputs
