@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from fractions import Fraction
 
@@ -10,10 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byheart.data.dataset.vectors import distinct_floats
-from byheart.data.separation import measure, sweep
-from byheart.data.separation.cloud import make_cloud
-from byheart.data.separation.measure import Separation, separation
+from byheart.data.dataset.sequences import distinct_floats
+from byheart.data.separation import Separation, make_cloud, separation
 from byheart.errors import DataError
 from byheart.exact.number import Values
 
@@ -78,10 +77,11 @@ CLOUDS = {
 @pytest.mark.parametrize("name", CLOUDS)
 @pytest.mark.parametrize("narrow", [64, 0], ids=["lags", "products"])
 def test_every_way_to_sweep(name: str, narrow: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "_NARROW", narrow)
-    monkeypatch.setattr(sweep, "_STRIP", 64)
-    monkeypatch.setattr(sweep, "_ROWS", 16)
-    monkeypatch.setattr(measure, "_FEW", 8)
+    module = importlib.import_module("byheart.data.separation")  # the package has a function of that name
+    monkeypatch.setattr(module, "_NARROW", narrow)
+    monkeypatch.setattr(module, "_STRIP", 64)
+    monkeypatch.setattr(module, "_ROWS", 16)
+    monkeypatch.setattr(module, "_FEW", 8)
     points = of_floats(CLOUDS[name](np.random.default_rng(5)))
     exact = Values.of([[int(x) for x in row] for row in points.numerators], points.denominator)
     numerators = exact.numerators
