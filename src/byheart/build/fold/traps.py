@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from byheart.build.fold._beam import WIDTH_BITS, W, trap_beam
+from byheart.build.fold._kernel import WIDTH_BITS, W
+from byheart.build.fold._trap_beam import trap_beam
 from byheart.build.fold.block import Block
 from byheart.build.fold.reading import Reading
 from byheart.build.fold.search import Found
