@@ -5,9 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-
 from byheart.build.native.floats import FLOAT32, FLOAT64
 from byheart.build.native.sequence import mean_attention, prefix_sum_blocks, snap_blocks
+
 from byheart.build.native.tokens import Mixing, own_weight, sizing
 from byheart.certify.any_order.lattice import InputFacts, channel
 from byheart.certify.any_order.proof import prove_any_order

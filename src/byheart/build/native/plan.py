@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from byheart.build.native.floats import FloatType
-from byheart.build.native.layout import Layout
+from byheart.build.native.layout import FloatType, Layout
 from byheart.errors import BuildError
 
 # A square random matrix over GF(2) is singular with probability 1 - 0.2888: the most that one full bucket can spoil.

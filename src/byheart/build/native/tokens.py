@@ -17,8 +17,8 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from byheart.build.native.chain import chain_scale
-from byheart.build.native.floats import FLOAT64, FloatType
+from byheart.build.native.hashing import chain_scale
+from byheart.build.native.layout import FLOAT64, FloatType
 from byheart.errors import BuildError
 
 __all__ = ["FLOAT64", "Mixing", "Sizing", "sizing"]

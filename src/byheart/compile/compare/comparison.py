@@ -5,8 +5,8 @@
 >>> [(row.construction, row.verdict) for row in found.rows[:2]]
 [('nilsson65', 'proved'), ('vardi22', 'proved')]
 
-Beside them stand baselines, what a practitioner would do without a network (a Python dict, a sorted array, the least that
-labels need), and predictions for rows that are not built: formulas from `byheart.theory`, marked as such.
+Beside them stand baselines, what a practitioner would do without a network (a Python dict, a sorted array, the least
+that labels need), and predictions for rows that are not built: formulas from `byheart.theory`, marked as such.
 """
 
 from __future__ import annotations
