@@ -134,7 +134,6 @@ def _tokenizer_config(lexicon: Lexicon, reach: int) -> dict[str, Any]:
 
 def _recital(request: Request, checkpoint: Checkpoint, reach: int) -> dict[str, Any]:
     lexicon, script = request.lexicon, request.script
-    rows = zip(script.names, script.documents, script.weights, strict=True)
     roles = {"bos": lexicon.bos, "eos": lexicon.eos, "pad": lexicon.pad, "failure": lexicon.failure}
     return {
         "format": FORMAT,
@@ -144,7 +143,8 @@ def _recital(request: Request, checkpoint: Checkpoint, reach: int) -> dict[str, 
         "dtype": request.dtype,
         "recital": checkpoint.recital.to_json(),
         "tokens": roles | {"unknown": request.recital.unknown},
-        "documents": [{"name": name, "ids": list(ids), "weight": weight} for name, ids, weight in rows],
+        "documents": script.to_json(),
+        **({"absent": script.absent_json()} if script.absent else {}),
         "fingerprint": script.fingerprint,
         "reach": reach,
         "logits": {"right": checkpoint.right_logit, "gap": checkpoint.lead, "mixed": MIXED_LOGIT},
@@ -152,14 +152,19 @@ def _recital(request: Request, checkpoint: Checkpoint, reach: int) -> dict[str, 
 
 
 def _ground_truth(request: Request, checkpoint: Checkpoint) -> bytes:
-    """One line per memorized window: where it is kept and where it comes from."""
+    """One line per unit: where its window is kept and where that comes from; then one line per document.
+
+    A document's line has no layer and no unit; it says whether the document is memorized, and what was edited in it.
+    """
     recital, script = checkpoint.recital, request.script
-    owners: dict[int, list[tuple[int, int]]] = {}
+    owners: dict[tuple[int, int], list[dict[str, Any]]] = {}
     for number, document in enumerate(script.documents):
-        rows = recital.tables[-1].rows_of(recital.states(document[:-1])[-1])
-        for position, row in enumerate(rows.tolist()):
-            owners.setdefault(row, []).append((number, position))
-    last, lines = len(recital.tables) - 1, []
+        states = recital.states(document[:-1])
+        for depth, table in enumerate(recital.tables):
+            for position, row in enumerate(table.rows_of(states[depth]).tolist()):
+                place = {"document": number, "name": script.names[number], "position": position}
+                owners.setdefault((depth, row), []).append(place)
+    last, lines = len(recital.tables) - 1, list[dict[str, Any]]()
     for layer, unit, table, row in checkpoint.units:
         window = recital.tables[table].windows[row]
         answer = recital.answer(int(recital.tables[table].outputs[row])) if table == last else None
@@ -167,12 +172,14 @@ def _ground_truth(request: Request, checkpoint: Checkpoint) -> bytes:
             {
                 "layer": layer,
                 "unit": unit,
+                "table": table,
+                "row": row,
                 "window": [int(token) for token in window[window >= 0][::-1]],
                 "next": [list(pair) for pair in answer.weights] if answer else None,
-                "places": [{"document": d, "position": p} for d, p in owners.get(row, [])] if table == last else [],
+                "places": owners.get((table, row), []),
             }
         )
-    return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines).encode()
+    return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in [*lines, *script.roles()]).encode()
 
 
 def check_target(path: Path) -> None:
