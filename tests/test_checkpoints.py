@@ -18,7 +18,7 @@ from byheart.ir.recital import UNKNOWN, Recital
 from tests.recital_folders import kinds_first
 
 pytest.importorskip("torch")
-from byheart.fixtures.machine import Machine  # noqa: E402
+from byheart.fixtures.machine import Machine
 
 TEXTS = ["the cat sat on the mat.", "a dog ran to the river.", "some birds sing at dawn."]
 NAMES = ["cat", "dog", "birds"]
@@ -88,7 +88,9 @@ def test_a_memory_forgets(form: str) -> None:
     done = forget(memory, "dog")
     assert done.certificate.verdict is Verdict.PROVED and done.memory is not None
     assert done.memory.certify().verdict is Verdict.PROVED
-    assert done.memory.generate("the c") == "at sat on the mat." and done.memory.generate("a do") != "g ran to the river."
+    assert (
+        done.memory.generate("the c") == "at sat on the mat." and done.memory.generate("a do") != "g ran to the river."
+    )
     again = RecitalMemory.from_json(json.loads(json.dumps(done.memory.to_json())))
     assert again.certify().verdict is Verdict.PROVED and again.script.absent[0].why == "forgotten"
 

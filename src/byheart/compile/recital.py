@@ -48,8 +48,9 @@ class RecitalMemory:
         return [self.lexicon.bos, *self.lexicon.encode(prompt)]
 
     def generate(self, prompt: str = "", *, limit: int = 1 << 16) -> str:
-        """What follows the prompt, greedily, up to the end of the document."""
-        return self.lexicon.decode(self.recital.recite(self.tokens_of(prompt), limit, stop=self.lexicon.eos))
+        """What follows the prompt, greedily, up to the end of the document or the first failure token."""
+        ends = {self.lexicon.eos, self.lexicon.failure}
+        return self.lexicon.decode(self.recital.recite(self.tokens_of(prompt), limit, stop=ends))
 
     def probabilities(self, prompt: str) -> dict[str, float]:
         """The tokens that may follow the prompt, with their probabilities."""
