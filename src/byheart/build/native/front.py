@@ -20,8 +20,7 @@ from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.encoder import Encoder
 from byheart.data.task import Task
 from byheart.exact import Number, dyadic
-from byheart.ir.layers import Embedding, Layer, Pattern, Pool
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Embedding, Layer, Matrix, Pattern, Pool
 
 CHUNK = 1 << 16  # rows at a time
 MOST_TABLE_ROWS = 1 << 21  # beyond this, symbols go through the scrambler too: a table would be larger than the data
