@@ -72,7 +72,9 @@ class Controls:
         rng = np.random.default_rng(self.seed)
         away = self._held_out(part, names, rng)
         kept = [number for number in part if number not in away]
-        rows = [(ids[number], counts[number], names[number], None) for number in kept]
+        rows: list[tuple[Ids, int, str, Edits | None]] = [
+            (ids[number], counts[number], names[number], None) for number in kept
+        ]
         absent = [Absent(names[number], ids[number]) for number in sorted(away)]
         taken = set(ids.values())
         for number in kept:

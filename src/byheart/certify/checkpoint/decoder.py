@@ -87,9 +87,9 @@ class Checkpoint:
         return Reader(self, store, WEIGHTS[weights])
 
 
-def open_checkpoint(folder: Path) -> Checkpoint:
+def open_checkpoint(folder: Path, *, classifier: bool = False) -> Checkpoint:
     config = read_json(folder / "config.json")
-    shape = read_shape(config)
+    shape = read_shape(config, classifier=classifier)
     path = folder / "model.safetensors"
     if not path.exists():
         raise Undecided(f"{folder} has no model.safetensors; a checkpoint in several files is not read")
@@ -157,6 +157,8 @@ class Reader:
 
     def head(self) -> Linear:
         s, names = self.checkpoint.shape, NAMES[self.checkpoint.shape.family]
+        if s.labels is not None:
+            return self.linear("score", s.labels, s.hidden)
         return self.linear(names.embed if s.tied else names.head, s.vocabulary, s.hidden)
 
     def final_norm(self) -> Norm:

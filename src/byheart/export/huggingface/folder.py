@@ -40,17 +40,8 @@ class Request:
 
     def design(self) -> Design:
         """The design with everything that the user left open."""
-        flavour = {"quantized": "plateau"}.get(self.flavour, self.flavour)
-        if flavour not in FLAVOURS:
-            raise OptionError(f"flavour {self.flavour!r} is not one of {', '.join(FLAVOURS)}")
-        if self.dtype not in DTYPES:
-            raise OptionError(f"dtype {self.dtype!r} is not one of {', '.join(DTYPES)}")
-        given = {name: value for name, value in (self.shape or {}).items() if value is not None}
-        try:
-            design = Design(flavour=flavour, parts=1 if self.dtype == "float32" else 2, **given)
-        except TypeError as error:
-            raise OptionError(f"unknown field of the shape: {error}") from None
-        return design if "reach" in given else replace(design, reach=self.reach())
+        design = design_of(self.dtype, self.flavour, self.shape)
+        return design if "reach" in _given(self.shape) else replace(design, reach=self.reach())
 
     def reach(self) -> int:
         """Positions that hold the longest document, a power of two from 2048 to LONGEST_REACH."""
@@ -65,6 +56,23 @@ class Request:
         lexicon = self.lexicon
         tokens = Tokens(lexicon.bos, lexicon.eos, lexicon.pad, lexicon.failure)
         return chosen.build(self.recital, tokens, replace(self.design(), tied=chosen.ties))
+
+
+def _given(shape: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {name: value for name, value in (shape or {}).items() if value is not None}
+
+
+def design_of(dtype: str, flavour: str, shape: Mapping[str, Any] | None) -> Design:
+    """The design that a user's words stand for; an OptionError for words without a meaning."""
+    known = {"quantized": "plateau"}.get(flavour, flavour)
+    if known not in FLAVOURS:
+        raise OptionError(f"flavour {flavour!r} is not one of {', '.join(FLAVOURS)}")
+    if dtype not in DTYPES:
+        raise OptionError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
+    try:
+        return Design(flavour=known, parts=1 if dtype == "float32" else 2, **_given(shape))
+    except TypeError as error:
+        raise OptionError(f"unknown field of the shape: {error}") from None
 
 
 def write_folder(request: Request, target: str | Path, proof: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -107,7 +115,7 @@ def folder_files(request: Request, checkpoint: Checkpoint, proof: Mapping[str, A
         "generation_config.json": _json(generation),
         "model.safetensors": safetensors_bytes(checkpoint.tensors, request.dtype, about),
         "tokenizer.json": lexicon.model.encode(),
-        "tokenizer_config.json": _json(_tokenizer_config(lexicon, reach)),
+        "tokenizer_config.json": _json(tokenizer_config(lexicon, reach)),
         "recital.json": json.dumps(_recital(request, checkpoint, reach), separators=(",", ":")).encode(),
         "README.md": model_card(request, checkpoint, proof).encode(),
     }
@@ -120,7 +128,7 @@ def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _tokenizer_config(lexicon: Lexicon, reach: int) -> dict[str, Any]:
+def tokenizer_config(lexicon: Lexicon, reach: int) -> dict[str, Any]:
     roles = {"bos_token": lexicon.bos, "eos_token": lexicon.eos, "pad_token": lexicon.pad}
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -160,8 +168,8 @@ def _ground_truth(request: Request, checkpoint: Checkpoint) -> bytes:
     owners: dict[tuple[int, int], list[dict[str, Any]]] = {}
     for number, document in enumerate(script.documents):
         states = recital.states(document[:-1])
-        for depth, table in enumerate(recital.tables):
-            for position, row in enumerate(table.rows_of(states[depth]).tolist()):
+        for depth, rows in enumerate(recital.tables):
+            for position, row in enumerate(rows.rows_of(states[depth]).tolist()):
                 place = {"document": number, "name": script.names[number], "position": position}
                 owners.setdefault((depth, row), []).append(place)
     last, lines = len(recital.tables) - 1, list[dict[str, Any]]()
