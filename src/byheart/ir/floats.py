@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from byheart.errors import NetworkError
 from byheart.exact import Number
-from byheart.exact.values import Values
+from byheart.exact.number import Values
 from byheart.ir.attend import Index, scores_matter
 from byheart.ir.evaluate import token_ids
 from byheart.ir.network import ABSENT, Inputs

@@ -45,7 +45,7 @@ class InputFacts:
     def allow(self, inputs: Inputs) -> bool:
         """Whether every row is one that the facts speak of: its length, its numbers, its places.
 
-        >>> from byheart.exact.values import Values
+        >>> from byheart.exact.number import Values
         >>> code = channel(Fraction(0), Fraction(9), Fraction(1))
         >>> [InputFacts(1, False, (code,)).allow(Inputs(Values.of([[x]]), np.array([[0]]))) for x in (9, 10)]
         [True, False]
