@@ -35,10 +35,20 @@ from byheart.exact import Number
 from byheart.exact.number import Values
 from byheart.ir.attend import Index, scores_matter
 from byheart.ir.evaluate import token_ids
-from byheart.ir.network import ABSENT, Inputs
-from byheart.ir.layers import Affine, Attention, Embedding, Kind, Layer, Pattern, Pool, Residual, SequenceLayer
-from byheart.ir.matrix import Matrix, Row
-from byheart.ir.network import Decode, Network, Read, Readout
+from byheart.ir.layers import (
+    Affine,
+    Attention,
+    Embedding,
+    Kind,
+    Layer,
+    Matrix,
+    Pattern,
+    Pool,
+    Residual,
+    Row,
+    SequenceLayer,
+)
+from byheart.ir.network import ABSENT, Decode, Inputs, Network, Read, Readout
 from byheart.progress import SILENT, Progress
 
 LANES = 128  # rows that the kernel carries through all layers together
