@@ -76,8 +76,13 @@ def test_a_state_of_another_type_is_refused(assign, model, data):
     state = {name: tensor.float() for name, tensor in model.state_dict().items()}
     with pytest.raises(TypeError, match="nothing was loaded"):
         model.load_state_dict(state, assign=assign)
+    outer = torch.nn.Sequential(model)
+    with pytest.raises(TypeError, match="nothing was loaded"):
+        outer.load_state_dict({f"0.{name}": tensor for name, tensor in state.items()}, assign=assign)
     assert right(model, data)
     model.load_state_dict(model.state_dict(), assign=assign)
+    outer.load_state_dict(outer.state_dict(), assign=assign)
+    assert right(model, data)
 
 
 def test_autocast_is_refused(model, data):

@@ -15,13 +15,13 @@ import numpy as np
 from byheart.build.native.hashing import Ints
 from byheart.build.native.layout import FloatType, Layout, Unit, dense_parameters, residual
 from byheart.build.native.scramble import Box, Scramble, boxes_of, draw_scramble, scramble_layers, scrambled
-from byheart.build.native.tokens import Mixing, Sizing, own_weight, rounds
+from byheart.build.native.tokens import Mixing, Sizing
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.encoder import Encoder
-from byheart.data.task import Task
 from byheart.exact import Number, dyadic
 from byheart.ir.layers import Attention, Embedding, Head, Kind, Layer, Matrix, Pattern, Pool, Residual
 from byheart.paper import Ref, implements
+from byheart.theory.promises.native import own_weight, rounds
 
 
 def mean_attention(
@@ -84,15 +84,6 @@ CHUNK = 1 << 16  # rows at a time
 MOST_TABLE_ROWS = 1 << 21  # beyond this, symbols go through the scrambler too: a table would be larger than the data
 
 Stages = list[tuple[str, Sequence[Layer]]]
-
-
-def mixing_of(task: Task, positions: bool) -> Mixing:
-    """How the task's contexts come together."""
-    if task is Task.SET:
-        return Mixing.POOL
-    if task is Task.CAUSAL:
-        return Mixing.PREFIX_SUM if positions else Mixing.PREFIX_MEAN
-    return Mixing.FULL
 
 
 class TokenMap(Protocol):
