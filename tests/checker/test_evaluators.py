@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from byheart.errors import NetworkError, NotRationalError
-from byheart.exact.values import Values
+from byheart.exact.number import Values
 from byheart.ir import evaluate
 from byheart.ir.enclose import UNDECIDED, enclosed_answers
-from byheart.ir.inputs import Inputs
 from byheart.ir.json_form import network_from_json
+from byheart.ir.network import Inputs
 from tests.checker.asked import EVALUATOR, check
 from tests.checker.networks import network
 

@@ -18,7 +18,7 @@ from byheart.compile.memory_file import load
 from byheart.data.values import key
 from byheart.errors import BudgetError, ByheartError, DataError, FileFormatError, OptionError
 from byheart.exact.budget import Budget, limited
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Matrix
 from tests.forged import rewrite, tamper
 
 ROWS = {"cat": "animal", "act": "deed", "dog": "animal", "oak": "plant"}

@@ -16,8 +16,7 @@ from byheart.export.recheck import codes_of_inputs
 from byheart.export.targets.onnx import build_model
 from byheart.export.targets.torch import config_of, state_of
 from byheart.export.torch_runtime import Memory
-from byheart.ir.layers import Affine
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Affine, Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
 from tests.build.native.data import dataset
 from tests.export.test_export import module, session

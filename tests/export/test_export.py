@@ -33,8 +33,7 @@ from byheart.export.targets.safetensors import write_safetensors
 from byheart.export.targets.torch import build_torch, config_of, state_of
 from byheart.export.torch_runtime import Memory as TorchMemory
 from byheart.ir.evaluate import answers
-from byheart.ir.layers import Affine, Pattern
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Affine, Matrix, Pattern
 from byheart.ir.network import Decode, Network, Read, Readout
 from tests.build.native.data import dataset
 from tests.cases import Case, cases

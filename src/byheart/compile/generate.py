@@ -20,8 +20,7 @@ from byheart.data.task import Task
 from byheart.data.values import key
 from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError, UnknownSymbolError
-from byheart.ir.decoder_network import DecoderNetwork
-from byheart.ir.generate import generate as generate_tokens
+from byheart.ir.decoder_network import DecoderNetwork, continue_tokens
 
 
 def generate(
@@ -33,7 +32,7 @@ def generate(
         network, names = memory.network, _names(memory, memory.network)
         known = network.knows if network.known else None
         numbers = _numbers(names, tokens)
-        found = generate_tokens(network.decoder, numbers, temperature=temperature, seed=seed, limit=limit, knows=known)
+        found = continue_tokens(network.decoder, numbers, temperature=temperature, seed=seed, limit=limit, knows=known)
         said = [names[number] for number in found if number in names]
     elif memory.task is not Task.CAUSAL:
         raise OptionError(f"a memory of the task {memory.task} answers rows and continues none; ask it with predict")

@@ -23,7 +23,7 @@ from byheart.data.read.table import Table, read
 from byheart.data.task import Task, as_task
 from byheart.data.tokens.tokenizer import PLAIN
 from byheart.errors import DataError, OptionError
-from byheart.ir.claim import Claim
+from byheart.ir.size import Claim
 from byheart.progress import SILENT, Progress, console_progress
 from byheart.theory.promises import promise
 

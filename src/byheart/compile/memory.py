@@ -23,11 +23,10 @@ from byheart.data.tokens.tokenizer import PLAIN, Tokenizer
 from byheart.data.unknown import UNKNOWN, Unknown
 from byheart.errors import DataError, UnknownSymbolError
 from byheart.exact.budget import Budget, check_padding, limited
-from byheart.ir.claim import Claim
 from byheart.ir.decoder_network import AnyNetwork, DecoderNetwork
 from byheart.ir.enclose import decided_answers
-from byheart.ir.inputs import Inputs
-from byheart.ir.size import Size, measure, uniform_parameters
+from byheart.ir.network import Inputs
+from byheart.ir.size import Claim, Size, measure, uniform_parameters
 from byheart.progress import SILENT, Progress
 
 if TYPE_CHECKING:

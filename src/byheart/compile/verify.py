@@ -28,8 +28,7 @@ from byheart.data.values import key, plain
 from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError
 from byheart.exact.budget import check_padding, limited
-from byheart.ir.claim import Claim
-from byheart.ir.size import measure
+from byheart.ir.size import Claim, measure
 from byheart.progress import SILENT, Progress
 from byheart.theory.promises import promise
 from byheart.version import __version__

@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from byheart.errors import ExportError
 from byheart.exact import Number, as_fraction
-from byheart.ir.layers import Embedding
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Embedding, Matrix
 
 Array = npt.NDArray[Any]
 DTYPES: dict[str, type[Any]] = {"float64": np.float64, "float32": np.float32}

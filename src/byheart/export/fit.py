@@ -9,8 +9,7 @@ from byheart.certify.any_order.lattice import FORMATS
 from byheart.certify.any_order.proof import ASSUMED, AnyOrder, prove_any_order
 from byheart.data.dataset.encoder import Encoder
 from byheart.errors import ExportError, OptionError
-from byheart.ir.inputs import Inputs
-from byheart.ir.network import Network
+from byheart.ir.network import Inputs, Network
 from byheart.progress import SILENT, Progress
 
 DTYPES = ("float32", "float64")  # smallest first

@@ -15,11 +15,10 @@ from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.encoder import Encoder
 from byheart.data.task import Task
 from byheart.errors import ExportError
-from byheart.exact.values import Values
+from byheart.exact.number import Values
 from byheart.export.arrays import DTYPES
 from byheart.ir.evaluate import answers
-from byheart.ir.inputs import ABSENT, Inputs
-from byheart.ir.network import Network
+from byheart.ir.network import ABSENT, Inputs, Network
 from byheart.progress import SILENT, Progress
 
 DRAWN = 10_000

@@ -16,7 +16,7 @@ no two rows of a table match the same window, so the order of rows means nothing
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -189,10 +189,6 @@ class Recital:
         table = self.tables[-1]
         rows = table.rows_of(self.states(tokens)[-1])
         return np.where(rows >= 0, table.outputs[rows], UNKNOWN)
-
-    def follow_all(self, sequences: Iterable[Sequence[int]]) -> list[Ints]:
-        """`follow` for each of many sequences."""
-        return [self.follow(tokens) for tokens in sequences]
 
     def answer(self, number: int) -> Answer:
         """The answer of a number of `follow`."""

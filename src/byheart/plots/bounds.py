@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from byheart.data.task import Task
 from byheart.plots.style import colour, label_axes, marker, new_figure, styled
-from byheart.theory.bound import Bound
-from byheart.theory.problem import Problem
+from byheart.theory.problem import Bound, Problem
 from byheart.theory.report import lower_bounds, upper_bounds
 
 if TYPE_CHECKING:

@@ -101,15 +101,16 @@ def test_the_promise_is_the_theorem_s_formula(form: str) -> None:
     found = memory("ks25", 50, 4, 4, 10, form=form, constants="paper")
     assert found.dataset is not None
     data = found.dataset
-    promise = theorems.next_token(
+    separation = data.separation
+    setting = theorems.worst_case(
         data.N,
         data.n,
         data.d,
         data.C,
-        r_squared=data.separation.r_squared,
-        delta_squared=data.separation.delta_squared or 1,
-        form=form,
+        r_squared=separation.r_squared,
+        delta_squared=separation.delta_squared or 1,
     )
+    promise = theorems.transformer(setting, form)
     assert found.claim.bounds["depth"] == promise.depth and found.claim.bounds["max_bits"] == promise.max_bits
 
 

@@ -20,7 +20,7 @@ from byheart.build.madden24.lowrank import (
 from byheart.certify.next_token import prove_gap
 from byheart.data.dataset.documents import Corpus
 from byheart.errors import OptionError
-from byheart.ir.activation import Activation
+from byheart.ir.decoder import Activation
 from tests.corpora import random_texts
 
 SATURATING = [Activation.TANH, Activation.SIGMOID, Activation.ARCTAN]

@@ -13,8 +13,7 @@ from byheart.build.madden24.polish import few_neurons
 from byheart.certify.next_token import prove_gap
 from byheart.data.dataset.documents import Corpus
 from byheart.errors import OptionError
-from byheart.ir.activation import Activation
-from byheart.ir.decoder import Decoder
+from byheart.ir.decoder import Activation, Decoder
 from tests.corpora import random_texts
 
 

@@ -9,7 +9,7 @@ from byheart.build.madden24.solve import solve
 from byheart.build.madden24.staircase import solve_staircase
 from byheart.build.madden24.steps import steps_between
 from byheart.errors import BuildError
-from byheart.ir.activation import Activation
+from byheart.ir.decoder import Activation
 
 SATURATING = [Activation.TANH, Activation.SIGMOID, Activation.ARCTAN]
 

@@ -12,8 +12,7 @@ from byheart.build.native.sequence import mean_attention, snap_blocks
 from byheart.certify.any_order.input_facts import InputFacts
 from byheart.certify.any_order.lattice import channel
 from byheart.exact import Number, dyadic
-from byheart.ir.layers import Affine, Attention, Embedding, Head, Kind, Layer, Pattern, Pool, Residual
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Affine, Attention, Embedding, Head, Kind, Layer, Matrix, Pattern, Pool, Residual
 from byheart.ir.network import Decode, Network, Read, Readout
 
 Edit = Callable[[Network, random.Random], Network | None]

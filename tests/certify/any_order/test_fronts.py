@@ -12,8 +12,7 @@ from byheart.build.native.tokens import Mixing, sizing
 from byheart.certify.any_order.input_facts import InputFacts
 from byheart.certify.any_order.lattice import channel
 from byheart.certify.any_order.proof import prove_any_order
-from byheart.ir.layers import Affine, Layer, Pattern
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Affine, Layer, Matrix, Pattern
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.theory.promises.native import own_weight
 from tests.certify.any_order.shuffled import differences

@@ -13,8 +13,7 @@ from byheart.certify.any_order.input_facts import InputFacts
 from byheart.certify.any_order.lattice import FORMATS, NotShown, Tally, channel, rounded_up
 from byheart.certify.any_order.proof import prove_any_order
 from byheart.exact import dyadic
-from byheart.ir.layers import Affine, Embedding, Pattern, Pool, Residual
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Affine, Embedding, Matrix, Pattern, Pool, Residual
 from byheart.ir.network import Decode, Network, Read, Readout
 from tests.certify.any_order.edits import diagonal
 from tests.certify.any_order.shuffled import differences

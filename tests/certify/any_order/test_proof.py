@@ -22,8 +22,7 @@ from byheart.certify.any_order.input_facts import InputFacts, facts_of
 from byheart.certify.any_order.lattice import FORMATS, Tally, channel, common_unit, join, power_of_two_part
 from byheart.certify.any_order.proof import prove_any_order
 from byheart.exact import dyadic
-from byheart.ir.layers import Affine, Pattern, Residual
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Affine, Matrix, Pattern, Residual
 from byheart.ir.network import Decode, Network, Read, Readout
 from tests.build.native.test_memory import evaluate
 from tests.certify.any_order.permuted import permuted

@@ -18,8 +18,7 @@ from byheart.data.dataset.documents import Corpus
 from byheart.data.dataset.targets import Distributions
 from byheart.errors import OptionError
 from byheart.exact.rigor import ball, flint, precision
-from byheart.ir.activation import Activation
-from byheart.ir.decoder import Decoder
+from byheart.ir.decoder import Activation, Decoder
 from tests.corpora import random_texts
 
 

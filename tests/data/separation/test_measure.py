@@ -15,7 +15,7 @@ from byheart.data.separation import measure, sweep
 from byheart.data.separation.cloud import make_cloud
 from byheart.data.separation.measure import Separation, separation
 from byheart.errors import DataError
-from byheart.exact.values import Values
+from byheart.exact.number import Values
 
 
 def naive(points: Values) -> Separation:

@@ -15,8 +15,7 @@ from byheart.build.shared.projection import Line
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import AssumptionError
-from byheart.ir.layers import Embedding, Kind
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Embedding, Kind, Matrix
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 from byheart.theory.promises.ks25 import id_part, setting_of, token_id_count

@@ -23,8 +23,7 @@ from byheart.build.ks25.options import Style
 from byheart.build.shared.projection import Line
 from byheart.build.shared.wires import ZERO, Effect, Form, affine, assemble, wire, wires
 from byheart.exact import Number
-from byheart.ir.layers import Affine, Attention, Head, Kind, Layer, Pattern
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Affine, Attention, Head, Kind, Layer, Matrix, Pattern
 from byheart.theory.upper import DENSE
 
 PLAIN_STREAM = ("phi", "x", "id")

@@ -16,7 +16,7 @@ from byheart.build.ks25.sequence_ids.multisets import Index
 from byheart.build.shared.projection import Line, project
 from byheart.data.dataset.dataset import Dataset
 from byheart.exact import Number
-from byheart.exact.values import Values
+from byheart.exact.number import Values
 
 ONE = Fraction(1)
 Choice = Callable[[Sequence[int], Sequence[int]], Fields]  # (keys, labels) -> how to divide the words
@@ -35,10 +35,6 @@ class Lookup:
         fields = choice(keys, labels)
         table = Table.of(keys, labels, fields)
         return Lookup(fields, table.pieces(piece or max(1, len(table.keys))), max(keys).bit_length())
-
-    @property
-    def group_counts(self) -> tuple[int, ...]:
-        return tuple(piece.group_count for piece in self.pieces)
 
 
 @dataclass(frozen=True)

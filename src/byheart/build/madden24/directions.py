@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from byheart.ir.activation import Activation
+from byheart.ir.decoder import Activation
 
 Floats = npt.NDArray[np.float64]
 

@@ -17,8 +17,7 @@ import numpy.typing as npt
 from byheart.build.madden24.mixing import Draw, Mixing, attention_numbers, average_numbers, draw_separating
 from byheart.data.dataset.targets import Distributions
 from byheart.errors import OptionError
-from byheart.ir.activation import Activation
-from byheart.ir.decoder import AttentionHead, Average, Decoder, Reader, SelfAttention
+from byheart.ir.decoder import Activation, AttentionHead, Average, Decoder, Reader, SelfAttention
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

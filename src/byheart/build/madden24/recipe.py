@@ -36,10 +36,9 @@ from byheart.data.dataset.targets import Distributions, Target
 from byheart.data.task import Task
 from byheart.data.values import key
 from byheart.errors import AssumptionError, BuildError, OptionError
-from byheart.ir.activation import Activation
-from byheart.ir.decoder_network import AnyDecoder, DecoderNetwork, context_number
+from byheart.ir.decoder import Activation
+from byheart.ir.decoder_network import AnyDecoder, DecoderNetwork, TableDecoder, context_number
 from byheart.ir.network import Network, Read
-from byheart.ir.table_decoder import TableDecoder
 from byheart.paper import Ref
 from byheart.progress import SILENT, Progress
 from byheart.theory.promises.madden24 import CLOSED_FORM, LOW_RANK, SIZE

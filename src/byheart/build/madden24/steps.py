@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.errors import BuildError
-from byheart.ir.activation import Activation
+from byheart.ir.decoder import Activation
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

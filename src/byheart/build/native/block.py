@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from byheart.exact import Number
-from byheart.ir.layers import Residual
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Matrix, Residual
 
 
 @dataclass(frozen=True)

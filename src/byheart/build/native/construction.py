@@ -29,8 +29,7 @@ from byheart.build.native.tokens import Mixing, Sizing, sizing
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import BuildError, OptionError
-from byheart.ir.layers import Affine, Layer
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Affine, Layer, Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.paper import Ref
 from byheart.progress import Progress

@@ -19,8 +19,7 @@ from byheart.build.native.tokens import Mixing, Sizing
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.encoder import Encoder
 from byheart.exact import Number, dyadic
-from byheart.ir.layers import Embedding, Layer, Pattern, Pool
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Embedding, Layer, Matrix, Pattern, Pool
 from byheart.theory.promises.native import own_weight, rounds
 
 CHUNK = 1 << 16  # rows at a time

@@ -20,9 +20,8 @@ from byheart.build.native.floats import FLOAT64
 from byheart.build.native.hashing import Ints
 from byheart.errors import BuildError
 from byheart.exact import Number, as_fraction, from_fraction
-from byheart.exact.values import Values
-from byheart.ir.layers import Affine, Residual
-from byheart.ir.matrix import Matrix
+from byheart.exact.number import Values
+from byheart.ir.layers import Affine, Matrix, Residual
 
 
 @dataclass(frozen=True)

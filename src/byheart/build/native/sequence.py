@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from byheart.build.native.block import Unit, residual
 from byheart.build.native.floats import FloatType
 from byheart.exact import Number, dyadic
-from byheart.ir.layers import Attention, Head, Kind, Pattern, Residual
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Attention, Head, Kind, Matrix, Pattern, Residual
 from byheart.paper import Ref, implements
 
 

@@ -18,9 +18,8 @@ from byheart.build.table1.generic_embedding import embedding_note, generic_embed
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import AssumptionError
-from byheart.exact.values import Values
-from byheart.ir.layers import Affine, Threshold
-from byheart.ir.matrix import Matrix
+from byheart.exact.number import Values
+from byheart.ir.layers import Affine, Matrix, Threshold
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 

@@ -16,7 +16,7 @@ from byheart.build.shared.projection import Constants, Line, project
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.distinct import Index
 from byheart.exact import Number
-from byheart.exact.values import Values
+from byheart.exact.number import Values
 from byheart.ir.layers import Flatten, Layer
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.theory.upper import Cloud

@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 
 from byheart.data.dataset.dataset import Dataset
-from byheart.exact.values import Values
-from byheart.ir.layers import Embedding
-from byheart.ir.matrix import Matrix
+from byheart.exact.number import Values
+from byheart.ir.layers import Embedding, Matrix
 
 BITS = 12  # at least; more where there are many symbols and few dimensions
 

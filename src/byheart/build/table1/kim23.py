@@ -46,9 +46,8 @@ from byheart.build.shared.wires import Block, Effect, affine, wire
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.exact import Number, as_fraction, dyadic, from_fraction
-from byheart.exact.values import Values
-from byheart.ir.layers import Affine, Attention, Head, Kind, Layer, Pattern
-from byheart.ir.matrix import Matrix
+from byheart.exact.number import Values
+from byheart.ir.layers import Affine, Attention, Head, Kind, Layer, Matrix, Pattern
 from byheart.ir.network import Decode, Readout
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress

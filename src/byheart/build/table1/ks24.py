@@ -20,10 +20,9 @@ from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import AssumptionError
 from byheart.exact import Number, as_fraction, dyadic, from_fraction
-from byheart.exact.values import Values
+from byheart.exact.number import Values
 from byheart.ir.enclose import enclosed_outputs
-from byheart.ir.layers import Affine, Attention, Head, Kind, Layer, Pattern
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Affine, Attention, Head, Kind, Layer, Matrix, Pattern
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress

@@ -18,8 +18,7 @@ from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import AssumptionError
 from byheart.exact import Number, dyadic
-from byheart.ir.layers import Affine, Attention, Embedding, Head, Kind, Layer, Pattern
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Affine, Attention, Embedding, Head, Kind, Layer, Matrix, Pattern
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress

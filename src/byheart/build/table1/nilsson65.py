@@ -8,8 +8,7 @@ from byheart.build.shared.projection import Constants
 from byheart.build.table1.flattened import feed_forward_network, flat_rows, row_line
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
-from byheart.ir.layers import Affine
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Affine, Matrix
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 

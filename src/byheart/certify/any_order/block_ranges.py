@@ -22,8 +22,7 @@ from byheart.certify.any_order.lattice import (
     power_of_two_part,
 )
 from byheart.exact import Number, as_fraction
-from byheart.ir.layers import Residual
-from byheart.ir.matrix import Row
+from byheart.ir.layers import Residual, Row
 
 NEAR_HALF = Fraction(511, 2)  # of 512: below one half by what an accumulator of ten more bits can add to an error
 

@@ -11,12 +11,14 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+import numpy as np
+
 from byheart.certify.any_order.lattice import Channel, channel, join
 from byheart.data.dataset.encoder import Encoder
 from byheart.data.task import Task
 from byheart.errors import DataError
 from byheart.exact import as_fraction
-from byheart.ir.inputs import Inputs
+from byheart.ir.network import Inputs
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,30 @@ class InputFacts:
             return self
         wider = tuple(join([a, b]) for a, b in zip(self.coordinates, self.absent, strict=True))
         return replace(self, coordinates=wider, absent=None)
+
+    def allow(self, inputs: Inputs) -> bool:
+        """Whether every row is one that the facts speak of: its length, its numbers, its places.
+
+        >>> from byheart.exact.number import Values
+        >>> code = channel(Fraction(0), Fraction(9), Fraction(1))
+        >>> [InputFacts(1, False, (code,)).allow(Inputs(Values.of([[x]]), np.array([[0]]))) for x in (9, 10)]
+        [True, False]
+        """
+        lengths, points = inputs.lengths, inputs.points
+        if len(lengths) and not (1 if self.ragged else self.length) <= lengths.min() <= lengths.max() <= self.length:
+            return False
+        if points.width != len(self.coordinates):
+            return False
+        for c, column in zip(self.coordinates, points.numerators.T, strict=True):
+            for x in map(int, set(column.tolist())):
+                value = Fraction(x, points.denominator)
+                if not c.low <= value <= c.high or (value != 0 and (not c.unit or (value / c.unit).denominator != 1)):
+                    return False
+        if not self.positions:
+            return True
+        places = [int(x) // points.denominator for x in points.numerators[:, -1]]  # at most self.length, see above
+        where = np.array([*places, 0], dtype=np.int64)[inputs.index]
+        return bool(((where == np.arange(inputs.index.shape[1])) | (inputs.index < 0)).all())
 
     def at(self, place: int) -> tuple[Channel, ...]:
         """The coordinates of a token at this place of its row."""

@@ -57,8 +57,7 @@ from byheart.data.dataset.dataset import Dataset
 from byheart.errors import OptionError
 from byheart.exact import Number, as_fraction, parts
 from byheart.ir.attend import scores_matter
-from byheart.ir.layers import Affine, Attention, Embedding, Kind, Layer, Pattern, Pool, Residual
-from byheart.ir.matrix import Row
+from byheart.ir.layers import Affine, Attention, Embedding, Kind, Layer, Pattern, Pool, Residual, Row
 from byheart.ir.network import Decode, Network, Readout
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from byheart.certify.balls._base import Balls, Floats, Mask, Objects
 from byheart.exact.rigor import flint, precision, upper_float
-from byheart.ir.activation import Activation
+from byheart.ir.decoder import Activation
 
 __all__ = ["ArbBalls", "precision"]
 

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from byheart.certify.balls._base import Balls
 from byheart.errors import NetworkError
 from byheart.ir.decoder import Average, Decoder, SelfAttention
-from byheart.ir.decoder_network import AnyDecoder
-from byheart.ir.table_decoder import TableDecoder
+from byheart.ir.decoder_network import AnyDecoder, TableDecoder
 
 Ints = npt.NDArray[np.int64]
 B = TypeVar("B", bound=Balls)

@@ -21,7 +21,7 @@ import numpy as np
 from byheart.certify.balls._base import Balls, Floats, Mask, Objects
 from byheart.certify.balls.function_tables import UNIT, function_table
 from byheart.exact.rigor import flint
-from byheart.ir.activation import Activation
+from byheart.ir.decoder import Activation
 
 WIDER = 1 + 2.0**-20  # covers the rounding of the radii themselves, sums of up to 2^31 terms
 TINY = 2.0**-1000  # covers underflow

@@ -31,7 +31,7 @@ from byheart.data.task import Task, as_task
 from byheart.data.values import distinct, key, to_json
 from byheart.data.wording import quote, quote_row
 from byheart.errors import ConflictError, DataError, OptionError
-from byheart.ir.inputs import Inputs
+from byheart.ir.network import Inputs
 
 
 def check_consistent(encoder: Encoder, inputs: Inputs, labels: Index, classes: Classes, contexts: Contexts) -> None:

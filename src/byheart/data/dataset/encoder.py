@@ -31,9 +31,8 @@ from byheart.data.task import Task
 from byheart.data.values import from_json, key, order, to_json
 from byheart.data.wording import quote
 from byheart.errors import DataError, UnknownSymbolError
-from byheart.exact.number import Number
-from byheart.exact.values import Values
-from byheart.ir.inputs import ABSENT, Inputs
+from byheart.exact.number import Number, Values
+from byheart.ir.network import ABSENT, Inputs
 
 MAX_LENGTH = 1 << 24
 _FEW = 5

@@ -16,7 +16,7 @@ from byheart.data.dataset.labels import Classes
 from byheart.data.task import Task
 from byheart.data.values import to_json
 from byheart.errors import DataError
-from byheart.ir.inputs import Inputs
+from byheart.ir.network import Inputs
 
 VERSION = "byheart data 1"
 _CHUNK = 1 << 14  # points written out at once

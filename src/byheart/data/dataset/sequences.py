@@ -26,8 +26,7 @@ from byheart.data.dataset.vectors import Floats, distinct_floats, distinct_numbe
 from byheart.data.values import distinct, listed, plain
 from byheart.data.wording import quote
 from byheart.errors import DataError, InexactError
-from byheart.exact.number import Dyadic, Number, from_float, from_fraction
-from byheart.exact.values import Values
+from byheart.exact.number import Dyadic, Number, Values, from_float, from_fraction
 
 Symbol = str | int | float | bool | None
 _EXACT_IN_FLOAT = 1 << 53

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.data.dataset.distinct import Index, distinct_rows
-from byheart.exact.number import Number, as_fraction, dyadic, parts
-from byheart.exact.values import Values
+from byheart.exact.number import Number, Values, as_fraction, dyadic, parts
 
 Floats = npt.NDArray[np.float64]
 _MANTISSA = 53

@@ -30,7 +30,7 @@ from byheart.data.dataset.vectors import Floats
 from byheart.data.separation.cloud import Cloud, make_cloud
 from byheart.data.separation.sweep import Line, sweep
 from byheart.errors import DataError
-from byheart.exact.values import Values
+from byheart.exact.number import Values
 
 _ROWS = 1 << 12  # whose norms are computed at once
 _CHUNK = 1 << 8  # points whose differences are computed at once

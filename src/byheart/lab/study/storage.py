@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 from byheart.errors import ByheartError
-from byheart.lab.study.proposals import import_optuna
+from byheart.lab.study.planner import import_optuna
 
 T = TypeVar("T")
 _PATIENCE = 600.0  # seconds that a lost connection is waited for

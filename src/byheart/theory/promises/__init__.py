@@ -19,7 +19,7 @@ from typing import Any
 
 from byheart.data.dataset.dataset import Dataset
 from byheart.errors import OptionError
-from byheart.ir.claim import Claim
+from byheart.ir.size import Claim
 
 PromiseOf = Callable[[Dataset, Mapping[str, Any]], Claim]
 

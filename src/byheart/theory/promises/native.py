@@ -35,7 +35,7 @@ from typing import Any
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import OptionError
-from byheart.ir.claim import Claim
+from byheart.ir.size import Claim
 from byheart.paper import Ref
 from byheart.theory.promises import choice, promises
 from byheart.theory.promises.ks25 import token_id_count

@@ -23,7 +23,7 @@ import numpy as np
 from byheart.build.ks25.sequence_ids.multisets import Index, Multisets
 from byheart.build.shared.projection import Constants, Line, project
 from byheart.errors import BuildError
-from byheart.exact.values import Values
+from byheart.exact.number import Values
 from byheart.paper import Ref, implements
 
 

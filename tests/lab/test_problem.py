@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from byheart.errors import DataError, OptionError
-from byheart.lab.problem import Sequences
-from byheart.lab.results.comparison import compare, rows_of
-from byheart.lab.sources import SOURCES, ProblemSpec, make_problem
+from byheart.lab.comparison import compare, rows_of
+from byheart.lab.problem import SOURCES, ProblemSpec, Sequences, make_problem
 from tests.lab.small import signs_problem, stories, write_rows
 
 

@@ -1,22 +1,41 @@
 """What a study says: one row per cell, the least sizes, and files for other programs.
 
 The table holds nothing that depends on when or where a trial ran, so a resumed run's equals an uninterrupted one's.
+
+`capacity` finds the least size that memorizes your own problems: the search of the presets, for arrays instead of
+files.
+
+>>> from byheart.lab.problem import ProblemSpec, make_problem
+>>> problems = [make_problem(ProblemSpec("random", N, n=3, d=4)) for N in (4, 12)]
+>>> [least.size is not None for least in capacity(problems, sizes=(1, 2, 4, 8), epochs=600, trials=4)]
+[True, True]
+
+`fit_growth` says how the least size grows: least squares with a bootstrapped confidence, for √N, for N and for log n.
+
+>>> fit = fit_growth([100, 400, 900, 1600], [11, 21, 31, 41], "root")
+>>> round(fit.slope, 6), round(fit.offset, 6), round(fit.explained, 6)
+(1.0, 1.0, 1.0)
 """
 
 from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from math import log, log2
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from byheart.errors import MissingExtraError, OptionError
-from byheart.lab.problem import CROSS_ENTROPY, Problem, Sequences
-from byheart.lab.study.experiment import Experiment
+from byheart.lab.presets import LADDER, TUNED
+from byheart.lab.problem import CROSS_ENTROPY, Problem, ProblemSpec, Sequences
+from byheart.lab.study.experiment import Experiment, Record, Space
 from byheart.lab.study.planner import Planner
-from byheart.lab.study.record import Record
+from byheart.lab.study.run import train_on
 from byheart.lab.study.study import Study
 
 Finished = dict[str, Record]
@@ -208,3 +227,114 @@ def _write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
     except ImportError:
         raise MissingExtraError("exporting Parquet", "data") from None
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+
+
+def capacity(
+    problems: Sequence[Sequences],
+    *,
+    sizes: Sequence[int] = LADDER,
+    epochs: int = 4000,
+    trials: int = 4,
+    loss: float = 0.01,
+    accuracy: bool = False,
+    space: Space = TUNED,
+    first: int = 4,
+    seed: int = 0,
+) -> list[Minimum]:
+    """For every problem the least #blocks of eq. (165) that memorizes it: loss below `loss`, or with `accuracy` every
+    label right. Learning rate and warmup are tuned within `space`, `trials` at most for each size. In this process; for
+    many cores or machines write an `Experiment` and `start_run` it.
+    """
+    if not problems:
+        raise OptionError("capacity needs at least one problem")
+    experiment = Experiment(
+        preset="capacity",
+        scale="own",
+        kind="minimum",
+        axis="N",
+        problems=tuple(ProblemSpec("random", p.N, p.n, p.d, seed=place) for place, p in enumerate(problems)),
+        sizes=tuple(sizes),
+        epochs=epochs,
+        trials=trials,
+        space=space,
+        loss=loss,
+        accuracy=accuracy,
+        first=first,
+        seed=seed,
+    )
+    planner, finished = Planner(experiment), Finished()
+    while needed := planner.needed(finished):
+        trial = needed[0]
+        finished[trial.key] = train_on(problems[trial.problem], experiment, trial)
+    return minima(experiment, finished)
+
+
+Array = npt.NDArray[np.float64]
+SCALES: dict[str, tuple[str, Callable[[Array], Array]]] = {
+    "root": ("√N", np.sqrt),
+    "linear": ("N", lambda x: x),
+    "logarithm": ("log10 n", np.log10),
+}
+_RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Fit:
+    """size ≈ offset + slope·g(x). `explained`: the share of the variance (R²); slopes: 95 % of the bootstrap."""
+
+    scale: str
+    slope: float
+    offset: float
+    explained: float
+    slopes: tuple[float, float]
+    draws: tuple[tuple[float, float], ...]  # (offset, slope) of resamples, for a band
+
+    @property
+    def label(self) -> str:
+        name = SCALES[self.scale][0]
+        if abs(self.slope) < 1e-9:
+            return f"{self.offset:.3g}, whatever {name[-1]}"
+        return f"{self.offset:.2g} + {self.slope:.3g}·{name}, R² = {self.explained:.2f}"
+
+    def at(self, x: Sequence[float]) -> Array:
+        return self.offset + self.slope * SCALES[self.scale][1](np.asarray(x, dtype=float))
+
+    def band(self, x: Sequence[float]) -> tuple[Array, Array]:
+        """Between these lie 95 % of the resampled fits."""
+        g = SCALES[self.scale][1](np.asarray(x, dtype=float))
+        lines = np.array([offset + slope * g for offset, slope in self.draws])
+        low, high = np.percentile(lines, [2.5, 97.5], axis=0)
+        return low, high
+
+
+def fit_growth(x: Sequence[float], y: Sequence[float], scale: str, seed: int = 0) -> Fit:
+    """The least-squares line of y against g(x); needs two different x."""
+    if scale not in SCALES:
+        raise OptionError(f"unknown scale {scale!r}; known: {', '.join(SCALES)}")
+    places, values = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    g = SCALES[scale][1](places)
+    if len(np.unique(g)) < 2:
+        raise OptionError("a fit needs at least two different x")
+    offset, slope = _line(g, values)
+    spread = float(((values - values.mean()) ** 2).sum())
+    rest = float(((values - offset - slope * g) ** 2).sum())
+    draws = _bootstrap(g, values, seed)
+    low, high = np.percentile([slope for _, slope in draws], [2.5, 97.5])
+    explained = 1.0 if rest < 1e-12 else (1 - rest / spread if spread else 0.0)
+    return Fit(scale, slope, offset, explained, (float(low), float(high)), draws)
+
+
+def _bootstrap(g: Array, values: Array, seed: int) -> tuple[tuple[float, float], ...]:
+    draw = np.random.default_rng(seed)
+    found: list[tuple[float, float]] = []
+    while len(found) < _RESAMPLES:
+        pick = draw.integers(len(g), size=len(g))
+        if len(np.unique(g[pick])) > 1:
+            found.append(_line(g[pick], values[pick]))
+    return tuple(found)
+
+
+def _line(g: Array, values: Array) -> tuple[float, float]:
+    centre = g - g.mean()
+    slope = float(centre @ values / (centre @ centre))
+    return float(values.mean() - slope * g.mean()), slope

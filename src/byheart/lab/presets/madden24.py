@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from byheart.lab.presets._base import preset
-from byheart.lab.sources import ProblemSpec
+from byheart.lab.problem import ProblemSpec
 from byheart.lab.study.experiment import Experiment, Space
 
 
