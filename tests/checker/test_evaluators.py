@@ -52,13 +52,12 @@ def first(stored, given) -> list:
 
 
 def second(stored, given) -> list:
-    budget = check.Budget(10**12, 1 << 30)
-    check.check_form(stored, check.MEMORY["network"], "network")
-    asked = check.Network(stored, budget)
+    check.BUDGET.work, check.BUDGET.memory, check.BUDGET.done = 10**12, 1 << 30, 0
+    asked = check.Network(check.parse(stored, "layers", "network"))
     found = []
     for row in given:
         try:
-            found.append(asked.classes([[(x, 0) for x in token] for token in row]))
+            found.append(asked.ask([[(x, 0) for x in token] for token in row]))
         except check.NoAnswer:
             found.append("no answer")
         except check.Undecided:

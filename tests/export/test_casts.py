@@ -11,9 +11,9 @@ import torch
 
 from byheart.compile import memorize_dataset
 from byheart.data.dataset.dataset import load
-from byheart.export.numpy_runtime import run_arrays
 from byheart.export.recheck import codes_of_inputs
 from byheart.export.targets.onnx import build_model
+from byheart.export.targets.safetensors import run_arrays
 from byheart.export.targets.torch import config_of, state_of
 from byheart.export.torch_runtime import Memory
 from byheart.ir.layers import Affine, Matrix

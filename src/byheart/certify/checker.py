@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from byheart.certify.any_order.input_facts import facts_of
+from byheart.certify.any_order.lattice import facts_of
 from byheart.certify.certificate import Certificate, Gap, Verdict, Witness
 from byheart.certify.next_token import decided_tokens, prove_gap
 from byheart.certify.properties import prove_property

@@ -13,7 +13,7 @@ from byheart.build.native.layout import Layout
 from byheart.build.native.memory import Refusal, Stored, memory_blocks, store
 from byheart.build.native.plan import Need, choose, layouts, smallest_capacity
 from byheart.build.native.solving import solve_buckets
-from byheart.export.arrays import DTYPES, dense, vector
+from byheart.export.recheck import DTYPES, dense, vector
 
 
 def evaluate(blocks, streams, dtype, order):

@@ -9,8 +9,7 @@ import pytest
 from byheart.build.native.floats import FLOAT32, FLOAT64
 from byheart.build.native.sequence import mean_attention, prefix_sum_blocks, snap_blocks
 from byheart.build.native.tokens import Mixing, sizing
-from byheart.certify.any_order.input_facts import InputFacts
-from byheart.certify.any_order.lattice import channel
+from byheart.certify.any_order.lattice import InputFacts, channel
 from byheart.certify.any_order.proof import prove_any_order
 from byheart.ir.layers import Affine, Layer, Matrix, Pattern
 from byheart.ir.network import Decode, Network, Read, Readout

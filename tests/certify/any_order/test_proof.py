@@ -18,8 +18,16 @@ from byheart.build.native.layout import Layout
 from byheart.build.native.memory import Stored, memory_blocks, store
 from byheart.build.native.sequence import mean_attention, snap_blocks
 from byheart.certify import certify
-from byheart.certify.any_order.input_facts import InputFacts, facts_of
-from byheart.certify.any_order.lattice import FORMATS, Tally, channel, common_unit, join, power_of_two_part
+from byheart.certify.any_order.lattice import (
+    FORMATS,
+    InputFacts,
+    Tally,
+    channel,
+    common_unit,
+    facts_of,
+    join,
+    power_of_two_part,
+)
 from byheart.certify.any_order.proof import prove_any_order
 from byheart.exact import dyadic
 from byheart.ir.layers import Affine, Matrix, Pattern, Residual

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from byheart.certify import certify, checker
-from byheart.certify.any_order.input_facts import facts_of
+from byheart.certify.any_order.lattice import facts_of
 from byheart.certify.any_order.proof import prove_any_order
 from byheart.compile import memorize_dataset
 from byheart.data.dataset.dataset import load

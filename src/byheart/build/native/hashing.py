@@ -5,8 +5,11 @@ The kernel works on int64: every value of a chain is below 2^53.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numba
@@ -16,6 +19,7 @@ import numpy.typing as npt
 from byheart.build.native.chain import Chain
 from byheart.build.native.layout import Layout, Purpose
 
+FEW_KEYS = 50_000  # per core
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
@@ -34,7 +38,7 @@ def bucket_numbers(layout: Layout, chains: Sequence[Chain], ids: Ints) -> tuple[
     program = _program(layout, chains, {Purpose.WARMUP, Purpose.BUCKET})
     states = ids << np.array([chain.scale for chain in chains], dtype=np.int64)
     buckets = np.zeros(len(ids), dtype=np.int64)
-    _run_buckets(states, *program, buckets)
+    _in_parts(lambda part: _run_buckets(states[part], *program, buckets[part]), len(ids))
     return buckets, states
 
 
@@ -44,8 +48,20 @@ def hash_rows(layout: Layout, chains: Sequence[Chain], states: Ints) -> Hashes:
     rows = np.zeros((len(states), (layout.capacity + 63) // 64), dtype=np.uint64)
     ones = np.zeros(len(states), dtype=np.int64)
     fresh = np.zeros(len(states), dtype=np.uint64)
-    _run_rows(states, *program, rows, ones, fresh)
+    _in_parts(lambda part: _run_rows(states[part], *program, rows[part], ones[part], fresh[part]), len(states))
     return Hashes(rows, ones, fresh)
+
+
+def _in_parts(run: Callable[[slice], None], count: int) -> None:
+    """Every key by itself, so on all cores where there are enough keys: the kernels release the interpreter lock."""
+    workers = min(os.cpu_count() or 1, max(1, count // FEW_KEYS))
+    cuts = [count * k // workers for k in range(workers + 1)]
+    parts = [slice(a, b) for a, b in pairwise(cuts)]
+    if workers == 1:
+        run(parts[0])
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(run, parts))
 
 
 def _program(layout: Layout, chains: Sequence[Chain], purposes: set[Purpose]) -> tuple[Ints, Ints, Ints, Ints]:
