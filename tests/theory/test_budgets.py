@@ -23,7 +23,7 @@ MIXINGS += [(Mixing.PREFIX_MEAN, False)]
 def planned(
     dtype: str, mixing: Mixing, positions: bool, n: int, keys: int, targets: int, spare: int, ids: int = 0
 ) -> int | None:
-    """Parameters of the plan with a table of so many token ids; None where the float type is too small for such rows."""
+    """Parameters of the plan with a table of so many token ids; None where the float type is too small for the rows."""
     try:
         size = sizing(float_type(dtype), mixing, n, positions, keys, spare)
         need = Need(float_type(dtype), keys, 1, targets - 1, size.chains, size.warmup, size.scale)
