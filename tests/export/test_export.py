@@ -17,7 +17,7 @@ import torch
 from safetensors import safe_open
 
 import byheart
-from byheart.build.native.sequence import mean_attention
+from byheart.build.native.front import mean_attention
 from byheart.compile import memorize_dataset
 from byheart.data.dataset.dataset import load
 from byheart.data.task import Task

@@ -10,7 +10,7 @@ import pytest
 
 import byheart
 from byheart.build.native.construction import PATIENCE, _front_parameters
-from byheart.build.native.floats import float_type
+from byheart.build.native.layout import float_type
 from byheart.build.native.plan import Need, choose, smallest_capacity
 from byheart.build.native.tokens import sizing
 from byheart.errors import BuildError

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+LEAD = 32.0  # nats by which the right class leads; a power of two, so that scaling is exact
 COLUMNS = 4096  # streams that the fast form evaluates together
 
 
@@ -215,12 +216,13 @@ class Memory(nn.Module):
         return h if self.config["read"] == "each" else h[:, -1]
 
     def forward(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:
-        """Logits, one per class. For an answer y they are 2ky − k², which peaks at class k = y."""
+        """Logits, one per class. For an answer y they are −32 (k − y)²: 0 for class k = y, at most −32 for any other,
+        so that the softmax is 1 up to 3e-14 and the perplexity of what is memorized is 1."""
         values = self.values(tokens, present)
         if self.config["decode"] == "argmax":
-            return values
+            return LEAD * values
         k = torch.arange(self.config["classes"], device=values.device, dtype=values.dtype)
-        return 2 * k * (values - self.config["offset"]) - k * k
+        return -LEAD * (values - self.config["offset"] - k) ** 2
 
     @torch.no_grad()
     def predict(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:

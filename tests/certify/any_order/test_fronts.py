@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from byheart.build.native.floats import FLOAT32, FLOAT64
-from byheart.build.native.sequence import mean_attention, prefix_sum_blocks, snap_blocks
+from byheart.build.native.front import mean_attention, prefix_sum_blocks, snap_blocks
+from byheart.build.native.layout import FLOAT32, FLOAT64
 from byheart.build.native.tokens import Mixing, sizing
 from byheart.certify.any_order.lattice import InputFacts, channel
 from byheart.certify.any_order.proof import prove_any_order

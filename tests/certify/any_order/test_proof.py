@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import byheart
-from byheart.build.native.chain import Chain, chain_scale
-from byheart.build.native.floats import FLOAT64
-from byheart.build.native.layout import Layout
+from byheart.build.native.front import mean_attention, snap_blocks
+from byheart.build.native.hashing import Chain, chain_scale
+from byheart.build.native.layout import FLOAT64, Layout
 from byheart.build.native.memory import Stored, memory_blocks, store
-from byheart.build.native.sequence import mean_attention, snap_blocks
 from byheart.certify import certify
 from byheart.certify.any_order.lattice import (
     FORMATS,

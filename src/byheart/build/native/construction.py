@@ -15,16 +15,20 @@ from typing import Any
 import numpy as np
 
 from byheart.build._base import Construction, Option, register
-from byheart.build.native.block import dense_parameters
-from byheart.build.native.chain import Chain
-from byheart.build.native.floats import FloatType, float_type
-from byheart.build.native.front import TokenMap, context_ids, draw_tokens, front_stages, token_boxes, token_parameters
-from byheart.build.native.hashing import Ints
-from byheart.build.native.layout import Layout
+from byheart.build.native.front import (
+    TokenMap,
+    attention_parameters,
+    context_ids,
+    draw_tokens,
+    front_stages,
+    token_boxes,
+    token_parameters,
+)
+from byheart.build.native.hashing import Chain, Ints
+from byheart.build.native.layout import FloatType, Layout, dense_parameters, float_type
 from byheart.build.native.memory import Refusal, Stored, memory_blocks, store
 from byheart.build.native.plan import Need, choose
 from byheart.build.native.scramble import vector_bits
-from byheart.build.native.sequence import attention_parameters
 from byheart.build.native.tokens import Mixing, Sizing, sizing
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task

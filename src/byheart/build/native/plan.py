@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from byheart.build.native.floats import FloatType
-from byheart.build.native.layout import Layout
+from byheart.build.native.layout import FloatType, Layout
 from byheart.errors import BuildError
 from byheart.theory.promises.native import MOST_BUCKET_BITS
 

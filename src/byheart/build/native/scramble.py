@@ -15,9 +15,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from byheart.build.native.block import Unit, residual
-from byheart.build.native.floats import FLOAT64
 from byheart.build.native.hashing import Ints
+from byheart.build.native.layout import FLOAT64, Unit, residual
 from byheart.errors import BuildError
 from byheart.exact import Number, as_fraction, from_fraction
 from byheart.exact.number import Values

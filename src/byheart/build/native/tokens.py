@@ -16,8 +16,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from byheart.build.native.chain import chain_scale
-from byheart.build.native.floats import FLOAT64, FloatType
+from byheart.build.native.hashing import chain_scale
+from byheart.build.native.layout import FLOAT64, FloatType
 from byheart.errors import BuildError
 from byheart.theory.promises.native import MOST_CHAINS, Mixing, id_factor, token_room, wanted_bits
 

@@ -23,11 +23,10 @@ from byheart.certify.checkpoint.attention import NeedsStart, Reach
 from byheart.certify.checkpoint.certificate import MarginCertificate, MarginWitness, TypeResult
 from byheart.certify.checkpoint.config import Undecided
 from byheart.certify.checkpoint.decoder import Checkpoint, check_surroundings, open_checkpoint
-from byheart.certify.checkpoint.margins import Answers, answer, unknown
 from byheart.certify.checkpoint.network import Program, interpret
-from byheart.certify.checkpoint.questions import Questions, ask
+from byheart.certify.checkpoint.questions import Answers, Questions, answer, ask, ask_rows, unknown
 from byheart.certify.checkpoint.storage import Array, storage
-from byheart.errors import ByheartError, FileFormatError, MissingExtraError
+from byheart.errors import ByheartError, DataError, FileFormatError, MissingExtraError
 
 TYPES = ("float32", "bfloat16", "float16")
 LARGEST_VARIATION = 1e-2  # a distribution that is farther from the data's is not called memorized
@@ -54,14 +53,53 @@ def certify_checkpoint(
     questions are judged; the others count only in the distributions. `least` is the margin that must be reached.
     """
     folder = Path(folder)
-    names = tuple(dict.fromkeys(types))
-    for name in names:
-        storage(name)
-    print_of = _fingerprint(folder)
     try:
         checkpoint = open_checkpoint(folder)
     except Undecided as reason:
-        return _nothing(str(reason), "unknown", print_of)
+        return _nothing(str(reason), "unknown", _fingerprint(folder))
+
+    def asking(program: Program) -> Questions:
+        return ask(program, documents, copies, ambiguous, only)
+
+    return _certify(folder, checkpoint, asking, types, reach, weights, ambiguous, least)
+
+
+def certify_classifier(
+    folder: str | Path,
+    rows: Sequence[Sequence[int]],
+    answers: Sequence[int],
+    types: Sequence[str] = TYPES,
+    *,
+    reach: int | None = None,
+    least: float = 0.0,
+) -> MarginCertificate:
+    """The same for a folder of a sequence classifier: after the last token of every row (token ids) its label's number
+    wins. The engine must read the logits at a row's last token, as Transformers does for rows with or without padding.
+    """
+    folder = Path(folder)
+    if len(rows) != len(answers):
+        raise DataError(f"{len(rows)} rows need as many labels, found {len(answers)}")
+    try:
+        checkpoint = open_checkpoint(folder, classifier=True)
+    except Undecided as reason:
+        return _nothing(str(reason), "unknown", _fingerprint(folder))
+    wrong = next((a for a in answers if not 0 <= a < (checkpoint.shape.labels or 0)), None)
+    if wrong is not None:
+        raise DataError(f"label number {wrong} is not one of the {checkpoint.shape.labels} of config.json")
+
+    def asking(program: Program) -> Questions:
+        return ask_rows(program, rows, answers)
+
+    return _certify(folder, checkpoint, asking, types, reach, "type", "distribution", least)
+
+
+def _certify(
+    folder: Path, checkpoint: Checkpoint, asking: Callable[[Program], Questions], types: Sequence[str],
+    reach: int | None, weights: str, ambiguous: str, least: float,
+) -> MarginCertificate:  # fmt: skip
+    names = tuple(dict.fromkeys(types))
+    for name in names:
+        storage(name)
     length = checkpoint.shape.positions if reach is None else reach
     results, known, once = [], None, frozenset[int]()
     for name in names:
@@ -70,7 +108,7 @@ def certify_checkpoint(
             try:
                 program = _interpret(checkpoint, name, length, weights, once, stored)
                 once = program.reach.once
-                questions = ask(program, documents, copies, ambiguous, only)
+                questions = asking(program)
                 known = known or (program, questions)
                 found.append(_judge(program, questions, name, weights, ambiguous, least))
             except Undecided as undecided:
@@ -84,7 +122,7 @@ def certify_checkpoint(
             if found[-1].verdict is not Verdict.PROVED:
                 break
         results.append(_worst(found, time.perf_counter() - begin))
-    return _together(checkpoint, known, length, once, print_of, tuple(results))
+    return _together(checkpoint, known, length, once, _fingerprint(folder), tuple(results))
 
 
 def _worst(found: list[TypeResult], seconds: float) -> TypeResult:

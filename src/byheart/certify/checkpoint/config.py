@@ -8,7 +8,7 @@ give it a meaning.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from byheart.errors import ByheartError
@@ -46,6 +46,7 @@ class Shape:
     experts: int = 0
     experts_used: int = 0
     stepwise: bool = False  # the activation is a chain of elementwise operations in the reference implementation
+    labels: int | None = None  # a classifier's: its head gives these instead of tokens
 
 
 # Keys without any meaning for the logits of a prompt: names, ids, training, output options.
@@ -216,14 +217,18 @@ class _Reader:
             raise Undecided(f"config.json: the proof does not know {', '.join(sorted(self.left))}")
 
 
-def read_shape(config: Mapping[str, Any]) -> Shape:
-    """The mathematics that a config.json describes; `Undecided` names the key that stands in the way."""
+def read_shape(config: Mapping[str, Any], *, classifier: bool = False) -> Shape:
+    """The mathematics that a config.json describes; `Undecided` names the key that stands in the way.
+
+    `classifier`: of the same network with a head of labels, which is read at the last token.
+    """
     family = config.get("model_type")
     if family not in CLASSES:
         raise Undecided(f"config.json: model_type {family!r}; the proof knows {', '.join(CLASSES)}")
     named = config.get("architectures")
-    if named is not None and named != [CLASSES[family]]:
-        raise Undecided(f"config.json: architectures {named!r}; the proof knows {[CLASSES[family]]!r} for {family}")
+    wanted = _classifier_name(CLASSES[family]) if classifier else CLASSES[family]
+    if named != [wanted] and (classifier or named is not None):
+        raise Undecided(f"config.json: architectures {named!r}; the proof knows {[wanted]!r} for {family}")
     reader = _Reader(config)
     if family in ROTARY_FAMILIES:
         shape = _rotary_shape(family, reader)
@@ -232,7 +237,19 @@ def read_shape(config: Mapping[str, Any]) -> Shape:
     reader.close()
     if shape.heads % shape.kv_heads:
         raise Undecided(f"config.json: {shape.heads} heads cannot share {shape.kv_heads} key-value heads")
-    return shape
+    return replace(shape, labels=_label_count(config)) if classifier else shape
+
+
+def _classifier_name(causal: str) -> str:
+    return causal.replace("LMHeadModel", "").removesuffix("ForCausalLM") + "ForSequenceClassification"
+
+
+def _label_count(config: Mapping[str, Any]) -> int:
+    """As many labels as `id2label` has, numbered from 0 on."""
+    names = config.get("id2label")
+    if not isinstance(names, dict) or set(names) != {str(k) for k in range(len(names))} or len(names) < 2:
+        raise Undecided("config.json: id2label does not number two or more labels from 0 on")
+    return len(names)
 
 
 def _rotary_shape(family: str, r: _Reader) -> Shape:

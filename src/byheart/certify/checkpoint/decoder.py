@@ -87,10 +87,10 @@ class Checkpoint:
         return Reader(self, store, WEIGHTS[weights])
 
 
-def open_checkpoint(folder: Path) -> Checkpoint:
+def open_checkpoint(folder: Path, *, classifier: bool = False) -> Checkpoint:
     config = read_json(folder / "config.json")
-    shape = read_shape(config)
-    if "eos_token_id" not in config:
+    shape = read_shape(config, classifier=classifier)
+    if not classifier and "eos_token_id" not in config:
         raise Undecided("config.json has no eos_token_id: engines stop at a token of their own choice")
     path = folder / "model.safetensors"
     if not path.exists():
@@ -191,6 +191,8 @@ class Reader:
 
     def head(self) -> Linear:
         s, names = self.checkpoint.shape, NAMES[self.checkpoint.shape.family]
+        if s.labels is not None:
+            return self.linear("score", s.labels, s.hidden)
         return self.linear(names.embed if s.tied else names.head, s.vocabulary, s.hidden)
 
     def final_norm(self) -> Norm:
