@@ -14,6 +14,7 @@ from byheart.build.native.layout import float_type
 from byheart.build.native.plan import Need, choose, smallest_capacity
 from byheart.build.native.tokens import sizing
 from byheart.errors import BuildError
+from byheart.theory.promises.compact import CompactFacts, compact_budget
 from byheart.theory.promises.native import MANTISSA, SPARE_BITS, WORD_BITS, Mixing, NativeFacts, fullest, native_budget
 
 MIXINGS = [(Mixing.FULL, False), (Mixing.FULL, True), (Mixing.POOL, False), (Mixing.PREFIX_SUM, True)]
@@ -99,3 +100,13 @@ def test_the_lowest_vector_may_have_any_label(dtype, rows):
 def test_speed_promises_no_size():
     memory = byheart.memorize(["ab", "ba"], [0, 1], construction="native", objective="speed", progress=False)
     assert not memory.claim.bounds and memory.claim.properties
+
+
+@pytest.mark.parametrize("classes", [2, 3, 16, 300, 10**4])
+def test_no_lower_bound_exceeds_what_holds_every_labelling(classes):
+    """compact stores any labelling within its budget, so a bound for some labelling must lie below, for C > 2 too."""
+    for contexts in (classes, 10 * classes, 10**6):
+        bits = contexts.bit_length()
+        facts = CompactFacts(contexts, classes, sum_bits=1, inputs=1, token_bits=bits, tokens=contexts)
+        least = byheart.lower_bound(task="next-token", N=contexts, n=1, d=1, C=classes).parameters
+        assert 0 < least <= min(compact_budget(facts, head=head) for head in ("value", "logits"))
