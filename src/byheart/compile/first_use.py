@@ -20,7 +20,7 @@ def first_use(construction: str, progress: Progress) -> AbstractContextManager[A
 
         kernels = [trap_beam(phases=False, long=False), reflect]
     else:
-        from byheart.exact.limb_kernel import execute
+        from byheart.exact.limbs import execute
 
         kernels = [execute]
     return nullcontext() if all(map(_is_kept, kernels)) else progress.stage(WORDS)

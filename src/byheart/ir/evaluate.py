@@ -22,10 +22,9 @@ import numpy.typing as npt
 
 from byheart.errors import NetworkError
 from byheart.exact import Number, engine
-from byheart.exact.steps import Block, Map, Step
-from byheart.exact.values import Integers, Values
+from byheart.exact.number import Integers, Values
+from byheart.exact.reference import Block, Map, Step
 from byheart.ir.attend import Index, gather, linear_image, scores_matter, shares
-from byheart.ir.inputs import ABSENT, Inputs
 from byheart.ir.layers import (
     Affine,
     Attention,
@@ -39,7 +38,7 @@ from byheart.ir.layers import (
     SequenceLayer,
     Threshold,
 )
-from byheart.ir.network import Decode, Network, Read, Readout
+from byheart.ir.network import ABSENT, Decode, Inputs, Network, Read, Readout
 from byheart.progress import SILENT, Progress
 
 CHUNK = 1 << 17  # sequences at a time

@@ -10,7 +10,7 @@ The stream of a batch is an array (width, rows). Blocks become a flat program of
 channel, and that channel holds small whole numbers (a bucket number, say), the block is evaluated once per number.
 
 >>> from byheart.ir.layers import Affine
->>> from byheart.ir.matrix import Matrix
+>>> from byheart.ir.layers import Matrix
 >>> from byheart.ir.network import Decode, Readout
 >>> double = Network((Affine(Matrix.of([{0: 2}], 1)),), Read.LAST, Readout(Decode.VALUE, 10))
 >>> answers_in_floats(double, Inputs(Values.of([[1], [4], [6]]), np.array([[0], [1], [2]]))).tolist()
@@ -32,13 +32,23 @@ import numpy.typing as npt
 
 from byheart.errors import NetworkError
 from byheart.exact import Number
-from byheart.exact.values import Values
+from byheart.exact.number import Values
 from byheart.ir.attend import Index, scores_matter
 from byheart.ir.evaluate import token_ids
-from byheart.ir.inputs import ABSENT, Inputs
-from byheart.ir.layers import Affine, Attention, Embedding, Kind, Layer, Pattern, Pool, Residual, SequenceLayer
-from byheart.ir.matrix import Matrix, Row
-from byheart.ir.network import Decode, Network, Read, Readout
+from byheart.ir.layers import (
+    Affine,
+    Attention,
+    Embedding,
+    Kind,
+    Layer,
+    Matrix,
+    Pattern,
+    Pool,
+    Residual,
+    Row,
+    SequenceLayer,
+)
+from byheart.ir.network import ABSENT, Decode, Inputs, Network, Read, Readout
 from byheart.progress import SILENT, Progress
 
 LANES = 128  # rows that the kernel carries through all layers together

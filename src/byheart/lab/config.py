@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from math import cos, pi
 from typing import Any, Literal
 
@@ -111,9 +111,6 @@ class Training:
         if self.shape == "linear":
             return self.rate * left
         return self.rate * (1 + cos(pi * (1 - left))) / 2 if self.shape == "cosine" else self.rate
-
-    def with_seed(self, seed: int) -> Training:
-        return replace(self, seed=seed)
 
 
 def as_plain(config: Model | Training) -> dict[str, Any]:
