@@ -25,7 +25,6 @@ from byheart.build.fold.reading import Reading
 from byheart.build.fold.search import Found
 from byheart.exact import reflections
 from byheart.exact.reference import Block as Fold
-from byheart.exact.steps import Block as Fold
 
 EXTRA = 12  # steps behind the last level that only settle on which side of 0 a key is
 FINE = WIDTH_BITS - 1  # a table has a column per W/2
