@@ -10,11 +10,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from byheart.ir.activation import Activation
 
 from byheart.errors import NetworkError, NotRationalError
 from byheart.exact.number import Values
 from byheart.ir import evaluate
+from byheart.ir.decoder import Activation
 from byheart.ir.enclose import UNDECIDED, enclosed_answers
 from byheart.ir.json_form import network_from_json
 from byheart.ir.network import Inputs
