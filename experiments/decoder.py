@@ -21,11 +21,10 @@ from typing import Any
 import numpy as np
 from doc_tables import insert, markdown
 
-from byheart.build.madden24.construction import Features, closed_form
+from byheart.build.madden24.construction import Features, closed_form, table_decoder
 from byheart.build.madden24.fit import Fit, MixerKind, Shape
 from byheart.build.madden24.lowrank import assemble, smallest, smallest_factors
 from byheart.build.madden24.polish import few_neurons
-from byheart.build.madden24.recipe import table_decoder
 from byheart.certify.next_token import prove_gap
 from byheart.data.dataset.documents import Corpus
 from byheart.data.dataset.targets import Distributions

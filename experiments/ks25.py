@@ -21,7 +21,7 @@ from doc_tables import insert, markdown
 
 import byheart
 from byheart.compile import Memory
-from byheart.plots.growth import exponent
+from byheart.plots.bounds import exponent
 from byheart.plots.style import colour, label_axes, marker, new_figure, save, styled
 from byheart.theory import lower_bound
 from byheart.theory.theorems import transformer, worst_case

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from byheart.certify.any_order.input_facts import facts_of
+from byheart.certify.any_order.lattice import facts_of
 from byheart.certify.certificate import Certificate, Gap, Verdict, Witness
 from byheart.certify.next_token import decided_tokens, prove_gap
 from byheart.certify.properties import prove_property
@@ -68,7 +68,8 @@ class Handed:
 
 @dataclass(frozen=True)
 class Record:
-    """What a file says about itself: compared with what is found, never believed. `claim` None: cannot be compared."""
+    """What a file says about itself: compared with what is found, never believed. A `claim` of None on either side
+    cannot be compared."""
 
     claim: Claim | None
     size: Size
@@ -80,15 +81,8 @@ class Record:
             for name, said in self.size.as_dict().items()
             if said != size.as_dict()[name]
         ]
-        if self.claim is None:
+        if self.claim is None or claim is None:
             return found
-        if claim is None:
-            said = _bounds(self.claim) if self.claim.bounds else ", ".join(self.claim.properties)
-            return (
-                [*found, f"the file says that {said} is promised, but such a construction promises nothing"]
-                if said
-                else found
-            )
         if self.claim.ref != claim.ref:
             found.append(f"the file says that {self.claim.ref} promises it, the construction is that of {claim.ref}")
         if self.claim.bounds != claim.bounds:
@@ -125,9 +119,9 @@ def certify(
     proved: every label was reproduced in exact arithmetic (in floats only where these were proved to be exact for this
     network; where softmax makes numbers irrational, by enclosures that leave no other label), every promise holds, and
     the file's record, if there is one, says nothing else; refuted: a witness row, a broken promise, or a false record;
-    undecided: enclosures stayed too wide, or a promised
-    property could not be shown. `claim` is None where nothing is promised for these rows. `unchecked` says why a
-    promise that there is was not compared; unless that is `excused`, right answers alone are undecided, not proved.
+    undecided: enclosures stayed too wide, or a promised property could not be shown. `claim` is None where a promise is
+    not known or cannot be compared, and `unchecked` says why; unless that is `excused`, right answers alone are
+    undecided, not proved.
     """
     shown: dict[str, tuple[bool, str]] = {}  # further promises, each proved once
     floats = _exact_floats(network, dataset, claim, shown, progress)

@@ -23,8 +23,7 @@ from byheart.export.huggingface.classifier import (
     classifier_card,
     write_classifier,
 )
-from byheart.export.metadata import About
-from byheart.export.request import Request
+from byheart.export.request import About, Request
 from byheart.files import write_atomically
 from byheart.ir.decoder_network import DecoderNetwork
 from byheart.progress import SILENT, Progress

@@ -15,7 +15,7 @@ def first_use(construction: str, progress: Progress) -> AbstractContextManager[A
     """A stage around the first building, which takes longer than all others; nothing once the code is there."""
     kernels: list[Any] = []
     if construction == "compact":
-        from byheart.build.fold._beam import trap_beam
+        from byheart.build.fold._trap_beam import trap_beam
         from byheart.exact.reflections import reflect
 
         kernels = [trap_beam(phases=False, long=False), reflect]

@@ -18,8 +18,7 @@ import numpy.typing as npt
 from byheart.compile.memory import Memory
 from byheart.compile.text import END, joined, page_count, recite, recite_pages
 from byheart.data.task import Task
-from byheart.data.unknown import UNKNOWN
-from byheart.data.values import key
+from byheart.data.values import UNKNOWN, key
 from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError, UnknownSymbolError
 from byheart.ir.decoder_network import DecoderNetwork, continue_tokens

@@ -20,7 +20,7 @@ from byheart.data.read.selection import Selection
 from byheart.data.read.table import Table
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import PLAIN, Tokenizer
-from byheart.data.unknown import UNKNOWN, Unknown
+from byheart.data.values import UNKNOWN, Unknown
 from byheart.errors import DataError, UnknownSymbolError
 from byheart.exact.budget import Budget, check_padding, limited
 from byheart.ir.decoder_network import AnyNetwork, DecoderNetwork

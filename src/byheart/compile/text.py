@@ -22,8 +22,7 @@ from byheart.compile.memory import Memory
 from byheart.data.task import Task
 from byheart.data.tokens.lexicon import Lexicon
 from byheart.data.tokens.tokenizer import Tokenizer, choose
-from byheart.data.unknown import UNKNOWN
-from byheart.data.values import key
+from byheart.data.values import UNKNOWN, key
 from byheart.errors import DataError, OptionError
 from byheart.exact.budget import limited
 from byheart.ir.decoder_network import DecoderNetwork

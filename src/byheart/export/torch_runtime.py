@@ -136,8 +136,7 @@ class Memory(nn.Module):
         super().__init__()
         self.config, self.metadata = config, metadata
         self.layers = nn.ModuleList(_module(layer, config) for layer in config["layers"])
-        _same_type(state, getattr(torch, config["dtype"]))
-        super().load_state_dict(state, assign=True)
+        self.load_state_dict(state, assign=True)
         self.requires_grad_(False)
         self._parts = _parts_with_weights(self)
 
@@ -159,9 +158,11 @@ class Memory(nn.Module):
         self.config = {**self.config, "dtype": str(dtype).removeprefix("torch.")}
         return self
 
-    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
-        _same_type(state_dict, self.dtype)
-        return super().load_state_dict(state_dict, strict, assign)
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        """States of all kinds come through here, also those of a module that has this one inside."""
+        own = {name: tensor for name, tensor in state_dict.items() if name.startswith(prefix)}
+        _same_type(own, getattr(torch, self.config["dtype"]))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _allow(self, dtype: torch.dtype) -> None:
         """A TypeError unless the memory is proved in this float type."""

@@ -10,7 +10,7 @@ The stream of a batch is an array (width, rows). Blocks become a flat program of
 channel, and that channel holds small whole numbers (a bucket number, say), the block is evaluated once per number.
 
 >>> from byheart.ir.layers import Affine
->>> from byheart.ir.matrix import Matrix
+>>> from byheart.ir.layers import Matrix
 >>> from byheart.ir.network import Decode, Readout
 >>> double = Network((Affine(Matrix.of([{0: 2}], 1)),), Read.LAST, Readout(Decode.VALUE, 10))
 >>> answers_in_floats(double, Inputs(Values.of([[1], [4], [6]]), np.array([[0], [1], [2]]))).tolist()

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from byheart.build.madden24.construction import closed_form
-from byheart.build.madden24.factors import factor_distributions
 from byheart.build.madden24.fit import MixerKind, Shape
 from byheart.build.madden24.lowrank import (
     allowed_gap,
     chain_tokens,
     class_weights,
+    factor_distributions,
     lay_out,
     low_rank,
     run_starts,

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from byheart.build.madden24.fit import MixerKind, Shape, space_reader
-from byheart.build.madden24.gradient import CrossEntropy, flatten, unflatten
-from byheart.build.madden24.polish import few_neurons
+from byheart.build.madden24.polish import CrossEntropy, few_neurons, flatten, unflatten
 from byheart.certify.next_token import prove_gap
 from byheart.data.dataset.documents import Corpus
 from byheart.errors import OptionError

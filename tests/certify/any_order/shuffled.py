@@ -12,9 +12,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from byheart.certify.any_order.input_facts import InputFacts
+from byheart.certify.any_order.lattice import InputFacts
 from byheart.exact.number import Values
-from byheart.export.arrays import dense, vector
+from byheart.export.recheck import dense, vector
 from byheart.ir.evaluate import outputs
 from byheart.ir.layers import Affine, Attention, Embedding, Matrix, Pattern, Pool, Residual
 from byheart.ir.network import Decode, Inputs, Network, Read, Readout

@@ -13,9 +13,9 @@ from itertools import pairwise
 import numpy as np
 
 from byheart.build._base import Construction, register
-from byheart.build.shared.interpolation import Interpolant, interpolate
 from byheart.build.shared.projection import Constants, project
-from byheart.build.table1.generic_embedding import embedding_note, generic_embedding
+from byheart.build.table1.flattened import embedding_note, generic_embedding
+from byheart.build.table1.nilsson65 import Interpolant, interpolate
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import AssumptionError

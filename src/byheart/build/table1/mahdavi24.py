@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.build._base import Construction, register
-from byheart.build.table1.generic_embedding import embedding_note, generic_embedding
+from byheart.build.table1.flattened import embedding_note, generic_embedding
 from byheart.build.table1.ks24 import nearest_class
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task

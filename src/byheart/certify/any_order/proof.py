@@ -34,24 +34,24 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 
-from byheart.certify.any_order.block_ranges import linear, residual_ranges, weighted_sum
-from byheart.certify.any_order.input_facts import InputFacts, facts_of
 from byheart.certify.any_order.lattice import (
     EMPTY,
     FORMATS,
     ZERO,
     Channel,
     FloatFormat,
+    InputFacts,
     Link,
     NotShown,
     Tally,
     channel,
     common_unit,
+    facts_of,
     join,
     log2,
     power_of_two_part,
 )
-from byheart.certify.any_order.table_ranges import Table, table_for, table_ranges
+from byheart.certify.any_order.ranges import Table, linear, residual_ranges, table_for, table_ranges, weighted_sum
 from byheart.certify.properties import prover
 from byheart.data.dataset.dataset import Dataset
 from byheart.errors import OptionError

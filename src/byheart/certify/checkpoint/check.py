@@ -22,12 +22,11 @@ from byheart.certify.certificate import Verdict
 from byheart.certify.checkpoint.attention import NeedsStart, Reach
 from byheart.certify.checkpoint.certificate import MarginCertificate, MarginWitness, TypeResult
 from byheart.certify.checkpoint.config import Undecided
-from byheart.certify.checkpoint.decoder import Checkpoint, open_checkpoint
-from byheart.certify.checkpoint.margins import Answers, answer, unknown
+from byheart.certify.checkpoint.decoder import Checkpoint, check_surroundings, open_checkpoint
 from byheart.certify.checkpoint.network import Program, interpret
-from byheart.certify.checkpoint.questions import Questions, ask, ask_rows
+from byheart.certify.checkpoint.questions import Answers, Questions, answer, ask, ask_rows, unknown
 from byheart.certify.checkpoint.storage import Array, storage
-from byheart.errors import ByheartError, DataError, MissingExtraError
+from byheart.errors import ByheartError, DataError, FileFormatError, MissingExtraError
 
 TYPES = ("float32", "bfloat16", "float16")
 LARGEST_VARIATION = 1e-2  # a distribution that is farther from the data's is not called memorized
@@ -264,11 +263,21 @@ def tokenize(folder: str | Path, texts: Sequence[str]) -> list[list[int]]:
         from tokenizers import Tokenizer
     except ImportError as error:
         raise MissingExtraError("reading a folder's tokenizer", "data") from error
-    tokenizer = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
     eos = open_checkpoint(Path(folder)).eos
+    path = Path(folder) / "tokenizer.json"
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing more special
+        raise FileFormatError(f"{path} is not a tokenizer: {error}") from error
     found = []
-    for text in texts:
+    for number, text in enumerate(texts):
         ids = list(tokenizer.encode(text).ids)
+        if tokenizer.decode(ids, skip_special_tokens=True) != text:
+            raise Undecided(
+                f"tokenizer.json does not give text {number} back: what the folder recites is not what was given"
+            )
+        if eos is not None and eos in ids[:-1]:
+            raise Undecided(f"text {number} holds the token {eos}, at which engines stop (eos_token_id)")
         found.append(ids if eos is None or (ids and ids[-1] == eos) else [*ids, eos])
     return found
 
@@ -284,8 +293,13 @@ def verify_folder(
     ambiguous: str = "distribution",
     least: float = 0.0,
 ) -> MarginCertificate:
-    """`byheart verify DIR DATA`: texts, cut by the folder's own tokenizer, against the folder's tensors."""
+    """`byheart verify DIR DATA`: texts, cut by the folder's own tokenizer, against the folder's tensors.
+
+    Engines that load a folder obey more than its tensors: what generation_config.json or an adapter would change is
+    undecided, and so is a text that the tokenizer does not give back.
+    """
     try:
+        check_surroundings(Path(folder))
         documents = tokenize(folder, texts)
     except Undecided as reason:
         return _nothing(str(reason), "unknown", _fingerprint(Path(folder)))

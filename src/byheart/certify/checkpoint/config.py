@@ -121,7 +121,11 @@ ACTIVATIONS = {
     "relu": "relu",
 }
 ROTARY_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "mixtral")
+# Defaults of the reference implementation, where a config.json may leave the key out.
 DEFAULT_THETA = {"mixtral": 1e6}
+DEFAULT_EPS = {"mixtral": 1e-5, "phi3": 1e-5}
+DEFAULT_KV_HEADS = {"mistral": 8, "mixtral": 8, "qwen2": 32, "qwen3": 32, "gemma": 16}
+DEFAULT_WINDOW = {"mistral": 4096}
 CLASSES = {
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
@@ -250,15 +254,20 @@ def _label_count(config: Mapping[str, Any]) -> int:
 
 def _rotary_shape(family: str, r: _Reader) -> Shape:
     hidden, heads, layers = r.integer("hidden_size"), r.integer("num_attention_heads"), r.integer("num_hidden_layers")
-    kv_heads = r.integer("num_key_value_heads", heads)
+    kv_heads = r.integer("num_key_value_heads", DEFAULT_KV_HEADS.get(family, heads))
     head_dim = r.integer("head_dim", 256 if family == "gemma" else 128 if family == "qwen3" else -(-hidden // heads))
     if family == "gemma":
-        activation = r.activation("hidden_activation", "gelu_pytorch_tanh")
-        if r.left.pop("hidden_act", "gelu_pytorch_tanh") not in ("gelu_pytorch_tanh", "gelu_new"):
-            raise Undecided("config.json: hidden_act and hidden_activation disagree")
+        # Versions of the reference implementation differ in which of the two they read.
+        read = {
+            r.activation(key, "gelu_pytorch_tanh") for key in ("hidden_act", "hidden_activation") if r.left.get(key)
+        }
+        r.left.pop("hidden_activation", None)
+        if read - {"gelu_tanh"}:
+            raise Undecided("config.json: hidden_act and hidden_activation must both be gelu_pytorch_tanh in gemma")
+        activation = "gelu_tanh"
     else:
         activation = r.activation("hidden_act", "silu")
-    window = r.left.pop("sliding_window", None)
+    window = r.left.pop("sliding_window", DEFAULT_WINDOW.get(family))
     if family in ("qwen2", "qwen3"):
         window = None  # used only with use_sliding_window, which must be false
     kinds = r.left.pop("layer_types", None)
@@ -281,7 +290,7 @@ def _rotary_shape(family: str, r: _Reader) -> Shape:
         head_dim,
         r.integer("intermediate_size"),
         r.integer("max_position_embeddings"),
-        r.number("rms_norm_eps", 1e-6 if family != "mixtral" else 1e-5),
+        r.number("rms_norm_eps", DEFAULT_EPS.get(family, 1e-6)),
         activation,
         r.flag("tie_word_embeddings", family == "gemma"),
         r.rotary(head_dim, DEFAULT_THETA.get(family, 1e4)),
