@@ -49,7 +49,7 @@ def compare(texts: list[str], threads: int, cap: float) -> dict[str, Any]:
     from byheart.build.madden24.polish import few_neurons
     from byheart.certify.next_token import prove_gap
     from byheart.data.dataset.documents import Corpus
-    from byheart.ir.activation import Activation
+    from byheart.ir.decoder import Activation
 
     def timed(build: Any) -> dict[str, Any]:
         started = time.perf_counter()

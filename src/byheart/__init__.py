@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from byheart.compile.text import memorize_text as memorize_text
     from byheart.data.read.table import Table as Table
     from byheart.data.read.table import read as read
-    from byheart.data.unknown import UNKNOWN as UNKNOWN
+    from byheart.data.values import UNKNOWN as UNKNOWN
     from byheart.theory import lower_bound as lower_bound
 
 _HOMES = {
@@ -43,7 +43,7 @@ _HOMES = {
     "lower_bound": "byheart.theory",
     "read": "byheart.data.read.table",
     "Table": "byheart.data.read.table",
-    "UNKNOWN": "byheart.data.unknown",
+    "UNKNOWN": "byheart.data.values",
 }
 _ROOMS = ("theory",)
 

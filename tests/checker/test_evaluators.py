@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from byheart.errors import NetworkError, NotRationalError
-from byheart.exact.values import Values
+from byheart.exact.number import Values
 from byheart.ir import evaluate
 from byheart.ir.enclose import UNDECIDED, enclosed_answers
-from byheart.ir.inputs import Inputs
 from byheart.ir.json_form import network_from_json
+from byheart.ir.network import Inputs
 from tests.checker.asked import EVALUATOR, check
 from tests.checker.networks import network
 
@@ -52,13 +52,12 @@ def first(stored, given) -> list:
 
 
 def second(stored, given) -> list:
-    budget = check.Budget(10**12, 1 << 30)
-    check.check_form(stored, check.MEMORY["network"], "network")
-    asked = check.Network(stored, budget)
+    check.BUDGET.work, check.BUDGET.memory, check.BUDGET.done = 10**12, 1 << 30, 0
+    asked = check.Network(check.parse(stored, "layers", "network"))
     found = []
     for row in given:
         try:
-            found.append(asked.classes([[(x, 0) for x in token] for token in row]))
+            found.append(asked.ask([[(x, 0) for x in token] for token in row]))
         except check.NoAnswer:
             found.append("no answer")
         except check.Undecided:

@@ -10,8 +10,7 @@ import byheart
 from byheart.data.task import Task
 from byheart.errors import OptionError
 from byheart.theory import Architecture, Problem, bounds, lower_bound, upper_bounds
-from byheart.theory.estimates import compact_estimate, native_estimate
-from byheart.theory.table1 import TABLE
+from byheart.theory.table1 import TABLE, compact_estimate, native_estimate
 
 TASKS = list(Task)
 

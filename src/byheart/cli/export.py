@@ -1,4 +1,7 @@
-"""byheart export: a memory for PyTorch, ONNX Runtime or safetensors."""
+"""byheart export: a memory for PyTorch, ONNX Runtime or safetensors.
+
+byheart export DIR: a checkpoint folder as GGUF or ONNX.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,9 @@ from byheart.cli.data_options import (
     output_options,
     progress_for,
 )
-from byheart.cli.export_folder import export_folder
 from byheart.cli.verify import check_data
 from byheart.compile.export_memory import export_file
+from byheart.engines.convert import convert_folder
 from byheart.errors import DataError
 from byheart.export.targets import targets
 from byheart.files import check_target
@@ -107,4 +110,21 @@ def command(
         show.print_json({**{k: v for k, v in written.items() if k != "metadata"}, "target": target, **shown})
     else:
         click.echo(f"wrote {written['file']} ({about['byheart.dtype']}), checked on {about['byheart.checked']}")
+    return 0
+
+
+def export_folder(folder: str, target: str, output: str, dtype: str | None, as_json: bool) -> int:
+    """Converts, says how it was checked."""
+    done = convert_folder(folder, target, output, dtype=dtype)
+    recitation = done.recitation
+    checked = (
+        f"recited by {recitation.engine} {recitation.version}"
+        if recitation
+        else "not recited: its engine is not installed"
+    )
+    if as_json:
+        about = None if recitation is None else recitation.to_json()
+        show.print_json({"file": str(done.file), "target": target, "dtype": done.dtype, "recitation": about})
+    else:
+        click.echo(f"wrote {done.file} ({done.dtype}), {checked}")
     return 0

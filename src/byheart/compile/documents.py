@@ -17,7 +17,6 @@ from typing import Any
 
 from byheart.compile.memory import Memory
 from byheart.data.dataset.documents import WORDS, Document, tokens_of
-from byheart.data.dataset.targets import Distribution
 from byheart.data.read.documents import GivenDistributions, documents_table, read_source
 from byheart.data.read.options import ReadOptions
 from byheart.data.read.selection import Selection
@@ -102,8 +101,3 @@ def read_documents_table(
         tokenizer = choose(tokens, cells, max_length=options.max_length, type=options.token_type)
     selection = Selection((column,) if column else (), max_rows=options.max_rows, missing=options.missing)
     return replace(as_table(found, tokenizer), selection=selection)
-
-
-def holds_distributions(labels: Any) -> bool:
-    """Whether these labels are distributions."""
-    return isinstance(labels, list | tuple) and any(isinstance(label, Distribution) for label in labels)

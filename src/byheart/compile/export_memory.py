@@ -10,8 +10,7 @@ from byheart.compile.memory import Memory
 from byheart.compile.verify import check_rows
 from byheart.data.dataset.dataset import Dataset
 from byheart.errors import DataError, ExportError
-from byheart.export.metadata import About
-from byheart.export.request import Request
+from byheart.export.request import About, Request
 from byheart.ir.decoder_network import DecoderNetwork
 from byheart.progress import SILENT, Progress
 

@@ -36,11 +36,18 @@ from byheart.data.values import to_json as to_json_value
 from byheart.errors import BudgetError, ByheartError, FileFormatError
 from byheart.exact.budget import Budget, limited
 from byheart.files import canonical, check_target, digest, parse, read_bytes, write_atomically
-from byheart.ir.claim import Claim
-from byheart.ir.decoder_json import decoder_from_json, decoder_to_json
 from byheart.ir.decoder_network import AnyNetwork, DecoderNetwork
-from byheart.ir.json_form import expect, network_from_json, network_to_json, only, take
+from byheart.ir.json_form import (
+    decoder_from_json,
+    decoder_to_json,
+    expect,
+    network_from_json,
+    network_to_json,
+    only,
+    take,
+)
 from byheart.ir.network import Read
+from byheart.ir.size import Claim
 from byheart.version import __version__
 
 FORMAT = 2

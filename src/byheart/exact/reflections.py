@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.exact.budget import meter
-from byheart.exact.steps import Block
-from byheart.exact.values import Values
+from byheart.exact.number import Values
+from byheart.exact.reference import Block
 
 LIMB = 56
 MASK = (1 << LIMB) - 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from math import cos, pi
 from typing import Any, Literal
 
@@ -122,9 +122,6 @@ class Training:
         0.2
         """
         return float(blocks**-self.slowdown) if weight.startswith(("F1.", "F2.")) else 1.0
-
-    def with_seed(self, seed: int) -> Training:
-        return replace(self, seed=seed)
 
 
 def as_plain(config: Model | Training) -> dict[str, Any]:

@@ -14,10 +14,8 @@ from typing import Any
 
 from byheart.data.task import Task
 from byheart.errors import OptionError
-from byheart.theory.architecture import Architecture
-from byheart.theory.bound import Bound, Quantity
-from byheart.theory.capacity import Verdict, shatterable, verdict
-from byheart.theory.problem import Problem
+from byheart.theory.capacity import Architecture, Verdict, shatterable, verdict
+from byheart.theory.problem import Bound, Problem, Quantity
 from byheart.theory.report import bounds, input_dimension, lower_bounds, upper_bounds
 
 __all__ = [

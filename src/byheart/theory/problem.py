@@ -1,14 +1,54 @@
-"""The question that bounds answer: this many sequences of such tokens with this many classes."""
+"""The question that bounds answer, this many sequences of such tokens with this many classes, and the answers.
+
+A bound is a value: a number with the theorem it comes from, its formula and what it assumes.
+"""
 
 from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any, Literal
 
 from byheart.data.task import Task
 from byheart.errors import OptionError
+from byheart.paper import Ref
 from byheart.theory.capacity import label_count
+
+Kind = Literal["lower", "upper"]
+Quantity = Literal["parameters", "total_bits", "width", "depth", "max_bits", "points"]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """`quantity` is at least (lower) or at most (upper) `value`.
+
+    `points` counts sequences that an architecture can shatter. `proved` is False for orders of growth with constant 1,
+    reconstructions of constants that a paper does not print, and estimates.
+    """
+
+    name: str
+    kind: Kind
+    quantity: Quantity
+    value: int
+    ref: Ref
+    formula: str
+    assumptions: tuple[str, ...] = ()
+    proved: bool = True
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "quantity": self.quantity,
+            "value": self.value,
+            "theorem": str(self.ref),
+            "formula": self.formula,
+            "assumptions": list(self.assumptions),
+            "proved": self.proved,
+        }
+
 
 LARGEST = 10**18
 

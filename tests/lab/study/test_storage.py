@@ -18,6 +18,15 @@ ADDRESSES = [
     "postgresql://lab@127.0.0.1:1/studies?password=S3CRET",
     "postgresql://lab@127.0.0.1:1/studies?sslmode=disable&PASSWORD=S3CRET",
     "postgresql+psycopg://lab:S3CRET%40more@127.0.0.1:1/studies?passfile=S3CRET",
+    "postgresql://lab@127.0.0.1:1/studies?sslmode=disable;password=S3CRET",
+    "postgresql://lab@127.0.0.1:1/studies?options=password%3DS3CRET",
+    "postgresql://lab@127.0.0.1:1/studies#password=S3CRET",
+    "postgresql://lab%3AS3CRET@127.0.0.1:1/studies",
+    "postgresql://lab%3aS3CRET%40more@127.0.0.1:1/studies?%70assword=S3CRET",
+]
+AMBIGUOUS = [  # the host may be either side's
+    "postgresql://lab@127.0.0.1:1/studies?password=S3CRET@more",
+    "postgresql://lab:a@S3CRET?x=more@127.0.0.1:1/studies",
 ]
 
 
@@ -29,13 +38,18 @@ def test_no_secret_is_shown(address):
     assert "S3CRET" not in said
 
 
-@pytest.mark.parametrize("address", ADDRESSES)
+@pytest.mark.parametrize("address", ADDRESSES + AMBIGUOUS)
 def test_a_worker_that_reaches_nobody_keeps_the_secret(address):
     pytest.importorskip("optuna")
     pytest.importorskip("psycopg")
     result = CliRunner().invoke(commands, ["lab", "worker", "--storage", address])
     said = f"{result.output} {result.exception}"
-    assert result.exit_code != 0 and "S3CRET" not in said and "more@" not in said
+    assert result.exit_code != 0 and "S3CRET" not in said and "more" not in said
+
+
+@pytest.mark.parametrize("address", AMBIGUOUS)
+def test_an_address_with_two_readings_is_not_shown(address):
+    assert hidden(address) == "postgresql://…"
 
 
 def test_something_that_is_no_address_is_not_repeated():

@@ -10,6 +10,7 @@ in the labels, whose frequencies therefore count: a skewed label costs its entro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, log2
@@ -18,10 +19,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from byheart.build.fold._beam import WIDTH_BITS, W, trap_beam
-from byheart.build.fold.block import Block
+from byheart.build.fold._kernel import WIDTH_BITS, W
+from byheart.build.fold._trap_beam import trap_beam
+from byheart.build.fold.block import Block, run_blocks
 from byheart.build.fold.reading import Reading
 from byheart.build.fold.search import Found
+from byheart.exact import reflections
+from byheart.exact.number import Values
+from byheart.exact.reference import Block as Fold
 
 EXTRA = 12  # steps behind the last level that only settle on which side of 0 a key is
 FINE = WIDTH_BITS - 1  # a table has a column per W/2
@@ -30,10 +35,9 @@ WINDOW = 1.15  # reach of the digits to come, in W
 LOG_UNIT = 600.0  # tables hold logarithms times this
 DEAD = -32000
 LEAST_TRAP = 2.0  # in W: a key beside a kink is surely inside or outside of the next trap
-FIRST_TRAP = (
-    8.0  # in W: the first trap of a later phase holds every key that stood beside an edge when the range turned
-)
+FIRST_TRAP = 8.0  # in W: of a later phase; it holds every key that stood beside an edge when the range turned
 MOST_CLASSES = 16
+MANY_FOLDS = 20_000  # of single values, from which they are worth compiling
 
 Floats = npt.NDArray[np.float64]
 
@@ -117,18 +121,13 @@ class Traps:
 
     def checks(self, values: list[int], labels: list[int], unit: int) -> bool:
         """Whether the folds themselves, in exact integers, send these values to their labels."""
-        folds = _folds(self)
-        blocks, reading = self._blocks(folds, unit)
+        blocks, reading = self._blocks(_folds(self), unit)
+        ends = _folded(values, blocks[: self.levels])
         if self.classes == 2:
-            thresholds = [-int(block.units[0][1]) for block in blocks]  # type: ignore[arg-type]
             trapped = self.order[0]
-            return all((_ends_below(v, thresholds) == (y == trapped)) for v, y in zip(values, labels, strict=True))
-        for v, y in zip(values, labels, strict=True):
-            for block in blocks:
-                v = int(block(v))  # type: ignore[arg-type]
-            if reading.label(v) != y:
-                return False
-        return True
+            return all((v < 0) == (y == trapped) for v, y in zip(ends, labels, strict=True))
+        (last,) = blocks[self.levels :]
+        return all(reading.label(last(v)) == y for v, y in zip(ends, labels, strict=True))
 
     def folds(self, unit: int, head: str, zeros: int = 0, times: int = 1) -> tuple[tuple[Block, ...], Reading]:
         """The folds and how they are read; `unit` is 1 at level 0, all numbers end in `zeros` that are cut off."""
@@ -161,13 +160,13 @@ class Traps:
         return (*blocks, more), reading
 
 
-def _ends_below(v: int, thresholds: list[int]) -> bool:
-    for t in thresholds:
-        if 2 * v > t:
-            v = t - v
-            if v < 0:
-                return True
-    return v < 0
+def _folded(values: list[int], folds: Sequence[Block]) -> list[int]:
+    """Where the folds send the values, in exact integers; compiled where there is enough of them."""
+    if len(values) * len(folds) < MANY_FOLDS:
+        return [int(run_blocks(folds, v)) for v in values]  # type: ignore[arg-type]
+    steps = [Fold((((0, w),),), (b,), (((0, out),),), (0,)) for ((w, b, out),) in (fold.units for fold in folds)]
+    found: list[int] = reflections.run(steps, Values.of([[v] for v in values])).numerators[:, 0].tolist()
+    return found
 
 
 def _zero_or_one(trapped: int) -> tuple[tuple[Block, ...], Reading]:

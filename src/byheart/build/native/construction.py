@@ -15,31 +15,34 @@ from typing import Any
 import numpy as np
 
 from byheart.build._base import Construction, Option, register
-from byheart.build.native.block import dense_parameters
-from byheart.build.native.chain import Chain
-from byheart.build.native.floats import FloatType, float_type
-from byheart.build.native.front import TokenMap, context_ids, draw_tokens, front_stages, mixing_of, token_boxes
-from byheart.build.native.hashing import Ints
-from byheart.build.native.layout import Layout
+from byheart.build.native.front import (
+    TokenMap,
+    attention_parameters,
+    context_ids,
+    draw_tokens,
+    front_stages,
+    token_boxes,
+)
+from byheart.build.native.hashing import Chain, Ints
+from byheart.build.native.layout import FloatType, Layout, dense_parameters, float_type
 from byheart.build.native.memory import Refusal, Stored, memory_blocks, store
 from byheart.build.native.plan import Need, choose
 from byheart.build.native.scramble import vector_bits
-from byheart.build.native.sequence import attention_parameters
-from byheart.build.native.tokens import Mixing, Sizing, rounds, sizing
+from byheart.build.native.tokens import Mixing, Sizing, sizing
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import BuildError, OptionError
-from byheart.ir.layers import Affine, Layer
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Affine, Layer, Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.paper import Ref
 from byheart.progress import Progress
-from byheart.theory.promises.native import native
+from byheart.theory.promises.native import SPARE_BITS as MOST_SPARE_BITS
+from byheart.theory.promises.native import mixing_of, native, rounds
 
 PATIENCE = 60  # draws of the chains that the planner reckons with
 DRAWS_PER_TABLE = 400
 TABLES = 4
-SPARE_BITS = (0, 4, 10)
+SPARE_BITS = (0, 4, MOST_SPARE_BITS)
 READS = {Task.NEXT_TOKEN: Read.LAST, Task.SEQ_TO_SEQ: Read.EACH, Task.SET: Read.POOLED, Task.CAUSAL: Read.EACH}
 REF = Ref("byheart", "float-native Transformer")
 

@@ -80,6 +80,19 @@ def ask(
     return Questions(document, place - begin, answer, group, several, judged, weight, symbols)
 
 
+def ask_rows(program: Program, rows: Sequence[Sequence[int]], answers: Sequence[int]) -> Questions:
+    """One question per row of a classifier: after its last token, which label?"""
+    every = ask(program, [[*row, row[-1]] for row in rows])  # the token at the end is never asked
+    last = np.flatnonzero(np.r_[every.position[1:] == 0, True])
+    answer = np.asarray(answers, dtype=np.int64)
+    group, symbols = every.group[last], {key: values[last] for key, values in every.symbols.items()}
+    several = _several(answer, group)
+    return Questions(
+        every.document[last], every.position[last], answer, group, several, every.judged[last], every.weight[last],
+        symbols,
+    )  # fmt: skip
+
+
 def _several(answer: Array, group: Array) -> Array:
     low, high = np.full(group.max(initial=0) + 1, np.iinfo(np.int64).max), np.full(group.max(initial=0) + 1, -1)
     np.minimum.at(low, group, answer)

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from byheart.data.dataset.stored import damaged, load_int
 from byheart.data.missing import POLICIES as MISSING
-from byheart.data.values import AUTO, TYPES
+from byheart.data.values import AUTO, TYPES, damaged, load_int
 from byheart.errors import OptionError
 
 POLICIES = ("error", "first", "majority", "drop")
