@@ -78,8 +78,8 @@ class Training:
     """Full-batch AdamW (`decay` = 0: Adam), a linear warmup, then a schedule of the learning rate.
 
     clip: a gradient longer than this is shortened to it (0: never), which keeps deep narrow streams from exploding.
-    slowdown: weights of blocks learn at rate / blocks**slowdown, so that a step moves deep stacks no farther than shallow
-    ones (0: all weights learn at one rate).
+    slowdown: weights of blocks learn at rate / blocks**slowdown, so that a step moves deep stacks no farther than
+    shallow ones (0: all weights learn at one rate).
 
     >>> plan = Training(epochs=100, rate=0.01, warmup=0.1, shape="linear")
     >>> [round(plan.rate_at(epoch), 5) for epoch in (0, 9, 55, 99)]
