@@ -114,7 +114,7 @@ block: embedding=vectors mixer=mixer skip=bool hidden=from_left bias=[double] ac
 averaging: kind=average| positions=[double]
 attending: kind=attention| positions=vectors heads=[decoder_head] output=from_left
 decoder_head: key=from_left query=from_left value=from_left
-table: network=layers codes=[small] length=positive padded=bool coordinates=vectors columns=from_left
+table: network=layers codes=[count] length=positive padded=bool coordinates=vectors columns=from_left
 """
 FIELDS = {
     name: dict(field.split("=") for field in fields.split())
@@ -537,15 +537,17 @@ def half_pi(bits: int) -> Ends:
 
 def gelu(numerator: int, den: int, bits: int) -> Ends:
     """x·Φ(x) with Φ(x) = 1/2 + e^(-x²/2)/√(2π)·(x + x³/3 + x⁵/15 + …) for x > 0, and Φ(-x) = 1 - Φ(x)."""
-    x, one = abs(numerator), bits + max(0, (abs(numerator) // den).bit_length()) + 32
-    half, (a, b) = 1 << one - 1, exponential(x * x, 2 * den * den, one)
-    if x * x > 2 * one * den * den:
+    x, one = abs(numerator), bits + (abs(numerator) // den).bit_length() + 32
+    square = x * x // (den * den)
+    if square > 2 * one:
         low, high = (1 << one) - 1, 1 << one  # 1 - Φ(x) < e^(-x²/2)
     else:
+        fine = one + square  # for the exponential, because the series is about as large as that is small
+        (a, b), half = exponential(x * x, 2 * den * den, fine), 1 << one - 1
         c, d = series((x * x << one) // (den * den), one, lambda n: (1, 2 * n + 1))
         root = [math.isqrt(4 * end << one) + k for k, end in enumerate(half_pi(one))]  # of 2π, times 2^one
-        low = half + a * c * x // (den * root[1])
-        high = half - (-b * d * x // (den * root[0]))
+        low = half + a * c * x // (den * root[1] << square)
+        high = half - (-b * d * x // (den * root[0] << square))
     if numerator < 0:
         low, high = (1 << one) - high, (1 << one) - low
     ends = [numerator * low, numerator * high]
@@ -878,7 +880,12 @@ class Table:
         self.network, self.codes, self.length = Network(stored["network"]), stored["codes"], stored["length"]
         self.stored, self.rows, self.vocabulary = stored, stored["coordinates"], len(self.codes)
         fits = stored["columns"].shape == (len(self.codes), self.rows.columns) and self.network.read == "last"
-        fits = fits and self.network.widths[0][0] == 2 and self.network.readout["classes"] == self.rows.height
+        fits = (
+            fits
+            and max(self.codes, default=0) <= len(self.codes)
+            and self.network.widths[0][0] == 2
+            and self.network.readout["classes"] == self.rows.height
+        )
         need(fits, "the exact network, its codes and the table do not fit")
 
     def logits(self, context: tuple[int, ...], bits: int) -> Vec:
@@ -951,6 +958,9 @@ class Memory:
         self.classes, self.pad = stored["classes"], encoder["pad_vector"]
         self.codes = {identity(found): k for k, found in enumerate(self.symbols or (), start=1)}
         self.distributions = "gap" in stored["certificate"]
+        pages = [found for found in self.symbols or () if type(found) is int]
+        book = self.task == "causal" and self.positions and all(isinstance(name, str) for name in self.classes)
+        self.has_pages = book and pages and pages == list(range(len(pages)))
         outputs = self.decoder.classes if self.decoder else []
         self.numbers = {identity(name): token for name, token in zip(self.classes, outputs, strict=False)}
         self._check()
@@ -972,6 +982,7 @@ class Memory:
         else:
             inward, count = self.network.widths[0][0], self.network.readout["classes"]
             need(inward == self.dimension + self.positions, "the tokens do not fit the first layer")
+        need(not self.distributions or (self.decoder and self.positions), "only a decoder with positions has a gap")
         distinct = len(set(map(identity, self.classes)))
         need(distinct == len(self.classes) == count, "the classes do not fit the network")
         need(
@@ -983,7 +994,7 @@ class Memory:
         """The tokens of a cell, of any number: those of a list, or of a text, cut as the file says."""
         found = self._cut(cell, document) if isinstance(cell, str) else cell if isinstance(cell, list) else [cell]
         kind = self.cutting["type"]
-        return [token if isinstance(token, list) else convert(token, kind, NoAnswer) for token in found]
+        return [token if isinstance(token, list) else convert(token, kind) for token in found]
 
     def _cut(self, cell: str, document: bool) -> list[Any]:
         kind = self.cutting["kind"]
@@ -992,19 +1003,23 @@ class Memory:
                 return parse_json(cell, "a cell", finite)
             except Refused as error:
                 if kind == "json":
-                    raise NoAnswer(str(error)) from None
+                    raise error
         if kind in PIECES.split("|"):
             raise Undecided(f"cutting texts into {kind} pieces needs the library tokenizers; give lists of tokens")
-        if kind == "json" and not document:
-            raise NoAnswer("the cell is not a JSON list of tokens")
+        need(kind != "json" or document, f"{cell[:40]!r} is not a JSON list of tokens")
         cutters: dict[str, Callable[[str], list[Any]]] = {
             "bytes": lambda text: list(text.encode("utf-8", "surrogatepass")),
             "words": re.compile(r"\S+").findall,
             "wordpunct": re.compile(r"\w+|[^\w\s]+").findall,
             "uncased": lambda text: re.findall(r"\w+|[^\w\s]", text.lower()),
-            "integers": lambda text: [convert(word, "int", NoAnswer) for word in text.replace(",", " ").split()],
+            "integers": lambda text: [convert(word, "int") for word in text.replace(",", " ").split()],
         }
         return cutters.get(kind, list)(cell)
+
+    def fitted(self, row: list[Any]) -> list[Any]:
+        """A row cut and filled as the file says."""
+        most, filler = self.cutting["max_length"], self.cutting["pad"]
+        return row[:most] + ([filler] * (most - len(row)) if filler is not None else [])
 
     def points(self, row: list[Any]) -> list[list[Number]]:
         """The tokens as vectors, before padding and positions."""
@@ -1043,7 +1058,7 @@ def finite(written: str) -> float:
     return float(written)
 
 
-def convert(value: Any, kind: str, error: type[Exception] = Refused) -> Any:
+def convert(value: Any, kind: str) -> Any:
     """A value as the type that a user asked for; `auto` and null leave it as it is."""
     if kind == "auto" or value is None or type(value).__name__ == kind:
         return value
@@ -1059,7 +1074,7 @@ def convert(value: Any, kind: str, error: type[Exception] = Refused) -> Any:
             return found
     if kind == "bool" and type(value) is not float and written.lower() in ("true", "false", "1", "0"):
         return written.lower() in ("true", "1")
-    raise error(f"{written[:40]!r} cannot be taken as {kind}")
+    raise Refused(f"{written[:40]!r} cannot be taken as {kind}")
 
 
 # ------------------------------------------------------------------------------------------------ the data
@@ -1070,22 +1085,33 @@ NEXT = object()  # in place of a label: every next token is one
 SEQUENCES = ("sequence", "sequences", "tokens", "text", "input", "premise", "sentence", "name", "x")
 LABELS = ("label", "labels", "y", "target", "class", "output", "answer")
 NUMBERING = ("", "id", "index", "row", "nr", "no", "#", "unnamed: 0")  # columns that say nothing about their row
-TEXTS = ("text", "story", "document", "doc", "content", "body", "sentence", "review", "premise", "tokens", "sequence")
-
-
-def read_text(path: str) -> str:
-    try:
-        return read_bytes(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise Refused(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from None
+TEXTS = (
+    "text",
+    "story",
+    "document",
+    "doc",
+    "content",
+    "body",
+    "sentence",
+    "review",
+    "premise",
+    "tokens",
+    "sequence",
+    "input",
+)
 
 
 def read_table(path: str, header: bool) -> Rows:
-    """CSV, TSV or JSON Lines."""
-    source, ending = read_text(path), path.lower()
+    """CSV, TSV, JSON Lines, or a text with a row on each line."""
+    try:
+        source, ending = read_bytes(path).decode("utf-8-sig"), path.lower()
+    except UnicodeDecodeError as error:
+        raise Refused(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from None
     need(not ending.endswith((".json", ".gz", ".zst", ".parquet", ".arrow")), f"{path}: give CSV or JSON Lines")
+    lines = [(f"line {k}", line) for k, line in enumerate(source.split("\n"), start=1) if line.strip()]
+    if ending.endswith(".txt"):
+        return [(place, {"text": line.rstrip("\r")}) for place, line in lines]
     if ending.endswith((".jsonl", ".ndjson")) or (source[:1] == "{" and not ending.endswith((".csv", ".tsv"))):
-        lines = [(f"line {k}", line) for k, line in enumerate(source.split("\n"), start=1) if line.strip()]
         rows = [(place, parse_json(line, f"{path}, {place}", finite)) for place, line in lines]
         need(all(isinstance(row, dict) for _, row in rows), f"{path}: every line must be a JSON object")
         return rows
@@ -1132,7 +1158,7 @@ def guess(names: list[str], usual: tuple[str, ...], others: tuple[str, ...], tak
 
 def read_cases(memory: Memory, flags: argparse.Namespace) -> list[Case]:
     """The rows of DATA. Which columns are asked is never left to the file."""
-    if flags.data.lower().endswith(".txt"):
+    if flags.data.lower().endswith(".txt") and memory.has_pages:
         return read_pages(flags.data, memory)
     rows, then = read_table(flags.data, flags.header), memory.stored["selection"]
     need(rows, f"{flags.data} has no rows")
@@ -1173,18 +1199,14 @@ def question(memory: Memory, cell: Any, given: Any, flags: argparse.Namespace) -
         if policy == "drop":
             return None
     row, labels = (row or [None])[: flags.max_length], labels[: flags.max_length] if memory.per_token else labels
-    most, filler = memory.cutting["max_length"], memory.cutting["pad"]
-    row = row[:most] + ([filler] * (most - len(row)) if filler is not None else [])
-    return row, labels if given is NEXT else [convert(value, flags.label_type or "auto") for value in labels]
+    return memory.fitted(row), labels if given is NEXT else [
+        convert(value, flags.label_type or "auto") for value in labels
+    ]
 
 
-def read_documents(memory: Memory, flags: argparse.Namespace) -> list[Case]:
+def read_documents(memory: Memory, flags: argparse.Namespace, left_out: Counter[str]) -> list[Case]:
     """Documents, with the tokens that follow as labels, or contexts with the weights of what follows."""
-    if flags.data.lower().endswith(".txt"):
-        lines = enumerate(read_text(flags.data).split("\n"), start=1)
-        rows: Rows = [(f"line {k}", {"text": line.rstrip("\r")}) for k, line in lines if line.strip()]
-    else:
-        rows = read_table(flags.data, flags.header)
+    rows = read_table(flags.data, flags.header)
     pairs = all("context" in row and type(row.get("next")) is dict for _, row in rows) and not flags.sequence_column
     need(rows and pairs == (memory.task == "next-token"), f"{flags.data} has no rows for the task {memory.task}")
     name = "context" if pairs else (flags.sequence_column or [text_column(rows)])[0]
@@ -1192,22 +1214,26 @@ def read_documents(memory: Memory, flags: argparse.Namespace) -> list[Case]:
     for place, row in rows:
         cell = row.get(name)
         fits = isinstance(cell, str) or (type(cell) is list and all(type(token) in (str, int) for token in cell))
-        need(cell and fits, f"{flags.data}, {place} has no text in {name!r}")
+        dropped = cell in (None, "", []) and not pairs and flags.missing == "drop"
+        empty = cell in (None, "", []) and not pairs and flags.missing == "label"  # one token, null
+        need(dropped or empty or (cell and fits), f"{flags.data}, {place} has no text in {name!r}")
         try:
-            cut = memory.tokens(cell, document=True)
-        except (NoAnswer, Undecided) as error:
+            cut = memory.tokens(cell, document=True)[: None if pairs else flags.max_length]
+        except Undecided as error:
             raise Refused(f"{flags.data}, {place}: {error}") from None
-        cut = cut if pairs else cut[: flags.max_length]
-        found.append((place, cut, row["next"]) if pairs else (place, cut[:-1], cut[1:]))
+        if dropped or (len(cut) < 2 and not pairs):
+            left_out["by --missing drop" if dropped else "a single token, which nothing follows"] += 1
+        else:
+            found.append((place, cut, row["next"]) if pairs else (place, cut[:-1], cut[1:]))
     return found
 
 
 def text_column(rows: Rows) -> str:
-    first = rows[0][1] if rows else {}
+    first = rows[0][1]
     usual = [name for word in TEXTS for name in first if name.lower() == word and isinstance(first[name], str | list)]
     texts = [name for name, value in first.items() if isinstance(value, str)]
-    need(usual or len(texts) == 1 or not rows, "which column is the text? Name it with --sequence-column")
-    return (usual or texts or [""])[0]
+    need(usual or len(texts) == 1, "which column is the text? Name it with --sequence-column")
+    return (usual or texts)[0]
 
 
 # ------------------------------------------------------------------------------------------------ the verdict
@@ -1279,12 +1305,8 @@ def weights_of(follows: Any, memory: Memory) -> dict[int, Fraction]:
 
 def gap_outcomes(memory: Memory, flags: argparse.Namespace) -> tuple[dict[str, list[str]], Counter[str], Any]:
     """A memory of distributions: one statement about all rows together, and how large the gap is."""
-    cases, left_out = read_documents(memory, flags), Counter[str]()
-    kept = [case for case in cases if case[1]]
-    if not memory.decoder:
-        return {"agree": [], "differ": [f"{case[0]}: the network has no distributions" for case in kept]}, left_out, {}
-    if len(cases) > len(kept):
-        left_out["a single token, which nothing follows"] = len(cases) - len(kept)
+    left_out = Counter[str]()
+    kept = read_documents(memory, flags, left_out)
     if flags.max_rows is not None and len(kept) > flags.max_rows:
         left_out[f"beyond --max-rows {flags.max_rows}"] = len(kept) - flags.max_rows
     rows: list[tuple[str, list[tuple[int, ...]]]] = []  # where it stands, and its contexts
@@ -1292,8 +1314,11 @@ def gap_outcomes(memory: Memory, flags: argparse.Namespace) -> tuple[dict[str, l
     strange: list[str] = []
     for where, row, given in kept[: flags.max_rows]:
         try:
-            asked = memory.decoder.contexts([code for ((code, _),) in memory.points(row)])
-            for context, said in zip(asked, [given] if isinstance(given, dict) else given, strict=True):
+            asked = memory.decoder.contexts([code for ((code, _),) in memory.points(memory.fitted(row))])
+            told_of = [given] if isinstance(given, dict) else given
+            if len(asked) != len(told_of):
+                raise NoAnswer(f"it has {len(told_of)} labels, the file cuts rows to {len(asked)} tokens")
+            for context, said in zip(asked, told_of, strict=True):
                 told = Counter(weights_of(said, memory))
                 again = isinstance(given, dict) and follows.get(context, told) != told
                 need(not again, f"{where}: another row gives the same tokens another distribution")

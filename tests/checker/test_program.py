@@ -11,6 +11,7 @@ import time
 import pytest
 
 import byheart
+import byheart.cli
 from tests.checker.asked import PROGRAM, check, second
 from tests.checker.by_hand import loaded, lookup, write
 from tests.checker.tampering import sealed
@@ -56,6 +57,25 @@ def test_what_a_terminal_cannot_show_is_escaped(tmp_path):
     done = run(file, table(tmp_path, '{"token": "act", "label": "x"}\n', "rows.jsonl"))
     assert done.returncode == 1 and "\\ud800" in done.stdout and not done.stderr
     assert run(file, table(tmp_path, '{"token": "act", "label": "\\ud800"}\n', "rows.jsonl"), "--json").returncode == 0
+
+
+def test_what_a_file_says_cannot_move_the_cursor(tmp_path, monkeypatch, capsys):
+    """Control characters in names of a hostile file are shown as escapes, by both checkers."""
+    escape, data = "\x1b[2Jproved", table(tmp_path, '{"token": "act", "label": "x"}\n', "rows.jsonl")
+    body = lookup({"act": escape, "cat": "blue"})
+    refuted = write(tmp_path, body, "refuted")
+    body["options"] = {escape: []}
+    refused = write(tmp_path, body, "refused")
+    for arguments in ([refuted, data], [refused, data], [tmp_path / escape, data], [refuted, tmp_path / escape]):
+        done = run(*arguments)
+        assert done.returncode in (1, 2) and "\\x1b[2Jproved" in done.stdout + done.stderr
+        assert "\x1b" not in done.stdout + done.stderr
+        monkeypatch.setattr(sys, "argv", ["byheart", "verify", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            byheart.cli.main()
+        printed = "".join(capsys.readouterr())
+        assert ended.value.code in (1, 2) and "\x1b" not in printed
+        assert ended.value.code == 1 or "\\x1b[2Jproved" in printed
 
 
 @pytest.mark.parametrize(

@@ -140,5 +140,8 @@ def _report_defect(error: Exception) -> None:
 
 
 def _fail(message: str, status: int) -> None:
-    click.echo(f"byheart: {message}", err=True)
+    """One line: names that a hostile file brings may hold control characters, which are shown and not obeyed."""
+    from byheart.data.wording import visible
+
+    click.echo(visible(f"byheart: {message}"), err=True)
     sys.exit(status)

@@ -144,6 +144,17 @@ def data_options(command: F) -> F:
     return wrapped  # type: ignore[no-any-return]
 
 
+def refuse_unused(kind: str, *used: str) -> None:
+    """An OptionError for a flag about data or building that was typed and is not among those that this kind uses: it
+    would seem to have been obeyed."""
+    context = click.get_current_context()
+    about_data = {part.name for part in fields(ReadOptions)} | {"conflicts", "positions", "seed", "page_length"}
+    for parameter in context.command.params:
+        typed = context.get_parameter_source(str(parameter.name)) is click.core.ParameterSource.COMMANDLINE
+        if typed and parameter.name in about_data and parameter.name not in used:
+            raise OptionError(f"{parameter.opts[0]} does not apply to {kind}; leave it out")
+
+
 def output_options(command: F) -> F:
     command = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")(command)
     command = click.option(

@@ -131,7 +131,7 @@ def read_handed(memory: Memory, data: str, flags: DataFlags, progress: Progress)
         raise OptionError(f"--tokens {flags.tokens}: the memory cuts texts into {memory.tokens} itself; leave it out")
     if memory.target is Target.DISTRIBUTION:
         options = replace(flags.options(memory.task), max_rows=None, tokens=AUTO)
-        tokens = replace(memory.tokens, max_length=options.max_length)  # what is cut off is the user's to say
+        tokens = replace(memory.tokens, max_length=options.max_length, pad=None)  # what is cut off is the user's to say
         return read_documents_table(data, options, tokenizer=tokens)
     if page_count(memory) and suffixes(data)[0] == ".txt":
         text = DataFlags({**flags.given, "tokens": memory.tokens.kind}).read_text(data)

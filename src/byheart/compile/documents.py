@@ -95,9 +95,11 @@ def read_documents_table(
     found = read_source(
         path, column=column, where=where, limit=options.max_rows, missing=options.missing, limits=options.limits
     )
+    documents = found if isinstance(found, GivenDistributions) else list(found.sequences)
     if tokenizer is None:
-        cells = found.contexts if isinstance(found, GivenDistributions) else found
+        cells = documents.contexts if isinstance(documents, GivenDistributions) else documents
         tokens = WORDS if options.tokens == AUTO else options.tokens
         tokenizer = choose(tokens, cells, max_length=options.max_length, type=options.token_type)
     selection = Selection((column,) if column else (), max_rows=options.max_rows, missing=options.missing)
-    return replace(as_table(found, tokenizer), selection=selection)
+    table = replace(as_table(documents, tokenizer), selection=selection)
+    return table if isinstance(found, GivenDistributions) else replace(table, missing=found)

@@ -162,6 +162,8 @@ def from_json(body: Any, version: int = FORMAT) -> Memory:
             f"the network is read at {network.read} tokens, which does not fit the task {encoder.task}"
         )
     certificate = take(body, "certificate", dict)
+    if "gap" in certificate and not (isinstance(network, DecoderNetwork) and encoder.positions):
+        raise FileFormatError("a gap is recorded, but only a decoder with positions gives distributions")
     return Memory(
         construction=take(body, "construction", str),
         options={name: _option(name, value) for name, value in take(body, "options", dict).items()},

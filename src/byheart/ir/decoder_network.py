@@ -53,6 +53,7 @@ class TableDecoder:
     def __post_init__(self) -> None:
         fits = self.coordinates.ndim == self.columns.ndim == 2 and self.coordinates.shape[1] == len(self.columns)
         fits = fits and len(self.codes) == self.columns.shape[1] and self.network.width_in == 2 and self.length >= 1
+        fits = fits and all(0 <= code <= len(self.codes) for code in self.codes)  # symbols are among the tokens
         if not fits or self.network.read is not Read.LAST or self.network.readout.classes != len(self.coordinates):
             raise NetworkError("the exact network, its codes and the table do not fit together")
         if any(m.dtype != np.float64 or not np.isfinite(m).all() for m in self.matrices):
