@@ -170,7 +170,7 @@ def _any_points(p: Problem) -> Iterator[Bound]:
             general_position_parameters(p.labels),
             Ref("S97", "Theorem 1"),
             "(N − 1)/2",
-            ("one shape of network for every labelling of every N points in general position, with any δ between them",),
+            ("one shape of network for every labelling of every N points in general position, at any δ",),
             scope="any points",
         )
 
