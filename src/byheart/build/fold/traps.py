@@ -10,9 +10,8 @@ in the labels, whose frequencies therefore count: a skewed label costs its entro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import ceil, log2
 from typing import Any
 
@@ -25,7 +24,6 @@ from byheart.build.fold.block import Block, run_blocks
 from byheart.build.fold.reading import Reading
 from byheart.build.fold.search import Found
 from byheart.exact import reflections
-from byheart.exact.number import Values
 from byheart.exact.reference import Block as Fold
 
 EXTRA = 12  # steps behind the last level that only settle on which side of 0 a key is
@@ -121,13 +119,15 @@ class Traps:
 
     def checks(self, values: list[int], labels: list[int], unit: int) -> bool:
         """Whether the folds themselves, in exact integers, send these values to their labels."""
-        blocks, reading = self._blocks(_folds(self), unit)
-        ends = _folded(values, blocks[: self.levels])
+        chain = _exact_chain(self, unit)
+        if min(values) < 0 or max(values) > chain.top:
+            return False
+        ends = chain.ends(values)
         if self.classes == 2:
             trapped = self.order[0]
             return all((v < 0) == (y == trapped) for v, y in zip(ends, labels, strict=True))
-        (last,) = blocks[self.levels :]
-        return all(reading.label(last(v)) == y for v, y in zip(ends, labels, strict=True))
+        (last,) = chain.blocks[self.levels :]
+        return all(chain.reading.label(last(v)) == y for v, y in zip(ends, labels, strict=True))
 
     def folds(self, unit: int, head: str, zeros: int = 0, times: int = 1) -> tuple[tuple[Block, ...], Reading]:
         """The folds and how they are read; `unit` is 1 at level 0, all numbers end in `zeros` that are cut off."""
@@ -160,13 +160,31 @@ class Traps:
         return (*blocks, more), reading
 
 
-def _folded(values: list[int], folds: Sequence[Block]) -> list[int]:
-    """Where the folds send the values, in exact integers; compiled where there is enough of them."""
-    if len(values) * len(folds) < MANY_FOLDS:
-        return [int(run_blocks(folds, v)) for v in values]  # type: ignore[arg-type]
-    steps = [Fold((((0, w),),), (b,), (((0, out),),), (0,)) for ((w, b, out),) in (fold.units for fold in folds)]
-    found: list[int] = reflections.run(steps, Values.of([[v] for v in values])).numerators[:, 0].tolist()
-    return found
+@dataclass(frozen=True, eq=False)
+class _ExactChain:
+    """The folds of all groups as exact integers, for values from 0 to `top`."""
+
+    folds: tuple[Block, ...]
+    blocks: tuple[Block, ...]  # the folds, and what reads bands
+    reading: Reading
+    top: int
+
+    @cached_property
+    def compiled(self) -> reflections.Chain:
+        steps = [Fold((((0, w),),), (b,), (((0, out),),), (0,)) for ((w, b, out),) in (f.units for f in self.folds)]
+        return reflections.Chain.of(steps, denominator=1, largest=self.top)
+
+    def ends(self, values: list[int]) -> list[int]:
+        """Where the folds send the values; compiled where there are enough of them."""
+        if len(values) * len(self.folds) < MANY_FOLDS:
+            return [int(run_blocks(self.folds, v)) for v in values]  # type: ignore[arg-type]
+        return self.compiled(values)
+
+
+@lru_cache(maxsize=4)
+def _exact_chain(traps: Traps, unit: int) -> _ExactChain:
+    blocks, reading = traps._blocks(_folds(traps), unit)
+    return _ExactChain(blocks[: traps.levels], blocks, reading, (int(W) << traps.range_bits) * unit)
 
 
 def _zero_or_one(trapped: int) -> tuple[tuple[Block, ...], Reading]:

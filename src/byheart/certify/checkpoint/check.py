@@ -23,9 +23,8 @@ from byheart.certify.checkpoint.attention import NeedsStart, Reach
 from byheart.certify.checkpoint.certificate import MarginCertificate, MarginWitness, TypeResult
 from byheart.certify.checkpoint.config import Undecided
 from byheart.certify.checkpoint.decoder import Checkpoint, check_surroundings, open_checkpoint
-from byheart.certify.checkpoint.margins import Answers, answer, unknown
 from byheart.certify.checkpoint.network import Program, interpret
-from byheart.certify.checkpoint.questions import Questions, ask, ask_rows
+from byheart.certify.checkpoint.questions import Answers, Questions, answer, ask, ask_rows, unknown
 from byheart.certify.checkpoint.storage import Array, storage
 from byheart.errors import ByheartError, DataError, FileFormatError, MissingExtraError
 

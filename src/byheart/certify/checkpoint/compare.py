@@ -23,11 +23,11 @@ from byheart.certify.checkpoint.check import certify_checkpoint, interpreted
 from byheart.certify.checkpoint.config import Undecided
 from byheart.certify.checkpoint.decoder import NAMES, Checkpoint, open_checkpoint
 from byheart.certify.checkpoint.fields import TOKEN
+from byheart.certify.checkpoint.mlp import Table, aligned
 from byheart.certify.checkpoint.network import Program
 from byheart.certify.checkpoint.questions import look_up
 from byheart.certify.checkpoint.storage import Array
 from byheart.certify.checkpoint.units import ANY
-from byheart.certify.checkpoint.windows import Table, aligned
 from byheart.errors import OptionError
 
 # names inside an MLP: its first maps have a row per unit, its last one a column (GPT-2 stores both transposed)

@@ -44,8 +44,9 @@ class Request:
         return design if "reach" in _given(self.shape) else replace(design, reach=self.reach())
 
     def reach(self) -> int:
-        """Positions that hold the longest document, a power of two from 2048 to LONGEST_REACH."""
-        longest, reach = max(len(document) for document in self.script.documents), 2048
+        """Positions that hold the longest document, a power of two up to LONGEST_REACH, from 2048 on; from 512 on where
+        positions are a table."""
+        longest, reach = max(map(len, self.script.documents)), 512 if host(self.architecture).learned else 2048
         while reach < longest + 8 and reach < LONGEST_REACH:
             reach *= 2
         return reach
