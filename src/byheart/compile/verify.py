@@ -110,7 +110,7 @@ def check_rows(
     with limited(memory.budget):
         asked, strange = _questions(memory, sequences, labels, own.fingerprint)
     # A promise counts repeated rows, the fingerprint does not.
-    complete = own.fingerprint == memory.certificate.fingerprint and own.N == memory.certificate.asked
+    complete = own.fingerprint == memory.certificate.fingerprint and memory.certificate.asked == own.N
     claim, unchecked = _promise(memory, own)
     if not complete and claim is not None and claim.broken_by(measure(memory.network)):
         # A network for all rows is larger than what is promised for a part of them; a forged fingerprint looks alike.
