@@ -248,6 +248,18 @@ class Memory:
 
         return to_torch(self, dtype=dtype, dataset=dataset, fast=fast, progress=progress)
 
+    def to_huggingface(
+        self, folder: str | Path, architecture: str = "llama", *, dataset: Dataset | None = None, **options: Any
+    ) -> dict[str, Any]:
+        """Writes the rows of a next-token memory as a stock checkpoint for AutoModelForSequenceClassification.
+
+        The margin is proved from the written folder where the checker can, every row is asked in Transformers where it
+        is installed, and the summary says which. `options` are dtype, flavour and the fields of the shape.
+        """
+        from byheart.compile.export_memory import to_huggingface
+
+        return to_huggingface(self, folder, architecture, dataset=dataset, **options)
+
     def to_onnx(
         self, path: str | Path, *, dtype: str | None = None, dataset: Dataset | None = None, progress: Progress = SILENT
     ) -> None:
