@@ -16,7 +16,7 @@ from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.encoder import Encoder
 from byheart.data.dataset.sequences import as_list
 from byheart.data.dataset.targets import Target
-from byheart.data.read.selection import Selection
+from byheart.data.read.options import Selection
 from byheart.data.read.table import Table
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import PLAIN, Tokenizer
@@ -247,6 +247,18 @@ class Memory:
         from byheart.compile.export_memory import to_torch
 
         return to_torch(self, dtype=dtype, dataset=dataset, fast=fast, progress=progress)
+
+    def to_huggingface(
+        self, folder: str | Path, architecture: str = "llama", *, dataset: Dataset | None = None, **options: Any
+    ) -> dict[str, Any]:
+        """Writes the rows of a next-token memory as a stock checkpoint for AutoModelForSequenceClassification.
+
+        The margin is proved from the written folder where the checker can, every row is asked in Transformers where it
+        is installed, and the summary says which. `options` are dtype, flavour and the fields of the shape.
+        """
+        from byheart.compile.export_memory import to_huggingface
+
+        return to_huggingface(self, folder, architecture, dataset=dataset, **options)
 
     def to_onnx(
         self, path: str | Path, *, dtype: str | None = None, dataset: Dataset | None = None, progress: Progress = SILENT
