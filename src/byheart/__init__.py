@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from byheart.compile import load as load
     from byheart.compile import memorize
     from byheart.compile.compare.comparison import compare as compare
+    from byheart.compile.contextual import contextual_mapping as contextual_mapping
     from byheart.compile.documents import memorize_documents as memorize_documents
     from byheart.compile.recital import RecitalMemory as RecitalMemory
     from byheart.compile.recital import memorize_recital as memorize_recital
@@ -37,6 +38,7 @@ _HOMES = {
     "memorize_text": "byheart.compile.text",
     "memorize_recital": "byheart.compile.recital",
     "RecitalMemory": "byheart.compile.recital",
+    "contextual_mapping": "byheart.compile.contextual",
     "compare": "byheart.compile.compare.comparison",
     "Memory": "byheart.compile",
     "constructions": "byheart.build",
@@ -55,6 +57,7 @@ __all__ = [
     "Table",
     "compare",
     "constructions",
+    "contextual_mapping",
     "load",
     "lower_bound",
     "memorize",

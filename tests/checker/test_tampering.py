@@ -14,7 +14,7 @@ from byheart.errors import ByheartError
 from byheart.ir.size import measure
 from tests.cases import Case
 from tests.checker.asked import COLUMNS, built, first, second, write_rows
-from tests.checker.tampering import EDITS, RECORDS, tampered
+from tests.checker.tampering import EDITS, RECORDS, sealed, tampered
 
 BASES = [
     ("ks25", "next-token", 4), ("native", "seq-to-seq", 0), ("compact", "causal", 5), ("ks25-sets", "set", 5),
@@ -96,6 +96,13 @@ def test_an_edit(name, files, tmp_path):
     made = ((base, tampered(base[2], name, rng)) for base in order)
     base, data = next((base, data) for base, data in made if data is not None)
     judge(name, base, tmp_path / "m.byheart", data)
+
+
+def test_a_gap_beyond_all_floats_is_refuted(files, tmp_path):
+    base = next(base for base in files if base[1].certificate.gap is not None)
+    body = json.loads(base[2])["memory"]
+    body["network"]["decoder"]["output"][0]["rows"][0][0][1] = "0x1p1023"
+    assert judge("weight", base, tmp_path / "m.byheart", sealed(body))[1] == 1
 
 
 @pytest.mark.slow

@@ -18,8 +18,7 @@ from typing import Any
 from byheart.compile.memory import Memory
 from byheart.data.dataset.documents import WORDS, Document, tokens_of
 from byheart.data.read.documents import GivenDistributions, documents_table, read_source
-from byheart.data.read.options import ReadOptions
-from byheart.data.read.selection import Selection
+from byheart.data.read.options import ReadOptions, Selection
 from byheart.data.read.table import Table
 from byheart.data.tokens.tokenizer import AUTO, Tokenizer, choose
 from byheart.errors import DataError, OptionError

@@ -18,7 +18,7 @@ from byheart.compile.memory import Memory
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.settle import Settled, settle, settle_table
 from byheart.data.missing import settle_missing
-from byheart.data.read.selection import Selection
+from byheart.data.read.options import Selection
 from byheart.data.read.table import Table, read
 from byheart.data.task import Task, as_task
 from byheart.data.tokens.tokenizer import PLAIN

@@ -16,7 +16,7 @@ from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.encoder import Encoder
 from byheart.data.dataset.sequences import as_list
 from byheart.data.dataset.targets import Target
-from byheart.data.read.selection import Selection
+from byheart.data.read.options import Selection
 from byheart.data.read.table import Table
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import PLAIN, Tokenizer

@@ -52,8 +52,8 @@ class LowerBound:
     verdict: Verdict | None = None
 
     def strongest(self, quantity: Quantity) -> Bound:
-        """The largest lower bound on `quantity` that asks for labels only (not for distributions)."""
-        found = [b for b in self.bounds if b.kind == "lower" and b.quantity == quantity and b.ref.paper != "M24"]
+        """The largest lower bound on `quantity` for labels of separated points (not for distributions)."""
+        found = [b for b in self.bounds if b.kind == "lower" and b.quantity == quantity and b.scope == "labels"]
         if not found:
             raise OptionError(f"no lower bound on {quantity}; known: parameters, total_bits")
         return max(found, key=lambda bound: bound.value)

@@ -16,6 +16,7 @@ from byheart.paper import Ref
 from byheart.theory.capacity import label_count
 
 Kind = Literal["lower", "upper"]
+Scope = Literal["labels", "distributions", "any points"]
 Quantity = Literal["parameters", "total_bits", "width", "depth", "max_bits", "points"]
 
 
@@ -24,7 +25,9 @@ class Bound:
     """`quantity` is at least (lower) or at most (upper) `value`.
 
     `points` counts sequences that an architecture can shatter. `proved` is False for orders of growth with constant 1,
-    reconstructions of constants that a paper does not print, and estimates.
+    reconstructions of constants that a paper does not print, and estimates. `scope`: whether the bound is about labels
+    of separated points (all of ours), about distributions, or about points that may lie arbitrarily close together; the
+    last two may be larger than what a memory of separated rows takes.
     """
 
     name: str
@@ -35,6 +38,7 @@ class Bound:
     formula: str
     assumptions: tuple[str, ...] = ()
     proved: bool = True
+    scope: Scope = "labels"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -47,6 +51,7 @@ class Bound:
             "formula": self.formula,
             "assumptions": list(self.assumptions),
             "proved": self.proved,
+            "scope": self.scope,
         }
 
 
