@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from byheart.data.read.table import Table as Table
     from byheart.data.read.table import read as read
     from byheart.data.unknown import UNKNOWN as UNKNOWN
+    from byheart.report import explain as explain
     from byheart.theory import lower_bound as lower_bound
 
 _HOMES = {
@@ -40,6 +41,7 @@ _HOMES = {
     "compare": "byheart.compile.compare.comparison",
     "Memory": "byheart.compile",
     "constructions": "byheart.build",
+    "explain": "byheart.report",
     "lower_bound": "byheart.theory",
     "read": "byheart.data.read.table",
     "Table": "byheart.data.read.table",
@@ -55,6 +57,7 @@ __all__ = [
     "Table",
     "compare",
     "constructions",
+    "explain",
     "load",
     "lower_bound",
     "memorize",

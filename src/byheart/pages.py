@@ -1,7 +1,7 @@
 """Writes the pages that are made from registries: `python -m byheart.pages [--check]`.
 
 docs/paper-map.md comes from the labels that code carries, the tables of constructions in README.md and docs/choose.md
-from what is registered.
+from what is registered, and docs/live.html is the page that `byheart explain` writes.
 
 The registry fills as modules are imported, so every room that holds paper statements is walked first:
 
@@ -16,15 +16,18 @@ import pkgutil
 import re
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 
 from byheart.build import Listing, neighbours, recipes
 from byheart.data.task import Task
 from byheart.paper import PAPERS, Entry, entries
+from byheart.report import explain
 
 ROOMS = ("byheart.build", "byheart.theory", "byheart.certify")
 PAPER_MAP, README, CHOOSE = Path("docs/paper-map.md"), Path("README.md"), Path("docs/choose.md")
+LIVE = Path("docs/live.html")
 DEFAULT = "compact"
 
 INTRODUCTION = """\
@@ -92,10 +95,16 @@ def _listed() -> list[tuple[str, Listing]]:
 
 def written() -> dict[Path, str]:
     """Every page, as it should be, that is made from the registries."""
-    pages = {PAPER_MAP: render(collect())}
+    pages = {PAPER_MAP: render(collect()), LIVE: live_page()}
     for page, text in ((README, construction_table()), (CHOOSE, construction_words())):
         pages[page] = between(page.read_text(encoding="utf-8"), "constructions", text)
     return pages
+
+
+@lru_cache(maxsize=1)
+def live_page() -> str:
+    """The live page with its five words; the same rows and seed give the same page."""
+    return explain() + "\n"
 
 
 def between(page: str, name: str, text: str) -> str:

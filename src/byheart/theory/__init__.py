@@ -14,6 +14,7 @@ from typing import Any
 
 from byheart.data.task import Task
 from byheart.errors import OptionError
+from byheart.notebook import card
 from byheart.theory.architecture import Architecture
 from byheart.theory.bound import Bound, Quantity
 from byheart.theory.capacity import Verdict, shatterable, verdict
@@ -59,6 +60,16 @@ class LowerBound:
         if not found:
             raise OptionError(f"no lower bound on {quantity}; known: parameters, total_bits")
         return max(found, key=lambda bound: bound.value)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: every bound with its theorem."""
+        decided = None if self.verdict is None else self.verdict.sentence
+        return card(
+            f"What {self.N:,} rows of {self.n} tokens with {self.C:,} classes need",
+            [("task", self.task.value), ("verdict", decided)],
+            columns=("bound", "from", "formula"),
+            rows=[(bound.sentence, f"{bound.name} ({bound.ref})", bound.formula) for bound in self.bounds],
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

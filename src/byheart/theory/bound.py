@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from byheart.notebook import card
 from byheart.paper import Ref
 
 Kind = Literal["lower", "upper"]
@@ -27,6 +28,25 @@ class Bound:
     formula: str
     assumptions: tuple[str, ...] = ()
     proved: bool = True
+
+    @property
+    def sentence(self) -> str:
+        """The bound in words.
+
+        >>> Bound("bits", "lower", "total_bits", 1000, Ref("KS25", "Remark 4.4"), "N·log2 C").sentence
+        'at least 1,000 total bits'
+        """
+        least = "at least" if self.kind == "lower" else "at most"
+        return f"{least} {self.value:,} {self.quantity.replace('_', ' ')}{'' if self.proved else ' (not proved)'}"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        facts = [
+            ("from", f"{self.name} ({self.ref})"),
+            ("formula", self.formula),
+            ("assumes", "; ".join(self.assumptions)),
+        ]
+        return card(self.sentence, facts)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
