@@ -211,7 +211,7 @@ def test_the_promise_that_is_drawn_is_the_one_that_is_made():
 )
 def test_what_the_page_cannot_take_is_said(rows, labels, options, message):
     with pytest.raises((DataError, OptionError), match=message):
-        explain(rows, labels or [k % 2 for k in range(len(rows))], **options)
+        explain(rows, labels or [k % 2 for k in range(len(rows))], **{"construction": "ks25", **options})
 
 
 def test_the_command(tmp_path, monkeypatch):
@@ -303,8 +303,7 @@ def test_numbers_in_view_are_those_of_the_layers(open_page, tmp_path):
     shown = []
     while tab.is_enabled(".next"):
         tab.click(".next")
-        strong = tab.locator(".term.strong .num")
-        shown.append(int(strong.inner_text().replace("−", "-").replace(",", "")) if strong.count() else None)
+        shown.append(shown_value(tab) if tab.locator(".term.strong").count() else None)
     stream = streams(memory, words[3])
     attention = next(k for k, layer in enumerate(memory.network.layers) if type(layer).__name__ == "Attention")
     stream.insert(attention + 1, stream[attention])  # the id has a step of its own
@@ -321,6 +320,31 @@ def streams(memory: byheart.Memory, word: str) -> list[int]:
         part = Network(memory.network.layers[:k], memory.network.read, readout, ())
         found.append(int(answers(part, memory.encoder.encode([list(word)]))[0]) + low)
     return found
+
+
+def test_the_way_stays_in_view_and_plays(open_page):
+    """What every stage gives stands on its button; play goes on by itself and stops at the end."""
+    tab = open_page(five())
+    values = dict(text.split("\n") for text in tab.locator(".chapter").all_inner_texts() if "\n" in text)
+    assert values["label"] == "animal" and values["build: cells"] == "3"
+    tab.click('.chapter:has-text("attention")')
+    assert shown_value(tab) == int(values["attention"])
+    tab.click(".chapter:has-text('folds')")
+    while tab.inner_text(".player h3") != "One logit for every label":
+        folded = shown_value(tab)
+        tab.click(".next")
+    assert folded == int(values["folds"])
+    tab.clock.install()
+    tab.click(".play")
+    assert tab.inner_text(".count").startswith("step 1 "), "from the beginning again"
+    tab.clock.run_for(1900)
+    assert tab.inner_text(".count").startswith("step 2 ") and tab.get_attribute(".play", "aria-pressed") == "true"
+    tab.clock.run_for(60_000)
+    assert tab.is_disabled(".next") and tab.get_attribute(".play", "aria-pressed") == "false"
+
+
+def shown_value(tab) -> int:
+    return int(tab.inner_text(".term.strong .num").replace("−", "-").replace(",", ""))
 
 
 def test_rows_are_edited(open_page, tmp_path):

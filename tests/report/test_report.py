@@ -161,7 +161,7 @@ def test_the_steps_of_an_input(open_page):
     memory = byheart.memorize(rows, [hash_free(row) for row in rows], construction="compact", progress=False)
     tab = open_page(memory, 390)
     ask(tab, rows[7])
-    chapters = tab.locator(".chapter").all_inner_texts()
+    chapters = [text.split("\n")[0] for text in tab.locator(".chapter").all_inner_texts()]
     assert chapters[0] == "tokens" and chapters[-3:] == ["group selector", "folds", "E_out"]
     tab.locator(".chapter").nth(len(chapters) - 3).click()
     assert re.search(r"It falls into group \d+ of \d+", tab.inner_text(".live-text"))
@@ -222,7 +222,7 @@ def test_the_picture_of_bits_says_what_it_shows(open_page):
     left, middle, right = (part.replace("\n", "") for part in tab.locator("#places div span").all_inner_texts())
     assert left.startswith("2") and middle == "value of a dot" and right in ("20", "2−1")
     tab.locator("#bands button").last.click()
-    assert tab.inner_text(".chapter.current") == "E_out"
+    assert tab.inner_text(".chapter.current").startswith("E_out\n")
 
 
 def test_numbers_are_written_as_people_write_them():

@@ -32,6 +32,15 @@ function numberText(x, full = false) {
   return "≈ " + sign + shown((digits / 1000000n).toString()) + "." + (digits % 1000000n).toString().padStart(6, "0").replace(/0+$/, "").padEnd(1, "0");
 }
 
+// A number inside a picture, where there is little room: long ones rounded, as 3.21·10³³ (their title has every digit).
+function roughText(x) {
+  const text = numberText(x);
+  if (!/[…≈]/.test(text) && text.length <= 11) return text;
+  const { n, d } = lowest(x), size = (n < 0n ? -n : n) / d, digits = size.toString();
+  if (digits.length <= 9) return (n < 0n ? "−" : "") + digits.replace(/\B(?=(\d{3})+$)/g, ",") + "…";
+  return `${n < 0n ? "−" : ""}${digits[0]}.${digits.slice(1, 3)}·10${[...String(digits.length - 1)].map((c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c]).join("")}`;
+}
+
 const element = (tag, attributes = {}, ...children) => {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) if (value !== null && value !== undefined) node.setAttribute(name, value);
@@ -90,25 +99,29 @@ function lanesOf(marks, most, size = 7.4) {
   });
 }
 
+const named = (marks) => (marks.length > 18 ? marks.filter((m) => m.me) : marks); // with more names than that nobody reads them
 const inFrame = (x, words, width) => { const half = 4 * Math.min(14, [...words].length); return Math.max(half, Math.min(width - half, x)); };
 
 // Points on one line: marks {v, words, kind (a colour's number), me, title}.
 function axisMarks(marks, x, y, side, most, width) {
-  const sorted = [...marks].sort((a, b) => compare(a.v, b.v)), lanes = lanesOf(sorted.map((m) => ({ x: x(m.v), words: m.words })), most);
-  const others = sorted.map((m, k) => ({ m, lane: lanes[k] })).sort((a, b) => Number(Boolean(a.m.me)) - Number(Boolean(b.m.me)));
+  const sorted = [...named(marks)].sort((a, b) => compare(a.v, b.v)), lanes = lanesOf(sorted.map((m) => ({ x: x(m.v), words: m.words })), most);
+  const others = [...marks.filter((m) => !sorted.includes(m)).map((m) => ({ m, lane: -1 })), ...sorted.map((m, k) => ({ m, lane: lanes[k] }))].sort((a, b) => Number(Boolean(a.m.me)) - Number(Boolean(b.m.me)));
   return others.map(({ m, lane }) => svg("g", { class: "mark " + colour(m.kind) + (m.me ? " me" : "") },
     svg("title", {}, (m.title || m.words) + ": " + numberText(m.v)),
     svg("circle", { cx: x(m.v), cy: y, r: m.me ? 7 : 4.5 }),
     ...(lane >= 0 || m.me ? [text(inFrame(x(m.v), m.words, width), y + side * (16 + 14 * Math.max(0, lane)) + (side > 0 ? 4 : 0), cutText(m.words, 14), { "text-anchor": "middle" })] : [])));
 }
-const linesNeeded = (marks, x, most) => 1 + Math.max(0, ...lanesOf([...marks].sort((a, b) => compare(a.v, b.v)).map((m) => ({ x: x(m.v), words: m.words })), most));
+const linesNeeded = (marks, x, most) => 1 + Math.max(0, ...lanesOf([...named(marks)].sort((a, b) => compare(a.v, b.v)).map((m) => ({ x: x(m.v), words: m.words })), most));
+
+// A dot that runs along a path once, for those who like motion.
+const runner = (path, after = 0) => svg("circle", { class: "runner", r: 6 }, svg("animateMotion", { dur: "0.8s", begin: after + "s", fill: "freeze", path, calcMode: "spline", keyTimes: "0;1", keySplines: "0.4 0 0.3 1" }));
 
 // A number line with everything that stands on it.
 function lineFigure(width, marks, { label, low, high, ticks = [] }) {
   const left = 16, right = width - 16, x = (v) => left + shareOf(v, low, high) * (right - left), lanes = linesNeeded(marks, x, 5), y = 22 + 14 * lanes;
   return picture(width, y + 34, label,
     svg("line", { class: "axis", x1: left - 8, x2: right + 8, y1: y, y2: y }),
-    ...[low, ...ticks, high].map((v, k, all) => svg("g", {}, svg("line", { class: "axis", x1: x(v), x2: x(v), y1: y - 5, y2: y + 5 }), text(x(v), y + 26, numberText(v), { class: "tick", "text-anchor": k === 0 ? "start" : k === all.length - 1 ? "end" : "middle" }))),
+    ...[low, ...ticks, high].map((v, k, all) => svg("g", {}, svg("line", { class: "axis", x1: x(v), x2: x(v), y1: y - 5, y2: y + 5 }), text(x(v), y + 26, roughText(v), { class: "tick", "text-anchor": k === 0 ? "start" : k === all.length - 1 ? "end" : "middle" }))),
     ...axisMarks(marks, x, y, -1, 5, width));
 }
 
@@ -122,12 +135,13 @@ function foldFigure(width, marks, { label, crease, low, high, cells = [] }) {
     svg("rect", { class: "flap", x: x(crease), y: y1 - 9, width: Math.max(0, x(high) - x(crease)), height: 18 }),
     svg("path", { class: "turn", d: `M ${x(high)} ${y1 + 9} Q ${x(crease)} ${y1 + 78} ${Math.max(left, 2 * x(crease) - x(high))} ${y2 - 9}` }),
     svg("line", { class: "crease", x1: x(crease), x2: x(crease), y1: y1 - 14, y2: y2 + 9 }),
-    text(x(crease) + 5, y1 + 26, "crease " + numberText(crease), x(crease) > width - 110 ? { class: "tick", "text-anchor": "end", x: x(crease) - 5 } : { class: "tick" }),
+    text(x(crease) + 5, y1 + 26, "crease " + roughText(crease), x(crease) > width - 110 ? { class: "tick", "text-anchor": "end", x: x(crease) - 5 } : { class: "tick" }),
   ] : [];
   const paths = [...marks].sort((a, b) => Number(Boolean(a.me)) - Number(Boolean(b.me))).map((m) => svg("path", {
     class: "way " + colour(m.kind) + (m.me ? " me" : "") + (m.turned ? " turned" : ""),
     d: m.turned ? `M ${x(m.before)} ${y1} C ${x(m.before)} ${y1 + 70}, ${x(m.after)} ${y1 + 30}, ${x(m.after)} ${y2}` : `M ${x(m.before)} ${y1} L ${x(m.after)} ${y2}`,
   }));
+  const mine = paths.findLast((path) => path.classList.contains("me"));
   const kept = crease && compare(crease, high) < 0 ? x(crease) : right;
   return picture(width, height, label,
     svg("rect", { class: "strip", x: left, y: y1 - 9, width: right - left, height: 18, rx: 3 }),
@@ -135,8 +149,8 @@ function foldFigure(width, marks, { label, crease, low, high, cells = [] }) {
     ...cells.map((cell, k) => svg("rect", { class: "cell " + colour(cell.kind), x: x(cell.low), y: y2 - 9, width: Math.max(0, x(cell.high) - x(cell.low)), height: 18 }, svg("title", {}, cell.words))),
     ...cells.filter((cell) => x(cell.high) - x(cell.low) > 7 * Math.min(10, [...cell.words].length)).map((cell) => text((x(cell.low) + x(cell.high)) / 2, y2 + 32 + 14 * under, cutText(cell.words, 12), { class: "name " + colour(cell.kind), "text-anchor": "middle" })),
     ...flap, ...paths,
-    text(left, y1 - 14 - 14 * lanes, "before", { class: "tick" }), ...(cells.length ? [] : [text(left, y2 + 32 + 14 * under, numberText(low), { class: "tick" })]), text(right, y2 + 32 + 14 * under, numberText(high), { class: "tick", "text-anchor": "end" }),
-    ...axisMarks(above, x, y1, -1, 4, width), ...axisMarks(below, x, y2, 1, 4, width));
+    text(left, y1 - 14 - 14 * lanes, "before", { class: "tick" }), ...(cells.length ? [] : [text(left, y2 + 32 + 14 * under, roughText(low), { class: "tick" })]), text(right, y2 + 32 + 14 * under, roughText(high), { class: "tick", "text-anchor": "end" }),
+    ...axisMarks(above, x, y1, -1, 4, width), ...axisMarks(below, x, y2, 1, 4, width), ...(mine ? [runner(mine.getAttribute("d"))] : []));
 }
 
 // A bent line over the ids: bands are groups, marks {x, y, words, kind, me} stand on it. `corners`: points of the line.
@@ -152,7 +166,7 @@ function bendFigure(width, marks, corners, { label, bands, across, upwards }) {
     ...shown.filter(() => bands.length <= 14).map((band, k) => text((x(band.low) + x(band.high)) / 2, bottom + 24, band.words, { class: "tick" + (band.me ? " me" : ""), "text-anchor": "middle" })),
     svg("clipPath", { id: frame }, svg("rect", { x: 0, y: top - 24, width, height: bottom - top + 38 })),
     svg("polyline", { class: "bent", "clip-path": `url(#${frame})`, points: corners.map((c) => `${x(c.x).toFixed(1)},${y(c.y).toFixed(1)}`).join(" ") }),
-    ...(me ? [svg("path", { class: "guide", d: `M ${x(me.x)} ${bottom + 8} L ${x(me.x)} ${y(me.y)} L ${left} ${y(me.y)}` }), text(left + 2, y(me.y) - 5, upwards + " " + numberText(me.y), { class: "tick me" })] : []),
+    ...(me ? [svg("path", { class: "guide", d: `M ${x(me.x)} ${bottom + 8} L ${x(me.x)} ${y(me.y)} L ${left} ${y(me.y)}` }), text(left + 2, y(me.y) - 5, upwards + " " + roughText(me.y), { class: "tick me" }), runner(`M ${x(me.x)} ${bottom + 8} L ${x(me.x)} ${y(me.y)} L ${left} ${y(me.y)}`)] : []),
     text(right, bottom + 41, across, { class: "tick", "text-anchor": "end" }),
     ...[...marks].sort((a, b) => Number(Boolean(a.me)) - Number(Boolean(b.me))).map((m) => svg("g", { class: "mark " + colour(m.kind) + (m.me ? " me" : "") },
       svg("title", {}, `${m.words}: ${numberText(m.x)} → ${numberText(m.y)}`), svg("circle", { cx: x(m.x), cy: y(m.y), r: m.me ? 7 : 4.5 }),
@@ -164,6 +178,7 @@ function attentionFigure(width, tokens, to, { label, weight }) {
   const count = tokens.length, step = Math.min(92, (width - 24) / count), left = (width - step * count) / 2, x = (k) => left + step * (k + 0.5), small = step < 42;
   const top = 92, box = Math.min(step - 6, 64), shares = tokens.map((t) => t.adds);
   const sum = shares.reduce((a, b) => lowest(plus(a, b)), whole(0)), bar = top + 92;
+  const arcs = tokens.map((_, k) => (k === to ? `M ${x(k) - 9} ${top - 2} C ${x(k) - 26} ${top - 46}, ${x(k) + 26} ${top - 46}, ${x(k) + 9} ${top - 2}` : `M ${x(k)} ${top - 2} C ${x(k)} ${top - 40 - (34 * Math.abs(to - k)) / count}, ${x(to)} ${top - 40 - (34 * Math.abs(to - k)) / count}, ${x(to)} ${top - 2}`));
   const parts = [];
   let at = whole(0);
   tokens.forEach((t, k) => {
@@ -172,31 +187,31 @@ function attentionFigure(width, tokens, to, { label, weight }) {
     at = plus(at, shares[k]);
     const [a, b] = [12 + Math.min(from, until) * (width - 24), 12 + Math.max(from, until) * (width - 24)];
     parts.push(svg("rect", { class: "part p" + (k % 4), x: a, y: bar, width: Math.max(1, b - a - 1), height: 26 }, svg("title", {}, `${t.words} adds ${numberText(shares[k])}`)));
-    if (b - a > 26) parts.push(text((a + b) / 2, bar + 18, b - a > 12 + 8 * numberText(shares[k]).length ? numberText(shares[k]) : "…", { class: "inbar", "text-anchor": "middle" }));
+    if (b - a > 26) parts.push(text((a + b) / 2, bar + 18, b - a > 12 + 8 * roughText(shares[k]).length ? roughText(shares[k]) : "…", { class: "inbar", "text-anchor": "middle" }));
   });
   return picture(width, bar + 52, label,
-    ...tokens.map((t, k) => (t.attended ? svg("path", { class: "arc" + (k === to ? " me" : ""), d: k === to ? `M ${x(k) - 9} ${top - 2} C ${x(k) - 26} ${top - 46}, ${x(k) + 26} ${top - 46}, ${x(k) + 9} ${top - 2}` : `M ${x(k)} ${top - 2} C ${x(k)} ${top - 40 - 34 * Math.abs(to - k) / count}, ${x(to)} ${top - 40 - 34 * Math.abs(to - k) / count}, ${x(to)} ${top - 2}` }) : "")),
+    ...arcs.map((d, k) => (tokens[k].attended ? svg("path", { class: "arc" + (k === to ? " me" : ""), d }) : "")), ...arcs.flatMap((d, k) => (tokens[k].attended ? [runner(d)] : [])),
     text(x(to), 14, small ? weight : "weight " + weight + " each", { class: "tick me", "text-anchor": x(to) > width - 60 ? "end" : "middle" }),
     ...tokens.flatMap((t, k) => [
       svg("rect", { class: "tile" + (k === to ? " me" : ""), x: x(k) - box / 2, y: top, width: box, height: 52, rx: 6 }),
       text(x(k), top + 21, cutText(t.words, small ? 2 : 6), { class: "letter", "text-anchor": "middle" }),
-      text(x(k), top + 42, small && numberText(t.value).length > 3 ? "" : numberText(t.value), { class: "tick", "text-anchor": "middle" }),
+      text(x(k), top + 42, small && roughText(t.value).length > 3 ? "" : roughText(t.value), { class: "tick", "text-anchor": "middle" }),
     ]),
     text(12, bar - 8, "the sum, drawn: each token's share", { class: "tick" }), ...parts,
-    text(12, bar + 44, "= " + numberText(sum), { class: "tick me" }));
+    text(12, bar + 44, "= " + roughText(sum), { class: "tick me" }));
 }
 
 // Bars for the logits; the longest is the answer.
 function barsFigure(width, bars, { label }) {
   const low = smallest([whole(0), ...bars.map((b) => b.v)]), high = largest([whole(0), ...bars.map((b) => b.v)]), name = Math.min(150, Math.max(60, 8 * Math.max(...bars.map((b) => Math.min(16, [...b.words].length))) + 12));
-  const left = name + 8, right = width - 96, x = (v) => left + shareOf(v, low, high) * (right - left), step = bars.length > 12 ? 22 : 30;
+  const room = 7.5 * Math.max(...bars.map((b) => roughText(b.v).length + (b.me ? 9 : 0))), left = name + 8, right = Math.max(left + 40, width - room - 10), x = (v) => left + shareOf(v, low, high) * (right - left), step = bars.length > 12 ? 22 : 30;
   return picture(width, step * bars.length + 10, label,
     ...bars.flatMap((b, k) => {
       const [a, c] = [x(whole(0)), x(b.v)].sort((p, q) => p - q), y = 6 + step * k;
       return [
         text(name, y + step / 2 + 1, cutText(b.words, 16), { "text-anchor": "end", class: "name " + colour(b.kind) + (b.me ? " me" : "") }),
-        svg("rect", { class: "logit " + colour(b.kind) + (b.me ? " me" : ""), x: a, y: y + 2, width: Math.max(2, c - a), height: step - 10, rx: 3 }),
-        text(c + 6, y + step / 2 + 1, numberText(b.v) + (b.me ? "  largest" : ""), { class: "tick" + (b.me ? " me" : "") }),
+        svg("rect", { class: "logit " + colour(b.kind) + (b.me ? " me" : ""), x: a, y: y + 2, width: Math.max(2, c - a), height: step - 10, rx: 3 }, svg("title", {}, `${b.words}: ${numberText(b.v, true)}`)),
+        text(c + 6, y + step / 2 + 1, roughText(b.v) + (b.me ? "  largest" : ""), { class: "tick" + (b.me ? " me" : "") }),
       ];
     }),
     svg("line", { class: "axis", x1: x(whole(0)), x2: x(whole(0)), y1: 2, y2: step * bars.length + 4 }));

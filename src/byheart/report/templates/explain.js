@@ -37,12 +37,16 @@ function showRows() {
     };
     const ask = element("button", { type: "button", "aria-label": `ask for row ${k + 1}`, title: "ask for this row" }, "ask"), drop = element("button", { type: "button", "aria-label": `remove row ${k + 1}`, title: "remove this row" }, "×");
     ask.addEventListener("click", () => { flush(); askFor(typed[k].word.trim()); });
-    drop.addEventListener("click", () => { typed.splice(k, 1); edited = true; showRows(); rebuild(); });
+    drop.addEventListener("click", () => { typed.splice(k, 1); edited = true; showRows(); if (typed.length > 40) soon(); else rebuild(); });
     return element("tr", {}, field("word", "word"), field("label", "label"), element("td", { class: "narrow" }, ask), element("td", { class: "narrow" }, drop));
   }));
 }
 let waiting = null;
-const soon = () => { clearTimeout(waiting); waiting = setTimeout(() => { waiting = null; rebuild(); }, typed.length > 40 ? 600 : 150); };
+const soon = (after = typed.length > 40 ? 600 : 150) => {
+  clearTimeout(waiting);
+  if (typed.length > 40) tell("status", [element("p", {}, "Building …")]);
+  waiting = setTimeout(() => { waiting = null; rebuild(); }, after);
+};
 const flush = () => { if (waiting !== null) { clearTimeout(waiting); waiting = null; rebuild(); } };
 
 function rebuild() {
@@ -56,6 +60,7 @@ function rebuild() {
     const memory = { network: built.network, encoder: built.encoder, classes: built.classes, tokens: cutting, steps: stagesOf(built) };
     current = network(memory, read.rows, built);
     current.size = size;
+    [...body.rows].forEach((row, k) => { row.className = colour(Math.max(0, built.classes.indexOf(typed[k].label.trim()))); });
     current.agree = read.rows.filter((row) => current.engine.evaluate(row.tokens).answers[0] === row.label).length;
     const time = Math.max(1, Math.round(performance.now() - started));
     tell("status", [
@@ -100,7 +105,7 @@ function askFor(word) {
   const ask = current || chosen !== "here" ? asked() : null;
   refresh(ask && player.chapter < buildChapters(ask).length ? buildSteps(ask).length : undefined);
 }
-const buildChapters = (it) => (it.built ? ["build: letters", "build: ids", "build: lines", "build: cells"] : []);
+const buildChapters = ({ built }) => (built ? [["letters", built.encoder.symbols.length], ["ids", built.rows.length], ["lines", built.memory.lines.length], ["cells", built.classes.length]].map(([name, value]) => ({ name: "build: " + name, value: String(value) })) : []);
 
 // Shows the question's way; `start` is the step to begin with (else the one that was in view).
 function refresh(start) {
@@ -117,9 +122,9 @@ function refresh(start) {
   try {
     const row = it.engine.tokensOf(question), run = it.engine.evaluate(row), label = it.rows.find((r) => r.text === question)?.label ?? run.answers[0];
     const others = it.others.map((o) => ({ ...o, me: JSON.stringify(o.tokens) === JSON.stringify(row) }));
-    const asking = stepsOfRow({ memory: it.memory, engine: it.engine, run, row, which: 0, others, kind: Math.max(0, it.memory.classes.indexOf(label)) });
-    steps.push(...asking.map((step) => ({ ...step, chapter: chapters.length + step.stage })));
-    chapters.push("tokens", ...it.memory.steps.map(({ name }) => CHAPTERS[name] || name));
+    const way = { memory: it.memory, engine: it.engine, run, row, which: 0, others, kind: Math.max(0, it.memory.classes.indexOf(label)) };
+    steps.push(...stepsOfRow(way).map((step) => ({ ...step, chapter: chapters.length + step.stage })));
+    chapters.push(...chaptersOf(way, CHAPTERS));
   } catch (error) {
     problem.textContent = error.message[0].toUpperCase() + error.message.slice(1) + ".";
     if (!steps.length) { player.clear(); return; }
@@ -155,9 +160,21 @@ function buildSteps(it) {
       say(`Which line? One that ${plural(found.folds, "fold")} will bring to the right labels. Lines were tried at random, ${found.tried.toLocaleString("en")} in all (compact itself chooses their digits one after the other, which is how it reaches long groups).`)], more: element("div", { class: "scroll" }, lines) },
     { title: "Every row in its label’s cell", draw: cells.draw, words: [
       say(`A strip from 0 to ${numberText(whole(found.range))}, folded in half ${plural(found.folds, "time")}, is ${numberText(whole(found.range / 2 ** found.folds))} long. The picture is the last fold: every word ends in the cell of its label, ${numberText(whole(found.cell))} wide. E_out reads which cell it is.`),
-      say(`That is the whole network: ${plural(it.size.parameters, "parameter")} in ${plural(memory.network.layers.length, "layer")}. Go on, and ask it.`)], more: element("div", { class: "scroll" }, parts) },
+      say(`That is the whole network: ${plural(it.size.parameters, "parameter")} in ${plural(memory.network.layers.length, "layer")}. Here it is, written out; max(0, ·) is what a unit does. Go on, and ask it.`)], more: element("div", {}, element("pre", { class: "scroll", tabindex: "0" }, formulas(memory).join("\n")), element("div", { class: "scroll" }, parts)) },
   ];
   return made.map((step, chapter) => ({ chapter, open: () => step }));
+}
+// The network as formulas on the stream h of every token, with all its weights.
+function formulas({ network: { layers }, classes }) {
+  const n = (w) => numberText(whole(w)), signed = (w) => (w < 0 ? " − " : " + ") + n(Math.abs(w)), times = (w, name) => (w === 1 ? name : w === -1 ? "−" + name : n(w) + "·" + name);
+  const weight = (row, j) => (row.find(([k]) => k === j) || [0, 0])[1];
+  return layers.flatMap((l, k) => {
+    if (l.layer === "attention") return [`h ← h + ${n(l.heads[0].output.rows[0][0][1])}·mean of all tokens’ h`];
+    if (l.layer === "affine" && !k) return [`h = ${times(weight(l.weight.rows[0], 0), "letter")} + ${times(weight(l.weight.rows[0], 1), "place")}`];
+    if (l.layer === "affine") return classes.slice(0, 32).map((name, g) => `logit of ${name} = ${weight(l.weight.rows[g], 0) ? times(weight(l.weight.rows[g], 0), "h") + (l.bias[g] ? signed(l.bias[g]) : "") : n(l.bias[g])}`);
+    const units = l.bias1.map((b, j) => { const out = weight(l.weight2.rows[0], j); return `${out < 0 ? " − " : " + "}${Math.abs(out) === 1 ? "" : n(Math.abs(out)) + "·"}max(0, ${times(weight(l.weight1.rows[j], 0), "h")}${b ? signed(b) : ""})`; });
+    return [`h ← h${units.join("")}${l.bias2[0] ? signed(l.bias2[0]) : ""}`];
+  });
 }
 const entries = (l) => [l.weight, l.weight1, l.weight2, ...(l.heads || []).flatMap((h) => [h.value, h.output])].reduce((sum, m) => sum + (m ? m.rows.length * m.columns : 0), 0) + [l.bias, l.bias1, l.bias2].reduce((sum, b) => sum + (b ? b.length : 0), 0);
 function stageSizes(memory) {
@@ -220,5 +237,5 @@ byId("add").addEventListener("click", () => { typed.push({ word: "", label: "" }
 byId("again").addEventListener("click", begin);
 byId("ask").addEventListener("submit", (event) => { event.preventDefault(); flush(); askFor(byId("question").value.trim()); });
 new ResizeObserver(() => showCurves()).observe(byId("grow"));
-function begin() { typed = given.rows.map(({ word, label }) => ({ word, label })); edited = false; question = given.rows[0].word; showRows(); rebuild(); }
+function begin() { typed = given.rows.map(({ word, label }) => ({ word, label })); edited = false; question = given.rows[0].word; showRows(); if (typed.length > 40) soon(30); else rebuild(); }
 begin();

@@ -90,7 +90,7 @@ function show() {
   const asked = { memory, engine, run: last, row: last.row, which: which(), kind, others: perToken ? [] : background().map((o) => ({ ...o, me: o.key === key })) };
   const at = shown.length ? player.at : 0;
   shown = stepsOfRow(asked).map((step) => ({ ...step, chapter: step.stage }));
-  player.load(shown, ["tokens", ...stages.map(({ name }) => name)], Math.min(at, shown.length - 1));
+  player.load(shown, chaptersOf(asked), Math.min(at, shown.length - 1));
   drawBits();
   mark();
 }

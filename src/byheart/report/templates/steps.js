@@ -29,7 +29,7 @@ const plural = (count, name) => `${count.toLocaleString("en")} ${name}${count ==
 function inputStep(asked) {
   const { memory, run } = asked, names = namesOf(asked), symbols = memory.encoder.symbols, at = run.inputs.length - 1;
   return {
-    title: "Tokens become numbers", draw: (width) => tileFigure(width, names.map((word, k) => ({ word, lines: run.inputs[k].map(numberText) })), at, "the tokens and their numbers"),
+    title: "Tokens become numbers", draw: (width) => tileFigure(width, names.map((word, k) => ({ word, lines: run.inputs[k].map(roughText) })), at, "the tokens and their numbers"),
     words: [symbols
       ? say(`The row is cut into tokens. Each is known by its place in the list of symbols, counted from 1: ${symbols.slice(0, 30).map((s, k) => `${s} ${k + 1}`).join(", ")}${symbols.length > 30 ? ", …" : ""}.`, memory.encoder.padded ? " 0 (drawn ·) fills up rows that are shorter than the longest one." : "")
       : say("Each token is a vector of numbers."),
@@ -61,7 +61,7 @@ function entryStep(at) {
   const notes = memory.encoder.symbols ? [`number of ${quoted(names[me])}`, "its place"] : x.map((_, j) => `coordinate ${j + 1}`);
   const terms = w.flatMap((weight, j) => [...(j ? ["+"] : []), { value: weight, note: "weight" }, "·", { value: x[j], note: notes[j] || "place" }]);
   return {
-    title: "One number for every token", draw: (width) => tileFigure(width, names.map((word, k) => ({ word, lines: [numberText(run.states[at.layer][k][0])] })), me, "every token's number"),
+    title: "One number for every token", draw: (width) => tileFigure(width, names.map((word, k) => ({ word, lines: [roughText(run.states[at.layer][k][0])] })), me, "every token's number"),
     equation: [...terms, ...(bias && bias[0].n ? ["+", { value: bias[0], note: "bias" }] : []), "=", { value: at.after[0], note: `${quoted(names[me])} in its place`, strong: true }],
     words: [say("E_in, the first layer, makes one number of the token and its place. The picture has those of all tokens; the equation is the last token’s, at which the answer will be read.")],
   };
@@ -138,10 +138,10 @@ function bentStep(at) {
   const keys = [...grouped.keys()].sort((a, b) => a - b), bands = keys.map((key, k) => ({ low: smallest(grouped.get(key).map((m) => m.before)), high: largest(grouped.get(key).map((m) => m.before)), words: stage.kind === "group" ? `group ${key}` : "", me: grouped.get(key).some((m) => m.me) }));
   const group = 1 + fired.slice(1).filter(Boolean).length, isGroup = stage.kind === "group";
   return {
-    title: isGroup ? "The group’s line" : "One line through all rows", draw: (width) => bendFigure(width, marks, corners, { label: "the bent line that this block draws, and the rows on it", bands: isGroup ? bands : [], across: "id of the row →", upwards: "→" }),
+    title: isGroup ? "The group’s line" : stage.name === "label line" ? "One line through all rows" : capital(stage.name), draw: (width) => bendFigure(width, marks, corners, { label: "the bent line that this block draws, and the rows on it", bands: isGroup ? bands : [], across: "id of the row →", upwards: "→" }),
     equation: [{ value: slope, note: isGroup ? `S of group ${group}` : "slope here" }, "·", { value: me, note: "the id" }, "+", { value: constant, note: isGroup ? "U of the group" : "constant here" }, "=", { value: at.after[0], note: "where the line is", strong: true }],
-    words: [say(`One block with ${plural(units, "unit")}. Each unit bends the line once, in a gap between ids; ${fired.filter(Boolean).length === 1 ? "one of them acts" : fired.filter(Boolean).length + " of them act"} on this id.`),
-      isGroup ? say(`It falls into group ${group} of ${units}. S and U were chosen so that the folds that follow bring every id of the group to its label.`) : say("The line goes through every id at the height of its label.")],
+    words: [say(`One block with ${plural(units, "unit")}. Each unit bends the line once${isGroup ? ", in a gap between groups" : ""}; ${fired.filter(Boolean).length === 1 ? "one of them acts" : fired.filter(Boolean).length + " of them act"} here.`),
+      isGroup ? say(`It falls into group ${group} of ${units}. S and U were chosen so that the folds that follow bring every id of the group to its label.`) : say(stage.name === "label line" ? "The line goes through every id at the height of its label." : stage.words ? `This stage ${stage.words}.` : "")],
   };
 }
 
@@ -211,6 +211,15 @@ function wideStep(at) {
   };
 }
 
+// The names of all steps of a row, each with what its stage gave.
+function chaptersOf({ memory, run, which }, names = {}) {
+  let layer = -1;
+  const value = () => { const z = run.traces[which][layer]; return z.length === 1 ? roughText(z[0]) : ""; };
+  const stages = memory.steps.map((stage) => { layer += stage.layers; return { name: names[stage.name] || stage.name, value: value() }; });
+  stages[stages.length - 1].value = run.answers[which] === null ? "none" : cutText(String(run.answers[which]), 11);
+  return [{ name: "tokens", value: "" }, ...stages];
+}
+
 // Every step below the one before, for paper.
 const printedSteps = (steps, answerWords, most = 60) => (steps.length > most ? [] : steps.map(({ open }, k) => {
   const step = open();
@@ -221,8 +230,8 @@ const printedSteps = (steps, answerWords, most = 60) => (steps.length > most ? [
 function makePlayer(root, { answerWords, onStep = () => {} }) {
   let steps = [], chapters = [], at = 0, drawn = 0;
   const list = element("ol", { class: "chapters", "aria-label": "steps" }), title = element("h3", { "aria-live": "polite" }), stage = element("div", { class: "figure" }), live = element("div", { class: "live-text", "aria-live": "polite" });
-  const back = element("button", { type: "button", class: "back" }, "← Back"), next = element("button", { type: "button", class: "next" }, "Next →"), count = element("span", { class: "count soft" });
-  root.replaceChildren(list, element("div", { class: "stepper" }, back, count, next), title, stage, live);
+  const back = element("button", { type: "button", class: "back" }, "← Back"), play = element("button", { type: "button", class: "play", "aria-pressed": "false", "aria-label": "play all steps" }, "▶"), next = element("button", { type: "button", class: "next" }, "Next →"), count = element("span", { class: "count soft" });
+  root.replaceChildren(list, element("div", { class: "stepper" }, back, element("span", { class: "middle" }, play, count), next), title, stage, live);
   const draw = () => {
     const width = Math.max(260, Math.floor(stage.clientWidth || root.clientWidth || 640));
     drawn = width;
@@ -234,7 +243,7 @@ function makePlayer(root, { answerWords, onStep = () => {} }) {
     if (!steps[at]) return;
     const step = steps[at].open(), now = steps[at].chapter;
     list.replaceChildren(...chapters.map((chapter, k) => {
-      const button = element("button", { type: "button", class: "chapter" + (k === now ? " current" : k < now ? " done" : ""), "aria-current": k === now ? "step" : null }, chapter);
+      const button = element("button", { type: "button", class: "chapter" + (k === now ? " current" : k < now ? " done" : ""), "aria-current": k === now ? "step" : null }, chapter.name, ...(chapter.value ? [element("small", {}, chapter.value)] : []));
       button.addEventListener("click", () => go(steps.findIndex((s) => s.chapter === k)));
       return element("li", {}, button);
     }));
@@ -252,19 +261,29 @@ function makePlayer(root, { answerWords, onStep = () => {} }) {
     stage.classList.add("enter");
     onStep(steps[at]);
   };
+  let playing = null;
+  const stop = () => { clearInterval(playing); playing = null; play.textContent = "▶"; play.setAttribute("aria-pressed", "false"); };
+  const start = () => {
+    if (at === steps.length - 1) go(0);
+    playing = setInterval(() => { go(at + 1); if (at === steps.length - 1) stop(); }, 1800);
+    play.textContent = "❚❚";
+    play.setAttribute("aria-pressed", "true");
+  };
+  play.addEventListener("click", () => (playing === null ? start() : stop()));
   const go = (k) => { if (k >= 0 && k < steps.length && k !== at) { at = k; show(); } };
-  back.addEventListener("click", () => go(at - 1));
-  next.addEventListener("click", () => go(at + 1));
+  const turn = (by) => { stop(); go(at + by); };
+  back.addEventListener("click", () => turn(-1));
+  next.addEventListener("click", () => turn(1));
   document.addEventListener("keydown", (event) => {
     if (event.altKey || event.ctrlKey || event.metaKey || !steps.length || event.target.closest("input, select, textarea, [contenteditable]")) return;
-    if (event.key === "ArrowRight") { event.preventDefault(); go(at + 1); }
-    if (event.key === "ArrowLeft") { event.preventDefault(); go(at - 1); }
+    if (event.key === "ArrowRight") { event.preventDefault(); turn(1); }
+    if (event.key === "ArrowLeft") { event.preventDefault(); turn(-1); }
   });
   new ResizeObserver(() => { if (steps.length && Math.abs((stage.clientWidth || drawn) - drawn) > 8) draw(); }).observe(root);
   return {
-    // Steps are {chapter, open}; chapters are names.
+    // Steps are {chapter, open}; chapters are {name, value}, the value being what the stage gives.
     load(newSteps, newChapters, start = 0) { steps = newSteps; chapters = newChapters; at = Math.min(start, Math.max(0, steps.length - 1)); show(); },
-    clear() { steps = []; root.hidden = true; },
+    clear() { stop(); steps = []; root.hidden = true; },
     get at() { return at; },
     get chapter() { return steps[at] ? steps[at].chapter : 0; },
     go,
