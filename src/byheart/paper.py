@@ -23,6 +23,7 @@ PAPERS = {
     "MA24": "Mahdavi, Liao and Thrampoulidis, Memorization Capacity of Multi-Head Attention, ICLR 2024",
     "B88": "Baum, On the capabilities of multilayer perceptrons, 1988",
     "N65": "Nilsson, Learning Machines, 1965",
+    "S97": 'Sontag, Shattering All Sets of k Points in "General Position" Requires (k - 1)/2 Parameters, 1997',
     "byheart": "byheart's own constructions, docs/compact.md",
 }
 

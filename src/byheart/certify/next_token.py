@@ -17,9 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from byheart.certify.balls._base import Balls
-from byheart.certify.balls.arb import ArbBalls
-from byheart.certify.balls.decoder import logit_balls
+from byheart.certify.balls.arb import ArbBalls, Balls, logit_balls
 from byheart.certify.balls.floats import FloatBalls
 from byheart.certify.certificate import Verdict
 from byheart.data.dataset.targets import Distributions

@@ -30,7 +30,9 @@ COMMANDS = {
     "predict": "Ask a memory.",
     "recite": "Recite a memorized text, byte for byte, or let a real engine recite.",
     "compare": "Every construction on your data, side by side.",
-    "export": "Write a memory for PyTorch, ONNX or safetensors.",
+    "export": "Write a memory for PyTorch, ONNX, safetensors or Transformers.",
+    "recital": "Documents for a stock checkpoint, with an experiment's controls.",
+    "forget": "A checkpoint without one of its documents, and the proof.",
     "fixture": "A small checkpoint with known answers, for the tests of an inference engine.",
     "report": "Write one self-contained page about a memory.",
     "explain": "Write one page on which a Transformer is built and asked, step by step.",
@@ -142,5 +144,8 @@ def _report_defect(error: Exception) -> None:
 
 
 def _fail(message: str, status: int) -> None:
-    click.echo(f"byheart: {message}", err=True)
+    """One line: names that a hostile file brings may hold control characters, which are shown and not obeyed."""
+    from byheart.data.wording import visible
+
+    click.echo(visible(f"byheart: {message}"), err=True)
     sys.exit(status)

@@ -19,7 +19,7 @@ from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import SIMPLE
 from byheart.errors import OptionError
 from byheart.files import check_target
-from byheart.ir.activation import Activation
+from byheart.ir.decoder import Activation
 from byheart.theory.promises.madden24 import CLOSED_FORM, LOW_RANK, SIZE
 
 

@@ -29,10 +29,10 @@ from byheart.errors import ByheartError, DataError, OptionError
 from byheart.files import write_atomically
 from byheart.report.page import as_question, live, script_safe, unfollowed
 from byheart.report.stage_words import WORDS
-from byheart.theory import compact_budget as budget
 from byheart.theory import lower_bound
+from byheart.theory.promises import compact as budget
 from byheart.theory.promises import promise
-from byheart.theory.theorems import next_token
+from byheart.theory.theorems import transformer, worst_case
 from byheart.version import __version__
 
 FIVE = (("cat", "animal"), ("act", "verb"), ("tea", "drink"), ("eat", "verb"), ("ate", "verb"))
@@ -183,7 +183,8 @@ def curves() -> dict[str, Any]:
     grid = sorted({round(10 ** (k / PER_DECADE)) for k in range(4, DECADES * PER_DECADE + 1)})
     facts = [_facts(N) for N in grid]
     farthest = len(ALPHABET) ** 2 + (LETTERS - 1) ** 2
-    theorem = [next_token(N, LETTERS, 2, CLASSES, r_squared=farthest, form="residual").parameters for N in grid]
+    settings = [worst_case(N=N, n=LETTERS, d=2, C=CLASSES, r_squared=farthest) for N in grid]
+    theorem = [transformer(setting, form="residual").parameters for setting in settings]
     least = [hardest(lower_bound(N=N, n=LETTERS, d=2, C=CLASSES).bounds)["parameters"].value for N in grid]
     series = [
         ("one bend per row", "linear", [3 * N + 8 for N in grid],

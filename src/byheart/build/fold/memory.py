@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from math import gcd
+from operator import eq
 from pathlib import Path
 from typing import TypeVar
 
@@ -195,10 +195,12 @@ def _job(
 ) -> Job:
     if len(ids) == 0 or len(ids) != len(labels):
         raise BuildError(f"a label memory needs as many labels as ids and at least one; got {len(ids)}, {len(labels)}")
-    order = sorted(range(len(ids)), key=ids.__getitem__)
-    xs = [int(ids[i]) for i in order]
-    ys = np.array([int(labels[i]) for i in order], np.int64)
-    if xs[0] < 0 or any(a == b for a, b in pairwise(xs)):
+    given = [int(x) for x in ids]
+    numbers = np.array(given, np.int64 if max(map(abs, given)).bit_length() < 63 else object)
+    order = np.argsort(numbers, kind="stable")
+    xs = numbers[order].tolist()
+    ys = np.array(labels, np.int64)[order]
+    if xs[0] < 0 or any(map(eq, xs, xs[1:])):
         raise BuildError("ids must be distinct and not negative; hash the inputs again with another seed")
     if ys.min() < 0 or ys.max() >= classes:
         raise BuildError(f"labels must lie in [0, {classes}), but they lie in [{ys.min()}, {ys.max()}]")

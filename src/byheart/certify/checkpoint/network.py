@@ -30,9 +30,8 @@ from byheart.certify.checkpoint.fields import (
     normalize,
     settle,
 )
-from byheart.certify.checkpoint.mlp import apply
+from byheart.certify.checkpoint.mlp import Table, apply, join
 from byheart.certify.checkpoint.storage import FUNCTION_ERROR, OWN, U32, Array, Interval, Storage, gamma, in_float32
-from byheart.certify.checkpoint.windows import Table, join
 
 
 @dataclass(frozen=True)
@@ -260,9 +259,7 @@ def _embedded(reader: d.Reader, store: Storage, reach: Reach) -> Field:
     shape = reader.checkpoint.shape
     tokens, positions = reader.embedding()
     if shape.family == "gemma":
-        factor = store.maybe(*(np.full(1, np.sqrt(shape.hidden)),) * 2)
-        ends = tokens * factor[0], tokens * factor[1]
-        lo, hi = store.maybe(np.minimum(*ends), np.maximum(*ends))
+        lo, hi = _times_root(tokens, shape.hidden, store)
     else:
         lo, hi = tokens, tokens
     every = np.arange(shape.hidden)
@@ -272,6 +269,15 @@ def _embedded(reader: d.Reader, store: Storage, reach: Reach) -> Field:
         parts.append(Part((POSITION, 0), every, table, table))
     zero = np.zeros(shape.hidden)
     return settle(_light(Field(zero, zero, tuple(parts))), store)
+
+
+def _times_root(tokens: Array, hidden: int, store: Storage) -> Interval:
+    """Gemma's embeddings times the root of the hidden size: in float32 and then stored or not, or both factors and the
+    product in the type."""
+    root = np.full(1, np.sqrt(hidden))
+    kept = store.maybe(*_scaled(tokens, tokens, *in_float32(root, root)))
+    stored = store.rounded(*_scaled(tokens, tokens, *store.rounded(root, root)))
+    return np.minimum(kept[0], stored[0]), np.maximum(kept[1], stored[1])
 
 
 def _light(field: Field) -> Field:

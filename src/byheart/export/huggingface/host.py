@@ -49,17 +49,20 @@ class Host:
     model_type: str
     summary: str
     ties: bool  # the stock architecture's head is its embedding
+    learned: bool  # positions are rows of a table, so that each of them costs weights
     build: Builder
 
 
 _HOSTS: dict[str, Host] = {}
 
 
-def register(name: str, *, model_type: str, summary: str, ties: bool = False) -> Callable[[Builder], Builder]:
+def register(
+    name: str, *, model_type: str, summary: str, ties: bool = False, learned: bool = False
+) -> Callable[[Builder], Builder]:
     """Registers the decorated builder as architecture `name`."""
 
     def add(builder: Builder) -> Builder:
-        _HOSTS[name] = Host(name, model_type, summary, ties, builder)
+        _HOSTS[name] = Host(name, model_type, summary, ties, learned, builder)
         return builder
 
     return add

@@ -67,7 +67,7 @@ function inputsOf({ rows, encoder }) {
   return { points: points.map((key) => [Math.floor(key / n), key % n]), index: keys.map((row) => row.map((key) => rank.get(key))) };
 }
 
-// compact's budget with head=logits, as byheart.theory.compact_budget computes it from the same facts.
+// compact's budget with head=logits, as byheart.theory.promises.compact computes it from the same facts.
 function promiseOf(built, terms) {
   const { points } = inputsOf(built), { encoder, rows } = built, classes = Math.max(2, built.classes.length);
   const tokenBits = Math.max(1, ...points.flat().map(bitLength)) + bitLength(encoder.symbols.length + 1);
