@@ -1,7 +1,8 @@
 """Writes the pages that are made from registries: `python -m byheart.pages [--check]`.
 
 docs/paper-map.md comes from the labels that code carries, the tables of constructions in README.md and docs/choose.md
-from what is registered, the manual page docs/byheart.1 from the command line's own help.
+from what is registered, the manual page docs/byheart.1 from the command line's own help, and docs/live.html is the page
+that `byheart explain` writes.
 
 The registry fills as modules are imported, so every room that holds paper statements is walked first:
 
@@ -17,6 +18,7 @@ import pkgutil
 import re
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 
@@ -26,11 +28,12 @@ from byheart.build import Listing, neighbours, recipes
 from byheart.cli import commands
 from byheart.data.task import Task
 from byheart.paper import PAPERS, Entry, entries
+from byheart.report import explain
 from byheart.version import __version__
 
 ROOMS = ("byheart.build", "byheart.theory", "byheart.certify")
 PAPER_MAP, README, CHOOSE = Path("docs/paper-map.md"), Path("README.md"), Path("docs/choose.md")
-MANUAL = Path("docs/byheart.1")
+MANUAL, LIVE = Path("docs/byheart.1"), Path("docs/live.html")
 DEFAULT = "compact"
 
 INTRODUCTION = """\
@@ -98,7 +101,7 @@ def _listed() -> list[tuple[str, Listing]]:
 
 def written() -> dict[Path, str]:
     """Every page, as it should be, that is made from the registries."""
-    pages = {PAPER_MAP: render(collect()), MANUAL: manual()}
+    pages = {PAPER_MAP: render(collect()), MANUAL: manual(), LIVE: live_page()}
     for page, text in ((README, construction_table()), (CHOOSE, construction_words())):
         pages[page] = between(page.read_text(encoding="utf-8"), "constructions", text)
     return pages
@@ -161,6 +164,10 @@ def _escaped(text: str) -> str:
     """Text that roff prints as it is: dashes are dashes, and a dot at the start of a line does not command."""
     found = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{found}" if found.startswith((".", "'")) else found
+@lru_cache(maxsize=1)
+def live_page() -> str:
+    """The live page with its five words; the same rows and seed give the same page."""
+    return explain() + "\n"
 
 
 def between(page: str, name: str, text: str) -> str:

@@ -35,6 +35,7 @@ COMMANDS = {
     "forget": "A checkpoint without one of its documents, and the proof.",
     "fixture": "A small checkpoint with known answers, for the tests of an inference engine.",
     "report": "Write one self-contained page about a memory.",
+    "explain": "Write one page on which a Transformer is built and asked, step by step.",
     "bounds": "Lower and upper bounds, each with its theorem.",
     "lab": "The laboratory: how much trained networks memorize.",
     "constructions": "List the constructions and their options.",
@@ -90,6 +91,7 @@ def commands() -> None:
       byheart predict table.byheart "some text"        ask it
       byheart recite book.byheart                      say a memorized text again
       byheart report table.byheart table.csv           one page about it
+      byheart explain --open                           watch one being built and asked, in the browser
 
     Exit status: 0 yes (proved, answered, written), 1 not proved, 2 the input cannot be used, 70 a defect of byheart
     itself (set BYHEART_DEBUG=1 for its traceback), 130 interrupted.
