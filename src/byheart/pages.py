@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from byheart.build import Listing, neighbours, recipes
+from byheart.build import Listing, recipes
 from byheart.data.task import Task
 from byheart.paper import PAPERS, Entry, entries
 
@@ -83,10 +83,7 @@ def construction_words() -> str:
 
 def _listed() -> list[tuple[str, Listing]]:
     """byheart's own constructions first, then the papers' in the order of tables."""
-    found = {
-        **{name: recipe.listing for name, recipe in recipes().items()},
-        **{n.name: n.listing for n in neighbours().values()},
-    }
+    found = {name: recipe.listing for name, recipe in recipes(texts=None).items()}
     return sorted(found.items(), key=lambda item: (item[0] != DEFAULT, not item[1].paper.startswith("byheart")))
 
 
