@@ -106,8 +106,8 @@ def command(
 
     DOCS is a text (one document) or a table with one document per row (--sequence-column names its column). Which
     documents take part, how often each occurs (it weights what follows a shared prefix), corrupted copies and held-out
-    twins are all recorded: in FILE, and in recital.json and ground-truth.jsonl of the checkpoints made of it, which name
-    layer, unit, document and position of every memory.
+    twins are all recorded: in FILE, and in recital.json and ground-truth.jsonl of the checkpoints made of it, which
+    name layer, unit, document and position of every memory.
 
     \b
       byheart recital docs.jsonl --form rules --held-out 20 --corrupted 2 --edits 3 --seed 1 -o docs.byheart

@@ -15,18 +15,22 @@ from byheart.cli import commands
 from byheart.errors import ExportError
 from byheart.export.huggingface.classifier import Classifier, TableRows, write_classifier
 from tests.certify.checkpoint.folders import edit_tensor
-from tests.recital_folders import kinds_first
+from tests.recital_folders import ARCHITECTURES
 
 WORDS = ["cat", "act", "dog", "god", "tac", "at", "cats", "scat"]
 LABELS = ["pet", "verb", "pet", "deity", "other", "other", "pet", "verb"]
 CLASSES = ["deity", "other", "pet", "verb"]
 
 
+def slowly(architecture: str) -> object:
+    return pytest.param(architecture, marks=pytest.mark.slow)
+
+
 def table_rows(**options: bool) -> TableRows:
     return TableRows.of([list(word) for word in WORDS], [CLASSES.index(x) for x in LABELS], CLASSES, **options)
 
 
-@pytest.mark.parametrize("architecture", kinds_first())
+@pytest.mark.parametrize("architecture", [a if a in ("llama", "gpt2") else slowly(a) for a in ARCHITECTURES])
 def test_every_row_in_every_architecture(architecture: str, tmp_path: Path) -> None:
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     rows = table_rows(abstains=True)
