@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from byheart.data.read.table import Table as Table
     from byheart.data.read.table import read as read
     from byheart.data.values import UNKNOWN as UNKNOWN
+    from byheart.report import explain as explain
     from byheart.theory import lower_bound as lower_bound
 
 _HOMES = {
@@ -42,6 +43,7 @@ _HOMES = {
     "compare": "byheart.compile.compare.comparison",
     "Memory": "byheart.compile",
     "constructions": "byheart.build",
+    "explain": "byheart.report",
     "lower_bound": "byheart.theory",
     "read": "byheart.data.read.table",
     "Table": "byheart.data.read.table",
@@ -58,6 +60,7 @@ __all__ = [
     "compare",
     "constructions",
     "contextual_mapping",
+    "explain",
     "load",
     "lower_bound",
     "memorize",

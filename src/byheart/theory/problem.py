@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from byheart.data.task import Task
 from byheart.errors import OptionError
+from byheart.notebook import card
 from byheart.paper import Ref
 from byheart.theory.capacity import label_count
 
@@ -39,6 +40,26 @@ class Bound:
     assumptions: tuple[str, ...] = ()
     proved: bool = True
     scope: Scope = "labels"
+
+    @property
+    def sentence(self) -> str:
+        """The bound in words.
+
+        >>> Bound("bits", "lower", "total_bits", 1000, Ref("KS25", "Remark 4.4"), "N·log2 C").sentence
+        'at least 1,000 total bits'
+        """
+        least = "at least" if self.kind == "lower" else "at most"
+        return f"{least} {self.value:,} {self.quantity.replace('_', ' ')}{'' if self.proved else ' (not proved)'}"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        facts = [
+            ("from", f"{self.name} ({self.ref})"),
+            ("formula", self.formula),
+            ("assumes", "; ".join(self.assumptions)),
+            ("about", "" if self.scope == "labels" else self.scope),
+        ]
+        return card(self.sentence, facts)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import gcd
+from math import gcd, sqrt
 from operator import eq
 from pathlib import Path
 from typing import TypeVar
@@ -44,8 +44,8 @@ from byheart.progress import SILENT, Progress
 Choice = TypeVar("Choice", Objective, Effort)
 SEEDS = 4  # draws of a plan that cannot be carried out
 WORTH_WORKERS = 1.0  # seconds from which starting workers pays
-SEGMENT_SECONDS = 1.2
-MOST_SEGMENTS = 24
+SEGMENT_SECONDS = 0.6  # segments are the root of the seconds in these units: each costs the groups that join it
+MOST_SEGMENTS = 12
 FEW_RUNS = 3000  # runs of equal labels up to which one line per run is considered
 NEAR = 1.12  # plans within this factor of the best are tried, where there is time
 DISAPPOINTING = 1.2  # times the predicted size: the ids are too regular
@@ -342,9 +342,9 @@ def _solve(
     count = len(job.ids)
     size = max(1, min(count, round(plan.group)))
     if segments is None:
-        segments = max(
-            1, min(MOST_SEGMENTS, int(plan.seconds(count) / SEGMENT_SECONDS), count // (LEAST_GROUPS * size))
-        )
+        worth = int(sqrt(plan.seconds(count) / SEGMENT_SECONDS))
+        segments = min(MOST_SEGMENTS, worth, count // (LEAST_GROUPS * size))
+        segments = max(1, segments - segments % 2)  # an even number keeps two cores busy to the end
     assembly = _Traps(job, plan, size) if plan.kind == "traps" else _Walks(job, plan, size)
     whole = Segment(assembly.ids, assembly.labels, assembly.method, assembly.frame, plan.beam, size, seed)
     with job.progress.stage("solving groups", total=count) as stage:
