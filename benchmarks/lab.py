@@ -20,10 +20,8 @@ import numpy as np
 from byheart.errors import DataError
 from byheart.lab.config import Training, Uniform
 from byheart.lab.engines.training import make_engine
-from byheart.lab.problem import Sequences
-from byheart.lab.sources import ProblemSpec, make_problem
-from byheart.lab.study.executors import opened
-from byheart.lab.study.run import default_processes
+from byheart.lab.problem import ProblemSpec, Sequences, make_problem
+from byheart.lab.study.run import default_processes, opened
 
 SIZES = (1, 10, 20, 30, 40, 50)
 

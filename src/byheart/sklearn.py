@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from byheart.compile import Memory, memorize
-from byheart.data.unknown import UNKNOWN
-from byheart.data.values import is_missing, key, plain
+from byheart.data.values import UNKNOWN, is_missing, key, plain
 from byheart.errors import DataError, MissingExtraError
 
 try:

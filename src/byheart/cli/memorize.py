@@ -18,6 +18,7 @@ from byheart.cli.data_options import (
     output_options,
     parse_options,
     progress_for,
+    refuse_unused,
 )
 from byheart.compile import Memory
 from byheart.compile.documents import read_documents_table
@@ -30,6 +31,11 @@ from byheart.files import check_target
 
 RECITAL = "recital"  # texts as stock checkpoints: no network of this format, so a way of its own
 BOOK_TOKENS = ("auto", "characters", "bytes")  # of a text that is recited as a whole
+# The flags that each kind of data uses; others are refused.
+CUT = ("tokens", "max_bytes")
+RECITAL_TABLE = (*CUT, "sequence_columns", "max_rows", "missing")
+DOCUMENTS = (*RECITAL_TABLE, "max_length", "token_type", "label_column", "pad", "seed")
+TABLE = (*DOCUMENTS, "label_type", "header", "conflicts", "task", "positions")
 
 
 @click.command("memorize")
@@ -109,6 +115,8 @@ def command(
     if construction == RECITAL:
         from byheart.cli.recital import memorize_texts
 
+        alike = () if task not in (None, Task.CAUSAL) else ("task",)
+        refuse_unused("a recital", *alike, *(CUT if suffixes(data)[0] == ".txt" else RECITAL_TABLE))
         return memorize_texts(data, path, flags, options, progress_for(as_json, quiet), as_json, quiet)
     chosen = recipe(construction)
     chosen.resolve(options)  # before anything long begins
@@ -116,15 +124,18 @@ def command(
     building: dict[str, Any] = {"construction": construction, "seed": seed, "progress": progress, **options}
     facts: dict[str, Any] = {}
     if chosen.distributions and task is None and flags.said("label_column") is None:
+        refuse_unused("documents", *DOCUMENTS, *(("positions",) if positions else ()))
         table = read_documents_table(data, flags.options(Task.CAUSAL))
         memory = memorize(table, **building)
         facts = {"columns": table.columns, "shortened": table.shortened}
         note = table.note
     elif Task(task or Task.NEXT_TOKEN) is Task.CAUSAL and suffixes(data)[0] == ".txt" and flags.tokens in BOOK_TOKENS:
+        refuse_unused("one long text", *CUT, "task", "seed", "page_length", *(("positions",) if positions else ()))
         text = flags.read_text(data)
         memory = memorize_text(text, page_length=page_length, **building)
         note = f"a text of {len(text):,} {memory.tokens}"
     else:
+        refuse_unused("rows of a table", *TABLE)
         table = flags.read(data, Task(task or Task.NEXT_TOKEN), progress)
         memory = memorize(table, positions=positions, conflicts=flags.conflicts or "error", **building)
         facts = {"columns": table.columns, "conflicts": memory.conflicts, "shortened": table.shortened}

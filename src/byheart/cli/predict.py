@@ -10,7 +10,7 @@ from byheart.cli import show
 from byheart.cli.data_options import budget_options, load_limited, output_options, progress_for
 from byheart.data.read.options import ReadOptions
 from byheart.data.read.table import read_sequences, tokenize
-from byheart.data.unknown import UNKNOWN
+from byheart.data.values import UNKNOWN
 
 
 @click.command("predict")

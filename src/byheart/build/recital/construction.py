@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from byheart.build.recital.goals import Ambiguous, Goals, goals_of
-from byheart.build.recital.rules import full_windows, shortest_rules
+from byheart.build.recital.goals import Ambiguous, Goals, full_windows, goals_of, shortest_rules
 from byheart.build.recital.schedule import (
     LONGEST_OFFSET,
     Schedule,

@@ -30,9 +30,8 @@ from byheart.certify.checkpoint.fields import (
     normalize,
     settle,
 )
-from byheart.certify.checkpoint.mlp import apply
+from byheart.certify.checkpoint.mlp import Table, apply, join
 from byheart.certify.checkpoint.storage import FUNCTION_ERROR, OWN, U32, Array, Interval, Storage, gamma, in_float32
-from byheart.certify.checkpoint.windows import Table, join
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from byheart.data.dataset.encoder import Encoder
 from byheart.errors import ExportError, MissingExtraError
-from byheart.export.arrays import Array, dense, place_stride, vector
+from byheart.export.recheck import Array, dense, place_stride, vector
 from byheart.export.request import Request
 from byheart.export.targets._base import target
 from byheart.ir.layers import Affine, Attention, Embedding, Head, Kind, Layer, Pattern, Pool, Residual
@@ -32,6 +32,7 @@ from byheart.ir.network import Decode, Network, Read
 
 IR_VERSION = 10  # what ONNX Runtime reads today; newer onnx packages write a later one by themselves
 OPSET = 20
+LEAD = 32.0  # nats by which the logit of the right class leads; a power of two, so that scaling is exact
 
 
 class Graph:
@@ -370,7 +371,7 @@ def _answers(graph: Graph, network: Network, columns: str, tokens: int) -> None:
         last = graph.node("ArgMax", [rows], "last_best", axis=-1, keepdims=0, select_last_index=1)
         single = graph.node("Equal", [first, last], "single")  # a tie names no class
         best = graph.node("Where", [single, first, graph.whole([-1], "none")], "best")
-        logits = rows
+        logits = graph.node("Mul", [rows, graph.constant([LEAD], "lead")], "scaled")
     else:
         y = graph.node("Sub", [rows, graph.constant([readout.offset], "offset")], "answer") if readout.offset else rows
         low = graph.node("GreaterOrEqual", [y, graph.constant([0], "least")], "not_below")
@@ -380,8 +381,9 @@ def _answers(graph: Graph, network: Network, columns: str, tokens: int) -> None:
         named = graph.node("Where", [known, y, graph.constant([-1], "none")], "named")
         flat = graph.node("Reshape", [named, graph.whole([-1], "vector")], "named_flat")
         best = graph.node("Cast", [flat], "best", to=graph.onnx.TensorProto.INT64)
-        slopes = graph.node("MatMul", [y, graph.constant(2 * k[None, :], "two_k")], "slopes")
-        logits = graph.node("Sub", [slopes, graph.constant(k[None, :] ** 2, "k_squared")], "parabola")
+        away = graph.node("Sub", [y, graph.constant(k[None, :], "class_numbers")], "away")
+        squares = graph.node("Mul", [away, away], "squares")
+        logits = graph.node("Mul", [squares, graph.constant([-LEAD], "lead")], "parabola")  # 0 for the class itself
     ends = [-1, tokens] if tokens else [-1]
     graph.node("Reshape", [best, graph.whole(ends, "class_shape")], "class")
     graph.node("Reshape", [logits, graph.whole([*ends, readout.classes], "logits_shape")], "logits")

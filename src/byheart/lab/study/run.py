@@ -2,25 +2,243 @@
 
 FOLDER/settings.json says where the study is (never a password); FOLDER/study.journal is the study, unless it lives in a
 database. Tables and pictures are made from the study and can be made again at any time.
+
+`work` claims, trains and keeps until nothing is left: one loop for a laptop and for a hundred machines. Training itself
+is a pure function of plain values (`train_trial`), so it runs in any `concurrent.futures.Executor`: processes of this
+machine, threads, this process, or an executor that the user has.
+
+>>> with opened("serial", 1) as executor:
+...     executor.submit(max, 2, 3).result()
+3
 """
 
 from __future__ import annotations
 
+import atexit
+import importlib
 import json
+import multiprocessing
 import os
-from collections.abc import Callable
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from byheart.errors import FileFormatError, OptionError
+from byheart.errors import ByheartError, DataError, FileFormatError, MissingExtraError, OptionError
 from byheart.files import write_atomically
-from byheart.lab.sources import make_problem
-from byheart.lab.study.executors import opened
-from byheart.lab.study.experiment import Experiment
-from byheart.lab.study.record import Record
+from byheart.lab.engines.training import train
+from byheart.lab.problem import Problem, make_problem
+from byheart.lab.study.experiment import Experiment, Record, machine, versions
+from byheart.lab.study.planner import Trial
 from byheart.lab.study.storage import JournalLock, hidden, is_database
-from byheart.lab.study.study import Study, create_study, open_study
-from byheart.lab.study.work import DataPlace, work
+from byheart.lab.study.study import Claim, Study, create_study, open_study
+
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+@contextmanager
+def opened(name: str, processes: int) -> Iterator[Executor]:
+    """The executor, shut down at the end; after an error or Ctrl-C without waiting for trials that still train."""
+    executor = make_executor(name, processes)
+    try:
+        yield executor
+    except BaseException:
+        for process in list((getattr(executor, "_processes", None) or {}).values()):
+            process.terminate()
+        executor.shutdown(wait=False, cancel_futures=True)
+        raise
+    executor.shutdown()
+
+
+def make_executor(name: str, processes: int) -> Executor:
+    """processes, threads, serial, dask (a cluster on this machine), dask:ADDRESS (a scheduler), or module:function,
+    any function without arguments that gives a `concurrent.futures.Executor`."""
+    if processes < 1:
+        raise OptionError(f"--processes {processes}: at least 1")
+    if name == "processes":
+        return process_pool(processes)
+    if name == "threads":
+        return ThreadPoolExecutor(processes)
+    if name == "serial":
+        return SerialExecutor()
+    if name == "dask" or name.startswith("dask:"):
+        return _dask(name.partition(":")[2], processes)
+    if ":" in name:
+        return _named(name)
+    raise OptionError(f"unknown executor {name!r}; known: processes, threads, serial, dask[:ADDRESS], module:function")
+
+
+def process_pool(processes: int) -> ProcessPoolExecutor:
+    """One process per trial, one thread per process; processes end when their parent has ended."""
+    saved = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update(dict.fromkeys(_THREADS, "1"))  # read by libraries when a child loads them
+    try:
+        pool = ProcessPoolExecutor(
+            processes, mp_context=multiprocessing.get_context("spawn"), initializer=_leave_with_parent
+        )
+        for started in [pool.submit(os.getpid) for _ in range(processes)]:
+            started.result()
+    finally:
+        for name, value in saved.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+    return pool
+
+
+def _leave_with_parent() -> None:
+    """A parent that is killed cannot end its children; they watch it instead. Ctrl-C is the parent's business."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+class SerialExecutor(Executor):
+    """Runs each call at once, in this process."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def _dask(address: str, processes: int) -> Executor:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise MissingExtraError("--executor dask", "distributed") from None
+    client = Client(address, timeout="20s") if address else Client(n_workers=processes, threads_per_worker=1)
+    atexit.register(client.close)
+    return client.get_executor()  # type: ignore[no-any-return]
+
+
+def _named(name: str) -> Executor:
+    module, _, function = name.partition(":")
+    try:
+        made = getattr(importlib.import_module(module), function)()
+    except (ImportError, AttributeError) as error:
+        raise OptionError(f"--executor {name}: {error}; give module:function") from None
+    if not isinstance(made, Executor):
+        raise OptionError(f"--executor {name} gives a {type(made).__name__}, need a concurrent.futures.Executor")
+    return made
+
+
+@dataclass(frozen=True)
+class DataPlace:
+    """Where this machine has its data: a file for the experiment's source, or a folder with the usual names."""
+
+    file: str | None = None
+    folder: str | None = None
+
+
+def train_trial(experiment: Experiment, trial: Trial, data: DataPlace) -> Record:
+    """Trains one trial from nothing but its description."""
+    return train_on(make_problem(experiment.problems[trial.problem], data.file, data.folder), experiment, trial)
+
+
+def train_on(problem: Problem, experiment: Experiment, trial: Trial) -> Record:
+    """Trains one trial on a problem that is at hand."""
+    model = experiment.model_of(trial.size)
+    outcome = train(problem, model, trial.training, trial.goal, experiment.engine)
+    return Record(
+        key=trial.key,
+        problem=experiment.problems[trial.problem],
+        fingerprint=problem.fingerprint,
+        model=model,
+        parameters=model.parameters(problem),  # type: ignore[arg-type]
+        training=trial.training,
+        engine=experiment.engine,
+        outcome=outcome,
+        versions=versions(),
+        machine=machine(),
+    )
+
+
+def work(
+    study: Study,
+    executor: Executor,
+    slots: int,
+    data: DataPlace,
+    *,
+    alone: bool = False,
+    heartbeat: float = 30.0,
+    on_record: Callable[[Record], None] = lambda record: None,
+) -> None:
+    """Works until the study is done. `alone`: no other process works on it (a journal that we have locked)."""
+    running: dict[Future[Record], Claim] = {}
+    held: list[Claim] = []  # what we beat for: from the claim on, not only from the moment it trains
+    beating = threading.Event()
+    pulse = threading.Thread(target=_pulse, args=(study, held, beating, heartbeat), daemon=True)
+    pulse.start()
+    buried = time.monotonic()
+    try:
+        study.bury_dead(owner_is_alone=alone)
+        while True:
+            if not alone and time.monotonic() - buried > heartbeat:
+                study.bury_dead()
+                buried = time.monotonic()
+            while len(running) < slots and (claim := study.claim()) is not None:
+                held.append(claim)
+                running[executor.submit(train_trial, study.experiment, claim.trial, data)] = claim
+            if not running:
+                if study.done():
+                    return
+                time.sleep(min(1.0, heartbeat))  # others are at work, or dead: then their trials come back
+                continue
+            for future in wait(list(running), timeout=heartbeat, return_when=FIRST_COMPLETED).done:
+                record = _result(study, future)
+                claim = running.pop(future)
+                study.finish(claim, record)
+                held.remove(claim)
+                on_record(record)
+    finally:
+        beating.set()
+        for future in running:
+            future.cancel()
+        for claim in held:
+            study.release(claim)
+
+
+def _result(study: Study, future: Future[Record]) -> Record:
+    try:
+        record = future.result()
+    except BrokenProcessPool:
+        raise ByheartError(
+            "a training process died (out of memory?); finished trials are kept: `byheart lab resume FOLDER` goes on, "
+            "with fewer --processes if memory is short"
+        ) from None
+    known = {r.problem: r.fingerprint for r in study.finished().values()}
+    if known.get(record.problem, record.fingerprint) != record.fingerprint:
+        raise DataError(
+            f"the data of {record.problem.name} here differs from that of the study's other records "
+            f"({record.fingerprint[:12]} and {known[record.problem][:12]}): use the same file on every machine"
+        )
+    return record
+
+
+def _pulse(study: Study, held: list[Claim], stop: threading.Event, interval: float) -> None:
+    """Tells the storage that our trials are alive. A beat that the network swallows is no reason to stop."""
+    while not stop.wait(interval):
+        for claim in list(held):
+            try:
+                study.heartbeat(claim)
+            except Exception:
+                break
+
 
 _SETTINGS, _JOURNAL = "settings.json", "study.journal"
 
