@@ -3,11 +3,14 @@
     python benchmarks/compact.py                          N = 10^3 and 10^4, two and sixteen classes (a few minutes)
     python benchmarks/compact.py --sizes 1000,10000 --classes 2 --parity --picture docs/pictures/compact-sizes.png
     python benchmarks/compact.py --efforts quick,normal,high --sizes 10000      parameters against seconds
+    python benchmarks/compact.py --codes 42000            short codes with 60 labels of several kinds
+    python benchmarks/compact.py --text FILE              its first 100,000 characters, to be recited
     python benchmarks/compact.py --ids                    label memories of awkward ids beside random ones
 
 Rows have 8 tokens; a third are random, the others permutations or one-token edits of them. Sizes count the whole
-Transformer. `--parity` takes the last version that had the parity memory out of git's history and runs it on the same
-rows, in the same run. Seconds are wall-clock and processor seconds of this machine, whatever else it does.
+Transformer, and every memory must be proved. Lines are rows of a Markdown table. `--parity` takes the last version that
+had the parity memory out of git's history and runs it on the same rows, in the same run. Processor seconds are those of
+build and proof together, on all cores; on a busy machine they are longer than on a free one.
 """
 
 from __future__ import annotations
@@ -17,18 +20,20 @@ import json
 import math
 import os
 import random
-import resource
+import string
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import byheart
 from byheart.build.fold import build_label_memory
 
 PARITY = "81c0c75"  # the last commit with the parity memory
 LIMIT = 2 * math.sqrt(6)  # of a line and folds: docs/compact.md, "What this architecture cannot do"
+TEXT = 100_000  # characters
 Rows = tuple[list[tuple[int, ...]], list[int]]
 
 
@@ -49,15 +54,19 @@ def rows(count: int, vocabulary: int, classes: int, seed: int) -> Rows:
     return sequences, [label.setdefault((row[-1], tuple(sorted(row))), rng.randrange(classes)) for row in sequences]
 
 
-def measure(construction: str, given: Rows, **options: object) -> dict[str, float]:
-    """Parameters and seconds of one memory, which must be proved."""
+def measure(construction: str, given: Any, positions: bool = False, **options: object) -> dict[str, float]:
+    """Parameters and seconds of one memory, which must be proved; `given` are rows and labels, or a text."""
     processor = time.process_time()
-    memory = byheart.memorize(*given, construction=construction, positions=False, progress=False, **options)
+    if isinstance(given, str):
+        memory = byheart.memorize_text(given, construction=construction, progress=False, **options)
+    else:
+        memory = byheart.memorize(*given, construction=construction, positions=positions, progress=False, **options)
     if memory.certificate.verdict.value != "proved":
         raise SystemExit(f"{construction}: {memory.certificate.verdict.value}, {memory.certificate.reason}")
     return {
         "parameters": memory.size.parameters,
         "contexts": memory.certificate.contexts,
+        "classes": len(memory.classes),
         "promised": memory.claim.bounds.get("parameters", 0),
         "total_bits": memory.size.total_bits,
         "build": memory.seconds["build"],
@@ -94,19 +103,52 @@ def parity(given: Rows) -> dict[str, float] | None:
         return found
 
 
-def show(count: int, classes: int, effort: str, compact: dict[str, float], old: dict[str, float] | None) -> None:
+COLUMNS = (
+    "rows", "C", "effort", "parameters", "/√(contexts·log2 C)", "promised", "limit", "lower bound",
+    "bits per label bit", "processor s", "of them proof", "parity before",
+)  # fmt: skip
+
+
+def head() -> None:
+    print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}", flush=True)
+
+
+def show(name: str, effort: str, found: dict[str, float], old: dict[str, float] | None = None) -> None:
+    """One row of the table. The proof's processor seconds are estimated by its share of the wall-clock time."""
+    contexts, classes = int(found["contexts"]), int(found["classes"])
     bits = math.log2(classes)
-    root = math.sqrt(compact["contexts"] * bits)
-    least = byheart.lower_bound(task="next-token", N=int(compact["contexts"]), n=8, d=1, C=classes).parameters
-    before = f"; parity {old['parameters']} ({old['processor']:.0f} processor s)" if old else ""
-    print(
-        f"N={count} C={classes} {effort}: {compact['parameters']} parameters = {compact['parameters'] / root:.2f}·"
-        f"sqrt(contexts·log2 C), promised {compact['promised']}, limit {LIMIT * root:.0f}, lower bound {least}; "
-        f"{compact['total_bits'] / compact['contexts'] / bits:.2f} bits per label bit; build {compact['build']:.1f} s, "
-        f"certify {compact['certify']:.1f} s, processor {compact['processor']:.1f} s, "
-        f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MB{before}",
-        flush=True,
-    )
+    root = math.sqrt(contexts * bits)
+    least = byheart.lower_bound(task="next-token", N=contexts, n=8, d=1, C=classes).parameters
+    proof = found["processor"] * found["certify"] / (found["build"] + found["certify"])
+    cells = (
+        name, classes, effort, f"{found['parameters']:,}", f"{found['parameters'] / root:.2f}",
+        f"{found['promised']:,}", f"{LIMIT * root:,.0f}", f"{least:,}",
+        f"{found['total_bits'] / contexts / bits:.2f}", f"{found['processor']:.1f}", f"{proof:.1f}",
+        f"{old['parameters']:,}" if old else "",
+    )  # fmt: skip
+    print(f"| {' | '.join(map(str, cells))} |", flush=True)
+
+
+def codes(count: int, kind: str, classes: int = 60) -> tuple[list[str], list[int]]:
+    """Different codes of 3 to 7 letters and digits; labels uniform, by Zipf's law, or alike among neighbours."""
+    rng = random.Random(f"codes {kind}")
+    letters = string.ascii_uppercase + string.digits
+    found: set[str] = set()
+    while len(found) < count:
+        found.add("".join(rng.choices(letters, k=rng.randint(3, 7))))
+    ordered = sorted(found)
+    weights = [1.0 if kind == "uniform" else 1 / (k + 2) for k in range(classes)]
+    labels = rng.choices(range(classes), weights, k=count)
+    if kind == "by prefix":  # four in five have the label of their first two letters
+        common: dict[str, int] = {}
+        labels = [
+            common.setdefault(c[:2], y) if rng.random() < 0.8 else y for c, y in zip(ordered, labels, strict=True)
+        ]
+    if kind == "runs":  # three neighbours, on average, share a label
+        for k in range(1, count):
+            labels[k] = labels[k - 1] if rng.random() < 2 / 3 else labels[k]
+    order = rng.sample(range(count), count)
+    return [ordered[k] for k in order], [labels[k] for k in order]
 
 
 def awkward(count: int, classes: int) -> None:
@@ -177,6 +219,8 @@ def main() -> None:
     parser.add_argument("--ks25", default="100,300", help="sizes at which ks25 is built; empty for none")
     parser.add_argument("--ids", action="store_true", help="only label memories of awkward ids, at the first size")
     parser.add_argument("--picture", type=Path)
+    parser.add_argument("--codes", type=int, help="only codes with 60 labels, this many")
+    parser.add_argument("--text", type=Path, help="only a text")
     arguments = parser.parse_args()
     sizes = [int(n) for n in arguments.sizes.split(",")]
     kinds = [int(c) for c in arguments.classes.split(",")]
@@ -184,14 +228,25 @@ def main() -> None:
         for classes in kinds:
             awkward(sizes[0], classes)
         return
+    efforts = arguments.efforts.split(",")
+    head()
+    if arguments.codes or arguments.text:
+        for effort in efforts:
+            for kind in ("uniform", "skewed", "by prefix", "runs") if arguments.codes else ():
+                rows_of_kind = codes(arguments.codes, kind)
+                show(f"codes, {kind}", effort, measure("compact", rows_of_kind, positions=True, effort=effort))
+            if arguments.text:
+                text = arguments.text.read_text(encoding="utf-8")[:TEXT]
+                show(f"{len(text):,} characters", effort, measure("compact", text, effort=effort))
+        return
     found = []
     for classes in kinds:
         for count in sizes:
             given = rows(count, arguments.vocabulary, classes, arguments.seed)
             old = parity(given) if arguments.parity else None
-            for effort in arguments.efforts.split(","):
+            for effort in efforts:
                 compact = measure("compact", given, effort=effort, objective=arguments.objective, seed=arguments.seed)
-                show(count, classes, effort, compact, old)
+                show(f"{count:,}", effort, compact, old)
             found.append((count, classes, compact, old))
     ks25 = {}
     for count in map(int, filter(None, arguments.ks25.split(","))):

@@ -49,7 +49,7 @@ def compare(texts: list[str], threads: int, cap: float) -> dict[str, Any]:
     from byheart.build.madden24.polish import few_neurons
     from byheart.certify.next_token import prove_gap
     from byheart.data.dataset.documents import Corpus
-    from byheart.ir.activation import Activation
+    from byheart.ir.decoder import Activation
 
     def timed(build: Any) -> dict[str, Any]:
         started = time.perf_counter()
@@ -80,7 +80,7 @@ def adam(corpus: Any, threads: int, cap: float, neurons: int = 64) -> dict[str, 
     import torch
 
     from byheart.lab.config import Decoder, Training
-    from byheart.lab.engines.decoder import DecoderEngine
+    from byheart.lab.engines.pytorch import DecoderEngine
     from byheart.lab.problem import Documents
 
     torch.set_num_threads(threads)

@@ -16,7 +16,7 @@ import numpy as np
 
 from byheart.compile import memorize
 from byheart.exact import limbs, reference
-from byheart.exact.steps import Block, Map
+from byheart.exact.reference import Block, Map
 from byheart.ir.evaluate import outputs
 from byheart.ir.layers import Affine, Attention
 from byheart.ir.network import Network, Read
@@ -61,7 +61,7 @@ def main(N: int = 1000, n: int = 8, sample: int = 60) -> None:
 
 
 def _identity(width: int):
-    from byheart.ir.matrix import Matrix
+    from byheart.ir.layers import Matrix
 
     return Matrix.of([{i: 1} for i in range(width)], width)
 

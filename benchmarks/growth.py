@@ -13,7 +13,7 @@ import random
 from pathlib import Path
 
 import byheart
-from byheart.plots.growth import exponent, growth_figure
+from byheart.plots.bounds import exponent, growth_figure
 from byheart.plots.style import save
 from byheart.theory import Problem
 

@@ -20,7 +20,7 @@ from byheart.errors import ByheartError
 from byheart.export.huggingface.host import hosts
 from byheart.fixtures import check_mutants
 from byheart.fixtures.write import fixture_memory
-from byheart.plots.recital import way_figure
+from byheart.plots.memory import way_figure
 from byheart.plots.style import save
 
 RUNS = (

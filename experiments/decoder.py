@@ -21,17 +21,16 @@ from typing import Any
 import numpy as np
 from doc_tables import insert, markdown
 
-from byheart.build.madden24.construction import Features, closed_form
+from byheart.build.madden24.construction import Features, closed_form, table_decoder
 from byheart.build.madden24.fit import Fit, MixerKind, Shape
 from byheart.build.madden24.lowrank import assemble, smallest, smallest_factors
 from byheart.build.madden24.polish import few_neurons
-from byheart.build.madden24.recipe import table_decoder
 from byheart.certify.next_token import prove_gap
 from byheart.data.dataset.documents import Corpus
 from byheart.data.dataset.targets import Distributions
 from byheart.data.read.documents import read_documents
 from byheart.errors import BuildError
-from byheart.ir.activation import Activation
+from byheart.ir.decoder import Activation
 from byheart.plots.style import colour, label_axes, marker, new_figure, save, styled
 
 Table = list[list[str]]
@@ -118,7 +117,7 @@ def random_draw(texts: list[str]) -> str:
 def trained_gap(corpus: Corpus, neurons: int, steps: int, rate: float) -> tuple[float, int]:
     """(relative gap, parameters) after the paper's training."""
     from byheart.lab.config import Decoder, Training
-    from byheart.lab.engines.decoder import DecoderEngine
+    from byheart.lab.engines.pytorch import DecoderEngine
     from byheart.lab.problem import Documents
 
     longest = max(map(len, corpus.documents))

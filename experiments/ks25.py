@@ -21,10 +21,10 @@ from doc_tables import insert, markdown
 
 import byheart
 from byheart.compile import Memory
-from byheart.plots.growth import exponent
+from byheart.plots.bounds import exponent
 from byheart.plots.style import colour, label_axes, marker, new_figure, save, styled
 from byheart.theory import lower_bound
-from byheart.theory.theorems import next_token, seq_to_seq
+from byheart.theory.theorems import transformer, worst_case
 
 Table = list[list[str]]
 
@@ -126,13 +126,16 @@ def _paper_promise(memory: Memory) -> int:
     data = memory.dataset
     if data is None:
         raise SystemExit("the memory has no data set")
-    statement = seq_to_seq if data.labels.ndim == 2 else next_token
-    separation = data.separation
-    delta = separation.delta_squared or 1
-    promise = statement(
-        data.N, data.n, data.d, data.C, r_squared=separation.r_squared, delta_squared=delta, form="residual"
+    setting = worst_case(
+        data.N,
+        data.n,
+        data.d,
+        data.C,
+        r_squared=data.separation.r_squared,
+        delta_squared=data.separation.delta_squared or 1,
+        every_token=data.labels.ndim == 2,
     )
-    return promise.parameters
+    return transformer(setting, "residual").parameters
 
 
 def tokens(docs: Path) -> None:

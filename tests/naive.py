@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from byheart.exact import Number, as_fraction
-from byheart.ir.layers import Affine, Layer, Residual
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Affine, Layer, Matrix, Residual
 
 Stream = list[Fraction]
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from byheart.compile import load as load
     from byheart.compile import memorize
     from byheart.compile.compare.comparison import compare as compare
+    from byheart.compile.contextual import contextual_mapping as contextual_mapping
     from byheart.compile.deploy import deploy as deploy
     from byheart.compile.documents import memorize_documents as memorize_documents
     from byheart.compile.recital import RecitalMemory as RecitalMemory
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from byheart.compile.text import memorize_text as memorize_text
     from byheart.data.read.table import Table as Table
     from byheart.data.read.table import read as read
-    from byheart.data.unknown import UNKNOWN as UNKNOWN
+    from byheart.data.values import UNKNOWN as UNKNOWN
+    from byheart.report import explain as explain
     from byheart.theory import lower_bound as lower_bound
 
 _HOMES = {
@@ -39,13 +41,15 @@ _HOMES = {
     "memorize_text": "byheart.compile.text",
     "memorize_recital": "byheart.compile.recital",
     "RecitalMemory": "byheart.compile.recital",
+    "contextual_mapping": "byheart.compile.contextual",
     "compare": "byheart.compile.compare.comparison",
     "Memory": "byheart.compile",
     "constructions": "byheart.build",
+    "explain": "byheart.report",
     "lower_bound": "byheart.theory",
     "read": "byheart.data.read.table",
     "Table": "byheart.data.read.table",
-    "UNKNOWN": "byheart.data.unknown",
+    "UNKNOWN": "byheart.data.values",
 }
 _ROOMS = ("theory",)
 
@@ -57,7 +61,9 @@ __all__ = [
     "Table",
     "compare",
     "constructions",
+    "contextual_mapping",
     "deploy",
+    "explain",
     "load",
     "lower_bound",
     "memorize",

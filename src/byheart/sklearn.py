@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 
 from byheart.compile import Memory, memorize
-from byheart.data.unknown import UNKNOWN
-from byheart.data.values import is_missing, key, plain
+from byheart.data.values import UNKNOWN, is_missing, key, plain
 from byheart.errors import DataError, MissingExtraError
-from byheart.export.metadata import unknown_mark
+from byheart.export.request import unknown_mark
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin

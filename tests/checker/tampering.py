@@ -45,10 +45,23 @@ def tampered(data: bytes, name: str, rng: random.Random) -> bytes | None:
     return None if body == document["memory"] else sealed(body, document["byheart"])
 
 
+def objects(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object in a JSON value."""
+    if isinstance(value, dict):
+        yield value
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from objects(part)
+
+
 def matrices(body: Body) -> Iterator[Any]:
-    for layer in body["network"]["layers"]:
-        for part in [layer, *layer.get("heads", [])]:
-            yield from (m for m in part.values() if isinstance(m, dict) and "rows" in m and any(m["rows"]))
+    return (
+        found for found in objects(body["network"]) if "columns" in found and "rows" in found and any(found["rows"])
+    )
+
+
+def layers(body: Body) -> list[Any]:
+    """Those of the network, or of the exact network in a decoder; none for other decoders."""
+    return next((found["layers"] for found in objects(body["network"]) if "layers" in found), [])
 
 
 def cell(body: Body, rng: random.Random) -> list[Any]:
@@ -58,7 +71,7 @@ def cell(body: Body, rng: random.Random) -> list[Any]:
 
 def lists_of_numbers(body: Body) -> list[list[Any]]:
     names = ("bias", "bias1", "bias2", "stream")
-    return [layer[name] for layer in body["network"]["layers"] for name in names if layer.get(name)]
+    return [found[name] for found in objects(body["network"]) for name in names if found.get(name)]
 
 
 @edit("weight")
@@ -89,22 +102,22 @@ def _bias(body: Body, rng: random.Random) -> None:
 
 @edit("layer removed")
 def _layer_removed(body: Body, rng: random.Random) -> None:
-    layers = body["network"]["layers"]
-    layers.pop(rng.randrange(len(layers)))
-    body["network"]["stages"] = []
+    if found := layers(body):
+        found.pop(rng.randrange(len(found)))
+        next(part for part in objects(body["network"]) if "stages" in part)["stages"] = []
 
 
 @edit("layer doubled")
 def _layer_doubled(body: Body, rng: random.Random) -> None:
-    layers = body["network"]["layers"]
-    place = rng.randrange(len(layers))
-    layers.insert(place, copy.deepcopy(layers[place]))
-    body["network"]["stages"] = []
+    if found := layers(body):
+        place = rng.randrange(len(found))
+        found.insert(place, copy.deepcopy(found[place]))
+        next(part for part in objects(body["network"]) if "stages" in part)["stages"] = []
 
 
 @edit("attention")
 def _attention(body: Body, rng: random.Random) -> None:
-    for layer in body["network"]["layers"]:
+    for layer in layers(body):
         if layer["layer"] == "attention":
             layer["pattern"] = rng.choice(["full", "causal", "star-in", "star-out"])
             if layer["kind"] != "uniform":
@@ -118,7 +131,9 @@ def _read(body: Body, rng: random.Random) -> None:
 
 @edit("readout")
 def _readout(body: Body, rng: random.Random) -> None:
-    body["network"]["readout"]["offset"] += rng.choice([-1, 1])
+    for found in objects(body["network"]):
+        if "offset" in found:
+            found["offset"] += rng.choice([-1, 1])
 
 
 @edit("classes rotated")
@@ -290,15 +305,63 @@ def _notes(body: Body, rng: random.Random) -> None:
 
 @edit("unknown field")
 def _unknown(body: Body, rng: random.Random) -> None:
-    place = rng.choice([body, body["encoder"], body["network"], body["network"]["layers"][0], body["claim"],
-                        body["certificate"], body["selection"], body["network"]["readout"]])  # fmt: skip
-    place["extra"] = 1
+    rng.choice(list(objects(body)))["extra"] = 1
 
 
 @edit("missing field")
 def _missing(body: Body, rng: random.Random) -> None:
-    place = rng.choice([body, body["encoder"], body["network"], body["network"]["layers"][0], body["claim"]])
+    place = rng.choice([found for found in objects(body) if found and found is not body["options"]])
     place.pop(rng.choice(sorted(place)))
+
+
+@edit("tokens of a decoder")
+def _decoder_tokens(body: Body, rng: random.Random) -> None:
+    found = body["network"].get(rng.choice(["inputs", "classes"]), [])
+    if len(found) > 1:
+        one, two = rng.sample(range(len(found)), 2)
+        found[one], found[two] = rng.choice([(found[two], found[one]), (found[one], found[one]), (10**6, 0)])
+
+
+@edit("known contexts")
+def _known(body: Body, rng: random.Random) -> None:
+    if known := body["network"].get("known"):
+        body["network"]["known"] = rng.choice([known[16:], known[1:], known + known[-16:], known.replace("0", "g")])
+
+
+@edit("parts of a decoder")
+def _decoder_parts(body: Body, rng: random.Random) -> None:
+    if found := body["network"].get("decoder"):
+        name = rng.choice([n for n in ("activation", "skip", "codes", "length", "padded", "mixer") if n in found])
+        if name == "activation":
+            found[name] = rng.choice(["tanh", "sigmoid", "arctan", "gelu", "relu"])
+        elif name == "codes":
+            found[name][rng.randrange(len(found[name]))] = rng.choice([0, 1, -1, 2**70])
+        elif name == "mixer":
+            found[name]["kind"] = rng.choice(["average", "attention", "x"])
+        else:
+            found[name] = not found[name] if isinstance(found[name], bool) else found[name] + 1
+
+
+@edit("weight that is not a double")
+def _not_a_double(body: Body, rng: random.Random) -> None:
+    cell(body, rng)[1] = rng.choice(["0x1p1024", "0x1p-1075", "0x20000000000001p1", "0x1p1023", "0x1p-1074"])
+
+
+@edit("recorded gap")
+def _recorded_gap(body: Body, rng: random.Random) -> None:
+    if gap := body["certificate"].get("gap"):
+        gap[rng.choice(sorted(gap))] = rng.choice([0, 1, "0x1p-30", "0x1p2000", None])
+
+
+@edit("no gap recorded")
+def _no_gap(body: Body, rng: random.Random) -> None:
+    body["certificate"].pop("gap", None)
+
+
+@edit("a gap recorded")
+def _gap(body: Body, rng: random.Random) -> None:
+    numbers = dict.fromkeys(("entropy", "lower", "upper", "allowed", "fraction", "tokens"), 1)
+    body["certificate"].setdefault("gap", numbers | {"labels_proved": 0, "labels_refuted": 0})
 
 
 @edit("number in another form")

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from byheart.errors import NetworkError, NotRationalError
-from byheart.exact.values import Values
+from byheart.exact.number import Values
 from byheart.ir import evaluate
+from byheart.ir.decoder import Activation
 from byheart.ir.enclose import UNDECIDED, enclosed_answers
-from byheart.ir.inputs import Inputs
 from byheart.ir.json_form import network_from_json
+from byheart.ir.network import Inputs
 from tests.checker.asked import EVALUATOR, check
 from tests.checker.networks import network
 
@@ -52,13 +53,12 @@ def first(stored, given) -> list:
 
 
 def second(stored, given) -> list:
-    budget = check.Budget(10**12, 1 << 30)
-    check.check_form(stored, check.MEMORY["network"], "network")
-    asked = check.Network(stored, budget)
+    check.BUDGET.work, check.BUDGET.memory, check.BUDGET.done = 10**12, 1 << 30, 0
+    asked = check.Network(check.parse(stored, "layers", "network"))
     found = []
     for row in given:
         try:
-            found.append(asked.classes([[(x, 0) for x in token] for token in row]))
+            found.append(asked.ask([[(x, 0) for x in token] for token in row]))
         except check.NoAnswer:
             found.append("no answer")
         except check.Undecided:
@@ -161,19 +161,57 @@ def test_scores_beyond_machine_numbers(stored, answer):
     assert first(stored, given) == second(stored, given) == [answer]
 
 
+def points(rng: random.Random, bits: int) -> list[tuple[int, int]]:
+    found = [(0, 1), (1, 1), (1, 3), (bits, 1), (bits - 1, 1), (1, 10**30)]
+    return found + [(rng.randrange(bits * 1000), rng.randrange(1, 1000)) for _ in range(60)]
+
+
 @pytest.mark.parametrize("bits", [8, 53, 200, 1000])
-def test_the_exponential_is_enclosed(bits):
+def test_the_exponential_is_enclosed(bits, precise):
     """Against python-flint's balls, and no wider than a few units of the last place."""
+    for numerator, den in points(random.Random(bits), bits):
+        low, high = check.exponential(numerator, den, bits)
+        true = precise.arb(-precise.fmpq(numerator, den)).exp() * precise.arb(2) ** bits
+        assert precise.arb(low) <= true and true <= precise.arb(high), (numerator, den)
+        assert high - low <= 2 or Fraction(numerator, den) > bits
+
+
+@pytest.mark.parametrize("name", ["tanh", "sigmoid", "arctan", "gelu"])
+def test_activations_are_enclosed(name, precise):
+    rng = random.Random(name)
+    for bits in (53, 100, 300):
+        near = [(rng.randrange(-20_000, 20_000), 1000) for _ in range(40)]
+        for numerator, den in [(0, 1), (1, 1), (-1, 1), (1, 2**60), (-1000, 1), (9999, 7), *near]:
+            low, high = check.ACTIVATIONS[name](numerator, den, bits)
+            true = Activation(name).ball(precise.arb(precise.fmpq(numerator, den))) * precise.arb(2) ** bits
+            assert precise.arb(low) <= true and true <= precise.arb(high), (numerator, den, bits)
+            assert high - low <= 4, (numerator, den, bits)
+            spread = check.activated(check.Vec([numerator - 1], [numerator + 1], den), check.ACTIVATIONS[name], bits)
+            for end in (numerator - 1, numerator + 1):
+                true = Activation(name).ball(precise.arb(precise.fmpq(end, den))) * precise.arb(2) ** bits
+                assert precise.arb(spread.low[0]) <= true and true <= precise.arb(spread.high[0])
+
+
+def test_the_logarithm_is_enclosed(precise):
+    rng = random.Random("log")
+    for bits in (10, 53, 200):
+        for x in [
+            Fraction(1),
+            Fraction(2),
+            Fraction(1, 3),
+            *(Fraction(rng.randrange(1, 10**9), 997) for _ in range(40)),
+        ]:
+            low, high = check.logarithm(x, bits)
+            true = precise.arb(precise.fmpq(x.numerator, x.denominator)).log()
+            ends = [precise.arb(precise.fmpq(end.numerator, end.denominator)) for end in (low, high)]
+            assert low == high == 0 if x == 1 else ends[0] <= true and true <= ends[1], (x, bits)
+            assert high - low <= Fraction(4000, 2**bits)
+
+
+@pytest.fixture
+def precise():
+    """python-flint with many more bits than are asked for."""
     flint = pytest.importorskip("flint")
-    flint.ctx.prec = 4 * bits + 200
-    try:
-        rng = random.Random(bits)
-        points = [(0, 1), (1, 1), (1, 3), (bits, 1), (bits - 1, 1), (1, 10**30)]
-        points += [(rng.randrange(bits * 1000), rng.randrange(1, 1000)) for _ in range(60)]
-        for numerator, den in points:
-            low, high = check.exponential(numerator, den, bits)
-            true = flint.arb(-flint.fmpq(numerator, den)).exp() * flint.arb(2) ** bits
-            assert flint.arb(low) <= true and true <= flint.arb(high), (numerator, den)
-            assert high - low <= 2 or Fraction(numerator, den) > bits
-    finally:
-        flint.ctx.prec = 53
+    flint.ctx.prec = 6000
+    yield flint
+    flint.ctx.prec = 53

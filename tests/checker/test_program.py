@@ -11,8 +11,9 @@ import time
 import pytest
 
 import byheart
+import byheart.cli
 from tests.checker.asked import PROGRAM, check, second
-from tests.checker.by_hand import lookup, write
+from tests.checker.by_hand import loaded, lookup, write
 from tests.checker.tampering import sealed
 
 COLOURS = {"act": "red", "cat": "blue", "dog": "red"}
@@ -58,6 +59,25 @@ def test_what_a_terminal_cannot_show_is_escaped(tmp_path):
     assert run(file, table(tmp_path, '{"token": "act", "label": "\\ud800"}\n', "rows.jsonl"), "--json").returncode == 0
 
 
+def test_what_a_file_says_cannot_move_the_cursor(tmp_path, monkeypatch, capsys):
+    """Control characters in names of a hostile file are shown as escapes, by both checkers."""
+    escape, data = "\x1b[2Jproved", table(tmp_path, '{"token": "act", "label": "x"}\n', "rows.jsonl")
+    body = lookup({"act": escape, "cat": "blue"})
+    refuted = write(tmp_path, body, "refuted")
+    body["options"] = {escape: []}
+    refused = write(tmp_path, body, "refused")
+    for arguments in ([refuted, data], [refused, data], [tmp_path / escape, data], [refuted, tmp_path / escape]):
+        done = run(*arguments)
+        assert done.returncode in (1, 2) and "\\x1b[2Jproved" in done.stdout + done.stderr
+        assert "\x1b" not in done.stdout + done.stderr
+        monkeypatch.setattr(sys, "argv", ["byheart", "verify", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            byheart.cli.main()
+        printed = "".join(capsys.readouterr())
+        assert ended.value.code in (1, 2) and "\x1b" not in printed
+        assert ended.value.code == 1 or "\\x1b[2Jproved" in printed
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -67,7 +87,7 @@ def test_what_a_terminal_cannot_show_is_escaped(tmp_path):
         (b'{"byheart":true}', "version True"),
         (b'{"byheart":' + b"[" * 100_000, "not JSON"),
         (b'{"byheart":' + b"9" * 5000 + b"}", "not JSON"),
-        (b"byheart decoder 1\n\xff", "is a decoder"),
+        (b"byheart decoder 1\n\xff", "not a memory"),
         (b'{"byheart":[]}', "version"),
         ('{"byheart":"ü"}'.encode(), "not a memory"),
     ],
@@ -136,7 +156,7 @@ def test_columns_are_guessed_as_byheart_guesses_them(names, task, chosen, tmp_pa
     assert (*own.sequence_columns, own.label_column) == chosen
     body = lookup(COLOURS)
     body["selection"].update(sequence_columns=[], label_column=None)
-    memory = check.Memory(body, check.Budget(10**9, 1 << 30))
+    memory = loaded(body)
     memory.task = task
     ((_, cell, label),) = check.read_cases(memory, check.arguments().parse_args(["m", str(data)]))
     place = names.split(",").index
@@ -197,7 +217,7 @@ def test_every_row_counts(tmp_path):
 def test_how_cells_become_tokens(kind, cell, tokens, tmp_path):
     body = lookup(COLOURS)
     body["tokens"] = kind
-    memory = check.Memory(body, check.Budget(10**9, 1 << 30))
+    memory = loaded(body)
     assert list(map(repr, memory.tokens(cell))) == list(map(repr, tokens))
     if isinstance(cell, str) and None not in tokens:
         own = byheart.read({"text": [cell], "label": [0]}, tokens=kind).sequences[0]
@@ -260,7 +280,7 @@ def test_tables_that_are_none(name, text, tmp_path):
 
 
 def test_an_empty_table_proves_nothing(tmp_path):
-    assert second(write(tmp_path, lookup(COLOURS)), table(tmp_path, "token,label\n")).said["verdict"] == "undecided"
+    assert second(write(tmp_path, lookup(COLOURS)), table(tmp_path, "token,label\n")).status == 2
 
 
 def test_false_records_are_refuted(tmp_path):

@@ -117,7 +117,7 @@ def test_constructions_and_paper():
     assert "ks25" in json.loads(listed.output)
     found = CliRunner().invoke(commands, ["paper", "Lemma G.4", "--json"])
     entry = json.loads(found.output)["entries"][0]
-    assert entry["module"] == "byheart.build.ks25.memorizer.bit_extraction" and entry["test"].startswith("tests/")
+    assert entry["module"] == "byheart.build.ks25.memorizer" and entry["test"].startswith("tests/")
     missing = run("paper", "Lemma Z.9")
     assert missing.returncode == 2 and "Lemma G.4" in missing.stderr
 
@@ -125,3 +125,9 @@ def test_constructions_and_paper():
 def test_every_command_has_help():
     for name in COMMANDS:
         assert CliRunner().invoke(commands, [name, "--help"]).exit_code == 0
+
+
+@pytest.mark.parametrize("label", ["Theorem 4.1", "Thm 4.1", "thm. 4.1", "KS25, Theorem 4.1", "ks25 thm 4.1"])
+def test_papers_labels_as_people_write_them(label: str) -> None:
+    shown = CliRunner().invoke(commands, ["paper", label]).stdout
+    assert "single attention layer" in shown and "--construction ks25" in shown and "build_ks25" in shown

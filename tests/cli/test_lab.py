@@ -63,7 +63,7 @@ def test_run_status_export_plot(tiny, tmp_path):
 
 
 def test_words_and_curves(tmp_path, monkeypatch):
-    from byheart.lab.sources import ProblemSpec
+    from byheart.lab.problem import ProblemSpec
 
     def curves(scale):
         spec = ProblemSpec("mnli", 12, 4, d=5)
@@ -82,7 +82,7 @@ def test_words_and_curves(tmp_path, monkeypatch):
 
 def test_decoders_and_gaps(tmp_path, monkeypatch):
     pytest.importorskip("torch", reason="needs byheart[lab]")
-    from byheart.lab.sources import ProblemSpec
+    from byheart.lab.problem import ProblemSpec
     from byheart.lab.study.experiment import Space
 
     lines = ["once there was a cat", "once there was a dog", "a dog ran home", "the cat ran home"]

@@ -13,7 +13,7 @@ import pytest
 import byheart
 from byheart.compile import memory_file
 from byheart.compile.verify import verify_rows
-from byheart.data.unknown import UNKNOWN
+from byheart.data.values import UNKNOWN
 from byheart.errors import FileFormatError, OptionError, UnknownSymbolError
 from byheart.files import canonical, digest
 

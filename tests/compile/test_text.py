@@ -7,12 +7,13 @@ import random
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import byheart
 from byheart.cli import commands
-from byheart.compile.text import page_count
+from byheart.compile.text import page_count, rows_again
 from byheart.errors import BuildError, DataError, OptionError
 
 VERSE = "Roses are red,\r\nviolets are blue;\n\nsugar is sweet — and so are you.\n"
@@ -35,6 +36,59 @@ def test_pages_and_prompts():
         memory.recite(99)
     with pytest.raises(OptionError, match="has no"):
         memory.recite("tulips")
+
+
+@pytest.mark.parametrize("tokens", ["bytes", "words", "bpe:300"])
+def test_any_tokens_give_the_text_back(tokens, tmp_path):
+    memory = byheart.memorize_text(VERSE, tokens=tokens, page_length=5, progress=False)
+    assert memory.certificate.verdict == "proved"
+    memory.save(tmp_path / "book")
+    again = byheart.load(tmp_path / "book")
+    assert again.verify(*rows_again(again, VERSE)).verdict == "proved"
+    assert again.generate("violets") == VERSE[VERSE.index("violets") :]
+    said = again.recite()
+    assert (said.encode("latin-1").decode() if tokens == "bytes" else said) == VERSE
+
+
+def test_tokens_that_lose_something_are_refused(tmp_path):
+    with pytest.raises(DataError, match="does not come back"):
+        byheart.memorize_text(VERSE, tokens="wordpunct", progress=False)
+    with pytest.raises(OptionError, match="decode them"):
+        byheart.memorize_text(b"abc", tokens="words", progress=False)
+    words = byheart.memorize_text(VERSE, tokens="words", progress=False).tokens.model
+    (tmp_path / "tokenizer.json").write_text(words)
+    for source in (tmp_path, tmp_path / "tokenizer.json"):
+        assert byheart.memorize_text(VERSE, tokens=str(source), progress=False).recite() == VERSE
+
+
+def perplexity(logits, labels):
+    rows = np.array([row - np.log(np.exp(row).sum()) for row in logits])
+    return float(np.exp(-np.mean([row[k] for row, k in zip(rows, labels, strict=True)])))
+
+
+def test_generation_goes_on_across_pages_and_the_perplexity_is_one():
+    memory = byheart.memorize_text(VERSE, page_length=10, progress=False)
+    assert memory.generate("violets") == VERSE[VERSE.index("violets") :]
+    assert memory.generate("violets", limit=12) == "violets are "
+    with pytest.raises(OptionError, match="has no 'tulips'"):
+        memory.generate("tulips")
+    (logits,) = memory.logits([VERSE])
+    number = {label: k for k, label in enumerate(memory.classes)}
+    assert logits.shape == (len(VERSE), len(memory.classes))
+    known = [k for k, c in enumerate(VERSE[1:]) if c in number]
+    assert len(known) == len(VERSE) - 1
+    assert 1 <= perplexity(logits[:-1], [number[c] for c in VERSE[1:]]) < 1 + 1e-11
+
+
+def test_exported_logits_give_a_perplexity_of_one():
+    pytest.importorskip("torch")
+    rows = [VERSE[i : i + 6] for i in range(0, 60, 6)]
+    memory = byheart.memorize(rows, [i * i % 7 for i in range(10)], construction="native", progress=False)
+    model = memory.to_torch()
+    found = model(model.encode([list(row) for row in rows])).double().numpy()
+    labels = [list(memory.classes).index(i * i % 7) for i in range(10)]
+    assert 1 <= perplexity(found, labels) < 1 + 1e-11
+    assert 1 <= perplexity(memory.logits(rows), labels) < 1 + 1e-11
 
 
 def test_what_cannot_be_recited():

@@ -18,7 +18,7 @@ from byheart.compile.memory_file import load
 from byheart.data.values import key
 from byheart.errors import BudgetError, ByheartError, DataError, FileFormatError, OptionError
 from byheart.exact.budget import Budget, limited
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Matrix
 from tests.forged import rewrite, tamper
 
 ROWS = {"cat": "animal", "act": "deed", "dog": "animal", "oak": "plant"}
@@ -124,6 +124,15 @@ def test_a_part_of_the_rows_is_proved_as_a_part(saved, tmp_path):
     assert found["promise"] == "kept" and "not exactly the 4 memorized rows" in found["remarks"][0]
 
 
+def test_a_repeated_row_is_not_held_against_the_file(tmp_path):
+    """The promise is about the rows with their repetitions, the fingerprint about distinct ones."""
+    rows, labels = [[k] for k in range(7)], [k % 3 for k in range(7)]
+    byheart.memorize(rows, labels, construction="ks25-sparse", positions=False, progress=False).save(tmp_path / "m")
+    for more in range(1, 8):
+        found = byheart.load(tmp_path / "m").verify(rows + rows[:more], labels + labels[:more])
+        assert found.verdict.value == "proved" and found.rows == 7 + more, found.reason
+
+
 def test_a_promise_that_a_part_cannot_check_is_open_unless_excused():
     """A network for many rows is larger than what is promised for two; a bloated one with a forged fingerprint, too."""
     rows, labels = [[k, k * k % 7] for k in range(60)], [k % 5 for k in range(60)]
@@ -187,6 +196,30 @@ def test_the_promise_is_never_taken_from_the_file(saved, tmp_path, change):
     status, found = verify(forged, table)
     assert status == 1 and found["verdict"] == "refuted" and "the file says" in found["reason"]
     assert found["promised"] == honest["promised"]
+
+
+UNKNOWN = {
+    "construction": lambda body: body.update(construction="miracle"),
+    "option": lambda body: body["options"].update(abstain_bits="many", head="tail", form="another"),
+}
+
+
+@pytest.mark.parametrize("change", UNKNOWN)
+@pytest.mark.parametrize("emptied", [False, True])
+def test_right_answers_of_an_unknown_construction_are_not_proved(saved, tmp_path, change, emptied):
+    """There is no promise that could have been compared, so `proved` would say more than was checked."""
+
+    def edit(body):
+        UNKNOWN[change](body)
+        if emptied:
+            body["claim"].update(bounds={}, properties=[], formulas={})
+
+    forged = rewrite(saved[0], tmp_path / "f", edit)
+    status, found = verify(forged, saved[1])
+    assert status == 1 and found["verdict"] == "undecided" and found["promise"].startswith("not checked: ")
+    assert found["agree"] == found["rows"] and "--part" in found["reason"]
+    status, found = verify(forged, saved[1], "--part")
+    assert status == 0 and found["promise"].startswith("not checked: ")
 
 
 def test_a_bound_on_nothing_is_a_clear_error(saved, tmp_path):

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from byheart.exact import Number, breakpoints, dyadic, engine, limbs, reference
-from byheart.exact.steps import Block, Map, Row, Step
-from byheart.exact.values import Values
+from byheart.exact import Number, dyadic, engine, limbs, reference
+from byheart.exact.number import Values
+from byheart.exact.reference import Block, Map, Row, Step
 
 
 def random_number(rng: random.Random, digits: int) -> Number:
@@ -74,7 +74,7 @@ def test_breakpoints_equal_the_reference(seed: int) -> None:
         (random_number(rng, 5), 0),
     )
     values = random_values(rng, 2, 50)
-    assert equal(reference.run([block], values), breakpoints.run(block, values))
+    assert equal(reference.run([block], values), engine.run_breakpoints(block, values))
 
 
 def test_breakpoints_at_their_kinks() -> None:
@@ -83,7 +83,7 @@ def test_breakpoints_at_their_kinks() -> None:
         (((0, 2),), ((0, -2),), ((0, 2),), ((0, -3),)), (-6, 6, -6, 10), (((0, 1), (1, 5), (2, -7), (3, 1)),), (4,)
     )
     values = Values.of([[k] for k in range(-2, 9)])
-    assert equal(reference.run([block], values), breakpoints.run(block, values))
+    assert equal(reference.run([block], values), engine.run_breakpoints(block, values))
 
 
 def test_a_deep_chain_of_folds() -> None:

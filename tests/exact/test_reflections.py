@@ -6,8 +6,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from byheart.exact import dyadic, engine, reference, reflections
-from byheart.exact.steps import Block, Map
-from byheart.exact.values import Values
+from byheart.exact.number import Values
+from byheart.exact.reference import Block, Map
 
 NUMBERS = st.one_of(st.integers(-50, 50), st.integers(-(1 << 200), 1 << 200))
 FOLDS = st.tuples(st.sampled_from([(1, -2), (2, -1), (-2, 1), (-1, 2)]), NUMBERS, st.one_of(st.just(0), NUMBERS))

@@ -11,13 +11,12 @@ import torch
 
 from byheart.compile import memorize_dataset
 from byheart.data.dataset.dataset import load
-from byheart.export.numpy_runtime import run_arrays
 from byheart.export.recheck import codes_of_inputs
 from byheart.export.targets.onnx import build_model
+from byheart.export.targets.safetensors import run_arrays
 from byheart.export.targets.torch import config_of, state_of
 from byheart.export.torch_runtime import Memory
-from byheart.ir.layers import Affine
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Affine, Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
 from tests.build.native.data import dataset
 from tests.export.test_export import module, session
@@ -77,8 +76,13 @@ def test_a_state_of_another_type_is_refused(assign, model, data):
     state = {name: tensor.float() for name, tensor in model.state_dict().items()}
     with pytest.raises(TypeError, match="nothing was loaded"):
         model.load_state_dict(state, assign=assign)
+    outer = torch.nn.Sequential(model)
+    with pytest.raises(TypeError, match="nothing was loaded"):
+        outer.load_state_dict({f"0.{name}": tensor for name, tensor in state.items()}, assign=assign)
     assert right(model, data)
     model.load_state_dict(model.state_dict(), assign=assign)
+    outer.load_state_dict(outer.state_dict(), assign=assign)
+    assert right(model, data)
 
 
 def test_autocast_is_refused(model, data):

@@ -17,24 +17,20 @@ import torch
 from safetensors import safe_open
 
 import byheart
-from byheart.build.native.sequence import mean_attention
+from byheart.build.native.front import mean_attention
 from byheart.compile import memorize_dataset
 from byheart.data.dataset.dataset import load
 from byheart.data.task import Task
 from byheart.errors import ByheartError, DataError, ExportError, MissingExtraError
-from byheart.export.arrays import dense, number
-from byheart.export.metadata import About
-from byheart.export.numpy_runtime import run_arrays
-from byheart.export.recheck import codes_of_inputs, draw_codes, inputs_of_codes, questions, recheck
-from byheart.export.request import Request
+from byheart.export.recheck import codes_of_inputs, dense, draw_codes, inputs_of_codes, number, questions, recheck
+from byheart.export.request import About, Request
 from byheart.export.targets import onnx as onnx_layers
 from byheart.export.targets.onnx import build_model, write_onnx
-from byheart.export.targets.safetensors import write_safetensors
+from byheart.export.targets.safetensors import run_arrays, write_safetensors
 from byheart.export.targets.torch import build_torch, config_of, state_of
 from byheart.export.torch_runtime import Memory as TorchMemory
 from byheart.ir.evaluate import answers
-from byheart.ir.layers import Affine, Pattern
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Affine, Matrix, Pattern
 from byheart.ir.network import Decode, Network, Read, Readout
 from tests.build.native.data import dataset
 from tests.cases import Case, cases
@@ -278,7 +274,7 @@ def test_a_wrong_answer_is_an_error_with_the_input():
 def test_weights_are_never_rounded():
     assert number(3 << 60, "float32") == float(3 << 60)
     for weight, dtype in (((1 << 24) + 1, "float32"), ((1 << 53) + 1, "float64"), (1 << 2000, "float64")):
-        with pytest.raises(ExportError, match="is no float"):
+        with pytest.raises(ExportError, match="is not a float"):
             dense(Matrix.of([{0: weight}], 1), dtype)
 
 

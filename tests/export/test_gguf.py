@@ -7,8 +7,7 @@ import pytest
 
 from byheart.engines import read_questions, recite
 from byheart.errors import ExportError, FileFormatError, OptionError
-from byheart.export.gguf import KINDS, write_gguf
-from byheart.export.gguf.tokenizer import byte_letters, read_vocabulary
+from byheart.export.gguf import KINDS, byte_letters, read_vocabulary, write_gguf
 from byheart.export.stock import read_checkpoint
 from byheart.fixtures import builtin_text
 from tests.recital_folders import ARCHITECTURES, copy_of, kinds_first, recital_folder

@@ -10,9 +10,8 @@ import torch
 from byheart.certify import certify
 from byheart.compile import memorize_dataset
 from byheart.errors import ExportError
-from byheart.export.metadata import About
 from byheart.export.recheck import codes_of_inputs, draw_codes
-from byheart.export.request import Request
+from byheart.export.request import About, Request
 from byheart.export.targets.onnx import write_onnx
 from byheart.export.targets.safetensors import write_safetensors
 from byheart.export.targets.torch import write_torch

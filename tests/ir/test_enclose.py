@@ -11,13 +11,11 @@ import pytest
 
 from byheart.errors import NotRationalError
 from byheart.exact import dyadic
-from byheart.exact.values import Values
+from byheart.exact.number import Values
 from byheart.ir.enclose import UNDECIDED, decided_answers, enclosed_answers, enclosed_outputs
 from byheart.ir.evaluate import answers
-from byheart.ir.inputs import Inputs
-from byheart.ir.layers import Affine, Attention, Head, Kind, Pattern, Residual
-from byheart.ir.matrix import Matrix
-from byheart.ir.network import Decode, Network, Read, Readout
+from byheart.ir.layers import Affine, Attention, Head, Kind, Matrix, Pattern, Residual
+from byheart.ir.network import Decode, Inputs, Network, Read, Readout
 
 pytest.importorskip("flint", reason="needs byheart[rigor]")
 

@@ -9,12 +9,22 @@ import numpy as np
 import pytest
 
 from byheart.errors import NetworkError, NotRationalError
-from byheart.exact.values import Values
+from byheart.exact.number import Values
 from byheart.ir import evaluate
-from byheart.ir.inputs import Inputs
-from byheart.ir.layers import Affine, Attention, Embedding, GlobalToken, Head, Kind, Pattern, Place, Pool, Residual
-from byheart.ir.matrix import Matrix
-from byheart.ir.network import Decode, Network, Read, Readout
+from byheart.ir.layers import (
+    Affine,
+    Attention,
+    Embedding,
+    GlobalToken,
+    Head,
+    Kind,
+    Matrix,
+    Pattern,
+    Place,
+    Pool,
+    Residual,
+)
+from byheart.ir.network import Decode, Inputs, Network, Read, Readout
 
 
 def apply(matrix, x):

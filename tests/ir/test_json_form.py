@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from byheart.errors import FileFormatError
 from byheart.exact import dyadic
 from byheart.ir.json_form import network_from_json, network_to_json, number_from_json, number_to_json
-from byheart.ir.layers import Affine, Attention, Embedding, GlobalToken, Head, Kind, Pattern, Residual
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Affine, Attention, Embedding, GlobalToken, Head, Kind, Matrix, Pattern, Residual
 from byheart.ir.network import Decode, Network, Read, Readout
 
 HALF = dyadic(1, -1)

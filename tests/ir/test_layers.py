@@ -9,13 +9,11 @@ import pytest
 
 from byheart.errors import FileFormatError, NetworkError
 from byheart.exact import dyadic
-from byheart.exact.values import Values
+from byheart.exact.number import Values
 from byheart.ir.evaluate import answers, outputs
-from byheart.ir.inputs import Inputs
 from byheart.ir.json_form import network_from_json, network_to_json
-from byheart.ir.layers import Affine, Embedding, Flatten, Threshold
-from byheart.ir.matrix import Matrix
-from byheart.ir.network import Decode, Network, Read, Readout
+from byheart.ir.layers import Affine, Embedding, Flatten, Matrix, Threshold
+from byheart.ir.network import Decode, Inputs, Network, Read, Readout
 from byheart.ir.size import measure
 
 ROWS = Inputs(Values.of([[1, 2], [3, 4], [5, 6]], 2), np.array([[0, 1], [2, 2], [0, 1]]))

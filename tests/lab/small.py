@@ -4,8 +4,7 @@ import json
 
 import numpy as np
 
-from byheart.lab.problem import SQUARED_ERROR, Documents, Sequences
-from byheart.lab.sources import ProblemSpec
+from byheart.lab.problem import SQUARED_ERROR, Documents, ProblemSpec, Sequences
 from byheart.lab.study.experiment import Experiment, Space
 
 

@@ -16,8 +16,7 @@ from matplotlib.figure import Figure
 import byheart
 import byheart.plots
 from byheart.plots import style
-from byheart.plots.bounds import bounds_figure, parameters_by_count, parameters_by_length
-from byheart.plots.growth import growth_figure
+from byheart.plots.bounds import bounds_figure, growth_figure, parameters_by_count, parameters_by_length
 from byheart.plots.memory import size_figure, weights_figure
 from byheart.theory import Problem
 

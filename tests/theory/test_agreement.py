@@ -6,10 +6,9 @@ import random
 
 import pytest
 
-from byheart.build.ks25.memorizer.key_groups import Fields
-from byheart.build.ks25.memorizer.memorizer import Table
+from byheart.build.ks25.memorizer import Fields, Table
 from byheart.theory.upper import dense_blocks, dense_layers, explicit_memory, groups
-from tests.build.ks25.memorizer.lemmas import memorizer, residual_memorizer, within
+from tests.build.ks25.lemmas import memorizer, residual_memorizer, within
 
 
 def table(N: int, C: int, K: int, rho: int, seed: int) -> Table:

@@ -9,8 +9,7 @@ import pytest
 
 from byheart.data.task import Task
 from byheart.errors import OptionError
-from byheart.theory.architecture import Architecture
-from byheart.theory.capacity import log2_patterns, shatterable, verdict
+from byheart.theory.capacity import Architecture, log2_patterns, shatterable, verdict
 from byheart.theory.lower import next_token_parameters, seq_to_seq_parameters
 
 SMALL = Architecture(8, 9, 1, 1, 10, 40)

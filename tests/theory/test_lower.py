@@ -1,23 +1,27 @@
-"""Theorems 4.2 and 4.3 with explicit constants: the inequalities behind them, and the numbers."""
+"""Theorems 4.2 and 4.3 with explicit constants: the inequalities behind them, the numbers, the information bound."""
 
 from __future__ import annotations
 
 import random
 from fractions import Fraction
-from math import log2
+from math import comb, lgamma, log, log2
 
 import pytest
 
 from byheart.errors import OptionError
-from byheart.theory.architecture import Architecture
+from byheart.theory import lower_bound
+from byheart.theory.capacity import Architecture
 from byheart.theory.lower import (
     any_chain_parameters,
+    bits_per_parameter,
+    log2_binomial_down,
     next_token_parameters,
     next_token_root,
     quadratic_parameters,
     seq_to_seq_parameters,
     seq_to_seq_root,
     sign_vectors,
+    total_bits,
 )
 from byheart.theory.rounding import E_DOWN, E_UP
 
@@ -156,3 +160,52 @@ def test_operations_are_at_most_twice_the_parameters() -> None:
         feed_forward = q * (2 * m - 1) + q + 2 * q + m * (2 * q - 1) + m + m
         operations = m * (2 * d - 1) + L * (attention + feed_forward) + (2 * m - 1) + 2
         assert operations <= 2 * Architecture(d, m, s, H, q, L).parameters_without_scores
+
+
+@pytest.mark.parametrize(("labels", "C"), [(1, 2), (1000, 10), (17, 3), (10**4, 16), (300, 1), (10**12, 2)])
+def test_bits_of_labels(labels: int, C: int) -> None:
+    bits = total_bits(labels, C)
+    assert bits == pytest.approx(labels * log2(C), abs=1)
+    if labels < 10**5:
+        assert 2**bits >= C**labels and (bits == 0 or 2 ** (bits - 1) < C**labels)
+
+
+def test_forced_zeros_add_the_choice_of_points() -> None:
+    assert 2 ** total_bits(10, 4, zeros=30) >= 4**10 * comb(40, 10)
+    assert 2 ** (total_bits(10, 4, zeros=30) - 1) < 4**10 * comb(40, 10)
+    assert total_bits(10, 1, zeros=0) == 0 and total_bits(10, 1, zeros=1) == 4  # log2 binom(11, 10)
+
+
+@pytest.mark.parametrize(("V", "N"), [(20_001, 7), (10**6, 10**3), (10**6, 5 * 10**5), (10**12, 10**9), (30_000, 1)])
+def test_large_binomials_are_approached_from_below(V: int, N: int) -> None:
+    true = (lgamma(V + 1) - lgamma(N + 1) - lgamma(V - N + 1)) / log(2)
+    found = float(log2_binomial_down(V, N))
+    assert found <= true * (1 + 1e-9) + 1e-3
+    assert found >= true * (1 - 1e-6) - 1
+
+
+def test_small_binomials_are_exact() -> None:
+    for V, N in [(5, 0), (5, 5), (10, 3), (2000, 700)]:
+        assert float(log2_binomial_down(V, N)) == pytest.approx(log2(comb(V, N)))
+
+
+def test_bits_of_a_parameter() -> None:
+    assert bits_per_parameter(10**4, 2, 911) == 11
+    assert bits_per_parameter(10, 1, 5) == 0
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(OptionError, match="zeros = -1"):
+        total_bits(10, 2, zeros=-1)
+    with pytest.raises(OptionError, match="labels = 0"):
+        total_bits(0, 2)
+    with pytest.raises(OptionError, match="binom"):
+        log2_binomial_down(3, 4)
+
+
+def test_sontags_bound_is_not_mixed_with_bounds_for_separated_points() -> None:
+    """It speaks about points however close together, so a memory of separated rows may be far below it."""
+    found = lower_bound(task="next-token", N=10**4, n=8, d=4, C=2)
+    close = next(b for b in found.bounds if b.scope == "any points")
+    assert close.value == 5000 and "any δ" in close.assumptions[0]
+    assert found.strongest("parameters").value < 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from math import isqrt, log2, pi, sqrt
 
@@ -10,6 +11,7 @@ import pytest
 from byheart.errors import OptionError
 from byheart.theory import theorems
 from byheart.theory.rounding import PI_UP
+from byheart.theory.theorems import transformer, worst_case
 from byheart.theory.upper import Cloud, feed_forward_memory, groups
 
 FORMS = ("plain", "residual")
@@ -17,7 +19,7 @@ FORMS = ("plain", "residual")
 
 def test_next_token_is_two_memories_and_attention() -> None:
     N, n, d, C, r2, delta2 = 300, 8, 4, 10, Fraction(49, 4), Fraction(1, 4)
-    promise = theorems.next_token(N, n, d, C, r_squared=r2, delta_squared=delta2)
+    promise = transformer(worst_case(N, n, d, C, r_squared=r2, delta_squared=delta2))
     r, delta = 3.5, 0.5
     R1 = 20 * r * (n * N) ** 2 / delta * sqrt(pi * d)
     R2 = 400 * sqrt(3 * d) * n**3 * r * N**5 / delta * pi
@@ -33,18 +35,18 @@ def test_next_token_is_two_memories_and_attention() -> None:
 
 def test_deep_sets_use_their_own_range() -> None:
     N, M, d, C = 100, 6, 2, 3
-    promise = theorems.deep_set(N, M, d, C)
+    promise = theorems.deep_set(worst_case(N, M, d, C))
     rho = Cloud(N, 1, 16 * M**2 * N**6 * PI_UP, 1)
     assert rho.key_bits == int(80 * M * N**5 * pi).bit_length()
     phi = Cloud(N * M, d, 1, 1)
     assert promise.depth == (
         feed_forward_memory(phi, N, theorems.token_labels(N)).depth + feed_forward_memory(rho, N, C).depth
     )
-    assert promise.width == 12 and theorems.deep_set(N, M, d, C, form="residual").width == 12
+    assert promise.width == 12 and theorems.deep_set(worst_case(N, M, d, C), "residual").width == 12
 
 
 def test_embedding_table_is_counted() -> None:
-    small, large = (theorems.with_embedding(100, 4, omega, 5) for omega in (50, 5050))
+    small, large = (theorems.with_embedding(worst_case(100, 4, 1, 5), omega) for omega in (50, 5050))
     # 3·5000 more entries; larger keys cost some layers as well
     assert large.parameters - small.parameters >= 3 * 5000
     R = 200 * sqrt(3) * 4**2 * 100**5 * 50 * pi
@@ -54,57 +56,58 @@ def test_embedding_table_is_counted() -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_growth_is_the_papers_message(form: str) -> None:
     """Next-token: √N up to logarithms, nearly flat in n. Seq-to-seq: √(nN)."""
-    by_count = [theorems.next_token(N, 8, 4, 2, form=form).parameters for N in (10**4, 10**6)]
+    by_count = [transformer(worst_case(N, 8, 4, 2), form).parameters for N in (10**4, 10**6)]
     exponent = log2(by_count[1] / by_count[0]) / log2(100)
     assert 0.5 < exponent < 0.65
-    by_length = [theorems.next_token(1000, n, 4, 2, form=form).parameters for n in (8, 1024)]
+    by_length = [transformer(worst_case(1000, n, 4, 2), form).parameters for n in (8, 1024)]
     assert by_length[1] < 1.6 * by_length[0]
-    both = [theorems.seq_to_seq(1000, n, 4, 2, form=form).parameters for n in (8, 1024)]
+    both = [transformer(worst_case(1000, n, 4, 2, every_token=True), form).parameters for n in (8, 1024)]
     assert 0.4 < log2(both[1] / both[0]) / log2(128) < 0.65
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_limited_bits(form: str) -> None:
     N = 256
-    found = {B: theorems.limited_bits(N, 4, 2, 3, B, form=form) for B in (1, 2, 4, 8, 16)}
+    found = {B: theorems.limited_bits(worst_case(N, 4, 2, 3), B, form) for B in (1, 2, 4, 8, 16)}
     assert all(p.width <= 15 for p in found.values())
     bits = [p.max_bits for p in found.values()]
     assert bits == sorted(bits) and bits[0] < bits[-1]
     with pytest.raises(OptionError, match="at most 16"):
-        theorems.limited_bits(N, 4, 2, 3, 17, form=form)
+        theorems.limited_bits(worst_case(N, 4, 2, 3), 17, form)
     with pytest.raises(OptionError, match="B = 0"):
-        theorems.limited_bits(N, 4, 2, 3, 0, form=form)
+        theorems.limited_bits(worst_case(N, 4, 2, 3), 0, form)
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("N", "n", "d", "C"), [(1, 1, 1, 1), (1, 5, 3, 1), (2, 1, 1, 2), (3, 1024, 16, 10)])
 def test_smallest_cases(form: str, N: int, n: int, d: int, C: int) -> None:
     for promise in (
-        theorems.next_token(N, n, d, C, form=form),
-        theorems.seq_to_seq(N, n, d, C, form=form),
-        theorems.sparse(N, n, d, C, form=form),
-        theorems.deep_set(N, n, d, C, form=form),
-        theorems.with_embedding(N, n, 7, C, form=form),
-        theorems.limited_bits(N, n, d, C, 1, form=form),
+        transformer(worst_case(N, n, d, C), form),
+        transformer(worst_case(N, n, d, C, every_token=True), form),
+        theorems.sparse(worst_case(N, n, d, C), form),
+        theorems.deep_set(worst_case(N, n, d, C), form),
+        theorems.with_embedding(worst_case(N, n, d, C), 7, form),
+        theorems.limited_bits(worst_case(N, n, d, C), 1, form),
     ):
         assert min(promise.width, promise.depth, promise.parameters, promise.max_bits) > 0
         assert promise.width <= 15
 
 
 def test_fewer_contexts_cost_less() -> None:
-    full = theorems.seq_to_seq(100, 16, 2, 4)
-    assert theorems.seq_to_seq(100, 16, 2, 4, contexts=400).depth < full.depth
-    assert theorems.seq_to_seq(100, 16, 2, 4, points=30).depth < full.depth
-    assert theorems.sparse(100, 16, 2, 4).depth == full.depth + 2
+    setting = worst_case(100, 16, 2, 4, every_token=True)
+    full = transformer(setting)
+    assert transformer(replace(setting, contexts=400)).depth < full.depth
+    assert transformer(replace(setting, points=30)).depth < full.depth
+    assert theorems.sparse(setting).depth == full.depth + 2
 
 
 def test_huge() -> None:
-    promise = theorems.next_token(10**12, 1000, 768, 50000)
+    promise = transformer(worst_case(10**12, 1000, 768, 50000))
     assert isqrt(10**12) < promise.depth < 10**9
 
 
 def test_bad_counts() -> None:
     with pytest.raises(OptionError, match="n = 0"):
-        theorems.next_token(10, 0, 1, 2)
+        worst_case(10, 0, 1, 2)
     with pytest.raises(OptionError, match="contexts = 0"):
-        theorems.seq_to_seq(10, 2, 1, 2, contexts=0)
+        worst_case(10, 2, 1, 2, contexts=0)

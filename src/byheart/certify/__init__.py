@@ -3,7 +3,7 @@
 from byheart.certify.any_order import proof as any_order
 from byheart.certify.certificate import Certificate, Gap, Verdict, Witness
 from byheart.certify.checker import FRACTION, STRANGE, Handed, Record, certify
-from byheart.certify.connections import connections
+from byheart.certify.properties import connections
 
 __all__ = [
     "FRACTION",

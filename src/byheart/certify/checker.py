@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from byheart.certify.any_order.lattice import facts_of
 from byheart.certify.certificate import Certificate, Gap, Verdict, Witness
 from byheart.certify.next_token import decided_tokens, prove_gap
 from byheart.certify.properties import prove_property
@@ -23,16 +24,18 @@ from byheart.data.values import key
 from byheart.data.wording import quote
 from byheart.errors import DataError, MissingExtraError, NetworkError, NotRationalError
 from byheart.ir.attend import scores_matter
-from byheart.ir.claim import Claim
 from byheart.ir.decoder_network import AnyNetwork, DecoderNetwork
 from byheart.ir.enclose import UNDECIDED, enclosed_answers
 from byheart.ir.evaluate import answers, outside_table
-from byheart.ir.inputs import Inputs
+from byheart.ir.floats import answers_in_floats, evaluates
 from byheart.ir.layers import Kind
-from byheart.ir.size import Size, measure
+from byheart.ir.network import Inputs
+from byheart.ir.size import Claim, Size, measure
 from byheart.progress import SILENT, Progress
 
 EXACT = "exact rational numbers"
+IN_FLOATS = "{}, which was proved to evaluate this network exactly, in any order"
+MANY = 1 << 12  # rows from which floats, where they are exact, are worth compiling for
 FRACTION = 0.01  # of the entropy: what the gap of a memory of distributions may be unless somebody says otherwise
 MIXERS = {
     "attention": "softmax attention of the last token",
@@ -65,7 +68,8 @@ class Handed:
 
 @dataclass(frozen=True)
 class Record:
-    """What a file says about itself: compared with what is found, never believed. `claim` None: cannot be compared."""
+    """What a file says about itself: compared with what is found, never believed. A `claim` of None on either side
+    cannot be compared."""
 
     claim: Claim | None
     size: Size
@@ -77,15 +81,8 @@ class Record:
             for name, said in self.size.as_dict().items()
             if said != size.as_dict()[name]
         ]
-        if self.claim is None:
+        if self.claim is None or claim is None:
             return found
-        if claim is None:
-            said = _bounds(self.claim) if self.claim.bounds else ", ".join(self.claim.properties)
-            return (
-                [*found, f"the file says that {said} is promised, but such a construction promises nothing"]
-                if said
-                else found
-            )
         if self.claim.ref != claim.ref:
             found.append(f"the file says that {self.claim.ref} promises it, the construction is that of {claim.ref}")
         if self.claim.bounds != claim.bounds:
@@ -119,13 +116,16 @@ def certify(
 
     Where the targets are distributions, it is for "the cross-entropy exceeds the entropy by at most `fraction` of it".
 
-    proved: every label was reproduced in exact arithmetic (or, where softmax makes numbers irrational, by enclosures
-    that leave no other label), every promise holds, and the file's record, if there is one, says nothing else;
-    refuted: a witness row, a broken promise, or a false record; undecided: enclosures stayed too wide, or a promised
-    property could not be shown. `claim` is None where nothing is promised for these rows. `unchecked` says why a
-    promise that there is was not compared; unless that is `excused`, right answers alone are undecided, not proved.
+    proved: every label was reproduced in exact arithmetic (in floats only where these were proved to be exact for this
+    network; where softmax makes numbers irrational, by enclosures that leave no other label), every promise holds, and
+    the file's record, if there is one, says nothing else; refuted: a witness row, a broken promise, or a false record;
+    undecided: enclosures stayed too wide, or a promised property could not be shown. `claim` is None where a promise is
+    not known or cannot be compared, and `unchecked` says why; unless that is `excused`, right answers alone are
+    undecided, not proved.
     """
-    asked = _ask(network, dataset, handed, fraction, progress)
+    shown: dict[str, tuple[bool, str]] = {}  # further promises, each proved once
+    floats = _exact_floats(network, dataset, claim, shown, progress)
+    asked = _ask(network, dataset, handed, fraction, progress, floats)
     size = measure(network)
     verdict, reason, promise = asked.verdict, asked.reason, f"not checked: {unchecked}" if unchecked else "none"
     proofs: dict[str, str] = {}
@@ -140,12 +140,8 @@ def certify(
         verdict, reason = Verdict.REFUTED, f"{well}, but {'; '.join(differences)}"
     if verdict is Verdict.PROVED and claim is not None:
         for name in claim.properties:
-            shown, sentence = (
-                (False, f"{name!r} is a promise about exact networks, this is a decoder")
-                if isinstance(network, DecoderNetwork)
-                else prove_property(name, network, dataset, progress)
-            )
-            if not shown:
+            kept, sentence = shown.get(name) or _property(name, network, dataset, progress)
+            if not kept:
                 verdict, reason, promise = Verdict.UNDECIDED, sentence, f"not checked: {sentence}"
                 break
             proofs[name] = sentence
@@ -173,6 +169,30 @@ def certify(
     )
 
 
+def _property(name: str, network: AnyNetwork, dataset: Dataset, progress: Progress) -> tuple[bool, str]:
+    if isinstance(network, DecoderNetwork):
+        return False, f"{name!r} is a promise about exact networks, this is a decoder"
+    return prove_property(name, network, dataset, progress)
+
+
+def _exact_floats(
+    network: AnyNetwork, dataset: Dataset, claim: Claim | None, shown: dict[str, tuple[bool, str]], progress: Progress
+) -> str | None:
+    """The float type whose evaluation of these rows is exact, and proved to be; None: exact integers are needed.
+
+    The proof speaks of this network and of all inputs that the facts allow; the rows must be such inputs.
+    """
+    if claim is None or isinstance(network, DecoderNetwork) or dataset.N < MANY or not evaluates(network):
+        return None
+    for name in claim.properties:
+        kind, _, dtype = name.partition(": ")
+        if kind == "exact in any order":
+            shown[name] = _property(name, network, dataset, progress)
+            if shown[name][0] and facts_of(dataset.encoder, dataset.inputs).allow(dataset.inputs):
+                return dtype
+    return None
+
+
 @dataclass(frozen=True)
 class _Asked:
     """How the questions went."""
@@ -186,8 +206,11 @@ class _Asked:
     gap: Gap | None = None
 
 
-def _answers(network: AnyNetwork, inputs: Inputs, progress: Progress) -> tuple[Places, str]:
-    """Class numbers, UNDECIDED where enclosures leave more than one, and how they were found."""
+def _answers(network: AnyNetwork, inputs: Inputs, progress: Progress, floats: str | None) -> tuple[Places, str]:
+    """Class numbers, UNDECIDED where enclosures leave more than one, and how they were found.
+
+    `floats`: a float type that was proved to evaluate this network exactly.
+    """
     if isinstance(network, DecoderNetwork):
         prefixes = network.prefixes(inputs)
         tokens, how = decided_tokens(network.decoder, prefixes.tokens, progress)
@@ -195,6 +218,8 @@ def _answers(network: AnyNetwork, inputs: Inputs, progress: Progress) -> tuple[P
         of_token[list(network.classes)] = np.arange(network.class_count)
         of_token[-1] = UNDECIDED  # token -1
         return np.append(of_token[tokens], -1)[prefixes.place], f"rigorous enclosures ({how})"
+    if floats is not None:
+        return answers_in_floats(network, inputs, floats, progress), IN_FLOATS.format(floats)
     try:
         return answers(network, inputs, progress), EXACT
     except NotRationalError:
@@ -202,7 +227,9 @@ def _answers(network: AnyNetwork, inputs: Inputs, progress: Progress) -> tuple[P
         return found, f"rigorous enclosures (balls of {bits} bits)"
 
 
-def _ask(network: AnyNetwork, dataset: Dataset, handed: Handed, fraction: float, progress: Progress) -> _Asked:
+def _ask(
+    network: AnyNetwork, dataset: Dataset, handed: Handed, fraction: float, progress: Progress, floats: str | None
+) -> _Asked:
     """Every row through the network; rows count as a whole, whatever the number of their labels."""
     how = EXACT
     known = np.ones(dataset.N, dtype=bool)
@@ -210,7 +237,7 @@ def _ask(network: AnyNetwork, dataset: Dataset, handed: Handed, fraction: float,
         if dataset.target is Target.DISTRIBUTION:
             return _ask_distributions(network, dataset, handed, fraction, progress)
         known, inputs = _in_table(network, dataset.inputs)
-        found, how = _answers(network, inputs, progress) if known.any() else (dataset.labels[:0], EXACT)
+        found, how = _answers(network, inputs, progress, floats) if known.any() else (dataset.labels[:0], EXACT)
     except (NotRationalError, MissingExtraError) as error:
         return _Asked(Verdict.UNDECIDED, str(error), how=how)
     except (NetworkError, DataError) as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from byheart.data.dataset.dataset import Dataset
+from byheart.ir.layers import Attention, GlobalToken
 from byheart.ir.network import Network
 from byheart.progress import Progress
 
@@ -32,3 +33,21 @@ def prove_property(name: str, network: Network, dataset: Dataset, progress: Prog
     if kind not in _PROVERS:
         return False, f"the promise {name!r} has no prover, so it stays unproved"
     return _PROVERS[kind](network, dataset, argument, progress)
+
+
+def connections(network: Network, n: int) -> int:
+    """Pairs (query, key) of all attention layers on a sequence of n tokens, by their patterns."""
+    total, length = 0, n
+    for layer in network.layers:
+        if isinstance(layer, GlobalToken):
+            length += 1
+        elif isinstance(layer, Attention):
+            total += layer.connections(length)
+    return total
+
+
+@prover("connections")
+def prove_connections(network: Network, dataset: Dataset, promised: str, progress: Progress) -> tuple[bool, str]:
+    """At most as many connections as promised, on the longest sequence of the data."""
+    found = connections(network, dataset.n)
+    return found <= int(promised), f"attention connects {found} pairs of tokens, of {promised} promised"

@@ -12,8 +12,7 @@ import click
 from byheart.compile import Memory, load
 from byheart.data.dataset.settle import Settled, settle_table
 from byheart.data.missing import POLICIES as MISSING
-from byheart.data.read.options import ReadOptions
-from byheart.data.read.selection import POLICIES
+from byheart.data.read.options import POLICIES, ReadOptions
 from byheart.data.read.sources import Limits, open_bytes
 from byheart.data.read.table import Table
 from byheart.data.read.table import read as read_table
@@ -142,6 +141,17 @@ def data_options(command: F) -> F:
     for option in reversed(_OPTIONS):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[no-any-return]
+
+
+def refuse_unused(kind: str, *used: str) -> None:
+    """An OptionError for a flag about data or building that was typed and is not among those that this kind uses: it
+    would seem to have been obeyed."""
+    context = click.get_current_context()
+    about_data = {part.name for part in fields(ReadOptions)} | {"conflicts", "positions", "seed", "page_length"}
+    for parameter in context.command.params:
+        typed = context.get_parameter_source(str(parameter.name)) is click.core.ParameterSource.COMMANDLINE
+        if typed and parameter.name in about_data and parameter.name not in used:
+            raise OptionError(f"{parameter.opts[0]} does not apply to {kind}; leave it out")
 
 
 def output_options(command: F) -> F:

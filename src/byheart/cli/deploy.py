@@ -14,7 +14,7 @@ from byheart.compile.deploy import ABSTAIN_BITS, WAYS, Deployment, deploy
 from byheart.data.missing import POLICIES as MISSING
 from byheart.data.read.account import Account
 from byheart.data.read.cells import CellType
-from byheart.data.read.selection import POLICIES
+from byheart.data.read.options import POLICIES
 from byheart.data.read.sources import Limits
 from byheart.files import check_target, write_atomically
 

@@ -16,13 +16,21 @@ from rich.table import Table
 from byheart.cli import show
 from byheart.cli.lab_output import publish
 from byheart.errors import OptionError
+from byheart.lab import results
 from byheart.lab.presets import PRESETS, SCALES, experiment_of
-from byheart.lab.results import summary as results
-from byheart.lab.study.record import Record
-from byheart.lab.study.run import Settings, default_processes, look, read_settings, resume_run, start_run, work_here
+from byheart.lab.study.experiment import Record
+from byheart.lab.study.run import (
+    DataPlace,
+    Settings,
+    default_processes,
+    look,
+    read_settings,
+    resume_run,
+    start_run,
+    work_here,
+)
 from byheart.lab.study.storage import hidden, is_database
 from byheart.lab.study.study import Study, open_study
-from byheart.lab.study.work import DataPlace
 from byheart.progress import SILENT, console_progress
 
 F = TypeVar("F", bound=Callable[..., Any])

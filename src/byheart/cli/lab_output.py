@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from byheart.errors import ByheartError, MissingExtraError
 from byheart.files import replacing, write_atomically
+from byheart.lab import results
+from byheart.lab.comparison import CONSTRUCTIONS, Built, as_plain, compare
 from byheart.lab.presets import PRESETS
-from byheart.lab.problem import Documents
-from byheart.lab.results import summary as results
-from byheart.lab.results.comparison import CONSTRUCTIONS, Built, as_plain, compare
-from byheart.lab.sources import make_problem
+from byheart.lab.problem import Documents, make_problem
+from byheart.lab.study.run import DataPlace
 from byheart.lab.study.study import Study
-from byheart.lab.study.work import DataPlace
 from byheart.progress import Progress
 
 if TYPE_CHECKING:

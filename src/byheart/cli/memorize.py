@@ -20,6 +20,7 @@ from byheart.cli.data_options import (
     output_options,
     parse_options,
     progress_for,
+    refuse_unused,
 )
 from byheart.compile import Memory
 from byheart.compile.documents import read_documents_table
@@ -34,8 +35,12 @@ from byheart.files import check_target
 
 EXPORTS = ("onnx", "torch", "safetensors")
 _WORTH_A_LINE = 1000  # bytes of the tables of symbols and labels
-RECITAL = "recital"  # texts as stock checkpoints: no network of this format, so a way of its own
 BOOK_TOKENS = ("auto", "characters", "bytes")  # of a text that is recited as a whole
+# The flags that each kind of data uses; others are refused.
+CUT = ("tokens", "max_bytes")
+RECITAL_TABLE = (*CUT, "sequence_columns", "max_rows", "missing")
+DOCUMENTS = (*RECITAL_TABLE, "max_length", "token_type", "label_column", "pad", "seed")
+TABLE = (*DOCUMENTS, "label_type", "header", "conflicts", "task", "positions")
 
 
 @click.command("memorize")
@@ -124,33 +129,38 @@ def command(
 
     path = Path(output or ("memory" if data == "-" else Path(data.removesuffix("/")).name.split(".")[0]) + ".byheart")
     check_target(path)
-    options: dict[str, Any] = dict(parse_options(pairs))
     if purpose is not None:
         construction = _for_export(purpose, construction)
-    if construction == RECITAL:
-        from byheart.cli.recital import memorize_texts
-
-        return memorize_texts(data, path, flags, options, progress_for(as_json, quiet), as_json, quiet)
     chosen = recipe(construction)
-    chosen.resolve(options)  # before anything long begins
+    options: dict[str, Any] = dict(parse_options(pairs))
+    resolved = chosen.resolve(options)  # before anything long begins
     if executor is not None:
         if "executor" not in chosen.listing.options:
             able = ", ".join(name for name, other in recipes().items() if "executor" in other.listing.options)
             raise OptionError(f"--executor: {construction} builds in this process; those that can use one: {able}")
         options["executor"] = click.get_current_context().with_resource(opened(executor, os.cpu_count() or 1))
+    if chosen.texts:
+        from byheart.cli.recital import memorize_texts
+
+        alike = () if task not in (None, Task.CAUSAL) else ("task",)
+        refuse_unused("a recital", *alike, *(CUT if suffixes(data)[0] == ".txt" else RECITAL_TABLE))
+        return memorize_texts(data, path, flags, resolved, progress_for(as_json, quiet), as_json, quiet)
     progress = progress_for(as_json, quiet)
     building: dict[str, Any] = {"construction": construction, "seed": seed, "progress": progress, **options}
     facts: dict[str, Any] = {}
     if chosen.distributions and task is None and flags.said("label_column") is None:
+        refuse_unused("documents", *DOCUMENTS, *(("positions",) if positions else ()))
         table = read_documents_table(data, flags.options(Task.CAUSAL))
         memory = memorize(table, **building)
         facts = {"columns": table.columns, "shortened": table.shortened}
         note = table.note
     elif Task(task or Task.NEXT_TOKEN) is Task.CAUSAL and suffixes(data)[0] == ".txt" and flags.tokens in BOOK_TOKENS:
+        refuse_unused("one long text", *CUT, "task", "seed", "page_length", *(("positions",) if positions else ()))
         text = flags.read_text(data)
         memory = memorize_text(text, page_length=page_length, **building)
         note = f"a text of {len(text):,} {memory.tokens}"
     else:
+        refuse_unused("rows of a table", *TABLE)
         table = flags.read(data, Task(task or Task.NEXT_TOKEN), progress)
         memory = memorize(table, positions=positions, conflicts=flags.conflicts or "error", **building)
         facts = {"columns": table.columns, "conflicts": memory.conflicts, "shortened": table.shortened}

@@ -10,8 +10,8 @@ from byheart.cli import show
 from byheart.cli.data_options import budget_options, load_limited, output_options, progress_for
 from byheart.data.read.options import ReadOptions
 from byheart.data.read.table import read_sequences, tokenize
-from byheart.data.unknown import UNKNOWN
-from byheart.export.metadata import unknown_mark
+from byheart.data.values import UNKNOWN
+from byheart.export.request import unknown_mark
 
 
 @click.command("predict")

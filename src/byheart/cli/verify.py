@@ -24,7 +24,7 @@ from byheart.compile.text import page_count, rows_again
 from byheart.compile.verify import Checked, Excuses, check_rows
 from byheart.data.dataset.targets import Target
 from byheart.data.read.formats.delimited import is_made_up
-from byheart.data.read.selection import Selection
+from byheart.data.read.options import Selection
 from byheart.data.read.sources import suffixes
 from byheart.data.read.table import Table, read
 from byheart.data.tokens.tokenizer import SYNONYMS
@@ -131,7 +131,7 @@ def read_handed(memory: Memory, data: str, flags: DataFlags, progress: Progress)
         raise OptionError(f"--tokens {flags.tokens}: the memory cuts texts into {memory.tokens} itself; leave it out")
     if memory.target is Target.DISTRIBUTION:
         options = replace(flags.options(memory.task), max_rows=None, tokens=AUTO)
-        tokens = replace(memory.tokens, max_length=options.max_length)  # what is cut off is the user's to say
+        tokens = replace(memory.tokens, max_length=options.max_length, pad=None)  # what is cut off is the user's to say
         return read_documents_table(data, options, tokenizer=tokens)
     if page_count(memory) and suffixes(data)[0] == ".txt":
         text = DataFlags({**flags.given, "tokens": memory.tokens.kind}).read_text(data)

@@ -15,12 +15,12 @@ def first_use(construction: str, progress: Progress) -> AbstractContextManager[A
     """A stage around the first building, which takes longer than all others; nothing once the code is there."""
     kernels: list[Any] = []
     if construction == "compact":
-        from byheart.build.fold._beam import trap_beam
+        from byheart.build.fold._trap_beam import trap_beam
         from byheart.exact.reflections import reflect
 
         kernels = [trap_beam(phases=False, long=False), reflect]
     else:
-        from byheart.exact.limb_kernel import execute
+        from byheart.exact.limbs import execute
 
         kernels = [execute]
     return nullcontext() if all(map(_is_kept, kernels)) else progress.stage(WORDS)

@@ -19,12 +19,12 @@ from byheart.compile.memory import Memory
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.settle import Settled, settle, settle_table
 from byheart.data.missing import settle_missing
-from byheart.data.read.selection import Selection
+from byheart.data.read.options import Selection
 from byheart.data.read.table import Table, read
 from byheart.data.task import Task, as_task
 from byheart.data.tokens.tokenizer import PLAIN
-from byheart.errors import DataError
-from byheart.ir.claim import Claim
+from byheart.errors import DataError, OptionError
+from byheart.ir.size import Claim
 from byheart.progress import SILENT, Progress, console_progress
 from byheart.theory.promises import promise
 
@@ -99,9 +99,12 @@ def _table(
         if labels is not None or label is not None:
             raise DataError("a table brings its own labels; leave `labels` out, or give table.sequences")
         return sequences
-    if labels is None and recipe(construction).distributions:
-        return as_table(sequences)
     if labels is None:
+        chosen = recipe(construction)
+        if chosen.texts:
+            raise chosen.takes_texts
+        if chosen.distributions:
+            return as_table(sequences)
         others = 'memorize(byheart.read(FILE)), or memorize(frame, label="column")'
         raise DataError(f"labels are missing: memorize(sequences, labels), {others}")
     return None
@@ -134,7 +137,10 @@ def memorize_dataset(
         built = chosen.build(dataset, seed=seed, progress=reporter, options=options)
     finished = time.perf_counter()
     resolved = dict(built.options) or chosen.resolve(options)
-    claim = promise(construction, dataset, resolved) or Claim(chosen.ref)
+    try:
+        claim = promise(construction, dataset, resolved)
+    except OptionError:  # a construction that was registered from outside, with no function for its promise
+        claim = Claim(chosen.ref)
     handed = Handed(left_out=left_out or {})
     fraction = resolved.get("gap", FRACTION)
     certificate = certify(built.network, dataset, claim, reporter, handed=handed, fraction=fraction)

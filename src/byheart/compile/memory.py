@@ -17,19 +17,18 @@ from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.encoder import Encoder
 from byheart.data.dataset.sequences import as_list
 from byheart.data.dataset.targets import Target
-from byheart.data.read.selection import Selection
+from byheart.data.read.options import Selection
 from byheart.data.read.table import Table
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import PLAIN, Tokenizer
-from byheart.data.unknown import UNKNOWN, Unknown
-from byheart.data.values import to_json
+from byheart.data.values import UNKNOWN, Unknown, to_json
 from byheart.errors import DataError, UnknownSymbolError
 from byheart.exact.budget import Budget, check_padding, limited
-from byheart.ir.claim import Claim
 from byheart.ir.decoder_network import AnyNetwork, DecoderNetwork
 from byheart.ir.enclose import decided_answers
-from byheart.ir.inputs import Inputs
-from byheart.ir.size import Size, measure, uniform_parameters
+from byheart.ir.network import Inputs
+from byheart.ir.size import Claim, Size, measure, uniform_parameters
+from byheart.notebook import card, tone_of
 from byheart.progress import SILENT, Progress
 
 if TYPE_CHECKING:
@@ -76,6 +75,21 @@ class Memory:
         """One line: a network may have a million weights."""
         sizes = f"{self.certificate.asked:,} rows, {len(self.classes):,} classes, {self.size.parameters:,} parameters"
         return f"<Memory by {self.construction}: {sizes}, {self.verdict_words}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the verdict, and promised beside measured."""
+        from byheart.compile.size_rows import size_rows
+
+        certificate = self.certificate
+        title = f"{certificate.asked:,} rows by heart: {self.construction}, {self.verdict_words}"
+        facts = [("task", self.task.value), ("labels", _few(self.classes)), ("scope", certificate.count_words)]
+        return card(
+            title,
+            [*facts, ("reason", "" if certificate.verdict.value == "proved" else certificate.reason)],
+            columns=("", "promised at most", "measured"),
+            rows=[(row.meaning, row.promised, row.measured) for row in size_rows(self)],
+            tone="" if self.recorded_by else tone_of(certificate.verdict),
+        )
 
     @property
     def verdict_words(self) -> str:
@@ -163,13 +177,29 @@ class Memory:
 
         return probabilities(self, sequences)
 
+    def logits(self, sequences: Sequence[Any]) -> list[npt.NDArray[np.float64]]:
+        """Logits over `classes` for each sequence; one row per token where every token or prefix has a label.
+
+        Scaled as log-probabilities: what an exact memory names leads by 32 nats, so that the perplexity of memorized
+        rows, or of a memorized text, is 1 up to 1e-14 for each class.
+
+        >>> from byheart.compile.memorize import memorize
+        >>> memory = memorize(["cat", "act"], ["noun", "verb"], progress=False)
+        >>> memory.classes, memory.logits(["act"])[0].tolist()
+        (('noun', 'verb'), [-32.0, 0.0])
+        """
+        from byheart.compile.generate import logits
+
+        return logits(self, sequences)
+
     def generate(
         self, prompt: Any, *, temperature: float = 0.0, seed: int = 0, limit: int | None = None
     ) -> str | list[Any]:
         """The prompt (a text, or a list of tokens) and what follows it, token by token.
 
         Greedy at temperature 0, else drawn from the memory's distributions, the same for the same seed. It ends where a
-        memorized row ended, or at `limit` tokens. A prompt that was not memorized is continued too, but nothing is
+        memorized row ended, or at `limit` tokens; a text that was memorized as one is said from the first place that
+        has the prompt to its end. A prompt that was not memorized is continued too, but nothing is
         proved about what follows it.
         """
         from byheart.compile.generate import generate
@@ -249,6 +279,18 @@ class Memory:
 
         return to_torch(self, dtype=dtype, dataset=dataset, fast=fast, progress=progress)
 
+    def to_huggingface(
+        self, folder: str | Path, architecture: str = "llama", *, dataset: Dataset | None = None, **options: Any
+    ) -> dict[str, Any]:
+        """Writes the rows of a next-token memory as a stock checkpoint for AutoModelForSequenceClassification.
+
+        The margin is proved from the written folder where the checker can, every row is asked in Transformers where it
+        is installed, and the summary says which. `options` are dtype, flavour and the fields of the shape.
+        """
+        from byheart.compile.export_memory import to_huggingface
+
+        return to_huggingface(self, folder, architecture, dataset=dataset, **options)
+
     def to_onnx(
         self, path: str | Path, *, dtype: str | None = None, dataset: Dataset | None = None, progress: Progress = SILENT
     ) -> None:
@@ -299,3 +341,13 @@ class Memory:
             **({} if certificate.gap is None else certificate.gap.summary()),
             **{f"{name}_seconds": round(value, 3) for name, value in self.seconds.items()},
         }
+
+
+def _few(classes: Sequence[Hashable], most: int = 6) -> str:
+    """The first classes and how many there are.
+
+    >>> _few(["a", "b"]), _few(range(9))
+    ('a, b', '0, 1, 2, 3, 4, 5, … (9)')
+    """
+    named = ", ".join(str(label)[:40] for label in classes[:most])
+    return named if len(classes) <= most else f"{named}, … ({len(classes):,})"

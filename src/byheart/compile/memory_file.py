@@ -27,7 +27,7 @@ from typing import Any
 from byheart.certify import Certificate
 from byheart.compile.memory import Memory
 from byheart.data.dataset.encoder import Encoder
-from byheart.data.read.selection import Selection
+from byheart.data.read.options import Selection
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.data.values import from_json as from_json_value
@@ -36,11 +36,18 @@ from byheart.data.values import to_json as to_json_value
 from byheart.errors import BudgetError, ByheartError, FileFormatError
 from byheart.exact.budget import Budget, limited
 from byheart.files import canonical, check_target, digest, parse, read_bytes, write_atomically
-from byheart.ir.claim import Claim
-from byheart.ir.decoder_json import decoder_from_json, decoder_to_json
 from byheart.ir.decoder_network import AnyNetwork, DecoderNetwork
-from byheart.ir.json_form import expect, network_from_json, network_to_json, only, take
+from byheart.ir.json_form import (
+    decoder_from_json,
+    decoder_to_json,
+    expect,
+    network_from_json,
+    network_to_json,
+    only,
+    take,
+)
 from byheart.ir.network import Read
+from byheart.ir.size import Claim
 from byheart.version import __version__
 
 FORMAT = 2
@@ -155,6 +162,8 @@ def from_json(body: Any, version: int = FORMAT) -> Memory:
             f"the network is read at {network.read} tokens, which does not fit the task {encoder.task}"
         )
     certificate = take(body, "certificate", dict)
+    if "gap" in certificate and not (isinstance(network, DecoderNetwork) and encoder.positions):
+        raise FileFormatError("a gap is recorded, but only a decoder with positions gives distributions")
     return Memory(
         construction=take(body, "construction", str),
         options={name: _option(name, value) for name, value in take(body, "options", dict).items()},

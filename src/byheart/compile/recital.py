@@ -19,12 +19,14 @@ from typing import Any
 
 from byheart.build.recital import build_recital
 from byheart.certify.recital import RecitalCertificate, certify_recital
+from byheart.compile.controls import Controls, check_absent
 from byheart.data.tokens.lexicon import Lexicon
 from byheart.data.tokens.script import Script
 from byheart.errors import DataError, FileFormatError, OptionError
 from byheart.export.huggingface.folder import Request, write_folder
 from byheart.files import write_atomically
 from byheart.ir.recital import Recital
+from byheart.notebook import card
 
 FORMAT, VERSION = "byheart recital memory", 1
 
@@ -43,12 +45,23 @@ class RecitalMemory:
         counts = f"{len(self.script.documents)} documents, {self.script.places:,} places, span {self.recital.span}"
         return f"<RecitalMemory: {counts}>"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        facts = [
+            ("documents", len(self.script.documents)),
+            ("places", self.script.places),
+            ("longest window", self.recital.span),
+            ("tokens", self.recital.vocabulary),
+        ]
+        return card("Texts by heart: a recital", facts)
+
     def tokens_of(self, prompt: str) -> list[int]:
         return [self.lexicon.bos, *self.lexicon.encode(prompt)]
 
     def generate(self, prompt: str = "", *, limit: int = 1 << 16) -> str:
-        """What follows the prompt, greedily, up to the end of the document."""
-        return self.lexicon.decode(self.recital.recite(self.tokens_of(prompt), limit, stop=self.lexicon.eos))
+        """What follows the prompt, greedily, up to the end of the document or the first failure token."""
+        ends = {self.lexicon.eos, self.lexicon.failure}
+        return self.lexicon.decode(self.recital.recite(self.tokens_of(prompt), limit, stop=ends))
 
     def probabilities(self, prompt: str) -> dict[str, float]:
         """The tokens that may follow the prompt, with their probabilities."""
@@ -75,8 +88,15 @@ class RecitalMemory:
         return math.exp(loss / count)
 
     def certify(self, ambiguous: str = "distribution") -> RecitalCertificate:
-        """Asks the recital after every prefix of every document, in whole numbers."""
-        return certify_recital(self.recital, self.script.documents, self.script.weights, ambiguous)
+        """Asks the recital after every prefix of every document, in whole numbers.
+
+        Documents that were forgotten still count in the distributions that they share, and are not asked.
+        """
+        gone = [one for one in self.script.absent if one.weight]
+        documents = [*self.script.documents, *(one.ids for one in gone)]
+        weights = [*self.script.weights, *(one.weight for one in gone)]
+        only = range(len(self.script.documents))
+        return certify_recital(self.recital, documents, weights, ambiguous, only)
 
     def summary(self) -> dict[str, Any]:
         """The numbers that `memorize --json` prints."""
@@ -104,13 +124,13 @@ class RecitalMemory:
         return write_folder(self.request(architecture, **options), folder)
 
     def to_json(self) -> dict[str, Any]:
-        rows = zip(self.script.names, self.script.documents, self.script.weights, strict=True)
         return {
             "format": FORMAT,
             "version": VERSION,
             "recital": self.recital.to_json(),
             "lexicon": self.lexicon.to_json(),
-            "documents": [{"name": name, "ids": list(ids), "weight": weight} for name, ids, weight in rows],
+            "documents": self.script.to_json(),
+            **({"absent": self.script.absent_json()} if self.script.absent else {}),
             "report": self.report,
         }
 
@@ -122,11 +142,11 @@ class RecitalMemory:
         if value.get("version") != VERSION:
             raise FileFormatError(f"this recital has version {value.get('version')}; this byheart reads {VERSION}")
         try:
-            script = script_of(value["documents"])
+            script = Script.from_json(value["documents"], value.get("absent", ()))
             return RecitalMemory(
                 Recital.from_json(value["recital"]), Lexicon.from_json(value["lexicon"]), script, dict(value["report"])
             )
-        except (KeyError, TypeError, DataError) as error:
+        except (KeyError, TypeError, ValueError, DataError) as error:
             raise FileFormatError(f"the recital is damaged: {error}") from None
 
     def save(self, path: str | Path) -> None:
@@ -142,18 +162,6 @@ class RecitalMemory:
         return RecitalMemory.from_json(value)
 
 
-def script_of(documents: Any) -> Script:
-    """The script of [{"name", "ids", "weight"}]."""
-    ids = [d["ids"] for d in documents]
-    if any(type(i) is not int for document in ids for i in document):
-        raise DataError("token ids are whole numbers")
-    return Script(
-        tuple(tuple(document) for document in ids),
-        tuple(d["weight"] for d in documents),
-        tuple(str(d["name"]) for d in documents),
-    )
-
-
 def memorize_recital(
     texts: str | Sequence[str],
     *,
@@ -164,12 +172,14 @@ def memorize_recital(
     form: str = "windows",
     ambiguous: str = "distribution",
     merge: bool = False,
+    controls: Controls = Controls(),  # noqa: B008  # frozen
 ) -> RecitalMemory:
     """A recital of one text or of several documents.
 
     `tokens` is `characters`, `bytes`, `words`, `bpe:SIZE`, a tokenizer.json, the folder of a Hugging Face tokenizer or
     a lexicon; `weights` say how often each document counts; `unknown` is what windows answer that are in no document:
-    `failure`, a visible token, or `eos`. `form`, `ambiguous` and `merge` are explained at `build_recital`.
+    `failure`, a visible token, or `eos`. `form`, `ambiguous` and `merge` are explained at `build_recital`, `controls`
+    (which documents, corrupted copies, held-out twins) at `Controls`.
     """
     documents = [texts] if isinstance(texts, str) else list(texts)
     if not documents:
@@ -177,8 +187,15 @@ def memorize_recital(
     if unknown not in ("failure", "eos"):
         raise OptionError(f"unknown={unknown!r}: windows that are not known answer `failure` or `eos`")
     started = time.perf_counter()
-    lexicon = tokens if isinstance(tokens, Lexicon) else Lexicon.of_texts(documents, tokens)
-    script = Script(tuple(lexicon.document(text) for text in documents), tuple(weights), tuple(names))
+    called = list(names) or [f"document {k}" for k in range(len(documents))]
+    if len(called) != len(documents) or len(weights) not in (0, len(documents)):
+        raise DataError(f"{len(documents)} documents need as many weights and names")
+    part = [documents[number] for number in controls.chosen(called)]
+    lexicon = tokens if isinstance(tokens, Lexicon) else Lexicon.of_texts(part, tokens)
+    script = controls.stage(documents, called, weights, lexicon)
     answer = lexicon.failure if unknown == "failure" else lexicon.eos
     built = build_recital(script, lexicon.size, answer, form=form, ambiguous=ambiguous, merge=merge)
-    return RecitalMemory(built.recital, lexicon, script, built.summary(), {"build": time.perf_counter() - started})
+    left_out = {"left_out": len(documents) - len(part)} if len(part) < len(documents) else {}
+    absent = {"absent": check_absent(built.recital, script)} if script.absent else {}
+    report = built.summary() | left_out | absent
+    return RecitalMemory(built.recital, lexicon, script, report, {"build": time.perf_counter() - started})

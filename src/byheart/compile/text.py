@@ -1,7 +1,7 @@
 """Books: a text cut into pages, memorized as a language model, and recited.
 
-The first token of a page is its number, so every prefix has one continuation; the labels are the characters that
-follow. Where the last page is shorter than the others, its last label is the empty string: the end of the text.
+The first token of a page is its number, so every prefix has one continuation; the labels are the tokens that follow.
+Where the last page is shorter than the others, its last label is the empty string: the end of the text.
 
     >>> memory = memorize_text("a rose is a rose", page_length=6, progress=False)
     >>> recite(memory, 1), recite(memory)
@@ -10,9 +10,9 @@ follow. Where the last page is shorter than the others, its last label is the em
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,9 @@ import numpy as np
 from byheart.compile.memorize import memorize
 from byheart.compile.memory import Memory
 from byheart.data.task import Task
-from byheart.data.tokens.tokenizer import Tokenizer
-from byheart.data.unknown import UNKNOWN
-from byheart.data.values import key
+from byheart.data.tokens.lexicon import Lexicon
+from byheart.data.tokens.tokenizer import Tokenizer, choose
+from byheart.data.values import UNKNOWN, key
 from byheart.errors import DataError, OptionError
 from byheart.exact.budget import limited
 from byheart.ir.decoder_network import DecoderNetwork
@@ -37,6 +37,7 @@ PAGES_AT_ONCE = 4096
 def memorize_text(
     text: str | bytes,
     *,
+    tokens: str | Tokenizer = "characters",
     page_length: int | None = None,
     construction: str = "compact",
     seed: int = 0,
@@ -45,28 +46,70 @@ def memorize_text(
 ) -> Memory:
     """A language model that recites `text`: characters of a str, or bytes (each as the character of its number).
 
-    `page_length` characters make a page (default: about the cube root of the length, between 8 and 64): longer pages
+    `tokens` cuts a str otherwise, as for recitals: `bytes`, `words` (with the spaces before them), `bpe:SIZE`, a
+    tokenizer.json, or the folder of a Hugging Face tokenizer; one that does not give the text back is refused.
+    `page_length` tokens make a page (default: about the cube root of the length, between 8 and 64): longer pages
     are fewer numbers to hash but longer prefixes to add up.
+
+    >>> memory = memorize_text("so it goes, so it goes", tokens="words", page_length=3, progress=False)
+    >>> memory.recite(), memory.generate("goes,")
+    ('so it goes, so it goes', 'goes, so it goes')
     """
-    characters = text.decode("latin-1") if isinstance(text, bytes) else text
-    if not characters:
+    if not text:
         raise DataError("the text is empty; there is nothing to recite")
-    length = page_length or min(64, max(8, round(len(characters) ** (1 / 3))))
+    tokenizer = _tokenizer(text, tokens)
+    found = _cut(text, tokenizer)
+    length = page_length or min(64, max(8, round(len(found) ** (1 / 3))))
     if length < 1:
-        raise OptionError(f"page_length is {page_length}; a page needs at least one character")
-    rows, labels = page_rows(characters, length)
+        raise OptionError(f"page_length is {page_length}; a page needs at least one token")
+    rows, labels = page_rows(found, length)
     building = {"construction": construction, "seed": seed, "progress": progress, **options}
     memory = memorize(rows, labels, task=Task.CAUSAL, positions=True, **building)
-    return replace(memory, tokens=Tokenizer("bytes" if isinstance(text, bytes) else "characters"))
+    return replace(memory, tokens=tokenizer)
 
 
-def page_rows(characters: str, length: int) -> tuple[list[list[Any]], list[list[str]]]:
-    """A text as rows and labels, one per page of `length` characters.
+def _tokenizer(text: str | bytes, tokens: str | Tokenizer) -> Tokenizer:
+    """How the text is cut; words keep the space before them, as in a recital's lexicon."""
+    if isinstance(text, bytes) or tokens == "bytes":
+        if tokens not in ("characters", "bytes"):
+            raise OptionError(f"tokens={str(tokens)!r}: bytes are recited as bytes; decode them to a text first")
+        return Tokenizer("bytes")
+    if tokens == "words":
+        return Tokenizer("file", Lexicon.of_texts([text], "words").model)
+    if isinstance(tokens, str) and Path(tokens).is_dir():
+        tokens = str(Path(tokens) / "tokenizer.json")
+    return choose(tokens, [text])
+
+
+def _cut(text: str | bytes, tokenizer: Tokenizer) -> Sequence[str]:
+    """The tokens of a text; a DataError if they do not give it back."""
+    if tokenizer.kind == "bytes":
+        return (text.encode("utf-8") if isinstance(text, str) else text).decode("latin-1")
+    if isinstance(text, bytes):
+        text = text.decode("latin-1")
+    if tokenizer.kind == "characters":
+        return text
+    found = [str(token) for token in tokenizer.whole(text)]
+    if tokenizer.join(found) != text:
+        raise DataError(
+            f"tokens {tokenizer}: the text does not come back from its tokens; characters, bytes, words and bpe keep "
+            "every text whole"
+        )
+    return found
+
+
+def joined(memory: Memory, tokens: Sequence[Any]) -> str:
+    """The text of a book's tokens."""
+    return "".join(map(str, tokens)) if memory.tokens.model is None else memory.tokens.join(tokens)
+
+
+def page_rows(tokens: Sequence[str], length: int) -> tuple[list[list[Any]], list[list[str]]]:
+    """The tokens of a text as rows and labels, one per page of `length` tokens.
 
     >>> page_rows("rose", 3)
     ([[0, 'r', 'o'], [1, 'e']], [['r', 'o', 's'], ['e', '']])
     """
-    pages = [characters[start : start + length] for start in range(0, len(characters), length)]
+    pages = [tokens[start : start + length] for start in range(0, len(tokens), length)]
     rows: list[list[Any]] = [[number, *page[:-1]] for number, page in enumerate(pages)]
     labels = [list(page) for page in pages]
     if len(pages[-1]) < length:
@@ -79,7 +122,7 @@ def rows_again(memory: Memory, text: str | bytes) -> tuple[list[list[Any]], list
     """The rows of a text as they were for a memory of a text: the length of its rows is that of its pages."""
     if not text:
         raise DataError("the text is empty; there is nothing to recite")
-    return page_rows(text.decode("latin-1") if isinstance(text, bytes) else text, memory.encoder.length)
+    return page_rows(_cut(text, memory.tokens), memory.encoder.length)
 
 
 def page_count(memory: Memory) -> int:
@@ -112,25 +155,37 @@ def recite(
     if isinstance(page, int):
         if not 0 <= page < pages:
             raise OptionError(f"page {page} is asked for, but the pages are numbered 0 to {pages - 1}")
-        return "".join(_continue(memory, [[page]], progress)[0])
-    texts = list(_pages(memory, pages, progress))
+        return joined(memory, _continue(memory, [[page]], progress)[0])
+    found = recite_pages(memory, progress)
     if page is None:
-        return "".join(texts)
-    whole, length = "".join(texts), len(texts[0])
-    place = whole.find(page)
+        return joined(memory, [token for tokens in found for token in tokens])
+    return _rest_of_page(memory, found, page)
+
+
+def _rest_of_page(memory: Memory, pages: list[list[Any]], prompt: str) -> str:
+    tokens = [token for page in pages for token in page]
+    whole = joined(memory, tokens)
+    place = whole.find(prompt)
     if place < 0:
-        raise OptionError(f"the memorized text has no {page!r}")
-    stop = math.ceil((place + len(page)) / length) * length
-    return whole[place + len(page) : max(stop, place + len(page))]
+        raise OptionError(f"the memorized text has no {prompt!r}")
+    end, stop = 0, place + len(prompt)
+    for page in pages:
+        end += len(page)
+        before = joined(memory, tokens[:end])
+        if len(before) >= stop and whole.startswith(before):  # a page may end inside a character of several bytes
+            return before[stop:]
+    return whole[stop:]
 
 
-def _pages(memory: Memory, pages: int, progress: Progress) -> Iterator[str]:
+def recite_pages(memory: Memory, progress: Progress = SILENT) -> list[list[Any]]:
+    """The tokens of every page of a book, as the network says them."""
+    pages, found = page_count(memory), list[list[Any]]()
     with progress.stage("reciting pages", total=pages) as stage:
         for start in range(0, pages, PAGES_AT_ONCE):
             numbers = range(start, min(pages, start + PAGES_AT_ONCE))
-            for recited in _continue(memory, [[number] for number in numbers], SILENT):
-                yield "".join(recited)
+            found += _continue(memory, [[number] for number in numbers], SILENT)
             stage.advance(len(numbers))
+    return found
 
 
 def _continue(memory: Memory, rows: list[list[Any]], progress: Progress) -> list[list[Any]]:

@@ -28,8 +28,7 @@ from byheart.data.values import key, plain
 from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError
 from byheart.exact.budget import check_padding, limited
-from byheart.ir.claim import Claim
-from byheart.ir.size import measure
+from byheart.ir.size import Claim, measure
 from byheart.progress import SILENT, Progress
 from byheart.theory.promises import promise
 from byheart.version import __version__
@@ -110,8 +109,9 @@ def check_rows(
     own = _as_memorized(memory, sequences, labels)
     with limited(memory.budget):
         asked, strange = _questions(memory, sequences, labels, own.fingerprint)
-    complete = own.fingerprint == memory.certificate.fingerprint
-    claim, unchecked = promise(memory.construction, own, memory.options), ""
+    # A promise counts repeated rows, the fingerprint does not.
+    complete = own.fingerprint == memory.certificate.fingerprint and memory.certificate.asked == own.N
+    claim, unchecked = _promise(memory, own)
     if not complete and claim is not None and claim.broken_by(measure(memory.network)):
         # A network for all rows is larger than what is promised for a part of them; a forged fingerprint looks alike.
         claim, unchecked = None, f"{NOT_ALL}; for a part of the memorized rows say so ({PART})"
@@ -137,6 +137,14 @@ def check_rows(
             fraction=excuses.gap,
         )
     return Checked(certificate, claim, asked)
+
+
+def _promise(memory: Memory, own: Dataset) -> tuple[Claim | None, str]:
+    """What the theorem promises for these rows, or why that is not known: a file can name any construction."""
+    try:
+        return promise(memory.construction, own, memory.options), ""
+    except OptionError as error:
+        return None, f"{error}; only the answers can be checked ({PART} says that this is wanted)"
 
 
 def _asked_rows(
@@ -243,8 +251,8 @@ def _remarks(memory: Memory, own: Dataset, excuses: Excuses, complete: bool) -> 
     found = []
     if not complete:
         found.append(
-            f"these are not exactly the {memory.certificate.asked:,} memorized rows (by the file's fingerprint): "
-            "the verdict is about the rows that were given"
+            f"these are not exactly the {memory.certificate.asked:,} memorized rows (by the file's fingerprint and "
+            "count): the verdict is about the rows that were given"
         )
     then = memory.selection
     if then.max_rows is not None and excuses.max_rows is None:

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.exact.number import Number, parts
-from byheart.exact.steps import Block, Map, Step
+from byheart.exact.reference import Block, Map, Step
 
 LIMB = 56
 DIGIT = 28

@@ -1,20 +1,66 @@
 """The reference engine: plain Python numbers, one input at a time, to be checked by eye.
 
->>> from byheart.exact.steps import Map, Block
->>> from byheart.exact.values import Values
+>>> from byheart.exact.reference import Map, Block
+>>> from byheart.exact.number import Values
 >>> double_or_zero = Map(rows=(((0, 2),),), bias=(-2,), relu=True)
 >>> run([double_or_zero], Values.of([[5], [-5]])).row(0)
 (Fraction(8, 1),)
+
+A `Step` is plain data, what all engines of this room evaluate. Weights are stored by rows without zeros: row i holds
+(column, weight) pairs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from byheart.exact.budget import AT_ONCE, Meter, limbs, meter
-from byheart.exact.number import Number, bit_length, dyadic
-from byheart.exact.steps import Block, Map, Row, Step
-from byheart.exact.values import Values
+from byheart.exact.number import Number, Values, bit_length, dyadic
+
+Row = tuple[tuple[int, Number], ...]
+
+
+@dataclass(frozen=True)
+class Map:
+    """x -> W x + b, then ReLU if `relu`."""
+
+    rows: tuple[Row, ...]
+    bias: tuple[Number, ...]
+    relu: bool
+
+    @property
+    def width_out(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True)
+class Block:
+    """x -> x + W2 relu(W1 x + b1) + b2; `rows2` are the rows of W2."""
+
+    rows1: tuple[Row, ...]
+    bias1: tuple[Number, ...]
+    rows2: tuple[Row, ...]
+    bias2: tuple[Number, ...]
+
+    @property
+    def width_out(self) -> int:
+        return len(self.rows2)
+
+    @property
+    def reflects(self) -> bool:
+        """Whether it is one whole-number unit on one channel that leaves a value alone or reflects it: o·w = -2."""
+        if len(self.rows1) != 1 or len(self.rows2) != 1 or len(self.rows1[0]) != 1 or len(self.rows2[0]) != 1:
+            return False
+        (column, w), (_, o) = self.rows1[0][0], self.rows2[0][0]
+        whole = (
+            isinstance(w, int) and isinstance(o, int) and all(isinstance(b, int) for b in (*self.bias1, *self.bias2))
+        )
+        return whole and column == 0 and w * o == -2
+
+
+Step: TypeAlias = Map | Block
 
 
 def run(steps: Sequence[Step], values: Values) -> Values:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numba
@@ -26,8 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.exact.budget import meter
-from byheart.exact.steps import Block
-from byheart.exact.values import Values
+from byheart.exact.number import Values
+from byheart.exact.reference import Block
 
 LIMB = 56
 MASK = (1 << LIMB) - 1
@@ -35,34 +36,51 @@ LANES = 4096
 Ints = npt.NDArray[np.int64]
 
 
-def run(steps: Sequence[Block], values: Values) -> Values:
-    """Every number of the one channel of `values` through a chain of reflecting blocks."""
-    folds = [_fold(step, values.denominator) for step in steps]
-    numbers = values.numerators[:, 0]
-    largest = max(abs(int(numbers.max())), abs(int(numbers.min()))) + sum(abs(c) + abs(s) for _, c, s, _ in folds)
-    largest = max(largest, *(abs(t) for t, _, _, _ in folds))
-    size = largest.bit_length() // LIMB + 1
-    limit = meter()
-    if limit is not None:
-        limit.hold(8 * size * (3 * len(folds) + LANES * (os.cpu_count() or 1)))
-    chain = (
-        *_padded([t for t, _, _, _ in folds], size),
-        *_padded([c for _, c, _, _ in folds], size),
-        _padded([s for _, _, s, _ in folds], size)[0],
-        np.array([s != 0 for _, _, s, _ in folds]),
-        np.array([r for _, _, _, r in folds]),
-    )
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """Folds in limbs, for numbers of at most `largest` over `denominator`: prepared once, used for many numbers."""
 
-    def part(start: int) -> list[int]:
-        z = _limbs(numbers[start : start + LANES].tolist(), size)
-        reflect(z, *chain)
+    size: int  # limbs
+    arrays: tuple[npt.NDArray[Any], ...]
+
+    @staticmethod
+    def of(steps: Sequence[Block], denominator: int, largest: int) -> Chain:
+        folds = [_fold(step, denominator) for step in steps]
+        most = largest + sum(abs(c) + abs(s) for _, c, s, _ in folds)
+        size = max(most, *(abs(t) for t, _, _, _ in folds)).bit_length() // LIMB + 1
+        limit = meter()
+        if limit is not None:
+            limit.hold(8 * size * (3 * len(folds) + LANES * (os.cpu_count() or 1)))
+        arrays = (
+            *_padded([t for t, _, _, _ in folds], size),
+            *_padded([c for _, c, _, _ in folds], size),
+            _padded([s for _, _, s, _ in folds], size)[0],
+            np.array([s != 0 for _, _, s, _ in folds]),
+            np.array([r for _, _, _, r in folds]),
+        )
+        return Chain(size, arrays)
+
+    def __call__(self, numbers: Sequence[int]) -> list[int]:
+        """Where the folds send these numerators.
+
+        >>> fold = Block(rows1=(((0, 2),),), bias1=(-10,), rows2=(((0, -1),),), bias2=(0,))
+        >>> Chain.of([fold], denominator=1, largest=12)([7, 12])
+        [3, -2]
+        """
+        z = _limbs(numbers, self.size)
+        reflect(z, *self.arrays)
         return _numbers(z)
 
-    starts = range(0, len(numbers), LANES)
+
+def run(steps: Sequence[Block], values: Values) -> Values:
+    """Every number of the one channel of `values` through a chain of reflecting blocks."""
+    numbers = values.numerators[:, 0]
+    chain = Chain.of(steps, values.denominator, max(abs(int(numbers.max())), abs(int(numbers.min()))))
+    parts = [numbers[start : start + LANES].tolist() for start in range(0, len(numbers), LANES)]
     out = np.empty((len(numbers), 1), dtype=object)
-    with ThreadPoolExecutor(min(os.cpu_count() or 1, max(1, len(starts)))) as pool:
-        for start, found in zip(starts, pool.map(part, starts), strict=True):
-            out[start : start + LANES, 0] = found
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, max(1, len(parts)))) as pool:
+        for k, found in enumerate(pool.map(chain, parts)):
+            out[k * LANES : k * LANES + len(found), 0] = found
     return Values(out, values.denominator)
 
 

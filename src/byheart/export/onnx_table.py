@@ -22,7 +22,7 @@ from byheart.data.dataset.encoder import Encoder
 from byheart.data.read.cells import CellType
 from byheart.data.tokens.front import Cells, Characters, Front, FrontColumn, Scaled, Words
 from byheart.errors import ExportError
-from byheart.export.metadata import unknown_mark
+from byheart.export.request import unknown_mark
 from byheart.export.targets.onnx import Graph, classes, decoded, walk
 from byheart.ir.network import Network
 

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+LEAD = 32.0  # nats by which the right class leads; a power of two, so that scaling is exact
 COLUMNS = 4096  # streams that the fast form evaluates together
 
 
@@ -136,8 +137,7 @@ class Memory(nn.Module):
         super().__init__()
         self.config, self.metadata = config, metadata
         self.layers = nn.ModuleList(_module(layer, config) for layer in config["layers"])
-        _same_type(state, getattr(torch, config["dtype"]))
-        super().load_state_dict(state, assign=True)
+        self.load_state_dict(state, assign=True)
         self.requires_grad_(False)
         self._parts = _parts_with_weights(self)
 
@@ -159,9 +159,11 @@ class Memory(nn.Module):
         self.config = {**self.config, "dtype": str(dtype).removeprefix("torch.")}
         return self
 
-    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
-        _same_type(state_dict, self.dtype)
-        return super().load_state_dict(state_dict, strict, assign)
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        """States of all kinds come through here, also those of a module that has this one inside."""
+        own = {name: tensor for name, tensor in state_dict.items() if name.startswith(prefix)}
+        _same_type(own, getattr(torch, self.config["dtype"]))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _allow(self, dtype: torch.dtype) -> None:
         """A TypeError unless the memory is proved in this float type."""
@@ -237,12 +239,13 @@ class Memory(nn.Module):
         return h if self.config["read"] == "each" else h[:, -1]
 
     def forward(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:
-        """Logits, one per class. For an answer y they are 2ky − k², which peaks at class k = y."""
+        """Logits, one per class. For an answer y they are −32 (k − y)²: 0 for class k = y, at most −32 for any other,
+        so that the softmax is 1 up to 3e-14 and the perplexity of what is memorized is 1."""
         values = self.values(tokens, present)
         if self.config["decode"] == "argmax":
-            return values
+            return LEAD * values
         k = torch.arange(self.config["classes"], device=values.device, dtype=values.dtype)
-        return 2 * k * (values - self.config["offset"]) - k * k
+        return -LEAD * (values - self.config["offset"] - k) ** 2
 
     @torch.no_grad()
     def predict(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:

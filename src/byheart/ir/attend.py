@@ -19,9 +19,8 @@ import numpy.typing as npt
 
 from byheart.errors import NotRationalError
 from byheart.exact import parts
-from byheart.exact.values import Integers, Values
-from byheart.ir.layers import Attention, Head, Kind, Pattern
-from byheart.ir.matrix import Matrix
+from byheart.exact.number import Integers, Values
+from byheart.ir.layers import Attention, Head, Kind, Matrix, Pattern
 
 Index = npt.NDArray[np.int64]
 ROWS = 1 << 12  # rows whose scores are compared at a time

@@ -5,30 +5,116 @@ A `Network` is rational and is evaluated over the integers; a decoder has exp an
 evaluator, exporter and page. So a memory's network is one or the other, `AnyNetwork`, and both have the few things that
 every memory needs: a size, a JSON form, which tokens are read, how many classes there are.
 
-    >>> from byheart.ir.activation import Activation
-    >>> from byheart.ir.decoder import Average, Reader
+    >>> from byheart.ir.decoder import Activation, Average, Reader
     >>> reader = Reader(np.array([[1.0], [2.0]]), Average(np.array([1.0, 0.5])))
     >>> decoder = Decoder(reader, np.array([[1.0]]), np.zeros(1), Activation.TANH, (np.array([[1.0, -1.0]]),))
     >>> network = DecoderNetwork(decoder, inputs=(0, 1), classes=(1, 0), read=Read.LAST)
     >>> network.class_count, network.classes_of(np.array([[3.0, 2.0]])).tolist()
     (2, [1])
+
+`TableDecoder` is a decoder of few parameters: an exact network names the distribution of a context, a table says what
+it is. Most contexts of a corpus share their distribution with others. An exact network with about √contexts parameters
+gives the number of a context's distribution, and the logits are that row of a table, stored as low-rank factors. A
+context that the exact network does not answer has equal logits: the uniform distribution.
 """
 
 from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
-from byheart.errors import DataError, NetworkError
-from byheart.ir.decoder import Decoder, Floats, Ints
-from byheart.ir.inputs import ABSENT, Inputs
-from byheart.ir.network import Network, Read
-from byheart.ir.table_decoder import TableDecoder
+from byheart.errors import DataError, NetworkError, OptionError
+from byheart.exact.number import Values
+from byheart.ir.decoder import Decoder, Floats, Ints, log_softmax
+from byheart.ir.evaluate import answers
+from byheart.ir.network import ABSENT, Inputs, Network, Read
+
+
+@dataclass(frozen=True, eq=False)
+class TableDecoder:
+    """logits = coordinates[k] @ columns for row k = network(context); tokens are numbers from 0 to ω - 1.
+
+    The exact network reads the last of `length` pairs (code, place): token t has code `codes[t]` (0: the network never
+    saw it), and contexts that are shorter are padded in front with code 0 where `padded`, else they have no answer.
+    """
+
+    network: Network
+    codes: tuple[int, ...]
+    length: int
+    padded: bool
+    coordinates: Floats  # (R, r)
+    columns: Floats  # (r, ω)
+
+    def __post_init__(self) -> None:
+        fits = self.coordinates.ndim == self.columns.ndim == 2 and self.coordinates.shape[1] == len(self.columns)
+        fits = fits and len(self.codes) == self.columns.shape[1] and self.network.width_in == 2 and self.length >= 1
+        fits = fits and all(0 <= code <= len(self.codes) for code in self.codes)  # symbols are among the tokens
+        if not fits or self.network.read is not Read.LAST or self.network.readout.classes != len(self.coordinates):
+            raise NetworkError("the exact network, its codes and the table do not fit together")
+        if any(m.dtype != np.float64 or not np.isfinite(m).all() for m in self.matrices):
+            raise NetworkError("the weights of a table are finite float64 numbers")
+        for matrix in self.matrices:
+            matrix.setflags(write=False)
+
+    @property
+    def kind(self) -> str:
+        return "table"
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Everything but the matrices."""
+        return (self.network, self.codes, self.length, self.padded)
+
+    @property
+    def matrices(self) -> tuple[Floats, ...]:
+        return (self.coordinates, self.columns)
+
+    @property
+    def vocabulary_size(self) -> int:
+        return int(self.columns.shape[1])
+
+    @property
+    def parameters(self) -> int:
+        """Those of the exact network, as its architecture stores them, and every entry of the table."""
+        inner = sum(layer.parameters for layer in self.network.layers)
+        return inner + self.coordinates.size + self.columns.size
+
+    def named(self, tokens: Ints) -> Floats:
+        """The coordinates (n, r) of contexts (n, τ), padded with -1 at the end: zeros where there is no answer."""
+        if tokens.ndim != 2 or tokens.shape[1] > self.length or (tokens.size and tokens.max() >= len(self.codes)):
+            raise DataError(f"contexts of shape {tokens.shape}: this decoder reads at most {self.length} known tokens")
+        lengths = (tokens >= 0).sum(axis=1)
+        codes = np.array([*self.codes, 0], dtype=np.int64)[tokens]  # -1 is the last
+        seen = ((codes > 0) | (tokens < 0)).all(axis=1) & (lengths > 0) & (self.padded | (lengths == self.length))
+        out = np.zeros((len(tokens), self.coordinates.shape[1]))
+        if seen.any():
+            rows = answers(self.network, self._inputs(codes[seen], lengths[seen]))
+            out[np.flatnonzero(seen)[rows >= 0]] = self.coordinates[rows[rows >= 0]]
+        return out
+
+    def _inputs(self, codes: Ints, lengths: Ints) -> Inputs:
+        grid = np.zeros((len(codes), self.length), dtype=np.int64)
+        places = np.arange(self.length)
+        start = (self.length - lengths)[:, None]
+        grid[places >= start] = codes[np.arange(codes.shape[1]) < lengths[:, None]]
+        found, index = np.unique(grid * self.length + places, return_inverse=True)
+        points = np.stack([found // self.length, found % self.length], axis=1).astype(object)
+        return Inputs(Values(points), index.reshape(grid.shape).astype(np.int64))
+
+    def logits(self, tokens: Ints) -> Floats:
+        """(n, ω), before the softmax."""
+        return np.asarray(self.named(tokens) @ self.columns)
+
+    def log_probabilities(self, tokens: Ints) -> Floats:
+        """log softmax of the logits: (n, ω)."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return log_softmax(self.logits(tokens))
+
 
 AnyDecoder: TypeAlias = Decoder | TableDecoder
 
@@ -127,3 +213,41 @@ AnyNetwork: TypeAlias = Network | DecoderNetwork
 def context_number(tokens: Sequence[int]) -> int:
     """64 bits that name a context."""
     return int.from_bytes(hashlib.blake2b(np.array(tokens, dtype="<i8").tobytes(), digest_size=8).digest(), "little")
+
+
+def continue_tokens(
+    decoder: AnyDecoder,
+    prompt: Sequence[int],
+    *,
+    temperature: float = 0.0,
+    seed: int = 0,
+    limit: int | None = None,
+    knows: Callable[[tuple[int, ...]], bool] | None = None,
+) -> tuple[int, ...]:
+    """The prompt and what follows, until the context is as long as the decoder can read (or `limit` tokens in all).
+
+    Temperature 0 takes the likeliest token (the first of equals); above 0 it draws from softmax(logits / temperature).
+    The same seed gives the same text. If `knows` knows the prompt, the text ends at the first context that it does not
+    know: there a document ended.
+    """
+    if not 0 <= temperature < float("inf"):
+        raise OptionError(
+            f"temperature {temperature} must be finite and not negative; 0 is greedy, 1 samples from the learnt "
+            "distribution"
+        )
+    if not 0 < len(prompt) <= decoder.length:
+        raise DataError(f"a prompt of {len(prompt)} tokens; this decoder reads 1 to {decoder.length}")
+    rng = np.random.default_rng(seed)
+    tokens = list(prompt)
+    longest = decoder.length + 1 if limit is None else min(limit, decoder.length + 1)
+    ends = knows is not None and knows(tuple(tokens))
+    while len(tokens) < longest:
+        if ends and knows is not None and not knows(tuple(tokens)):
+            break
+        logits = decoder.logits(np.array([tokens], dtype=np.int64))[0]
+        if temperature == 0:
+            tokens.append(int(np.argmax(logits)))
+            continue
+        weights = np.exp((logits - logits.max()) / temperature)
+        tokens.append(int(rng.choice(len(weights), p=weights / weights.sum())))
+    return tuple(tokens)

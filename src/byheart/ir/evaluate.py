@@ -22,10 +22,9 @@ import numpy.typing as npt
 
 from byheart.errors import NetworkError
 from byheart.exact import Number, engine
-from byheart.exact.steps import Block, Map, Step
-from byheart.exact.values import Integers, Values
+from byheart.exact.number import Integers, Values
+from byheart.exact.reference import Block, Map, Step
 from byheart.ir.attend import Index, gather, linear_image, scores_matter, shares
-from byheart.ir.inputs import ABSENT, Inputs
 from byheart.ir.layers import (
     Affine,
     Attention,
@@ -39,7 +38,7 @@ from byheart.ir.layers import (
     SequenceLayer,
     Threshold,
 )
-from byheart.ir.network import Decode, Network, Read, Readout
+from byheart.ir.network import ABSENT, Decode, Inputs, Network, Read, Readout
 from byheart.progress import SILENT, Progress
 
 CHUNK = 1 << 17  # sequences at a time
@@ -88,9 +87,8 @@ def decode(readout: Readout, values: Values) -> Index:
     """The class index of every output vector, -1 for none."""
     if readout.decode is Decode.VALUE:
         found = [_class_of_value(x, values.denominator, readout) for x in values.numerators[:, 0]]
-    else:
-        found = [_class_of_logits(list(row)) for row in values.numerators]
-    return np.array(found, dtype=np.int64)
+        return np.array(found, dtype=np.int64)
+    return _largest(values.numerators)
 
 
 def _class_of_value(numerator: int, denominator: int, readout: Readout) -> int:
@@ -99,9 +97,21 @@ def _class_of_value(numerator: int, denominator: int, readout: Readout) -> int:
     return value - readout.offset if inside else ABSENT
 
 
-def _class_of_logits(logits: list[int]) -> int:
-    best = max(logits)
-    return logits.index(best) if logits.count(best) == 1 else ABSENT
+def _largest(logits: Integers) -> Index:
+    """The place of each row's largest number, -1 where two are: column by column, for all rows at once.
+
+    >>> _largest(np.array([[3, 1, 2], [0, 5, 5]], dtype=object)).tolist()
+    [0, -1]
+    """
+    best = logits[:, 0]
+    place = np.zeros(len(logits), dtype=np.int64)
+    for column in range(1, logits.shape[1]):
+        other = logits[:, column]
+        more = np.asarray(other > best, dtype=bool)
+        place[np.asarray(other == best, dtype=bool)] = ABSENT
+        place[more] = column
+        best = np.where(more, other, best)
+    return place
 
 
 def tokenwise(layers: Sequence[Layer], points: Values, progress: Progress, name: str = "evaluating") -> Values:
@@ -133,10 +143,10 @@ def outside_table(network: Network, points: Values) -> list[int]:
     layer = network.layers[0]
     if not isinstance(layer, Embedding) or points.width != layer.width_in:
         return []
-    return [k for k, (token, rest) in enumerate(_token_ids(layer, points)) if rest or not 0 <= token < layer.vocabulary]
+    return [k for k, (token, rest) in enumerate(token_ids(layer, points)) if rest or not 0 <= token < layer.vocabulary]
 
 
-def _token_ids(layer: Embedding, points: Values) -> Iterator[tuple[int, int]]:
+def token_ids(layer: Embedding, points: Values) -> Iterator[tuple[int, int]]:
     """The id of every point, and what is left over where it is not a whole number."""
     for numbers in points.numerators:
         yield divmod(sum(a * number for a, number in zip(layer.strides, numbers, strict=True)), points.denominator)
@@ -144,7 +154,7 @@ def _token_ids(layer: Embedding, points: Values) -> Iterator[tuple[int, int]]:
 
 def _embed(layer: Embedding, points: Values) -> Values:
     rows = []
-    for token, rest in _token_ids(layer, points):
+    for token, rest in token_ids(layer, points):
         if rest or not 0 <= token < layer.vocabulary:
             name = token + Fraction(rest, points.denominator)
             raise NetworkError(f"token id {name} is not in [0, {layer.vocabulary})")

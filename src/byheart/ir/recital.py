@@ -16,7 +16,7 @@ no two rows of a table match the same window, so the order of rows means nothing
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -110,8 +110,7 @@ class Table:
             raise NetworkError("two rows of a table have the same window")
         for (first, ours), (second, theirs) in itertools.combinations(self._look, 2):
             shared = [place for place in first if place in second]
-            here = {tuple(key[first.index(p)] for p in shared) for key in ours}
-            there = {tuple(key[second.index(p)] for p in shared) for key in theirs}
+            here, there = _cut(ours, first, shared), _cut(theirs, second, shared)
             if here & there:
                 raise NetworkError(f"two rows of a table match one window: {min(here & there)} at places {shared}")
 
@@ -124,6 +123,16 @@ class Table:
             found = np.fromiter((known.get(key, -1) for key in keys), dtype=np.int64, count=len(states))
             rows = np.maximum(rows, found)
         return rows
+
+
+def _cut(rows: Mapping[tuple[int, ...], int], places: Sequence[int], kept: Sequence[int]) -> set[tuple[int, ...]]:
+    """The symbols that the rows have at some of their places."""
+    if len(kept) == len(places):
+        return set(rows)
+    if tuple(kept) == tuple(places[: len(kept)]):
+        return {key[: len(kept)] for key in rows}
+    at = [places.index(place) for place in kept]
+    return {tuple(key[i] for i in at) for key in rows}
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,10 +199,6 @@ class Recital:
         rows = table.rows_of(self.states(tokens)[-1])
         return np.where(rows >= 0, table.outputs[rows], UNKNOWN)
 
-    def follow_all(self, sequences: Iterable[Sequence[int]]) -> list[Ints]:
-        """`follow` for each of many sequences."""
-        return [self.follow(tokens) for tokens in sequences]
-
     def answer(self, number: int) -> Answer:
         """The answer of a number of `follow`."""
         return self.answers[number] if number >= 0 else Answer.of(self.unknown)
@@ -203,17 +208,18 @@ class Recital:
         likeliest = np.array([answer.likeliest for answer in self.answers] + [self.unknown], dtype=np.int64)
         return likeliest[self.follow(tokens)]
 
-    def recite(self, prompt: Sequence[int], limit: int, stop: int | None = None) -> list[int]:
-        """What follows a prompt, greedily, until `stop` or `limit` tokens.
+    def recite(self, prompt: Sequence[int], limit: int, stop: int | Collection[int] | None = None) -> list[int]:
+        """What follows a prompt, greedily, until `stop` (a token, or one of several) or `limit` tokens.
 
         The last span tokens decide, so no more than these are looked at. A prompt shorter than the span is taken as
         the start of a sequence.
         """
-        tokens, answered = list(prompt), []
+        tokens, answered = list(prompt), list[int]()
+        ends = stop if isinstance(stop, Collection) else {stop}
         for _ in range(limit):
             answered.append(int(self.next_tokens(tokens[-2 * self.span :])[-1]))
             tokens.append(answered[-1])
-            if answered[-1] == stop:
+            if answered[-1] in ends:
                 break
         return answered
 

@@ -3,23 +3,26 @@
 >>> figure = bounds_figure(Problem("next-token", N=1000, n=8, d=4))
 >>> [axes.get_xlabel() for axes in figure.axes]
 ['sequences N', 'sequence length n']
+
+`growth_figure` draws measured sizes against the number of rows, between the theorem's promise and the lower bound.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from byheart.data.task import Task
 from byheart.plots.style import colour, label_axes, marker, new_figure, styled
-from byheart.theory.bound import Bound
-from byheart.theory.problem import Problem
-from byheart.theory.report import lower_bounds, upper_bounds
+from byheart.theory.problem import Bound, Problem
+from byheart.theory.report import CHAIN, lower_bounds, upper_bounds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 Points = Sequence[tuple[int, int]]  # (x, parameters)
 
@@ -93,12 +96,12 @@ def _draw_by_length(axes: Axes, problem: Problem) -> None:
 
 
 def curves(problems: Iterable[tuple[int, Problem]]) -> list[Curve]:
-    """The bounds on parameters of a range of problems, one curve per name; bounds on distributions are left out."""
+    """The bounds on parameters of a range of problems, one curve per name; only those about labels."""
     first: dict[str, Bound] = {}
     points: dict[str, list[tuple[int, int]]] = {}
     for x, problem in problems:
         for bound in (*lower_bounds(problem), *upper_bounds(problem)):
-            if bound.quantity == "parameters" and not (bound.kind == "lower" and bound.ref.paper == "M24"):
+            if bound.quantity == "parameters" and bound.scope == "labels":
                 first.setdefault(bound.name, bound)
                 points.setdefault(bound.name, []).append((x, bound.value))
     return [Curve(name, bound.kind, bound.proved, tuple(points[name])) for name, bound in first.items()]
@@ -148,3 +151,41 @@ def _steps(low: int, high: int, per_decade: int = 3) -> list[int]:
         values.add(value)
         power += 1
     return sorted(values)
+
+
+def exponent(sizes: Sequence[int], values: Sequence[int]) -> float:
+    """The slope of the least-squares line through the points in the log-log picture.
+
+    >>> round(exponent([100, 400, 1600], [20, 40, 80]), 6)
+    0.5
+    """
+    x, y = [math.log(s) for s in sizes], [math.log(v) for v in values]
+    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
+    spread = sum((a - mean_x) ** 2 for a in x)
+    return sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / spread
+
+
+def growth_figure(problem: Problem, sizes: Sequence[int], measured: Mapping[str, Sequence[int]]) -> Figure:
+    """Parameters against N for each name in `measured`, with KS25's promise and the lower bound of `problem`."""
+    figure = new_figure(width=7.0, height=4.6)
+    with styled():
+        axes = figure.axes[0]
+        promise = [_bound(replace(problem, N=size), "ks25, residual") for size in sizes]
+        floor = [_bound(replace(problem, N=size), CHAIN) for size in sizes]
+        axes.plot(sizes, promise, "--", color="#7F7F7F", label=f"KS25's promise, N^{exponent(sizes, promise):.2f}")
+        for place, (name, values) in enumerate(measured.items()):
+            slope = exponent(sizes, values)
+            axes.plot(sizes, values, marker(place) + "-", color=colour(place), label=f"{name}, built: N^{slope:.2f}")
+        axes.plot(sizes, floor, ":", color="#000000", label=f"hardest labels need N^{exponent(sizes, floor):.2f}")
+        label_axes(axes, "Parameters of a Transformer that knows N sequences by heart", "sequences N", "parameters")
+        axes.legend()
+    return figure
+
+
+def _bound(problem: Problem, name: str) -> int:
+    found = [
+        b.value
+        for b in (*upper_bounds(problem), *lower_bounds(problem))
+        if b.name == name and b.quantity == "parameters"
+    ]
+    return int(found[0])

@@ -11,12 +11,10 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from byheart.lab.results.comparison import LITERATURE, Built
-from byheart.lab.results.fits import fit_growth
-from byheart.lab.results.summary import Minimum, Row, best_record
-from byheart.lab.study.experiment import Experiment
+from byheart.lab.comparison import LITERATURE, Built
+from byheart.lab.results import Minimum, Row, best_record, fit_growth
+from byheart.lab.study.experiment import Experiment, Record
 from byheart.lab.study.planner import Planner
-from byheart.lab.study.record import Record
 from byheart.plots.style import colour, label_axes, marker, new_figure, styled
 
 if TYPE_CHECKING:

@@ -4,21 +4,35 @@
 >>> memory = byheart.memorize(["cat", "act"], [0, 1], progress=False)
 >>> size_figure(memory).axes[0].get_xlabel(), weights_figure(memory).axes[0].get_xlabel()
 ('size', 'layer')
+
+`way_figure` shows one window's way through a computed checkpoint: where its heads look, which unit wakes, what is said.
+Everything is read from the running network: the picture shows what the tensors of the folder do, not what was meant.
+
+`contexts_figure` shows a contextual mapping: where along the line of ids each token of each sequence comes to stand.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from byheart.compile.contextual import ContextualMapping
 from byheart.compile.memory import Memory
 from byheart.compile.size_rows import size_rows
+from byheart.engines.questions import read_questions
+from byheart.errors import MissingExtraError, OptionError
 from byheart.exact import bit_length
+from byheart.export.stock import Decoder, read_decoder
 from byheart.ir.decoder_network import DecoderNetwork
 from byheart.ir.size import FLOAT_BITS
 from byheart.plots.style import colour, label_axes, new_figure, styled
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 _THICK = 0.26  # of a bar; three of them stand side by side
 
@@ -48,6 +62,34 @@ def size_figure(memory: Memory) -> Figure:
     return figure
 
 
+def contexts_figure(mapping: ContextualMapping, most: int = 40) -> Figure:
+    """KS25's Definition 4.1 drawn: one line per sequence, each token at its context id.
+
+    Left the sequence id, which is the same for sequences with equal multisets; tokens of one colour are equal tokens,
+    and no two contexts come closer than δ. Of more than `most` sequences the first ones are shown, as the title says.
+    """
+    rows = list(zip(mapping.sequences, mapping.context_ids, mapping.sequence_ids, strict=True))[:most]
+    inks = {token: colour(number) for number, token in enumerate(dict.fromkeys(t for row, _, _ in rows for t in row))}
+    figure = new_figure(width=8.0, height=0.34 * len(rows) + 1.6)
+    with styled():
+        axes = figure.axes[0]
+        for height, (tokens, ids, _) in enumerate(rows):
+            axes.axhline(height, color="#B8C4D0", linewidth=0.6, zorder=0)
+            for token, place in zip(tokens, ids, strict=True):
+                axes.plot(float(place), height, "o", color=inks[token], markersize=11)
+                axes.text(float(place), height, str(token)[:3], ha="center", va="center", fontsize=7, color="white")
+        shown = f" (the first {len(rows)} of {len(mapping.sequences):,})" if len(rows) < len(mapping.sequences) else ""
+        apart = "" if mapping.delta is None else f", different contexts at least {float(mapping.delta):.3g} apart"
+        label_axes(axes, f"{mapping.contexts:,} contexts{apart}{shown}", "context id", "sequence, its id", log=False)
+        words = [" ".join(map(str, tokens))[:24] for tokens, _, _ in rows]
+        axes.set_yticks(
+            range(len(rows)), [f"{word}  {float(id):g}" for word, (_, _, id) in zip(words, rows, strict=True)]
+        )
+        axes.invert_yaxis()
+        axes.grid(axis="y", visible=False)
+    return figure
+
+
 def weights_figure(memory: Memory) -> Figure:
     """How long the longest weight of each layer is: what is memorized is in the long ones."""
     if isinstance(memory.network, DecoderNetwork):
@@ -61,3 +103,90 @@ def weights_figure(memory: Memory) -> Figure:
         title = f"{memory.construction}: bits of the longest weight, layer by layer"
         label_axes(axes, title, "layer", "bits", log=False)
     return figure
+
+
+SHOWN = 10  # tokens in front of the answer
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What one layer did at the last position."""
+
+    shares: Any  # (heads, positions) of the attention
+    units: Any  # (units,) what each unit of the MLP gives before the output matrix
+
+
+def trace(decoder: Decoder, ids: Sequence[int]) -> tuple[list[Step], Any]:
+    """The steps of every layer at the last position, and the logits there."""
+    import torch
+
+    from byheart.fixtures.machine import Machine
+
+    machine = Machine(decoder)
+    shares: list[Any] = []
+    units: list[Any] = []
+    outputs = {id(layer.mlp.down) for layer in decoder.layers if hasattr(layer.mlp, "down")}
+
+    def keep_shares(step: Any, scores: Any, seen: Any) -> Any:
+        found = step(scores, seen)
+        shares.append(found[:, -1].numpy())
+        return found
+
+    def keep_units(step: Any, x: Any, linear: Any) -> Any:
+        if id(linear) in outputs:
+            units.append(x[-1].numpy())
+        return step(x, linear)
+
+    machine.wrap("weights", keep_shares).wrap("linear", keep_units)
+    with torch.inference_mode():
+        logits = machine.run(ids)[-1].numpy()
+    return [Step(a, u) for a, u in zip(shares, units, strict=True)], logits
+
+
+def way_figure(folder: str | Path, start: int = 40, length: int = SHOWN) -> Figure:
+    """The way of the window that ends at position start + length - 1 of the first document."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise MissingExtraError("names of tokens in a picture", "data") from None
+    decoder, asked = read_decoder(folder), read_questions(folder)
+    if not all(hasattr(layer.mlp, "down") for layer in decoder.layers):
+        raise OptionError("the picture shows one MLP per layer; this model has experts")
+    ids = asked.documents[0][start : start + length]
+    tokenizer = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
+    names = [repr(tokenizer.decode([t], skip_special_tokens=False))[1:-1] for t in ids]
+    steps, logits = trace(decoder, ids)
+    with styled():
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(11, 2.3 * len(steps) + 2.0), layout="constrained")
+        grid = figure.add_gridspec(len(steps) + 1, 2, width_ratios=(1, 1.5))
+        for depth, step in enumerate(steps):
+            _draw_heads(figure.add_subplot(grid[depth, 0]), step, names, depth)
+            _draw_units(figure.add_subplot(grid[depth, 1]), step, depth)
+        _draw_logits(figure.add_subplot(grid[len(steps), :]), logits, tokenizer)
+    return figure
+
+
+def _draw_heads(axes: Axes, step: Step, names: Sequence[str], depth: int) -> None:
+    axes.imshow(step.shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    axes.set_xticks(range(len(names)), names, rotation=45, ha="right", fontsize=8)
+    axes.set_yticks(range(len(step.shares)), [f"head {h}" for h in range(len(step.shares))], fontsize=8)
+    axes.grid(visible=False)
+    axes.set_title(f"layer {depth}: where the last token looks")
+
+
+def _draw_units(axes: Axes, step: Step, depth: int) -> None:
+    axes.vlines(range(len(step.units)), 0, step.units, color=colour(0), linewidth=1)
+    awake = int(abs(step.units).argmax())
+    axes.plot([awake], [step.units[awake]], "o", color=colour(1), markersize=6)
+    label_axes(axes, f"layer {depth}: unit {awake} knows this window", "unit", "activation", log=False)
+
+
+def _draw_logits(axes: Axes, logits: Any, tokenizer: Any) -> None:
+    best = int(logits.argmax())
+    axes.bar(range(len(logits)), logits, width=1.0, color=colour(0))
+    axes.bar([best], [logits[best]], width=2.5, color=colour(1))
+    answer = repr(tokenizer.decode([best], skip_special_tokens=False))
+    lead = logits[best] - sorted(logits)[-2]
+    label_axes(axes, f"the answer: {answer}, {lead:.1f} nats ahead", "token", "logit", log=False)

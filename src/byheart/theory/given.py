@@ -23,9 +23,9 @@ import numpy as np
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.distinct import Index, distinct_rows
 from byheart.data.task import Task
-from byheart.ir.inputs import ABSENT
+from byheart.ir.network import ABSENT
 from byheart.paper import Ref
-from byheart.theory.bound import Bound
+from byheart.theory.problem import Bound
 
 LEAST_UNITS = 3  # fewer are not worth a sentence
 MOST_NUMBERS = 64  # numbers per row that are tried as the line's direction

@@ -1,4 +1,4 @@
-"""How many parameters any network needs: Theorems 4.2 and 4.3 of KS25 with explicit constants.
+"""How many parameters and bits any memory needs: Theorems 4.2 and 4.3 of KS25 with explicit constants.
 
 All of them count sign patterns. A network with W parameters, cut into cells on which it is a polynomial of its
 parameters, can produce only a limited number of labellings (Lemma B.4); it must be able to produce C^N of them.
@@ -8,16 +8,22 @@ Roots and logarithms are rounded so that the returned integer is a true lower bo
     [21, 73, 687]
     >>> seq_to_seq_parameters(N=1000, n=8)
     49
+
+Bits: a memory must have at least as many states as there are labellings (KS25's Remarks 4.4 and 4.6). W parameters of B
+bits each (sign and binary point included) have 2^(WB) states, so W·B ≥ log2(number of labellings).
+
+    >>> total_bits(1000, 10), total_bits(1000, 10, zeros=4000)
+    (3322, 6926)
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
-from math import isqrt
+from math import comb, isqrt
 
 from byheart.errors import OptionError
 from byheart.paper import Ref, implements
-from byheart.theory.rounding import E_UP, Exact, log2_down, log2_up, root_down, sqrt_up
+from byheart.theory.rounding import E_UP, Exact, ceil, log2_down, log2_up, power_at_least, root_down, sqrt_up
 
 TEST = "tests/theory/test_lower.py"
 
@@ -99,6 +105,25 @@ def quadratic_parameters(N: int) -> int:
     return max(1, W)
 
 
+@implements(
+    Ref("S97", "Theorem 1"),
+    statement="shattering every set of N points in general position takes (N - 1)/2 parameters; cited, not proved here",
+    test=TEST,
+)
+def general_position_parameters(N: int) -> int:
+    """Sontag's bound for points that may lie arbitrarily close together: W ≥ (N − 1)/2.
+
+    It holds for networks of ReLU, sigmoid and threshold units and any fixed shape. KS25, like this library, asks for
+    every labelling of points that are at least δ apart, so √N is possible. Siegel (2024) shows that linearly many
+    parameters are needed again where δ is exponentially small in N; he states no constant, so there is no number here.
+
+    >>> [general_position_parameters(N) for N in (1, 2, 3, 1000)]
+    [1, 1, 1, 500]
+    """
+    check_counts(N=N)
+    return max(1, N // 2)
+
+
 def seq_to_seq_root(N: int, n: int, C: int = 2, labels: int | None = None) -> Fraction:
     """Theorem 4.3's bound before it is rounded up to an integer: 4(√(1 + T/2) − 1)."""
     return 4 * (root_down(1 + _seq_to_seq_load(N, n, C, labels) / 2) - 1)
@@ -170,3 +195,50 @@ def check_counts(**counts: int | None) -> None:
     for name, value in counts.items():
         if value is not None and (type(value) is not int or value < 1):
             raise OptionError(f"{name} = {value!r}: give an integer of at least 1")
+
+
+_EXACT_BINOMIAL = 20_000
+
+
+@implements(
+    Ref("KS25", "Remark 4.4"), statement="N labels of C classes need N·log2 C bits, whatever the network", test=TEST
+)
+@implements(Ref("KS25", "Remark 4.6"), statement="nN labels need nN·log2 C bits", test=TEST)
+def total_bits(labels: int, C: int, zeros: int = 0) -> int:
+    """⌈labels·log2 C⌉; with `zeros` further points that must answer 0, any of which could have been labelled,
+    log2 binom(labels + zeros, labels) more."""
+    check_counts(labels=labels, C=C)
+    if zeros < 0:
+        raise OptionError(f"zeros = {zeros}: give 0 or more")
+    if not zeros:
+        return power_at_least(C, labels)
+    digits = 64 + labels.bit_length()
+    return ceil(labels * log2_down(C, digits) + log2_binomial_down(labels + zeros, labels))
+
+
+def bits_per_parameter(labels: int, C: int, parameters: int) -> int:
+    """The least bits of a parameter when there are W of them: ⌈labels·log2 C / W⌉.
+
+    >>> bits_per_parameter(10**4, 16, 2238)
+    18
+    """
+    check_counts(parameters=parameters)
+    return -(-total_bits(labels, C) // parameters)
+
+
+def log2_binomial_down(V: int, N: int) -> Fraction:
+    """A fraction at most log2 binom(V, N): exact digits for small V, else
+    binom(V, N) ≥ √(V/(8N(V−N))) · 2^(V·h(N/V)).
+
+    >>> float(log2_binomial_down(10, 5)) == __import__("math").log2(252)
+    True
+    """
+    if not 0 <= N <= V:
+        raise OptionError(f"binom({V}, {N}): need 0 <= N <= V")
+    if N in (0, V):
+        return Fraction(0)
+    if V <= _EXACT_BINOMIAL:
+        return log2_down(comb(V, N))
+    digits = 64 + V.bit_length()  # the three products below cancel to a much smaller number
+    entropy = V * log2_down(V, digits) - N * log2_up(N, digits) - (V - N) * log2_up(V - N, digits)
+    return max(Fraction(0), entropy - log2_up(Fraction(8 * N * (V - N), V)) / 2)

@@ -4,12 +4,11 @@ Each function is the sum of its theorem's parts: a token memory φ̃, attention,
 paper are kept except one: Lemma B.2's shift has a gap, and the repaired lemma gives token labels up to
 N(N−1)/2 + 1 instead of 4N³√π, which is smaller.
 
-Arguments everywhere: N sequences of n tokens of dimension d, C classes, r² and δ² of the tokens;
-`contexts` distinct labelled contexts (default: as many as the task can have); `points` distinct tokens (default nN).
+What they need of the data is a `Setting`; `worst_case` makes the one that only knows N, n, d, C, r and δ.
 
-    >>> next_token(N=1000, n=8, d=4, C=10, r_squared=9)
+    >>> transformer(worst_case(N=1000, n=8, d=4, C=10, r_squared=9))
     Promise(width=14, depth=3863, parameters=811169, max_bits=803)
-    >>> seq_to_seq(N=1000, n=8, d=4, C=10, r_squared=9).depth
+    >>> transformer(worst_case(N=1000, n=8, d=4, C=10, r_squared=9, every_token=True)).depth
     8297
 """
 
@@ -18,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isqrt
+from typing import Any
 
 from byheart.errors import OptionError
 from byheart.paper import Ref, implements
@@ -39,7 +39,11 @@ HEAD = 3  # head size of eq. (52)
 
 @dataclass(frozen=True)
 class Setting:
-    """The numbers a theorem is about; makes the clouds of its two memories."""
+    """The numbers a theorem is about; makes the clouds of its two memories.
+
+    N sequences of n tokens of dimension d, C classes, r² and δ² of the tokens, distinct labelled contexts, distinct
+    tokens.
+    """
 
     N: int
     n: int
@@ -49,6 +53,11 @@ class Setting:
     delta_squared: Exact
     contexts: int
     points: int
+
+    def __post_init__(self) -> None:
+        for name in ("N", "n", "d", "C", "contexts", "points"):
+            if getattr(self, name) < 1:
+                raise OptionError(f"{name} = {getattr(self, name)}: it counts something and is at least 1")
 
     @property
     def tokens(self) -> Cloud:
@@ -60,6 +69,22 @@ class Setting:
         """What attention returns: norms at most 20 r n² N³ δ⁻¹ √(πd), distances at least 1/n, eq. (55) and (56)."""
         norm = 400 * self.tokens.spread_squared * self.n**4 * self.N**6 * PI_UP * self.d
         return Cloud(self.contexts, 3, norm, Fraction(1, self.n**2))
+
+
+def worst_case(
+    N: int,
+    n: int,
+    d: int,
+    C: int,
+    *,
+    r_squared: Exact = 1,
+    delta_squared: Exact = 1,
+    every_token: bool = False,
+    contexts: int | None = None,
+) -> Setting:
+    """As many distinct tokens as there can be, and as many contexts: one per sequence, or one per token of each."""
+    most = n * N if every_token else N
+    return Setting(N, n, d, C, r_squared, delta_squared, most if contexts is None else contexts, n * N)
 
 
 def token_labels(N: int) -> int:
@@ -88,43 +113,22 @@ def output_map(width: int) -> Promise:
     test=TEST,
 )
 @implements(Ref("KS25", "Theorem 4.1"), statement="the explicit size of the next-token Transformer", test=TEST)
-def next_token(
-    N: int,
-    n: int,
-    d: int,
-    C: int,
-    *,
-    r_squared: Exact = 1,
-    delta_squared: Exact = 1,
-    contexts: int | None = None,
-    points: int | None = None,
-    form: str = "plain",
-) -> Promise:
-    """Theorem B.1: φ̃ by Lemma C.1 with (R₁, C_φ), uniform attention, f₂ by Lemma C.1 with (R₂, C)."""
-    setting = _setting(N, n, d, C, r_squared, delta_squared, N if contexts is None else contexts, points)
-    return _transformer(setting, form, attention_layer(n, form))
-
-
 @implements(
     Ref("KS25", "Corollary 4.1"),
     statement="labels for every token: the label memory holds nN contexts, width 14",
     test=TEST,
 )
-def seq_to_seq(
-    N: int,
-    n: int,
-    d: int,
-    C: int,
-    *,
-    r_squared: Exact = 1,
-    delta_squared: Exact = 1,
-    contexts: int | None = None,
-    points: int | None = None,
-    form: str = "plain",
-) -> Promise:
-    """Corollary 4.1: as Theorem B.1, but f₂ tells nN contexts apart while φ̃ still serves N multisets."""
-    setting = _setting(N, n, d, C, r_squared, delta_squared, n * N if contexts is None else contexts, points)
-    return _transformer(setting, form, attention_layer(n, form))
+def transformer(s: Setting, form: str = "plain", *, balanced: bool = False) -> Promise:
+    """Theorem B.1: φ̃ by Lemma C.1 with (R₁, C_φ), uniform attention, f₂ by Lemma C.1 with (R₂, C).
+
+    Corollary 4.1 is the same sum: f₂ tells nN contexts apart while φ̃ still serves N multisets. `balanced`: footnote 2,
+    O(√(N log(nN))) layers.
+
+    >>> long = worst_case(N=1000, n=2**64, d=4, C=10)
+    >>> transformer(long).depth, transformer(long, balanced=True).depth
+    (12923, 5636)
+    """
+    return _around(s, form, attention_layer(s.n, form), balanced)
 
 
 @implements(
@@ -132,23 +136,11 @@ def seq_to_seq(
     statement="two attention layers and a global token replace n² connections by 4n + 2",
     test=TEST,
 )
-def sparse(
-    N: int,
-    n: int,
-    d: int,
-    C: int,
-    *,
-    r_squared: Exact = 1,
-    delta_squared: Exact = 1,
-    contexts: int | None = None,
-    points: int | None = None,
-    form: str = "plain",
-) -> Promise:
+def sparse(s: Setting, form: str = "plain") -> Promise:
     """Corollary 4.1 with two attention layers, the global token's stream and one layer that rebuilds the id."""
-    setting = _setting(N, n, d, C, r_squared, delta_squared, n * N if contexts is None else contexts, points)
     stream = PLAIN_STREAM if form == "plain" else STREAM
-    glue = Promise(stream, 1, 2 * stream * stream + 3 * stream, (2 * n + 2).bit_length())
-    return _transformer(setting, form, attention_layer(n, form, layers=2).then(glue))
+    glue = Promise(stream, 1, 2 * stream * stream + 3 * stream, (2 * s.n + 2).bit_length())
+    return _around(s, form, attention_layer(s.n, form, layers=2).then(glue))
 
 
 @implements(
@@ -156,26 +148,13 @@ def sparse(
     statement="at most about B·max(log R, log C)/√log B bits per weight, width 15, Õ(N/B) layers",
     test=TEST,
 )
-def limited_bits(
-    N: int,
-    n: int,
-    d: int,
-    C: int,
-    B: int,
-    *,
-    r_squared: Exact = 1,
-    delta_squared: Exact = 1,
-    contexts: int | None = None,
-    points: int | None = None,
-    form: str = "plain",
-) -> Promise:
+def limited_bits(s: Setting, B: int, form: str = "plain") -> Promise:
     """Theorem F.1: both memories by Lemma F.1."""
-    s = _setting(N, n, d, C, r_squared, delta_squared, N if contexts is None else contexts, points)
-    if not 1 <= B <= isqrt(N):
-        raise OptionError(f"B = {B} for N = {N} sequences: take 1 <= B <= √N, here at most {isqrt(N)}")
-    token = limited_memory(s.tokens, N, token_labels(N), B, form=form, width=LIMITED_WIDTH)
-    label = limited_memory(s.attended, s.contexts, C, B, form=form, width=LIMITED_WIDTH)
-    return token.then(attention_layer(n, form), label, output_map(LIMITED_WIDTH))
+    if not 1 <= B <= isqrt(s.N):
+        raise OptionError(f"B = {B} for N = {s.N} sequences: take 1 <= B <= √N, here at most {isqrt(s.N)}")
+    token = limited_memory(s.tokens, s.N, token_labels(s.N), B, form=form, width=LIMITED_WIDTH)
+    label = limited_memory(s.attended, s.contexts, s.C, B, form=form, width=LIMITED_WIDTH)
+    return token.then(attention_layer(s.n, form), label, output_map(LIMITED_WIDTH))
 
 
 @implements(
@@ -183,22 +162,11 @@ def limited_bits(
     statement="multisets of at most M elements: width 12, sum pooling, two memories",
     test=TEST,
 )
-def deep_set(
-    N: int,
-    M: int,
-    d: int,
-    C: int,
-    *,
-    r_squared: Exact = 1,
-    delta_squared: Exact = 1,
-    points: int | None = None,
-    form: str = "plain",
-) -> Promise:
-    """Theorem D.1: φ̃ with (R_φ, C_φ), the sum, ρ̃ with R_ρ = 80 M N⁵ π."""
-    s = _setting(N, M, d, C, r_squared, delta_squared, N, points)
-    sums = Cloud(N, 1, 16 * M**2 * N**6 * PI_UP, 1)
-    token = feed_forward_memory(s.tokens, N, token_labels(N), form=form)
-    return token.then(feed_forward_memory(sums, N, C, form=form), output_map(PLAIN_WIDTH))
+def deep_set(s: Setting, form: str = "plain") -> Promise:
+    """Theorem D.1 with M = n: φ̃ with (R_φ, C_φ), the sum, ρ̃ with R_ρ = 80 M N⁵ π."""
+    sums = Cloud(s.N, 1, 16 * s.n**2 * s.N**6 * PI_UP, 1)
+    token = feed_forward_memory(s.tokens, s.N, token_labels(s.N), form=form)
+    return token.then(feed_forward_memory(sums, s.N, s.C, form=form), output_map(PLAIN_WIDTH))
 
 
 @implements(
@@ -206,27 +174,19 @@ def deep_set(
     statement="token ids through a table of 3ω numbers, then attention and one memory",
     test=TEST,
 )
-def with_embedding(N: int, n: int, omega: int, C: int, *, contexts: int | None = None, form: str = "plain") -> Promise:
+def with_embedding(s: Setting, omega: int, form: str = "plain") -> Promise:
     """Theorem E.1 with r = δ = 1, which it leaves open: R = 200√3 n² N⁵ ω π."""
-    s = _setting(N, n, 1, C, 1, 1, N if contexts is None else contexts, omega)
     stream = PLAIN_STREAM if form == "plain" else STREAM
-    bits = max(token_labels(N).bit_length(), omega.bit_length())
-    attended = Cloud(s.contexts, 3, 100 * n**2 * N**6 * omega**2 * PI_UP, Fraction(1, n**2))
-    label = feed_forward_memory(attended, s.contexts, C, form=form, width=TRANSFORMER_WIDTH)
+    bits = max(token_labels(s.N).bit_length(), omega.bit_length())
+    attended = Cloud(s.contexts, 3, 100 * s.n**2 * s.N**6 * omega**2 * PI_UP, Fraction(1, s.n**2))
+    label = feed_forward_memory(attended, s.contexts, s.C, form=form, width=TRANSFORMER_WIDTH)
     table = Promise(stream, 0, stream * omega, bits)
-    return table.then(attention_layer(n, form), label, output_map(TRANSFORMER_WIDTH))
+    return table.then(attention_layer(s.n, form), label, output_map(TRANSFORMER_WIDTH))
 
 
-def _transformer(s: Setting, form: str, attention: Promise) -> Promise:
-    token = feed_forward_memory(s.tokens, s.N, token_labels(s.N), form=form, width=TRANSFORMER_WIDTH)
-    label = feed_forward_memory(s.attended, s.contexts, s.C, form=form, width=TRANSFORMER_WIDTH)
+def _around(s: Setting, form: str, attention: Promise, balanced: bool = False) -> Promise:
+    """The token memory before, and the label memory behind this attention."""
+    how: dict[str, Any] = {"form": form, "width": TRANSFORMER_WIDTH, "balanced": balanced}
+    token = feed_forward_memory(s.tokens, s.N, token_labels(s.N), **how)
+    label = feed_forward_memory(s.attended, s.contexts, s.C, **how)
     return token.then(attention, label, output_map(TRANSFORMER_WIDTH))
-
-
-def _setting(
-    N: int, n: int, d: int, C: int, r_squared: Exact, delta_squared: Exact, contexts: int, points: int | None
-) -> Setting:
-    for name, value in (("N", N), ("n", n), ("d", d), ("C", C), ("contexts", contexts)):
-        if value < 1:
-            raise OptionError(f"{name} = {value}: it counts something and is at least 1")
-    return Setting(N, n, d, C, r_squared, delta_squared, contexts, n * N if points is None else points)

@@ -1,17 +1,22 @@
+"""KS25's Transformers: the theorem, over a star, with short weights."""
+
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from byheart.certify import certify
+from byheart.certify.properties import connections
 from byheart.compile import memorize
 from byheart.data.dataset.dataset import load
 from byheart.errors import ConflictError, OptionError
 from byheart.ir.evaluate import outputs
-from byheart.ir.layers import Attention
+from byheart.ir.layers import Attention, GlobalToken, Pattern
 from byheart.theory import theorems
 from tests.build.ks25.grid import check, labels, memory, rows
 
@@ -101,15 +106,16 @@ def test_the_promise_is_the_theorem_s_formula(form: str) -> None:
     found = memory("ks25", 50, 4, 4, 10, form=form, constants="paper")
     assert found.dataset is not None
     data = found.dataset
-    promise = theorems.next_token(
+    separation = data.separation
+    setting = theorems.worst_case(
         data.N,
         data.n,
         data.d,
         data.C,
-        r_squared=data.separation.r_squared,
-        delta_squared=data.separation.delta_squared or 1,
-        form=form,
+        r_squared=separation.r_squared,
+        delta_squared=separation.delta_squared or 1,
     )
+    promise = theorems.transformer(setting, form)
     assert found.claim.bounds["depth"] == promise.depth and found.claim.bounds["max_bits"] == promise.max_bits
 
 
@@ -177,3 +183,85 @@ def test_options_that_do_not_exist() -> None:
 
 def test_seed_is_all_the_chance_there_is() -> None:
     assert memory("ks25", 20, 3, 2, 3, seed=4).network == memory("ks25", 20, 3, 2, 3, seed=4).network
+
+
+@pytest.mark.parametrize(("form", "constants"), STYLES)
+@pytest.mark.parametrize(("N", "n", "d", "C"), [(1, 1, 1, 1), (3, 2, 4, 2), (40, 8, 2, 10)])
+@pytest.mark.parametrize("task", ["next-token", "seq-to-seq"])
+def test_sparse_star(N: int, n: int, d: int, C: int, task: str, form: str, constants: str) -> None:
+    found = memory("ks25-sparse", N, n, d, C, task=task, form=form, constants=constants)
+    check(found)
+    assert found.size.attention_layers == 2
+    assert connections(found.network, n) == 4 * n + 2
+
+
+@pytest.mark.parametrize("attention", ["softmax", "hardmax"])
+def test_other_attention(attention: str) -> None:
+    check(memory("ks25-sparse", 20, 4, 2, 3, task="seq-to-seq", attention=attention))
+
+
+def test_the_pattern_is_the_layer_s_not_the_weights() -> None:
+    """With full patterns the same weights connect n² pairs and the promise of 4n + 2 is not kept."""
+    found = memory("ks25-sparse", 10, 6, 2, 3)
+    assert found.dataset is not None
+    assert found.certificate.proofs == {"connections: 26": "attention connects 26 pairs of tokens, of 26 promised"}
+    layers = tuple(
+        replace(layer, pattern=Pattern.FULL) if isinstance(layer, Attention) else layer
+        for layer in found.network.layers
+    )
+    full = replace(found.network, layers=layers)
+    assert connections(full, 6) == 2 * 7 * 7
+    assert certify(full, found.dataset, found.claim).verdict != "proved"
+    assert sum(isinstance(layer, GlobalToken) for layer in found.network.layers) == 1
+
+
+@pytest.mark.parametrize(("form", "constants"), STYLES)
+@pytest.mark.parametrize(("N", "B"), [(1, 1), (3, 1), (18, 1), (18, 2), (18, 4)])
+def test_limited_by_every_parameter(N: int, B: int, form: str, constants: str) -> None:
+    found = memory("ks25-limited", N, 3, 2, 3, form=form, constants=constants, bits_parameter=B)
+    check(found)
+    assert found.claim.bounds["width"] == 15
+    assert found.options["bits_parameter"] == B
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("form", "constants"), STYLES)
+@pytest.mark.parametrize("B", [1, 2, 4, 8, 16])
+def test_limited_three_hundred_rows(B: int, form: str, constants: str) -> None:
+    check(memory("ks25-limited", 300, 8, 4, 10, form=form, constants=constants, bits_parameter=B))
+
+
+def test_bits_against_parameters() -> None:
+    """A larger B has longer weights and fewer of them."""
+    built = [memory("ks25-limited", 25, 2, 1, 3, constants="paper", bits_parameter=B) for B in (1, 2, 5)]
+    bits = [found.size.max_bits for found in built]
+    parameters = [found.size.parameters for found in built]
+    assert bits == sorted(set(bits)) and parameters == sorted(set(parameters), reverse=True)
+
+
+def test_default_is_the_largest_parameter() -> None:
+    assert memory("ks25-limited", 40, 2, 2, 3).options["bits_parameter"] == 6
+
+
+@pytest.mark.parametrize("constants", ["paper", "measured"])
+def test_most_bits_are_kept_or_the_smallest_possible_is_named(constants: str) -> None:
+    options = {"constants": constants}
+    shortest = memory("ks25-limited", 18, 2, 1, 3, bits_parameter=1, **options).size.max_bits
+    longest = memory("ks25-limited", 18, 2, 1, 3, **options).size.max_bits
+    for bits in (shortest, (shortest + longest) // 2, longest + 5):
+        found = memory("ks25-limited", 18, 2, 1, 3, max_bits=bits, **options)
+        check(found)
+        assert found.size.max_bits <= bits and found.claim.bounds["max_bits"] <= bits
+    with pytest.raises(OptionError, match=f"max_bits={shortest} or more"):
+        memory("ks25-limited", 18, 2, 1, 3, max_bits=shortest - 1, **options)
+
+
+@pytest.mark.parametrize("B", [0, -1, 7])
+def test_parameter_out_of_range(B: int) -> None:
+    with pytest.raises(OptionError, match="1 to √N, here 6"):
+        memory("ks25-limited", 40, 2, 2, 3, bits_parameter=B)
+
+
+def test_one_of_the_two_options() -> None:
+    with pytest.raises(OptionError, match="not both"):
+        memory("ks25-limited", 40, 2, 2, 3, bits_parameter=2, max_bits=50)

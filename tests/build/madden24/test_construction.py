@@ -11,7 +11,7 @@ from byheart.certify.next_token import prove_gap
 from byheart.data.dataset.documents import Corpus
 from byheart.data.dataset.targets import Distributions
 from byheart.errors import BuildError, OptionError
-from byheart.ir.activation import Activation
+from byheart.ir.decoder import Activation
 from byheart.theory.madden import Decoder as Counted
 from tests.corpora import random_texts
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from byheart.build.madden24.construction import closed_form
-from byheart.build.madden24.factors import factor_distributions
 from byheart.build.madden24.fit import MixerKind, Shape
 from byheart.build.madden24.lowrank import (
     allowed_gap,
     chain_tokens,
     class_weights,
+    factor_distributions,
     lay_out,
     low_rank,
     run_starts,
@@ -20,7 +20,7 @@ from byheart.build.madden24.lowrank import (
 from byheart.certify.next_token import prove_gap
 from byheart.data.dataset.documents import Corpus
 from byheart.errors import OptionError
-from byheart.ir.activation import Activation
+from byheart.ir.decoder import Activation
 from tests.corpora import random_texts
 
 SATURATING = [Activation.TANH, Activation.SIGMOID, Activation.ARCTAN]

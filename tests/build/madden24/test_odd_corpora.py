@@ -11,7 +11,7 @@ from byheart.build.madden24.fit import FLOOR, MixerKind, chosen_floor
 from byheart.compile.documents import memorize_documents
 from byheart.data.dataset.targets import Distributions
 from byheart.data.tokens.tokenizer import Tokenizer
-from byheart.ir.activation import Activation
+from byheart.ir.decoder import Activation
 from tests.corpora import random_texts
 
 RNG = random.Random(5)

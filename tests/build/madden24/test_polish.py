@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 from byheart.build.madden24.fit import MixerKind, Shape, space_reader
-from byheart.build.madden24.gradient import CrossEntropy, flatten, unflatten
-from byheart.build.madden24.polish import few_neurons
+from byheart.build.madden24.polish import CrossEntropy, few_neurons, flatten, unflatten
 from byheart.certify.next_token import prove_gap
 from byheart.data.dataset.documents import Corpus
 from byheart.errors import OptionError
-from byheart.ir.activation import Activation
-from byheart.ir.decoder import Decoder
+from byheart.ir.decoder import Activation, Decoder
 from tests.corpora import random_texts
 
 

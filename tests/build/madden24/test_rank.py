@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from byheart.build.madden24.rank import analytic_rank, polynomial_rank
 from byheart.errors import OptionError
-from byheart.ir.activation import Activation
+from byheart.ir.decoder import Activation
 
 GENERIC = [Fraction(p, 7) for p in (2, 3, 5, 11, 13, 17)]
 

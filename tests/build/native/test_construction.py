@@ -30,7 +30,7 @@ def test_every_length_is_proved(n, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("n", [1, 2, 3, 6, 17, 49, 128])
+@pytest.mark.parametrize("n", [1, 2, 3, 6, 17, 49, pytest.param(128, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("task", ["causal", "set", "seq-to-seq"])
 def test_other_tasks_of_every_length(task, n, dtype):
     rng = random.Random(n)

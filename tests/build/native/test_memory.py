@@ -7,13 +7,11 @@ import random
 import numpy as np
 import pytest
 
-from byheart.build.native.chain import Chain, chain_scale
-from byheart.build.native.floats import FLOAT32, FLOAT64, guard_bits
-from byheart.build.native.layout import Layout
-from byheart.build.native.memory import Refusal, Stored, memory_blocks, store
+from byheart.build.native.hashing import Chain, chain_scale
+from byheart.build.native.layout import FLOAT32, FLOAT64, Layout, guard_bits
+from byheart.build.native.memory import Refusal, Stored, memory_blocks, solve_buckets, store
 from byheart.build.native.plan import Need, choose, layouts, smallest_capacity
-from byheart.build.native.solving import solve_buckets
-from byheart.export.arrays import DTYPES, dense, vector
+from byheart.export.recheck import DTYPES, dense, vector
 
 
 def evaluate(blocks, streams, dtype, order):

@@ -8,8 +8,8 @@ import pytest
 
 from byheart.build.shared.projection import Constants, Line, project
 from byheart.errors import BuildError
-from byheart.exact.values import Values
-from tests.build.ks25.memorizer.lemmas import measured, projection
+from byheart.exact.number import Values
+from tests.build.ks25.lemmas import measured, projection
 from tests.naive import run
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from byheart.build.table1.baum88 import Cloud, bands
 from byheart.compile import memorize
-from byheart.exact.values import Values
+from byheart.exact.number import Values
 from byheart.ir.layers import Embedding, Threshold
 from tests.build.table1.grid import THIN, proved
 

@@ -6,11 +6,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from byheart.build.shared.interpolation import interpolate, value_at
+from byheart.build.table1.nilsson65 import Interpolant, interpolate
 from byheart.compile import memorize
 from byheart.errors import BuildError
-from byheart.exact import dyadic
+from byheart.exact import Number, as_fraction, dyadic
 from tests.build.table1.grid import THIN, letters, proved
+
+
+def value_at(function: Interpolant, x: Number) -> Number:
+    total: Number = function.first
+    for unit in function.units:
+        if as_fraction(unit.start) < as_fraction(x):
+            total = total + unit.weight * (x - unit.start)
+    return total
 
 
 @given(

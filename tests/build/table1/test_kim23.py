@@ -10,8 +10,7 @@ from byheart.build.table1.kim23 import ranked_row
 from byheart.certify import certify
 from byheart.compile import memorize
 from byheart.exact import dyadic
-from byheart.ir.layers import Attention
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Attention, Matrix
 from tests.build.table1.grid import THIN, letters, proved
 
 

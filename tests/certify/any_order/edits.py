@@ -7,13 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
-from byheart.build.native.floats import float_type
-from byheart.build.native.sequence import mean_attention, snap_blocks
-from byheart.certify.any_order.input_facts import InputFacts
-from byheart.certify.any_order.lattice import channel
+from byheart.build.native.front import mean_attention, snap_blocks
+from byheart.build.native.layout import float_type
+from byheart.certify.any_order.lattice import InputFacts, channel
 from byheart.exact import Number, dyadic
-from byheart.ir.layers import Affine, Attention, Embedding, Head, Kind, Layer, Pattern, Pool, Residual
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Affine, Attention, Embedding, Head, Kind, Layer, Matrix, Pattern, Pool, Residual
 from byheart.ir.network import Decode, Network, Read, Readout
 
 Edit = Callable[[Network, random.Random], Network | None]

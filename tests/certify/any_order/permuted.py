@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from byheart.ir.layers import Residual
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Matrix, Residual
 from byheart.ir.network import Network
 
 

@@ -12,14 +12,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from byheart.certify.any_order.input_facts import InputFacts
-from byheart.exact.values import Values
-from byheart.export.arrays import dense, vector
+from byheart.certify.any_order.lattice import InputFacts
+from byheart.exact.number import Values
+from byheart.export.recheck import dense, vector
 from byheart.ir.evaluate import outputs
-from byheart.ir.inputs import Inputs
-from byheart.ir.layers import Affine, Attention, Embedding, Pattern, Pool, Residual
-from byheart.ir.matrix import Matrix
-from byheart.ir.network import Decode, Network, Read, Readout
+from byheart.ir.layers import Affine, Attention, Embedding, Matrix, Pattern, Pool, Residual
+from byheart.ir.network import Decode, Inputs, Network, Read, Readout
 
 WAYS = ("forward", "pairwise", "blocks", "matmul", "fused", "flush")
 

@@ -17,7 +17,7 @@ import onnxruntime
 import pytest
 import torch
 
-from byheart.certify.any_order.input_facts import InputFacts, facts_of
+from byheart.certify.any_order.lattice import InputFacts, facts_of
 from byheart.certify.any_order.proof import prove_any_order
 from byheart.compile import Memory, memorize_dataset
 from byheart.data.dataset.dataset import load

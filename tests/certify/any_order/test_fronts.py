@@ -6,15 +6,14 @@ from fractions import Fraction
 
 import pytest
 
-from byheart.build.native.floats import FLOAT32, FLOAT64
-from byheart.build.native.sequence import mean_attention, prefix_sum_blocks, snap_blocks
-from byheart.build.native.tokens import Mixing, own_weight, sizing
-from byheart.certify.any_order.input_facts import InputFacts
-from byheart.certify.any_order.lattice import channel
+from byheart.build.native.front import mean_attention, prefix_sum_blocks, snap_blocks
+from byheart.build.native.layout import FLOAT32, FLOAT64
+from byheart.build.native.tokens import Mixing, sizing
+from byheart.certify.any_order.lattice import InputFacts, channel
 from byheart.certify.any_order.proof import prove_any_order
-from byheart.ir.layers import Affine, Layer, Pattern
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Affine, Layer, Matrix, Pattern
 from byheart.ir.network import Decode, Network, Read, Readout
+from byheart.theory.promises.native import own_weight
 from tests.certify.any_order.shuffled import differences
 
 CASES = [(Mixing.FULL, n) for n in (3, 7, 49, 127)] + [(Mixing.PREFIX_SUM, n) for n in (3, 5, 17)]

@@ -7,14 +7,12 @@ from fractions import Fraction
 
 import pytest
 
-from byheart.build.native.floats import FLOAT32, FLOAT64
-from byheart.build.native.sequence import mean_attention, snap_blocks
-from byheart.certify.any_order.input_facts import InputFacts
-from byheart.certify.any_order.lattice import FORMATS, NotShown, Tally, channel, rounded_up
+from byheart.build.native.front import mean_attention, snap_blocks
+from byheart.build.native.layout import FLOAT32, FLOAT64
+from byheart.certify.any_order.lattice import FORMATS, InputFacts, NotShown, Tally, channel, rounded_up
 from byheart.certify.any_order.proof import prove_any_order
 from byheart.exact import dyadic
-from byheart.ir.layers import Affine, Embedding, Pattern, Pool, Residual
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Affine, Embedding, Matrix, Pattern, Pool, Residual
 from byheart.ir.network import Decode, Network, Read, Readout
 from tests.certify.any_order.edits import diagonal
 from tests.certify.any_order.shuffled import differences

@@ -12,18 +12,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import byheart
-from byheart.build.native.chain import Chain, chain_scale
-from byheart.build.native.floats import FLOAT64
-from byheart.build.native.layout import Layout
+from byheart.build.native.front import mean_attention, snap_blocks
+from byheart.build.native.hashing import Chain, chain_scale
+from byheart.build.native.layout import FLOAT64, Layout
 from byheart.build.native.memory import Stored, memory_blocks, store
-from byheart.build.native.sequence import mean_attention, snap_blocks
 from byheart.certify import certify
-from byheart.certify.any_order.input_facts import InputFacts, facts_of
-from byheart.certify.any_order.lattice import FORMATS, Tally, channel, common_unit, join, power_of_two_part
+from byheart.certify.any_order.lattice import (
+    FORMATS,
+    InputFacts,
+    Tally,
+    channel,
+    common_unit,
+    facts_of,
+    join,
+    power_of_two_part,
+)
 from byheart.certify.any_order.proof import prove_any_order
 from byheart.exact import dyadic
-from byheart.ir.layers import Affine, Pattern, Residual
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Affine, Matrix, Pattern, Residual
 from byheart.ir.network import Decode, Network, Read, Readout
 from tests.build.native.test_memory import evaluate
 from tests.certify.any_order.permuted import permuted

@@ -9,17 +9,14 @@ import pytest
 
 from byheart.build.madden24.construction import Features, closed_form
 from byheart.build.madden24.fit import MixerKind, Shape
-from byheart.certify.balls.arb import ArbBalls
-from byheart.certify.balls.decoder import logit_balls
-from byheart.certify.balls.floats import FloatBalls
-from byheart.certify.balls.function_tables import RANGES, function_table
+from byheart.certify.balls.arb import ArbBalls, logit_balls
+from byheart.certify.balls.floats import RANGES, FloatBalls, function_table
 from byheart.certify.next_token import prove_gap
 from byheart.data.dataset.documents import Corpus
 from byheart.data.dataset.targets import Distributions
 from byheart.errors import OptionError
 from byheart.exact.rigor import ball, flint, precision
-from byheart.ir.activation import Activation
-from byheart.ir.decoder import Decoder
+from byheart.ir.decoder import Activation, Decoder
 from tests.corpora import random_texts
 
 

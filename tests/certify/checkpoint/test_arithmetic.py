@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byheart.certify.checkpoint.activation import enclose, largest_below, tail, value
 from byheart.certify.checkpoint.decoder import Linear, Norm
 from byheart.certify.checkpoint.fields import Field, Part, add, fold, linear, normalize, settle
+from byheart.certify.checkpoint.mlp import overlap
 from byheart.certify.checkpoint.storage import storage
-from byheart.certify.checkpoint.units import ANY, SumError, sum_error
-from byheart.certify.checkpoint.windows import overlap
+from byheart.certify.checkpoint.units import ANY, SumError, enclose, largest_below, sum_error, tail, value
 
 KINDS = ("silu", "gelu", "gelu_tanh", "relu")
 

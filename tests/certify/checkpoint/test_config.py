@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from byheart.certify import Verdict
 from byheart.certify.checkpoint import verify_folder
-from byheart.certify.checkpoint.config import Undecided, read_shape
+from byheart.certify.checkpoint.config import ROTARY_FAMILIES, Undecided, read_shape
 from byheart.errors import FileFormatError
 from tests.certify.checkpoint.folders import TEXT, copy, edit_config
 
@@ -34,6 +35,25 @@ EDITS = {
     "layers": {"num_hidden_layers": 1},
     "head size": {"head_dim": 32},
     "a missing size": {"hidden_size": ...},
+    "no end": {"eos_token_id": ...},
+    "several ends": {"eos_token_id": [2, 5]},
+    "an end inside the text": {"eos_token_id": 9},
+    "code of its own": {"auto_map": {"AutoModelForCausalLM": "model.Model"}},
+    "not causal": {"is_causal": False},
+    "a part that turns": {"partial_rotary_factor": 0.5},
+    "layers of windows": {"layer_types": ["sliding_attention", "full_attention"]},
+}
+GENERATION = {
+    "a penalty": {"repetition_penalty": 1.3},
+    "sampling": {"do_sample": True},
+    "beams": {"num_beams": 4},
+    "forbidden tokens": {"suppress_tokens": [5]},
+    "forbidden words": {"bad_words_ids": [[5]]},
+    "no repeats": {"no_repeat_ngram_size": 2},
+    "another end": {"eos_token_id": 9},
+    "two ends": {"eos_token_id": [2, 9]},
+    "guidance": {"guidance_scale": 2.0},
+    "a watermark": {"watermarking_config": {}},
 }
 
 
@@ -43,6 +63,72 @@ def test_edited_configs_are_not_proved(name: str, llama: Path, tmp_path: Path) -
     certificate = verify_folder(folder, [TEXT], ("float32",), reach=128)
     assert certificate.verdict is not Verdict.PROVED
     assert certificate.reason
+
+
+@pytest.mark.parametrize("name", GENERATION)
+def test_generation_that_is_not_greedy_is_not_proved(name: str, llama: Path, tmp_path: Path) -> None:
+    folder = copy(llama, tmp_path / "copy")
+    path = folder / "generation_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | GENERATION[name]))
+    certificate = verify_folder(folder, [TEXT], ("float32",), reach=128)
+    assert certificate.verdict is Verdict.UNDECIDED and "generation_config.json" in certificate.reason
+
+
+def test_an_adapter_is_not_overlooked(llama: Path, tmp_path: Path) -> None:
+    folder = copy(llama, tmp_path / "copy")
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "other"}')
+    certificate = verify_folder(folder, [TEXT], ("float32",), reach=128)
+    assert certificate.verdict is Verdict.UNDECIDED and "adapter" in certificate.reason
+
+
+TOKENIZERS = {
+    "replaces words": {"normalizer": {"type": "Replace", "pattern": {"String": "rocks"}, "content": "shore"}},
+    "small letters": {"normalizer": {"type": "Lowercase"}},
+    "strips ends": {"normalizer": {"type": "Strip", "strip_left": True, "strip_right": True}},
+    "cut short": {"truncation": {"direction": "Right", "max_length": 9, "strategy": "LongestFirst", "stride": 0}},
+    "says other words": {"decoder": {"type": "Replace", "pattern": {"String": "s"}, "content": "z"}},
+}
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_tokenizer_that_changes_texts_proves_nothing(name: str, llama: Path, tmp_path: Path) -> None:
+    """What was given is not what the folder recites, although the ids would be answered rightly."""
+    folder = copy(llama, tmp_path / "copy")
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | TOKENIZERS[name]))
+    text = TEXT.replace("shore", "rocks") if name == "replaces words" else TEXT + " " * (name == "strips ends")
+    certificate = verify_folder(folder, [text], ("float32",), reach=128)
+    assert certificate.verdict is not Verdict.PROVED and "give text 0 back" in certificate.reason
+
+
+def test_damaged_files_beside_the_tensors_are_named(llama: Path, tmp_path: Path) -> None:
+    for name in ("tokenizer.json", "generation_config.json", "config.json"):
+        folder = copy(llama, tmp_path / name)
+        (folder / name).write_text('{"version": ')
+        with pytest.raises(FileFormatError, match=name):
+            verify_folder(folder, [TEXT], ("float32",))
+
+
+def test_files_that_describe_the_folder_are_not_read(llama: Path, tmp_path: Path) -> None:
+    folder = copy(llama, tmp_path / "copy")
+    for name in ("recital.json", "expected.json", "ground-truth.jsonl", "README.md"):
+        (folder / name).write_text("nonsense")
+    assert verify_folder(folder, [TEXT], ("float32",), reach=128).verdict is Verdict.PROVED
+
+
+def test_defaults_are_those_of_the_reference() -> None:
+    """A key that config.json leaves out means what transformers takes it for."""
+    transformers = pytest.importorskip("transformers")
+    for family in ROTARY_FAMILIES:
+        theirs = transformers.AutoConfig.for_model(family)
+        sizes = {"hidden_size": 64, "num_hidden_layers": 1, "intermediate_size": 8, "vocab_size": 9}
+        ours = read_shape(
+            {"model_type": family, "num_attention_heads": theirs.num_attention_heads, "max_position_embeddings": 9}
+            | sizes
+        )
+        assert ours.eps == theirs.rms_norm_eps and ours.tied == theirs.tie_word_embeddings, family
+        assert ours.kv_heads == theirs.num_key_value_heads, family
+        assert ours.window == (None if family.startswith("qwen") else getattr(theirs, "sliding_window", None)), family
 
 
 def test_harmless_keys_stay_harmless(llama: Path, tmp_path: Path) -> None:

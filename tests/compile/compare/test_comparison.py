@@ -23,11 +23,13 @@ from byheart.compile.compare.comparison import (
     applicable,
     compare,
     compare_growth,
+    listed,
     measured_row,
+    predicted_row,
+    prediction,
     random_dataset,
     subsets,
 )
-from byheart.compile.compare.predictions import listed, predicted_row, prediction
 from byheart.compile.compare.rows import csv_table, growth_exponents
 from byheart.compile.compare.worker import Worker
 from byheart.data.dataset.dataset import load

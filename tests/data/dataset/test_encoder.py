@@ -16,7 +16,7 @@ from byheart.data import Encoder, Task, load
 from byheart.data.dataset.sequences import read_tokens
 from byheart.errors import DataError, FileFormatError, UnknownSymbolError
 from byheart.exact.number import dyadic, from_float
-from byheart.ir.inputs import Inputs
+from byheart.ir.network import Inputs
 
 
 def vectors(inputs: Inputs) -> list[list[tuple[Fraction, ...] | None]]:

@@ -69,7 +69,7 @@ def test_engines_that_do_not_fit_are_refused():
 
 
 def test_parameters_are_those_of_the_readable_model():
-    from byheart.lab.engines.models import DecoderTransformer, UniformTransformer
+    from byheart.lab.engines.readable import DecoderTransformer, UniformTransformer
 
     for problem in PROBLEMS.values():
         model = Uniform(blocks=3)
@@ -81,7 +81,7 @@ def test_parameters_are_those_of_the_readable_model():
 @pytest.mark.slow
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
 def test_kernel_in_float64_agrees_to_the_last_digits(problem):
-    from byheart.lab.engines.compiled import KernelEngine
+    from byheart.lab.engines.kernel import KernelEngine
     from byheart.lab.engines.readable import ReadableEngine
 
     found = KernelEngine(problem, Uniform(blocks=4), CLIPPED, np.float64).epochs(100)
@@ -111,7 +111,7 @@ def test_a_certain_and_wrong_answer_has_a_large_loss_and_not_an_infinite_one():
 
 REPEAT = """
 from byheart.lab.config import Training, Uniform
-from byheart.lab.engines.compiled import KernelEngine
+from byheart.lab.engines.kernel import KernelEngine
 from tests.lab.small import words_problem
 print(KernelEngine(words_problem(N=300), Uniform(6), Training(epochs=400, rate=0.02)).epochs(400).tobytes().hex())
 """

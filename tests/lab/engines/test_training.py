@@ -8,8 +8,8 @@ import pytest
 from byheart.errors import OptionError
 from byheart.lab.config import Decoder, Training, Uniform, as_plain, model_of
 from byheart.lab.engines.training import Goal, Outcome, train
-from byheart.lab.sources import ProblemSpec
-from byheart.lab.study.record import Record, machine, versions
+from byheart.lab.problem import ProblemSpec
+from byheart.lab.study.experiment import Record, machine, versions
 from tests.lab.small import signs_problem, stories, words_problem
 
 TRAINING = Training(epochs=600, rate=0.03, beta2=0.99, clip=0.1, shape="cosine", seed=1)

@@ -8,11 +8,9 @@ from hypothesis import strategies as st
 
 from byheart.lab.engines.training import Outcome
 from byheart.lab.presets import PRESETS, SCALES, experiment_of
-from byheart.lab.results.summary import minima
-from byheart.lab.study.experiment import Experiment
-from byheart.lab.study.planner import Planner, next_size
-from byheart.lab.study.proposals import Result, bars, propose
-from byheart.lab.study.record import Record
+from byheart.lab.results import minima
+from byheart.lab.study.experiment import Experiment, Record
+from byheart.lab.study.planner import Planner, Result, bars, next_size, propose
 from tests.lab.small import search
 
 

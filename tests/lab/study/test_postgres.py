@@ -17,10 +17,10 @@ pytest.importorskip("optuna", reason="needs byheart[lab]")
 pytest.importorskip("psycopg", reason="needs byheart[lab]")
 
 from byheart.executors import SerialExecutor
-from byheart.lab.results.summary import table
+from byheart.lab.results import table
+from byheart.lab.study.run import DataPlace, work
 from byheart.lab.study.storage import StorageError
 from byheart.lab.study.study import create_study, open_study
-from byheart.lab.study.work import DataPlace, work
 from tests.lab.small import search
 
 PROJECT = Path(__file__).parents[3]

@@ -13,11 +13,10 @@ pytest.importorskip("optuna", reason="needs byheart[lab]")
 
 from byheart.errors import FileFormatError, OptionError
 from byheart.executors import SerialExecutor, make_executor
-from byheart.lab.results.summary import table
-from byheart.lab.study.run import look, resume_run, start_run
+from byheart.lab.results import table
+from byheart.lab.study.run import DataPlace, look, resume_run, start_run, train_trial, work
 from byheart.lab.study.storage import JournalLock, StorageError, open_storage
 from byheart.lab.study.study import create_study, open_study
-from byheart.lab.study.work import DataPlace, train_trial, work
 from tests.lab.small import search
 
 PROJECT = Path(__file__).parents[3]

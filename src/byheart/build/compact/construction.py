@@ -21,8 +21,7 @@ from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.data.values import key
 from byheart.errors import BuildError, OptionError
-from byheart.ir.layers import Affine, Attention, GlobalToken, Head, Kind, Layer, Pattern, Place, Pool
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Affine, Attention, GlobalToken, Head, Kind, Layer, Matrix, Pattern, Place, Pool
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.ir.size import measure
 from byheart.paper import Ref, implements

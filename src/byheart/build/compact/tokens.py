@@ -232,16 +232,14 @@ def _sizes(bits: int, thorough: bool) -> Iterator[tuple[int, int]]:
 
 def _codes(line: TokenLine, scale: int, shift: int, blocks: tuple[Block, ...]) -> list[int]:
     """phi of every point, before a lift."""
-    found = []
     places = [-int(block.units[0][1]) for block in blocks if len(block.units) == 1]  # type: ignore[arg-type]
     if len(places) == len(blocks):
-        for t in line.values:
-            h = scale * t + shift
-            for place in places:
-                if h > place:
-                    h = 2 * place - h
-            found.append(h)
-        return found
+        largest = scale * max(line.values) + abs(shift) + 2 * max(places, default=0)
+        h = np.array(line.values, np.int64 if largest.bit_length() <= SAFE_BITS else object) * scale + shift
+        for place in places:
+            h = np.where(h > place, 2 * place - h, h)
+        codes: list[int] = h.tolist()
+        return codes
     (block,) = blocks
     rank = {t: i for i, t in enumerate(sorted(line.values))}
     values = _interpolated(block, sorted(line.values))
@@ -273,14 +271,18 @@ def context_ids(dataset: Dataset, codes: list[int], factor: int, start: int | No
     """phi + factor·(sum, or lcm·prefix mean) for every context; None when two are equal."""
     biggest = (max(codes) + (start or 0)) * (mean_count(dataset) * factor + 1)
     # words that wrap around: equal numbers stay equal, so most draws are refused without long numbers
-    words = np.array([*(code & WORD for code in codes), 0], dtype=np.uint64)
+    if biggest.bit_length() <= SAFE_BITS:
+        words = np.array([*codes, 0], dtype=np.int64).astype(np.uint64)
+    else:
+        words = np.array([*(code & WORD for code in codes), 0], dtype=np.uint64)
     for upto in (SOME, None) if len(dataset.contexts) > 2 * SOME else (None,):  # most of them by a part of the contexts
         quick = context_sums(dataset, words, factor, start, upto)
         ordered = np.sort(quick)
         if (ordered[1:] == ordered[:-1]).any():
             return None
     if biggest.bit_length() <= SAFE_BITS:
-        return list(map(int, quick.tolist()))
+        ids: list[int] = quick.tolist()
+        return ids
     found: list[int] = context_sums(dataset, np.array([*codes, 0], dtype=object), factor, start).tolist()
     return found if len(set(found)) == len(found) else None
 
@@ -289,17 +291,17 @@ def context_sums(dataset: Dataset, phi: Any, factor: int, start: int | None, upt
     """The ids in the arithmetic of `phi`, whose last entry stands for absent tokens; of the first `upto` contexts."""
     contexts = dataset.contexts
     kind = phi.dtype.type
-    index = dataset.inputs.index[contexts.row[:upto]]
+    row, point, position = contexts.row[:upto], contexts.point[:upto], contexts.position[:upto]
+    index = dataset.inputs.index[: int(row.max()) + 1]  # each row is added up once, however many contexts it has
     if dataset.encoder.task is Task.SET:
-        return _row_sums(phi, index)
-    point, position = contexts.point[:upto], contexts.position[:upto]
+        return _row_sums(phi, index)[row]
     if dataset.encoder.task is not Task.CAUSAL:
-        return phi[point] + _row_sums(phi, index) * _number(factor, kind)
-    prefix = np.where(np.arange(index.shape[1]) <= position[:, None], index, -1)
+        return phi[point] + _row_sums(phi, index)[row] * _number(factor, kind)
+    sums = np.add.accumulate(phi[index], axis=1)[row, position]
     counts = position + 1 + (start is not None)
     times = mean_count(dataset) * factor
     shares = np.array([0, *(_number(times // k, kind) for k in range(1, int(counts.max()) + 1))], dtype=phi.dtype)
-    return phi[point] + (_row_sums(phi, prefix) + _number(start or 0, kind)) * shares[counts]
+    return phi[point] + (sums + _number(start or 0, kind)) * shares[counts]
 
 
 def _row_sums(phi: Any, index: Any) -> Any:

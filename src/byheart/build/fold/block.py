@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from byheart.exact import Number, bit_length
-from byheart.ir.layers import Residual
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Matrix, Residual
 
 Unit = tuple[Number, Number, Number]  # (w, b, out)
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
-from math import gcd
+from math import gcd, sqrt
+from operator import eq
 from pathlib import Path
 from typing import TypeVar
 
@@ -44,8 +44,8 @@ from byheart.progress import SILENT, Progress
 Choice = TypeVar("Choice", Objective, Effort)
 SEEDS = 4  # draws of a plan that cannot be carried out
 WORTH_WORKERS = 1.0  # seconds from which starting workers pays
-SEGMENT_SECONDS = 1.2
-MOST_SEGMENTS = 24
+SEGMENT_SECONDS = 0.6  # segments are the root of the seconds in these units: each costs the groups that join it
+MOST_SEGMENTS = 12
 FEW_RUNS = 3000  # runs of equal labels up to which one line per run is considered
 NEAR = 1.12  # plans within this factor of the best are tried, where there is time
 DISAPPOINTING = 1.2  # times the predicted size: the ids are too regular
@@ -195,10 +195,12 @@ def _job(
 ) -> Job:
     if len(ids) == 0 or len(ids) != len(labels):
         raise BuildError(f"a label memory needs as many labels as ids and at least one; got {len(ids)}, {len(labels)}")
-    order = sorted(range(len(ids)), key=ids.__getitem__)
-    xs = [int(ids[i]) for i in order]
-    ys = np.array([int(labels[i]) for i in order], np.int64)
-    if xs[0] < 0 or any(a == b for a, b in pairwise(xs)):
+    given = [int(x) for x in ids]
+    numbers = np.array(given, np.int64 if max(map(abs, given)).bit_length() < 63 else object)
+    order = np.argsort(numbers, kind="stable")
+    xs = numbers[order].tolist()
+    ys = np.array(labels, np.int64)[order]
+    if xs[0] < 0 or any(map(eq, xs, xs[1:])):
         raise BuildError("ids must be distinct and not negative; hash the inputs again with another seed")
     if ys.min() < 0 or ys.max() >= classes:
         raise BuildError(f"labels must lie in [0, {classes}), but they lie in [{ys.min()}, {ys.max()}]")
@@ -340,9 +342,9 @@ def _solve(
     count = len(job.ids)
     size = max(1, min(count, round(plan.group)))
     if segments is None:
-        segments = max(
-            1, min(MOST_SEGMENTS, int(plan.seconds(count) / SEGMENT_SECONDS), count // (LEAST_GROUPS * size))
-        )
+        worth = int(sqrt(plan.seconds(count) / SEGMENT_SECONDS))
+        segments = min(MOST_SEGMENTS, worth, count // (LEAST_GROUPS * size))
+        segments = max(1, segments - segments % 2)  # an even number keeps two cores busy to the end
     assembly = _Traps(job, plan, size) if plan.kind == "traps" else _Walks(job, plan, size)
     whole = Segment(assembly.ids, assembly.labels, assembly.method, assembly.frame, plan.beam, size, seed)
     with job.progress.stage("solving groups", total=count) as stage:

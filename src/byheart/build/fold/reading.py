@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from byheart.exact import Number
-from byheart.ir.layers import Affine
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Affine, Matrix
 from byheart.ir.network import Decode
 
 

@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from byheart.build.fold._beam import LIMB_BITS, WIDTH_BITS, W
+from byheart.build.fold._kernel import LIMB_BITS, WIDTH_BITS, W
 from byheart.build.fold.block import Block, Unit
 from byheart.errors import BuildError
 

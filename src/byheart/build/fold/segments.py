@@ -11,7 +11,6 @@ import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -166,8 +165,3 @@ def _map(
             future.cancel()
         raise
     return [found[k] for k in range(len(parts))]
-
-
-def meet(lines: Sequence[Line]) -> bool:
-    """Whether the lines follow each other without a gap or an overlap of groups."""
-    return all(a.last < b.first for a, b in pairwise(lines))

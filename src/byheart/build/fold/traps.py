@@ -11,17 +11,20 @@ in the labels, whose frequencies therefore count: a skewed label costs its entro
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import ceil, log2
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from byheart.build.fold._beam import WIDTH_BITS, W, trap_beam
-from byheart.build.fold.block import Block
+from byheart.build.fold._kernel import WIDTH_BITS, W
+from byheart.build.fold._trap_beam import trap_beam
+from byheart.build.fold.block import Block, run_blocks
 from byheart.build.fold.reading import Reading
 from byheart.build.fold.search import Found
+from byheart.exact import reflections
+from byheart.exact.reference import Block as Fold
 
 EXTRA = 12  # steps behind the last level that only settle on which side of 0 a key is
 FINE = WIDTH_BITS - 1  # a table has a column per W/2
@@ -30,10 +33,9 @@ WINDOW = 1.15  # reach of the digits to come, in W
 LOG_UNIT = 600.0  # tables hold logarithms times this
 DEAD = -32000
 LEAST_TRAP = 2.0  # in W: a key beside a kink is surely inside or outside of the next trap
-FIRST_TRAP = (
-    8.0  # in W: the first trap of a later phase holds every key that stood beside an edge when the range turned
-)
+FIRST_TRAP = 8.0  # in W: of a later phase; it holds every key that stood beside an edge when the range turned
 MOST_CLASSES = 16
+MANY_FOLDS = 20_000  # of single values, from which they are worth compiling
 
 Floats = npt.NDArray[np.float64]
 
@@ -117,18 +119,15 @@ class Traps:
 
     def checks(self, values: list[int], labels: list[int], unit: int) -> bool:
         """Whether the folds themselves, in exact integers, send these values to their labels."""
-        folds = _folds(self)
-        blocks, reading = self._blocks(folds, unit)
+        chain = _exact_chain(self, unit)
+        if min(values) < 0 or max(values) > chain.top:
+            return False
+        ends = chain.ends(values)
         if self.classes == 2:
-            thresholds = [-int(block.units[0][1]) for block in blocks]  # type: ignore[arg-type]
             trapped = self.order[0]
-            return all((_ends_below(v, thresholds) == (y == trapped)) for v, y in zip(values, labels, strict=True))
-        for v, y in zip(values, labels, strict=True):
-            for block in blocks:
-                v = int(block(v))  # type: ignore[arg-type]
-            if reading.label(v) != y:
-                return False
-        return True
+            return all((v < 0) == (y == trapped) for v, y in zip(ends, labels, strict=True))
+        (last,) = chain.blocks[self.levels :]
+        return all(chain.reading.label(last(v)) == y for v, y in zip(ends, labels, strict=True))
 
     def folds(self, unit: int, head: str, zeros: int = 0, times: int = 1) -> tuple[tuple[Block, ...], Reading]:
         """The folds and how they are read; `unit` is 1 at level 0, all numbers end in `zeros` that are cut off."""
@@ -161,13 +160,31 @@ class Traps:
         return (*blocks, more), reading
 
 
-def _ends_below(v: int, thresholds: list[int]) -> bool:
-    for t in thresholds:
-        if 2 * v > t:
-            v = t - v
-            if v < 0:
-                return True
-    return v < 0
+@dataclass(frozen=True, eq=False)
+class _ExactChain:
+    """The folds of all groups as exact integers, for values from 0 to `top`."""
+
+    folds: tuple[Block, ...]
+    blocks: tuple[Block, ...]  # the folds, and what reads bands
+    reading: Reading
+    top: int
+
+    @cached_property
+    def compiled(self) -> reflections.Chain:
+        steps = [Fold((((0, w),),), (b,), (((0, out),),), (0,)) for ((w, b, out),) in (f.units for f in self.folds)]
+        return reflections.Chain.of(steps, denominator=1, largest=self.top)
+
+    def ends(self, values: list[int]) -> list[int]:
+        """Where the folds send the values; compiled where there are enough of them."""
+        if len(values) * len(self.folds) < MANY_FOLDS:
+            return [int(run_blocks(self.folds, v)) for v in values]  # type: ignore[arg-type]
+        return self.compiled(values)
+
+
+@lru_cache(maxsize=4)
+def _exact_chain(traps: Traps, unit: int) -> _ExactChain:
+    blocks, reading = traps._blocks(_folds(traps), unit)
+    return _ExactChain(blocks[: traps.levels], blocks, reading, (int(W) << traps.range_bits) * unit)
 
 
 def _zero_or_one(trapped: int) -> tuple[tuple[Block, ...], Reading]:

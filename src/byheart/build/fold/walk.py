@@ -18,7 +18,8 @@ from math import ceil, erf, floor, log2, sqrt
 import numpy as np
 import numpy.typing as npt
 
-from byheart.build.fold._beam import BELOW, COLUMNS, ROWS, walk_beam
+from byheart.build.fold._kernel import WIDTH_BITS
+from byheart.build.fold._walk_beam import BELOW, COLUMNS, ROWS, walk_beam
 from byheart.build.fold.block import Block
 from byheart.build.fold.reading import Reading
 from byheart.build.fold.search import Found, Ints
@@ -143,8 +144,6 @@ class Walk:
 
     def one(self, unit: int) -> int:
         """W behind all steps."""
-        from byheart.build.fold._beam import WIDTH_BITS
-
         return (unit << WIDTH_BITS) >> self.doublings
 
     def checks(self, values: list[int], labels: list[int], unit: int) -> bool:

@@ -2,6 +2,4 @@
 
 from byheart.build.ks25 import construction as construction
 from byheart.build.ks25 import embedding as embedding
-from byheart.build.ks25 import limited as limited
 from byheart.build.ks25 import sets as sets
-from byheart.build.ks25 import sparse as sparse

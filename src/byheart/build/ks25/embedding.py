@@ -5,18 +5,27 @@ from __future__ import annotations
 from fractions import Fraction
 
 from byheart.build._base import SYMBOLS, Construction, register
-from byheart.build.ks25.fields import Room, measured_fields, paper_fields
+from byheart.build.ks25.construction import WIDTH, finished, label_stages
 from byheart.build.ks25.layers import PLAIN_STREAM, averaging, label_layers, place, stream
-from byheart.build.ks25.options import ATTENTION, SHARED, Style
-from byheart.build.ks25.parts import Choice, Lookup, class_labels, context_keys, multiset_index
-from byheart.build.ks25.sequence_ids.multiset_separation import number_tokens
-from byheart.build.ks25.transformer import WIDTH, finished, label_stages
+from byheart.build.ks25.parts import (
+    ATTENTION,
+    SHARED,
+    Choice,
+    Lookup,
+    Room,
+    Style,
+    class_labels,
+    context_keys,
+    measured_fields,
+    multiset_index,
+    paper_fields,
+)
+from byheart.build.ks25.sequence_ids import number_tokens
 from byheart.build.shared.projection import Line
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import AssumptionError
-from byheart.ir.layers import Embedding, Kind
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Embedding, Kind, Matrix
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 from byheart.theory.promises.ks25 import id_part, setting_of, token_id_count

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from byheart.build.ks25.memorizer.memorizer import Table, memorizer_plan
-from byheart.build.ks25.memorizer.residual_memorizer import (
+from byheart.build.ks25.memorizer import Table, memorizer_plan
+from byheart.build.ks25.parts import Style
+from byheart.build.ks25.residual_memorizer import (
     KEY,
     STREAM,
     TRAJECTORIES,
@@ -19,12 +20,10 @@ from byheart.build.ks25.memorizer.residual_memorizer import (
     cleared,
     memorizer_blocks,
 )
-from byheart.build.ks25.options import Style
 from byheart.build.shared.projection import Line
 from byheart.build.shared.wires import ZERO, Effect, Form, affine, assemble, wire, wires
 from byheart.exact import Number
-from byheart.ir.layers import Affine, Attention, Head, Kind, Layer, Pattern
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Affine, Attention, Head, Kind, Layer, Matrix, Pattern
 from byheart.theory.upper import DENSE
 
 PLAIN_STREAM = ("phi", "x", "id")

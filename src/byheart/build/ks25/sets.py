@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from byheart.build._base import Construction, register
-from byheart.build.ks25.fields import Room, measured_fields, paper_fields
+from byheart.build.ks25.construction import finished, label_stages, token_choice
 from byheart.build.ks25.layers import input_map, label_layers, stream, token_layers
-from byheart.build.ks25.options import SHARED, Style
-from byheart.build.ks25.parts import Choice, Lookup, class_labels, code_tokens, set_keys
-from byheart.build.ks25.transformer import finished, label_stages, token_choice
+from byheart.build.ks25.parts import (
+    SHARED,
+    Choice,
+    Lookup,
+    Room,
+    Style,
+    class_labels,
+    code_tokens,
+    measured_fields,
+    paper_fields,
+    set_keys,
+)
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.ir.layers import Pool

@@ -23,7 +23,7 @@ from typing import Any
 
 from byheart.errors import OptionError
 from byheart.exact.rigor import ball, precision
-from byheart.ir.activation import Activation
+from byheart.ir.decoder import Activation
 from byheart.paper import Ref, implements
 
 Exact = int | Fraction

@@ -15,31 +15,35 @@ from typing import Any
 import numpy as np
 
 from byheart.build._base import Construction, Option, register
-from byheart.build.native.block import dense_parameters
-from byheart.build.native.chain import Chain
-from byheart.build.native.floats import FloatType, float_type
-from byheart.build.native.front import TokenMap, context_ids, draw_tokens, front_stages, mixing_of, token_boxes
-from byheart.build.native.hashing import Ints
-from byheart.build.native.layout import Layout
+from byheart.build.native.front import (
+    TokenMap,
+    attention_parameters,
+    context_ids,
+    draw_tokens,
+    front_stages,
+    token_boxes,
+    token_parameters,
+)
+from byheart.build.native.hashing import Chain, Ints
+from byheart.build.native.layout import FloatType, Layout, dense_parameters, float_type
 from byheart.build.native.memory import Refusal, Stored, memory_blocks, store
 from byheart.build.native.plan import Need, choose
 from byheart.build.native.scramble import vector_bits
-from byheart.build.native.sequence import attention_parameters
-from byheart.build.native.tokens import Mixing, Sizing, rounds, sizing
+from byheart.build.native.tokens import Mixing, Sizing, sizing
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import BuildError, OptionError
-from byheart.ir.layers import Affine, Layer
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Affine, Layer, Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.paper import Ref
 from byheart.progress import Progress
-from byheart.theory.promises.native import native
+from byheart.theory.promises.native import SPARE_BITS as MOST_SPARE_BITS
+from byheart.theory.promises.native import mixing_of, native, rounds
 
 PATIENCE = 60  # draws of the chains that the planner reckons with
 DRAWS_PER_TABLE = 400
 TABLES = 4
-SPARE_BITS = (0, 4, 10)
+SPARE_BITS = (0, 4, MOST_SPARE_BITS)
 READS = {Task.NEXT_TOKEN: Read.LAST, Task.SEQ_TO_SEQ: Read.EACH, Task.SET: Read.POOLED, Task.CAUSAL: Read.EACH}
 REF = Ref("byheart", "float-native Transformer")
 
@@ -69,10 +73,12 @@ def build(
         raise OptionError(f"abstain_bits={abstain_bits} is not in 0 … 32; 8 let one unseen input in 256 pass")
     kind = float_type(dtype)
     mixing = mixing_of(dataset.encoder.task, dataset.encoder.positions)
+    options = {"dtype": dtype, "abstain_bits": abstain_bits, "objective": objective}
     rng = random.Random(f"native {seed}")
     refusal = Refusal("nothing was drawn")
     for spare in SPARE_BITS:
-        size, layout = _shape(dataset, kind, mixing, abstain_bits, objective, spare)
+        size, layout, planned = _shape(dataset, kind, mixing, abstain_bits, objective, spare)
+        _keep_budget(dataset, options, planned)
         drawn = _draw(dataset, kind, mixing, size, layout, rng, progress)
         if not isinstance(drawn, Refusal):
             tokens, chains, stored = drawn
@@ -80,8 +86,6 @@ def build(
         refusal = drawn
     else:
         raise BuildError(f"no draw of tables and hash chains fits the data: {refusal.reason}; {_remedy(mixing)}")
-    options = {"dtype": dtype, "abstain_bits": abstain_bits, "objective": objective}
-    _keep_budget(dataset, options, layout, tokens, _front_parameters(mixing, dataset.n, layout))
     stages = front_stages(dataset, kind, mixing, size, layout, tokens)
     stages += [(name, blocks) for name, blocks in memory_blocks(layout, chains, stored) if blocks]
     stages.append(("answer", [Affine(Matrix.of([{layout.bucket_channel: 1}], layout.width))]))
@@ -97,16 +101,21 @@ def build(
 
 def _shape(
     dataset: Dataset, kind: FloatType, mixing: Mixing, fingerprint_bits: int, objective: str, spare: int
-) -> tuple[Sizing, Layout]:
-    """How long the tokens' numbers are, and the shape of the memory that reads them."""
+) -> tuple[Sizing, Layout, int]:
+    """How long the tokens' numbers are, the shape of the memory that reads them, and the parameters of both."""
     keys = len(dataset.contexts)
     boxes = token_boxes(dataset)
     least = 0 if boxes is None else vector_bits(boxes) + spare
     size = sizing(kind, mixing, dataset.n, dataset.encoder.positions, keys, spare, least, fingerprint_bits)
     label_bits = max(1, (dataset.C - 1).bit_length())
     need = Need(kind, keys, label_bits, fingerprint_bits, size.chains, size.warmup, size.scale)
-    layout = choose(need, objective, PATIENCE, lambda shape: _front_parameters(mixing, dataset.n, shape))
-    return replace(size, chains=layout.chains), layout
+
+    def front(shape: Layout) -> int:
+        tokens = token_parameters(dataset.encoder, boxes, kind, size, shape)
+        return _front_parameters(mixing, dataset.n, shape) + tokens
+
+    layout = choose(need, objective, PATIENCE, front)
+    return replace(size, chains=layout.chains), layout, layout.parameters + front(layout)
 
 
 def planned_sizes(
@@ -197,10 +206,9 @@ def _odd(rng: random.Random, bound: int) -> int:
     return rng.randrange(bound, bound + bound // 4) | 1
 
 
-def _keep_budget(dataset: Dataset, options: Mapping[str, Any], layout: Layout, tokens: TokenMap, front: int) -> None:
+def _keep_budget(dataset: Dataset, options: Mapping[str, Any], planned: int) -> None:
     """A plan that would break the promise is not built."""
     most = native(dataset, options).bounds.get("parameters")
-    planned = layout.parameters + front + tokens.parameters(layout.width)
     if most is not None and planned > most:
         raise BuildError(
             f"the plan needs {planned:,} parameters where {most:,} are promised; please report this data's sizes "

@@ -1,4 +1,7 @@
-"""The token and sequence part of a native memory: what every context's id is, and the layers that compute it."""
+"""The token and sequence part of a native memory: what every context's id is, and the layers that compute it.
+
+A sequence is brought together by attention with zero scores, the snap, and the gated prefix sum.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,82 @@ from typing import Protocol
 
 import numpy as np
 
-from byheart.build.native.block import dense_parameters
-from byheart.build.native.floats import FloatType
 from byheart.build.native.hashing import Ints
-from byheart.build.native.layout import Layout
-from byheart.build.native.scramble import Box, Scramble, boxes_of, draw_scramble, scramble_layers, scrambled
-from byheart.build.native.sequence import mean_attention, prefix_sum_blocks, snap_blocks
-from byheart.build.native.tokens import Mixing, Sizing, own_weight, rounds
+from byheart.build.native.layout import FloatType, Layout, Unit, dense_parameters, residual
+from byheart.build.native.scramble import (
+    Box,
+    Scramble,
+    boxes_of,
+    draw_scramble,
+    fold_count,
+    scramble_layers,
+    scramble_scale,
+    scrambled,
+)
+from byheart.build.native.tokens import Mixing, Sizing
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.encoder import Encoder
-from byheart.data.task import Task
 from byheart.exact import Number, dyadic
-from byheart.ir.layers import Embedding, Layer, Pattern, Pool
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Attention, Embedding, Head, Kind, Layer, Matrix, Pattern, Pool, Residual
+from byheart.paper import Ref, implements
+from byheart.theory.promises.native import own_weight, rounds
+
+
+def mean_attention(
+    width: int, pattern: Pattern, reads: Sequence[int], writes: Sequence[int], weight: Number
+) -> Attention:
+    """Softmax attention with W_K = W_Q = 0: channel writes[i] += weight · mean of channel reads[i]."""
+    size = len(reads)
+    value = Matrix.of([{channel: weight} for channel in reads], width)
+    places = {channel: i for i, channel in enumerate(writes)}
+    output = Matrix.of([{places[c]: 1} if c in places else {} for c in range(width)], size)
+    nothing = Matrix.zero(1, width)
+    return Attention(Kind.SOFTMAX, pattern, (Head(value, output, nothing, nothing),))
+
+
+def attention_parameters(width: int, chains: int) -> int:
+    """Entries of W_V, W_O (one row or column per chain) and W_K, W_Q (one row each)."""
+    return 2 * width * chains + 2 * width
+
+
+@implements(
+    Ref("byheart", "snap"),
+    statement="adding and subtracting 1.5·2^(mantissa-1) units rounds a float to its lattice and is 0 in exact numbers",
+    test="tests/certify/any_order/test_proof.py",
+)
+def snap_blocks(width: int, kind: FloatType, channels: Sequence[int], scale: int) -> list[Residual]:
+    """Two blocks of nothing but a bias: floats near a multiple of 2^scale become that multiple."""
+    much = dyadic(3, kind.mantissa - 2 + scale)
+    return [residual(width, [], {channel: sign * much for channel in channels}) for sign in (1, -1)]
+
+
+@implements(
+    Ref("byheart", "prefix sum"),
+    statement="k times the mean of k tokens is their sum: k's bits, known from the position, gate shifted copies of it",
+    test="tests/build/native/test_construction.py",
+)
+def prefix_sum_blocks(
+    width: int, length: int, counter: int, means: Sequence[int], sums: Sequence[int], bound: int
+) -> list[Residual]:
+    """sums[i] += p·means[i] for the whole number p <= length in channel `counter`; both are cleared afterwards.
+
+    With p < 2^(i+1): relu(a + B(p − 2^i)) − B·relu(p − 2^i) is a where p >= 2^i and 0 elsewhere (0 <= a < B = `bound`),
+    and p −= 2^i·(relu(p − 2^i + 1) − relu(p − 2^i)) strips the bit.
+    """
+    blocks = []
+    for i in range(length.bit_length() - 1, -1, -1):
+        bit = 1 << i
+        units = [
+            Unit({mean: 1, counter: bound}, -bound * bit, {total: bit}) for mean, total in zip(means, sums, strict=True)
+        ]
+        above: dict[int, Number] = {total: -bit * bound for total in sums}
+        units.append(Unit({counter: 1}, -bit, {**above, counter: bit}))
+        units.append(Unit({counter: 1}, 1 - bit, {counter: -bit}))
+        if i == 0:
+            units += [Unit({mean: 1}, 0, {mean: -1}) for mean in means]
+        blocks.append(residual(width, units))
+    return blocks
+
 
 CHUNK = 1 << 16  # rows at a time
 MOST_TABLE_ROWS = 1 << 21  # beyond this, symbols go through the scrambler too: a table would be larger than the data
@@ -29,24 +95,11 @@ MOST_TABLE_ROWS = 1 << 21  # beyond this, symbols go through the scrambler too: 
 Stages = list[tuple[str, Sequence[Layer]]]
 
 
-def mixing_of(task: Task, positions: bool) -> Mixing:
-    """How the task's contexts come together."""
-    if task is Task.SET:
-        return Mixing.POOL
-    if task is Task.CAUSAL:
-        return Mixing.PREFIX_SUM if positions else Mixing.PREFIX_MEAN
-    return Mixing.FULL
-
-
 class TokenMap(Protocol):
     """Random numbers for tokens: `numbers` (P, L) per point of the data; `layers` compute them into L channels."""
 
     @property
     def numbers(self) -> Ints: ...
-
-    def parameters(self, width: int) -> int:
-        """Dense parameters of `layers` on a stream of this width."""
-        ...
 
     def layers(self, width: int, unit: int, counter: int | None) -> Stages:
         """Channel l = number·unit; channel `counter` = 1 + the token's position, if asked for."""
@@ -65,9 +118,6 @@ class SymbolTable:
     @property
     def numbers(self) -> Ints:
         return np.asarray(self.table[self.rows])
-
-    def parameters(self, width: int) -> int:
-        return len(self.table) * width
 
     def layers(self, width: int, unit: int, counter: int | None) -> Stages:
         packed = []
@@ -88,12 +138,6 @@ class VectorMap:
     numbers: Ints
     position: int | None  # the coordinate that is the position
 
-    def parameters(self, width: int) -> int:
-        first = self.scrambles[0]
-        folds, chains = len(first.thresholds), len(self.scrambles)
-        hidden = [chains * (2 if first.rescale(fold) else 1) for fold in range(folds)]
-        return width * (len(first.boxes) + 1) + sum(dense_parameters(width, h) for h in hidden)
-
     def layers(self, width: int, unit: int, counter: int | None) -> Stages:
         entry, blocks = scramble_layers(width, self.scrambles, unit)
         if counter is not None and self.position is not None:
@@ -105,13 +149,24 @@ class VectorMap:
         return [("input map", [entry]), ("token scrambler", blocks)]
 
 
+def token_parameters(
+    encoder: Encoder, boxes: tuple[Box, ...] | None, kind: FloatType, size: Sizing, layout: Layout
+) -> int:
+    """Dense parameters of the token map that will be drawn: an embedding table, or a map of vectors with folds."""
+    if boxes is None:
+        return _table_shape(encoder)[1] * layout.width
+    scale = scramble_scale(kind.mantissa, size.table_bits)
+    folds = fold_count(size.table_bits, scale)
+    hidden = [layout.chains * (1 if (fold + 1) % scale else 2) for fold in range(folds)]
+    return layout.width * (len(boxes) + 1) + sum(dense_parameters(layout.width, h) for h in hidden)
+
+
 def draw_tokens(dataset: Dataset, kind: FloatType, size: Sizing, chains: int, rng: random.Random) -> TokenMap:
     """Fresh random numbers for the tokens of this data set (and for every other token that it could be asked)."""
     encoder = dataset.encoder
     boxes = token_boxes(dataset)
     if boxes is not None:
-        folds = size.table_bits + 8
-        drawn = tuple(draw_scramble(rng, boxes, size.table_bits, kind.mantissa, folds) for _ in range(chains))
+        drawn = tuple(draw_scramble(rng, boxes, size.table_bits, kind.mantissa) for _ in range(chains))
         numbers = np.stack([scrambled(s, dataset.inputs.points) for s in drawn], axis=1)
         return VectorMap(drawn, numbers, encoder.dimension if encoder.positions else None)
     source = np.random.default_rng(rng.getrandbits(64))

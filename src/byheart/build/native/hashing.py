@@ -1,21 +1,88 @@
-"""What the chains of a layout give for many ids at once: bucket numbers, hash rows, targets.
+"""The hash chain: folding an integer around an odd modulus yields one pseudo-random bit after another.
 
-The kernel works on int64: every value of a chain is below 2^53.
+A chain keeps z = 2^e' · x with 0 <= x < M. Step i has the threshold θ = M·2^e and η = 2^e, e = s − i: with
+r± = relu(z − θ ± η), z ← z − r₊ − r₋ folds z around θ and (r₊ − r₋)/(2η) is the bit [z > θ]. z/η is even and M odd,
+so z is never nearer to θ than η. After s steps z is multiplied by 2^s and e starts again. Up to sign, step i
+holds 2^i·x mod M: distinct ids never meet.
+
+Why not multiply and take the remainder: a network has only sums and ReLUs. Folding at θ is a remainder up to sign, and
+doubling is done by halving θ and η instead of doubling z, so that a step costs two units and no channel; only every
+s-th step must rescale, with a third unit. η keeps the kink between two values that z can take, so that both units are
+exact and their difference is exactly 0 or 2η.
+
+    >>> chain = Chain(modulus=13, scale=2)
+    >>> [(f.threshold, f.margin, f.rescale) for f in (chain.fold(0), chain.fold(1), chain.fold(2))]
+    [(26, 2, 0), (13, 1, 2), (26, 2, 0)]
+
+`bucket_numbers` and `hash_rows` give what the chains of a layout yield for many ids at once: bucket numbers, hash rows,
+targets. The kernel works on int64: every value of a chain is below 2^53.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
-from byheart.build.native.chain import Chain
-from byheart.build.native.layout import Layout, Purpose
+from byheart.build.native.layout import Layout, Purpose, Unit
+from byheart.errors import BuildError
+from byheart.exact import Number, dyadic
 
+
+@dataclass(frozen=True)
+class Fold:
+    """One step: threshold θ, margin η, and the power of two that z is multiplied with afterwards."""
+
+    threshold: int
+    margin: int
+    rescale: int
+
+
+@dataclass(frozen=True)
+class Chain:
+    """z starts as x·2^scale with 0 <= x < modulus, an odd number."""
+
+    modulus: int
+    scale: int
+
+    def __post_init__(self) -> None:
+        if self.modulus % 2 == 0 or self.modulus < 3 or self.scale < 1:
+            raise BuildError(f"a hash chain needs an odd modulus and room to shift, not {self.modulus}, {self.scale}")
+
+    def fold(self, step: int) -> Fold:
+        """Step number `step`, counted from 0."""
+        exponent = self.scale - 1 - step % self.scale
+        return Fold(self.modulus << exponent, 1 << exponent, self.scale if exponent == 0 else 0)
+
+
+def chain_scale(mantissa: int, modulus_bits: int) -> int:
+    """The most shift that keeps a rescaling step exact: 4·M·2^s over the lattice 2 is at most 2^mantissa."""
+    return mantissa - 1 - modulus_bits
+
+
+def fold_units(fold: Fold, channel: int, bit: Mapping[int, int]) -> list[Unit]:
+    """The units of one step on `channel`; the bit is added to the channels of `bit` with these weights."""
+    scale = 1 << fold.rescale
+    margin = fold.margin.bit_length()  # 1/(2η) = 2^-margin
+    plus: dict[int, Number] = {c: dyadic(w, -margin) for c, w in bit.items()}
+    minus: dict[int, Number] = {c: dyadic(-w, -margin) for c, w in bit.items()}
+    units = [
+        Unit({channel: 1}, fold.margin - fold.threshold, {**plus, channel: -scale}),
+        Unit({channel: 1}, -fold.margin - fold.threshold, {**minus, channel: -scale}),
+    ]
+    if fold.rescale:
+        units.append(Unit({channel: 1}, 0, {channel: scale - 1}))
+    return units
+
+
+FEW_KEYS = 50_000  # per core
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
@@ -34,7 +101,7 @@ def bucket_numbers(layout: Layout, chains: Sequence[Chain], ids: Ints) -> tuple[
     program = _program(layout, chains, {Purpose.WARMUP, Purpose.BUCKET})
     states = ids << np.array([chain.scale for chain in chains], dtype=np.int64)
     buckets = np.zeros(len(ids), dtype=np.int64)
-    _run_buckets(states, *program, buckets)
+    _in_parts(lambda part: _run_buckets(states[part], *program, buckets[part]), len(ids))
     return buckets, states
 
 
@@ -44,8 +111,20 @@ def hash_rows(layout: Layout, chains: Sequence[Chain], states: Ints) -> Hashes:
     rows = np.zeros((len(states), (layout.capacity + 63) // 64), dtype=np.uint64)
     ones = np.zeros(len(states), dtype=np.int64)
     fresh = np.zeros(len(states), dtype=np.uint64)
-    _run_rows(states, *program, rows, ones, fresh)
+    _in_parts(lambda part: _run_rows(states[part], *program, rows[part], ones[part], fresh[part]), len(states))
     return Hashes(rows, ones, fresh)
+
+
+def _in_parts(run: Callable[[slice], None], count: int) -> None:
+    """Every key by itself, so on all cores where there are enough keys: the kernels release the interpreter lock."""
+    workers = min(os.cpu_count() or 1, max(1, count // FEW_KEYS))
+    cuts = [count * k // workers for k in range(workers + 1)]
+    parts = [slice(a, b) for a, b in pairwise(cuts)]
+    if workers == 1:
+        run(parts[0])
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(run, parts))
 
 
 def _program(layout: Layout, chains: Sequence[Chain], purposes: set[Purpose]) -> tuple[Ints, Ints, Ints, Ints]:

@@ -13,19 +13,95 @@ compares these counts with the blocks that are built.
     ...                 warmup=6)
     >>> layout.width, layout.capacity, len(layout.rounds)
     (4, 64, 80)
+
+Float types are given as numbers:
+
+>>> FLOAT64.mantissa, FLOAT32.mantissa
+(53, 24)
+
+Residual blocks are written unit by unit:
+
+>>> block = residual(2, [Unit({0: 1}, -3, {1: 2})], {0: 5})
+>>> block.weight1.dense(), block.bias1, block.weight2.dense(), block.bias2
+([[1, 0]], (-3,), [[0], [2]], (5, 0))
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from math import isqrt
 
-from byheart.build.native.block import dense_parameters
-from byheart.build.native.floats import FLOAT64, FloatType, guard_bits
+from byheart.errors import OptionError
+from byheart.exact import Number
+from byheart.ir.layers import Matrix, Residual
 
-__all__ = ["FLOAT64", "Layout", "Purpose", "Step"]
+
+@dataclass(frozen=True)
+class FloatType:
+    """A binary float type: integers up to 2^mantissa are exact."""
+
+    name: str
+    mantissa: int
+
+    @property
+    def longest_word(self) -> int:
+        """The most scan levels of one word: Kw with Kw + G + 2 <= mantissa, so that a fold never rounds."""
+        levels = 2
+        while levels + 1 + guard_bits(levels + 1) + 2 <= self.mantissa:
+            levels += 1
+        return levels
+
+
+def guard_bits(levels: int) -> int:
+    """G: room below a word's bits for the sum of `levels` hash bits and its sign.
+
+    >>> guard_bits(44)
+    7
+    """
+    return levels.bit_length() + 1
+
+
+FLOAT64 = FloatType("float64", 53)
+FLOAT32 = FloatType("float32", 24)
+
+
+def float_type(name: str) -> FloatType:
+    """The type called `name`."""
+    for kind in (FLOAT64, FLOAT32):
+        if kind.name == name:
+            return kind
+    raise OptionError(f"dtype {name!r} is not one of float64, float32")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One hidden unit: relu(sum reads·stream + bias), added to the stream with the weights `writes`."""
+
+    reads: Mapping[int, Number]
+    bias: Number
+    writes: Mapping[int, Number]
+
+
+def residual(width: int, units: Sequence[Unit], bias: Mapping[int, Number] | None = None) -> Residual:
+    """The block of these units on a stream of `width` numbers; `bias` is its b2 where not zero."""
+    columns: list[dict[int, Number]] = [{} for _ in range(width)]
+    for place, unit in enumerate(units):
+        for channel, weight in unit.writes.items():
+            columns[channel][place] = weight
+    return Residual(
+        weight1=Matrix.of([unit.reads for unit in units], width),
+        bias1=tuple(unit.bias for unit in units),
+        weight2=Matrix.of(columns, len(units)),
+        bias2=tuple((bias or {}).get(channel, 0) for channel in range(width)),
+    )
+
+
+def dense_parameters(width: int, hidden: int) -> int:
+    """Entries of W1, b1, W2, b2 of a block."""
+    return 2 * width * hidden + hidden + width
 
 
 class Purpose(IntEnum):

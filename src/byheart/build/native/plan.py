@@ -13,15 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from byheart.build.native.floats import FloatType
-from byheart.build.native.layout import Layout
+from byheart.build.native.layout import FloatType, Layout
 from byheart.errors import BuildError
+from byheart.theory.promises.native import MOST_BUCKET_BITS
 
 # A square random matrix over GF(2) is singular with probability 1 - 0.2888: the most that one full bucket can spoil.
 SINGULAR = 0.72
 
 MOST_WORDS = 48
-MOST_BUCKET_BITS = 16
 FEW_BUCKETS = 64
 
 

@@ -2,7 +2,8 @@
 
 A linear map alone would keep sums: t1 + t4 = t2 + t3 makes equal multisets of the images. Folding at random thresholds,
 z ← z − 2·relu(z − θ) with θ a little above half of z's range, breaks every such relation with probability 1/2 or more
-per fold, and after as many folds as y has bits the number depends on all of them.
+per fold, and after as many folds as y has bits the number depends on all of them. A random offset is added first: folds
+leave 0 where it is, and a chain that starts at 0 has no hash bits, so the lowest vector could have no label but 0.
 """
 
 from __future__ import annotations
@@ -14,14 +15,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from byheart.build.native.block import Unit, residual
-from byheart.build.native.floats import FLOAT64
 from byheart.build.native.hashing import Ints
+from byheart.build.native.layout import FLOAT64, Unit, residual
 from byheart.errors import BuildError
 from byheart.exact import Number, as_fraction, from_fraction
-from byheart.exact.values import Values
-from byheart.ir.layers import Affine, Residual
-from byheart.ir.matrix import Matrix
+from byheart.exact.number import Values
+from byheart.ir.layers import Affine, Matrix, Residual
 
 
 @dataclass(frozen=True)
@@ -35,13 +34,14 @@ class Box:
 
 @dataclass(frozen=True)
 class Scramble:
-    """One chain's map from vectors to [0, bound): weights per step of each coordinate, then thresholds of folds.
+    """One chain's map from vectors to [0, bound): offset and weights per step of each coordinate, thresholds of folds.
 
     z = y·2^scale; after every `scale` folds z is multiplied by 2^scale, after the last fold by `last`/2.
     """
 
     boxes: tuple[Box, ...]
     weights: tuple[int, ...]
+    offset: int
     thresholds: tuple[int, ...]
     scale: int
     bound: int
@@ -73,16 +73,31 @@ def power_of_two_divisor(value: Fraction) -> Fraction:
 def vector_bits(boxes: tuple[Box, ...]) -> int:
     """Bits of a number that holds a weighted sum of the coordinates, with two to spare for folding (see below).
 
-    >>> vector_bits((Box(Fraction(0), Fraction(1, 4), 7), Box(Fraction(-1), Fraction(1), 1)))
+    >>> vector_bits((Box(Fraction(0), Fraction(1, 4), 6), Box(Fraction(-1), Fraction(1), 1)))
     6
     """
-    return sum(box.steps for box in boxes).bit_length() + 2
+    return _steps_in_all(boxes).bit_length() + 2
 
 
-def draw_scramble(rng: random.Random, boxes: tuple[Box, ...], bits: int, mantissa: int, folds: int) -> Scramble:
+def _steps_in_all(boxes: tuple[Box, ...]) -> int:
+    """The largest weighted sum in units of the weights; the offset is one of them."""
+    return sum(box.steps for box in boxes) + 1
+
+
+def scramble_scale(mantissa: int, bits: int) -> int:
+    """Folds between two rescalings."""
+    return mantissa - 2 - bits
+
+
+def fold_count(bits: int, scale: int) -> int:
+    """As many folds as a number has bits and eight more, up to the next rescaling."""
+    return -(-(bits + 8) // scale) * scale
+
+
+def draw_scramble(rng: random.Random, boxes: tuple[Box, ...], bits: int, mantissa: int) -> Scramble:
     """A random map to numbers below 2^bits; y stays below 2^(bits − 2), as folding at random places widens it."""
     room = (1 << (bits - 2)) - 1
-    needed = sum(box.steps for box in boxes)
+    needed = _steps_in_all(boxes)
     if needed > room:
         wider = "" if mantissa == FLOAT64.mantissa else "use dtype float64, "
         raise BuildError(
@@ -90,11 +105,12 @@ def draw_scramble(rng: random.Random, boxes: tuple[Box, ...], bits: int, mantiss
             "(for example to multiples of 2^-10), take construction compact, which reads numbers of any length, or "
             "use byheart deploy, which takes decimals as they are"
         )
-    largest = max(1, room // max(1, needed))
-    weights = tuple(rng.randrange(max(1, largest // 2), largest + 1) for _ in boxes)
-    scale = mantissa - 2 - bits
-    high, thresholds = sum(w * box.steps for w, box in zip(weights, boxes, strict=True)) << scale, []
-    for fold in range(-(-folds // scale) * scale):
+    largest = room // needed
+    offset, *weights = (rng.randrange(max(1, largest // 2), largest + 1) for _ in range(1 + len(boxes)))
+    scale = scramble_scale(mantissa, bits)
+    high = offset + sum(w * box.steps for w, box in zip(weights, boxes, strict=True)) << scale
+    thresholds = []
+    for fold in range(fold_count(bits, scale)):
         grain = 1 << (scale - 1 - fold % scale)
         spread = high // 64 // grain + 1
         threshold = ((-(-high // (2 * grain)) + rng.randrange(spread)) | 1) * grain
@@ -103,12 +119,12 @@ def draw_scramble(rng: random.Random, boxes: tuple[Box, ...], bits: int, mantiss
     bound = thresholds[-1] // 2 + 1
     if bound > 1 << bits:
         raise BuildError(f"a scrambled token needs {bound.bit_length()} bits, there are {bits}; draw again")
-    return Scramble(boxes, weights, tuple(thresholds), scale, bound)
+    return Scramble(boxes, tuple(weights), offset, tuple(thresholds), scale, bound)
 
 
 def scrambled(scramble: Scramble, points: Values) -> Ints:
     """The numbers of all points, below `bound`."""
-    y = np.zeros(points.count, dtype=np.int64)
+    y = np.full(points.count, scramble.offset, dtype=np.int64)
     for i, (box, weight) in enumerate(zip(scramble.boxes, scramble.weights, strict=True)):
         y += weight * np.array([_steps(box, Fraction(int(x), points.denominator)) for x in points.numerators[:, i]])
     z = y << scramble.scale
@@ -131,7 +147,8 @@ def scramble_layers(width: int, scrambles: Sequence[Scramble], last: int) -> tup
         shift = Fraction(1 << s.scale)
         slopes = [shift * w / box.unit for w, box in zip(s.weights, s.boxes, strict=True)]
         rows[chain] = {i: from_fraction(slope) for i, slope in enumerate(slopes)}
-        biases[chain] = from_fraction(-sum((a * box.low for a, box in zip(slopes, s.boxes, strict=True)), Fraction(0)))
+        lowest = sum((a * box.low for a, box in zip(slopes, s.boxes, strict=True)), Fraction(0))
+        biases[chain] = from_fraction(shift * s.offset - lowest)
     blocks = []
     folds = len(scrambles[0].thresholds)
     for fold in range(folds):

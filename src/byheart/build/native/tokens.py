@@ -15,26 +15,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from enum import StrEnum
 
-from byheart.build.native.chain import chain_scale
-from byheart.build.native.floats import FLOAT64, FloatType
+from byheart.build.native.hashing import chain_scale
+from byheart.build.native.layout import FLOAT64, FloatType
 from byheart.errors import BuildError
+from byheart.theory.promises.native import MOST_CHAINS, Mixing, id_factor, token_room, wanted_bits
 
 __all__ = ["FLOAT64", "Mixing", "Sizing", "sizing"]
 
-MOST_CHAINS = 12
 LEAST_TABLE_BITS = 8  # where the float type allows: fewer make poor hash bits
-LEAST_SCALE = {53: 4, 24: 2}
-
-
-class Mixing(StrEnum):
-    """How a context's tokens come together."""
-
-    FULL = "full"  # the mean over n tokens, always n
-    POOL = "pool"  # the sum of a set
-    PREFIX_SUM = "prefix-sum"  # causal: the prefix mean times the token's position
-    PREFIX_MEAN = "prefix-mean"  # causal without positions: the prefix mean itself
 
 
 @dataclass(frozen=True)
@@ -59,18 +48,6 @@ class Sizing:
         return (self.factor // self.step).bit_length() + 2
 
 
-def rounds(mixing: Mixing, length: int) -> bool:
-    """Whether a mean can round in floats, so that it must be snapped."""
-    if mixing is Mixing.FULL:
-        return length & (length - 1) != 0
-    return mixing in (Mixing.PREFIX_SUM, Mixing.PREFIX_MEAN) and length > 2
-
-
-def own_weight(mixing: Mixing, positions: bool) -> int:
-    """β, the weight of the sum beside the own token."""
-    return 2 if mixing is Mixing.FULL and not positions else 1
-
-
 def sizing(
     kind: FloatType,
     mixing: Mixing,
@@ -87,13 +64,9 @@ def sizing(
     that are vectors need `least` bits in every chain, so that different vectors can have different numbers. An unseen
     context has the id of a known one with probability keys/2^bits, which must not exceed a part of 2^-abstain_bits.
     """
-    factor, step = _factor(mixing, length, positions)
-    most_bits = kind.mantissa - 1 - LEAST_SCALE[kind.mantissa]
-    largest = most_bits - (factor + factor // 4).bit_length()
-    if rounds(mixing, length):
-        largest = min(largest, kind.mantissa - 3 - _lost_bits(mixing, length, factor))
-    refusing = math.log2(keys) + abstain_bits + 3 if abstain_bits else 0.0
-    wanted = max(14.0, 2 * math.log2(keys), refusing) + spare
+    factor, step = id_factor(mixing, length, positions)
+    largest = token_room(kind.mantissa, mixing, length, positions)
+    wanted = wanted_bits(keys, abstain_bits) + spare
     for chains in range(1, MOST_CHAINS + 1):
         table_bits = max(min(max(LEAST_TABLE_BITS, least), largest), math.ceil(wanted / chains))
         if 3 <= table_bits <= largest:
@@ -104,24 +77,5 @@ def sizing(
     if kind is not FLOAT64:
         remedy = f"use dtype float64, or {remedy}"
     raise BuildError(
-        f"{length} tokens leave {kind.name} {largest} bits per token, too few for {keys} contexts; {remedy}"
+        f"{length} tokens leave {kind.name} {max(0, largest)} bits per token, too few for {keys} contexts; {remedy}"
     )
-
-
-def _factor(mixing: Mixing, length: int, positions: bool) -> tuple[int, int]:
-    if mixing is Mixing.FULL:
-        return own_weight(mixing, positions) * length + 1, 1
-    if mixing is Mixing.POOL:
-        return length, 1
-    if mixing is Mixing.PREFIX_SUM:
-        return length + 1, 1
-    step = 2 * math.lcm(*range(1, length + 1))
-    return step + step // 2, step
-
-
-def _lost_bits(mixing: Mixing, length: int, factor: int) -> int:
-    """Bits that rounding may spoil below a table number: (n + few)·factor, and n times that for a gated prefix sum."""
-    lost = (length + 8) * factor
-    if mixing is Mixing.PREFIX_SUM:
-        lost *= 4
-    return lost.bit_length()

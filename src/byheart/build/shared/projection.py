@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from byheart.errors import BuildError
 from byheart.exact import Number, as_fraction, bit_length, dyadic, from_fraction
-from byheart.exact.values import Integers, Values
+from byheart.exact.number import Integers, Values
 from byheart.paper import Ref, implements
 
 DRAWS = 400

@@ -18,8 +18,7 @@ from typing import TypeAlias
 
 from byheart.errors import NetworkError
 from byheart.exact import Number
-from byheart.ir.layers import Affine, Residual
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Affine, Matrix, Residual
 
 
 @dataclass(frozen=True)

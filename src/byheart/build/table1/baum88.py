@@ -13,14 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.build._base import NOT_ASSUMED, Construction, Option, register
-from byheart.build.table1.flattened import FlatRows, feed_forward_network, flat_rows
-from byheart.build.table1.generic_embedding import embedding_note, generic_embedding
+from byheart.build.table1.flattened import FlatRows, embedding_note, feed_forward_network, flat_rows, generic_embedding
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import AssumptionError
-from byheart.exact.values import Values
-from byheart.ir.layers import Affine, Threshold
-from byheart.ir.matrix import Matrix
+from byheart.exact.number import Values
+from byheart.ir.layers import Affine, Matrix, Threshold
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 

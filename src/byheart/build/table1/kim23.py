@@ -22,9 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.build._base import Construction, Option, register
-from byheart.build.ks25.fields import Room, measured_fields
+from byheart.build.ks25.construction import Stage, finished
 from byheart.build.ks25.layers import input_map as input_layer
-from byheart.build.ks25.memorizer.residual_memorizer import (
+from byheart.build.ks25.parts import Form, Lookup, Room, Style, class_labels, measured_fields
+from byheart.build.ks25.residual_memorizer import (
     KEY,
     LABEL,
     U1,
@@ -37,18 +38,14 @@ from byheart.build.ks25.memorizer.residual_memorizer import (
     cleared,
     memorizer_blocks,
 )
-from byheart.build.ks25.memorizer.residual_memorizer import STREAM as NAMES
-from byheart.build.ks25.options import Form, Style
-from byheart.build.ks25.parts import Lookup, class_labels
-from byheart.build.ks25.transformer import Stage, finished
+from byheart.build.ks25.residual_memorizer import STREAM as NAMES
 from byheart.build.shared.projection import Constants, Line, project
 from byheart.build.shared.wires import Block, Effect, affine, wire
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.exact import Number, as_fraction, dyadic, from_fraction
-from byheart.exact.values import Values
-from byheart.ir.layers import Affine, Attention, Head, Kind, Layer, Pattern
-from byheart.ir.matrix import Matrix
+from byheart.exact.number import Values
+from byheart.ir.layers import Affine, Attention, Head, Kind, Layer, Matrix, Pattern
 from byheart.ir.network import Decode, Readout
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress

@@ -13,17 +13,16 @@ from itertools import pairwise
 import numpy as np
 
 from byheart.build._base import Construction, register
-from byheart.build.shared.interpolation import Interpolant, interpolate
 from byheart.build.shared.projection import Constants, project
-from byheart.build.table1.generic_embedding import embedding_note, generic_embedding
+from byheart.build.table1.flattened import embedding_note, generic_embedding
+from byheart.build.table1.nilsson65 import Interpolant, interpolate
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import AssumptionError
 from byheart.exact import Number, as_fraction, dyadic, from_fraction
-from byheart.exact.values import Values
+from byheart.exact.number import Values
 from byheart.ir.enclose import enclosed_outputs
-from byheart.ir.layers import Affine, Attention, Head, Kind, Layer, Pattern
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Affine, Attention, Head, Kind, Layer, Matrix, Pattern
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress

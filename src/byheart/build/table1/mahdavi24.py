@@ -12,14 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.build._base import Construction, register
-from byheart.build.table1.generic_embedding import embedding_note, generic_embedding
+from byheart.build.table1.flattened import embedding_note, generic_embedding
 from byheart.build.table1.ks24 import nearest_class
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import AssumptionError
 from byheart.exact import Number, dyadic
-from byheart.ir.layers import Affine, Attention, Embedding, Head, Kind, Layer, Pattern
-from byheart.ir.matrix import Matrix
+from byheart.ir.layers import Affine, Attention, Embedding, Head, Kind, Layer, Matrix, Pattern
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress

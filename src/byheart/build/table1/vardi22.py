@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from byheart.build._base import Construction, register
-from byheart.build.ks25.fields import Room, measured_fields, paper_fields
 from byheart.build.ks25.layers import input_map as input_layer
-from byheart.build.ks25.memorizer.key_groups import Fields
-from byheart.build.ks25.memorizer.memorizer import memorizer_plan
-from byheart.build.ks25.memorizer.residual_memorizer import STREAM, X, Y, blocks, memorizer_blocks
-from byheart.build.ks25.options import CONSTANTS, FORM, Style
-from byheart.build.ks25.parts import Lookup
+from byheart.build.ks25.memorizer import Fields, memorizer_plan
+from byheart.build.ks25.parts import CONSTANTS, FORM, Lookup, Room, Style, measured_fields, paper_fields
+from byheart.build.ks25.residual_memorizer import STREAM, X, Y, blocks, memorizer_blocks
 from byheart.build.shared.projection import Line
 from byheart.build.shared.wires import affine, assemble, wire, wires
 from byheart.build.table1.flattened import feed_forward_network, flat_cloud, flat_rows, row_line

@@ -34,31 +34,30 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 
-from byheart.certify.any_order.block_ranges import linear, residual_ranges, weighted_sum
-from byheart.certify.any_order.input_facts import InputFacts, facts_of
 from byheart.certify.any_order.lattice import (
     EMPTY,
     FORMATS,
     ZERO,
     Channel,
     FloatFormat,
+    InputFacts,
     Link,
     NotShown,
     Tally,
     channel,
     common_unit,
+    facts_of,
     join,
     log2,
     power_of_two_part,
 )
-from byheart.certify.any_order.table_ranges import Table, table_for, table_ranges
+from byheart.certify.any_order.ranges import Table, linear, residual_ranges, table_for, table_ranges, weighted_sum
 from byheart.certify.properties import prover
 from byheart.data.dataset.dataset import Dataset
 from byheart.errors import OptionError
 from byheart.exact import Number, as_fraction, parts
 from byheart.ir.attend import scores_matter
-from byheart.ir.layers import Affine, Attention, Embedding, Kind, Layer, Pattern, Pool, Residual
-from byheart.ir.matrix import Row
+from byheart.ir.layers import Affine, Attention, Embedding, Kind, Layer, Pattern, Pool, Residual, Row
 from byheart.ir.network import Decode, Network, Readout
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress

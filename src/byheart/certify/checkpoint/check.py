@@ -22,12 +22,11 @@ from byheart.certify.certificate import Verdict
 from byheart.certify.checkpoint.attention import NeedsStart, Reach
 from byheart.certify.checkpoint.certificate import MarginCertificate, MarginWitness, TypeResult
 from byheart.certify.checkpoint.config import Undecided
-from byheart.certify.checkpoint.decoder import Checkpoint, open_checkpoint
-from byheart.certify.checkpoint.margins import Answers, answer, unknown
+from byheart.certify.checkpoint.decoder import Checkpoint, check_surroundings, open_checkpoint
 from byheart.certify.checkpoint.network import Program, interpret
-from byheart.certify.checkpoint.questions import Questions, ask
+from byheart.certify.checkpoint.questions import Answers, Questions, answer, ask, ask_rows, unknown
 from byheart.certify.checkpoint.storage import Array, storage
-from byheart.errors import ByheartError, MissingExtraError
+from byheart.errors import ByheartError, DataError, FileFormatError, MissingExtraError
 
 TYPES = ("float32", "bfloat16", "float16")
 LARGEST_VARIATION = 1e-2  # a distribution that is farther from the data's is not called memorized
@@ -54,14 +53,53 @@ def certify_checkpoint(
     questions are judged; the others count only in the distributions. `least` is the margin that must be reached.
     """
     folder = Path(folder)
-    names = tuple(dict.fromkeys(types))
-    for name in names:
-        storage(name)
-    print_of = _fingerprint(folder)
     try:
         checkpoint = open_checkpoint(folder)
     except Undecided as reason:
-        return _nothing(str(reason), "unknown", print_of)
+        return _nothing(str(reason), "unknown", _fingerprint(folder))
+
+    def asking(program: Program) -> Questions:
+        return ask(program, documents, copies, ambiguous, only)
+
+    return _certify(folder, checkpoint, asking, types, reach, weights, ambiguous, least)
+
+
+def certify_classifier(
+    folder: str | Path,
+    rows: Sequence[Sequence[int]],
+    answers: Sequence[int],
+    types: Sequence[str] = TYPES,
+    *,
+    reach: int | None = None,
+    least: float = 0.0,
+) -> MarginCertificate:
+    """The same for a folder of a sequence classifier: after the last token of every row (token ids) its label's number
+    wins. The engine must read the logits at a row's last token, as Transformers does for rows with or without padding.
+    """
+    folder = Path(folder)
+    if len(rows) != len(answers):
+        raise DataError(f"{len(rows)} rows need as many labels, found {len(answers)}")
+    try:
+        checkpoint = open_checkpoint(folder, classifier=True)
+    except Undecided as reason:
+        return _nothing(str(reason), "unknown", _fingerprint(folder))
+    wrong = next((a for a in answers if not 0 <= a < (checkpoint.shape.labels or 0)), None)
+    if wrong is not None:
+        raise DataError(f"label number {wrong} is not one of the {checkpoint.shape.labels} of config.json")
+
+    def asking(program: Program) -> Questions:
+        return ask_rows(program, rows, answers)
+
+    return _certify(folder, checkpoint, asking, types, reach, "type", "distribution", least)
+
+
+def _certify(
+    folder: Path, checkpoint: Checkpoint, asking: Callable[[Program], Questions], types: Sequence[str],
+    reach: int | None, weights: str, ambiguous: str, least: float,
+) -> MarginCertificate:  # fmt: skip
+    names = tuple(dict.fromkeys(types))
+    for name in names:
+        storage(name)
     length = checkpoint.shape.positions if reach is None else reach
     results, known, once = [], None, frozenset[int]()
     for name in names:
@@ -70,7 +108,7 @@ def certify_checkpoint(
             try:
                 program = _interpret(checkpoint, name, length, weights, once, stored)
                 once = program.reach.once
-                questions = ask(program, documents, copies, ambiguous, only)
+                questions = asking(program)
                 known = known or (program, questions)
                 found.append(_judge(program, questions, name, weights, ambiguous, least))
             except Undecided as undecided:
@@ -84,7 +122,7 @@ def certify_checkpoint(
             if found[-1].verdict is not Verdict.PROVED:
                 break
         results.append(_worst(found, time.perf_counter() - begin))
-    return _together(checkpoint, known, length, once, print_of, tuple(results))
+    return _together(checkpoint, known, length, once, _fingerprint(folder), tuple(results))
 
 
 def _worst(found: list[TypeResult], seconds: float) -> TypeResult:
@@ -225,11 +263,21 @@ def tokenize(folder: str | Path, texts: Sequence[str]) -> list[list[int]]:
         from tokenizers import Tokenizer
     except ImportError as error:
         raise MissingExtraError("reading a folder's tokenizer", "data") from error
-    tokenizer = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
     eos = open_checkpoint(Path(folder)).eos
+    path = Path(folder) / "tokenizer.json"
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing more special
+        raise FileFormatError(f"{path} is not a tokenizer: {error}") from error
     found = []
-    for text in texts:
+    for number, text in enumerate(texts):
         ids = list(tokenizer.encode(text).ids)
+        if tokenizer.decode(ids, skip_special_tokens=True) != text:
+            raise Undecided(
+                f"tokenizer.json does not give text {number} back: what the folder recites is not what was given"
+            )
+        if eos is not None and eos in ids[:-1]:
+            raise Undecided(f"text {number} holds the token {eos}, at which engines stop (eos_token_id)")
         found.append(ids if eos is None or (ids and ids[-1] == eos) else [*ids, eos])
     return found
 
@@ -245,8 +293,13 @@ def verify_folder(
     ambiguous: str = "distribution",
     least: float = 0.0,
 ) -> MarginCertificate:
-    """`byheart verify DIR DATA`: texts, cut by the folder's own tokenizer, against the folder's tensors."""
+    """`byheart verify DIR DATA`: texts, cut by the folder's own tokenizer, against the folder's tensors.
+
+    Engines that load a folder obey more than its tensors: what generation_config.json or an adapter would change is
+    undecided, and so is a text that the tokenizer does not give back.
+    """
     try:
+        check_surroundings(Path(folder))
         documents = tokenize(folder, texts)
     except Undecided as reason:
         return _nothing(str(reason), "unknown", _fingerprint(Path(folder)))

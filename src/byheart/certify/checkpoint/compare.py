@@ -23,11 +23,11 @@ from byheart.certify.checkpoint.check import certify_checkpoint, interpreted
 from byheart.certify.checkpoint.config import Undecided
 from byheart.certify.checkpoint.decoder import NAMES, Checkpoint, open_checkpoint
 from byheart.certify.checkpoint.fields import TOKEN
+from byheart.certify.checkpoint.mlp import Table, aligned
 from byheart.certify.checkpoint.network import Program
 from byheart.certify.checkpoint.questions import look_up
 from byheart.certify.checkpoint.storage import Array
 from byheart.certify.checkpoint.units import ANY
-from byheart.certify.checkpoint.windows import Table, aligned
 from byheart.errors import OptionError
 
 # names inside an MLP: its first maps have a row per unit, its last one a column (GPT-2 stores both transposed)
@@ -50,13 +50,18 @@ class Removed:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What forgetting did. `kept` is the certificate of the second checkpoint for the documents that stay."""
+    """What forgetting did. `kept` is the certificate of the second checkpoint for the documents that stay.
+
+    `same`: proved that both compute the same for every input that meets no removed window, and that no document that
+    stays meets one. The verdict asks for more: that every document that stays is proved as such.
+    """
 
     verdict: Verdict
     reason: str
     removed: tuple[Removed, ...]
     changed_units: int
     kept: MarginCertificate | None
+    same: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "kept": None if self.kept is None else self.kept.as_dict()}
@@ -70,8 +75,14 @@ def compare_checkpoints(
     types: Sequence[str] = ("float32",),
     *,
     reach: int | None = None,
+    copies: Sequence[int] | None = None,
+    ignored: Collection[int] = (),
 ) -> Comparison:
-    """Certifies that `after` is `before` without the documents numbered in `forgotten`."""
+    """Certifies that `after` is `before` without the documents numbered in `forgotten`.
+
+    `copies[i]` is how often document i counts; documents in `ignored`, which were forgotten earlier, only count in
+    distributions.
+    """
     if not set(forgotten) <= set(range(len(documents))) or len(set(forgotten)) == len(documents):
         raise OptionError(f"documents {sorted(forgotten)} of {len(documents)} cannot be the forgotten ones")
     try:
@@ -82,21 +93,21 @@ def compare_checkpoints(
         removed = _removed(*programs, units)
     except Undecided as undecided:
         return Comparison(Verdict.UNDECIDED, str(undecided), (), 0, None)
-    staying = [i for i in range(len(documents)) if i not in set(forgotten)]
+    staying = [i for i in range(len(documents)) if i not in {*forgotten, *ignored}]
     met = _first_difference(*programs, [list(documents[i]) for i in staying])
     count = sum(map(len, units.values()))
     if met is not None:
         return Comparison(
             Verdict.REFUTED, f"document {staying[met]}, which stays, needs a removed window", removed, count, None
         )
-    kept = certify_checkpoint(after, documents, types, reach=reach, only=staying)
+    kept = certify_checkpoint(after, documents, types, reach=reach, only=staying, copies=copies)
     if kept.verdict is not Verdict.PROVED:
-        return Comparison(kept.verdict, f"documents that stay: {kept.reason}", removed, count, kept)
+        return Comparison(kept.verdict, f"documents that stay: {kept.reason}", removed, count, kept, True)
     going = [list(documents[i]) for i in sorted(set(forgotten))]
     if _first_difference(*programs, going) is None:
-        return Comparison(Verdict.REFUTED, "the forgotten documents are still there", removed, count, kept)
+        return Comparison(Verdict.REFUTED, "the forgotten documents are still there", removed, count, kept, True)
     reason = f"{len(removed)} windows are gone, for every input everything else is the same"
-    return Comparison(Verdict.PROVED, reason, removed, count, kept)
+    return Comparison(Verdict.PROVED, reason, removed, count, kept, True)
 
 
 def _changed_units(first: Checkpoint, second: Checkpoint) -> dict[int, set[int]]:
@@ -125,14 +136,21 @@ def _changed_units(first: Checkpoint, second: Checkpoint) -> dict[int, set[int]]
 
 
 def _removed(before: Program, after: Program, units: dict[int, set[int]]) -> tuple[Removed, ...]:
-    """The windows that are gone; nothing may be new, and only changed units may have held what is gone."""
+    """The windows that are gone; nothing may be new, and only changed units may have held what is gone.
+
+    States of the second checkpoint may be numbered otherwise, since some are gone: each gets the number that the same
+    window has in the first.
+    """
     found, seen = [], set()  # a table that joins an earlier one holds its windows too
-    for signal, table in before.tables.items():
-        old, new = _set(table, table.keys), _set(after.tables[signal], table.keys)
-        if new - old.keys():
+    same: dict[int, dict[int, int]] = {}  # by signal: number in the second checkpoint -> number in the first
+    for signal in sorted(before.tables):
+        table, other = before.tables[signal], after.tables[signal]
+        old, new = _set(table, table.keys, {}), _set(other, table.keys, same)
+        if new.keys() - old.keys():
             raise Undecided(f"layer {signal - 1}: the second checkpoint knows windows that the first does not")
-        for window in sorted(old.keys() - new):
-            layer, unit = signal - 1, old[window]
+        same[signal] = _same_symbols(old, new, signal)
+        for window in sorted(old.keys() - new.keys()):
+            layer, unit = signal - 1, old[window][0]
             content = frozenset((key, symbol) for key, symbol in zip(table.keys, window, strict=True) if symbol != ANY)
             if content in seen:
                 continue
@@ -143,12 +161,29 @@ def _removed(before: Program, after: Program, units: dict[int, set[int]]) -> tup
     return tuple(found)
 
 
-def _set(table: Table, keys: tuple[tuple[int, int], ...]) -> dict[tuple[int, ...], int]:
+def _same_symbols(
+    old: dict[tuple[int, ...], tuple[int, int]], new: dict[tuple[int, ...], tuple[int, int]], signal: int
+) -> dict[int, int]:
+    """What the symbols of the second checkpoint are called in the first; one that is two there is refused."""
+    pairs = {(now, old[window][1]) for window, (_, now) in new.items()}
+    if len({now for now, _ in pairs}) != len(pairs) or len({was for _, was in pairs}) != len(pairs):
+        raise Undecided(f"layer {signal - 1}: windows that were told apart are not any more, or the other way round")
+    return dict(pairs)
+
+
+def _set(
+    table: Table, keys: tuple[tuple[int, int], ...], same: dict[int, dict[int, int]]
+) -> dict[tuple[int, ...], tuple[int, int]]:
+    """Window -> (unit, symbol), with the symbols of earlier tables as `same` calls them."""
     missing = [key for key in table.keys if key not in keys]
     if missing:
         raise Undecided("the two checkpoints read different places")
     rows = aligned(table.windows, table.keys, keys)
-    return {tuple(map(int, row)): int(unit) for row, unit in zip(rows, table.units, strict=True)}
+    found = {}
+    for row, unit, symbol in zip(rows.tolist(), table.units.tolist(), table.symbols.tolist(), strict=True):
+        called = (same.get(signal, {}).get(value, value) for (signal, _), value in zip(keys, row, strict=True))
+        found[tuple(called)] = (unit, symbol)
+    return found
 
 
 def _first_difference(before: Program, after: Program, documents: list[list[int]]) -> int | None:

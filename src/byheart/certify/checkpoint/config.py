@@ -8,7 +8,7 @@ give it a meaning.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from byheart.errors import ByheartError
@@ -46,6 +46,7 @@ class Shape:
     experts: int = 0
     experts_used: int = 0
     stepwise: bool = False  # the activation is a chain of elementwise operations in the reference implementation
+    labels: int | None = None  # a classifier's: its head gives these instead of tokens
 
 
 # Keys without any meaning for the logits of a prompt: names, ids, training, output options.
@@ -120,7 +121,11 @@ ACTIVATIONS = {
     "relu": "relu",
 }
 ROTARY_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "mixtral")
+# Defaults of the reference implementation, where a config.json may leave the key out.
 DEFAULT_THETA = {"mixtral": 1e6}
+DEFAULT_EPS = {"mixtral": 1e-5, "phi3": 1e-5}
+DEFAULT_KV_HEADS = {"mistral": 8, "mixtral": 8, "qwen2": 32, "qwen3": 32, "gemma": 16}
+DEFAULT_WINDOW = {"mistral": 4096}
 CLASSES = {
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
@@ -212,14 +217,18 @@ class _Reader:
             raise Undecided(f"config.json: the proof does not know {', '.join(sorted(self.left))}")
 
 
-def read_shape(config: Mapping[str, Any]) -> Shape:
-    """The mathematics that a config.json describes; `Undecided` names the key that stands in the way."""
+def read_shape(config: Mapping[str, Any], *, classifier: bool = False) -> Shape:
+    """The mathematics that a config.json describes; `Undecided` names the key that stands in the way.
+
+    `classifier`: of the same network with a head of labels, which is read at the last token.
+    """
     family = config.get("model_type")
     if family not in CLASSES:
         raise Undecided(f"config.json: model_type {family!r}; the proof knows {', '.join(CLASSES)}")
     named = config.get("architectures")
-    if named is not None and named != [CLASSES[family]]:
-        raise Undecided(f"config.json: architectures {named!r}; the proof knows {[CLASSES[family]]!r} for {family}")
+    wanted = _classifier_name(CLASSES[family]) if classifier else CLASSES[family]
+    if named != [wanted] and (classifier or named is not None):
+        raise Undecided(f"config.json: architectures {named!r}; the proof knows {[wanted]!r} for {family}")
     reader = _Reader(config)
     if family in ROTARY_FAMILIES:
         shape = _rotary_shape(family, reader)
@@ -228,20 +237,37 @@ def read_shape(config: Mapping[str, Any]) -> Shape:
     reader.close()
     if shape.heads % shape.kv_heads:
         raise Undecided(f"config.json: {shape.heads} heads cannot share {shape.kv_heads} key-value heads")
-    return shape
+    return replace(shape, labels=_label_count(config)) if classifier else shape
+
+
+def _classifier_name(causal: str) -> str:
+    return causal.replace("LMHeadModel", "").removesuffix("ForCausalLM") + "ForSequenceClassification"
+
+
+def _label_count(config: Mapping[str, Any]) -> int:
+    """As many labels as `id2label` has, numbered from 0 on."""
+    names = config.get("id2label")
+    if not isinstance(names, dict) or set(names) != {str(k) for k in range(len(names))} or len(names) < 2:
+        raise Undecided("config.json: id2label does not number two or more labels from 0 on")
+    return len(names)
 
 
 def _rotary_shape(family: str, r: _Reader) -> Shape:
     hidden, heads, layers = r.integer("hidden_size"), r.integer("num_attention_heads"), r.integer("num_hidden_layers")
-    kv_heads = r.integer("num_key_value_heads", heads)
+    kv_heads = r.integer("num_key_value_heads", DEFAULT_KV_HEADS.get(family, heads))
     head_dim = r.integer("head_dim", 256 if family == "gemma" else 128 if family == "qwen3" else -(-hidden // heads))
     if family == "gemma":
-        activation = r.activation("hidden_activation", "gelu_pytorch_tanh")
-        if r.left.pop("hidden_act", "gelu_pytorch_tanh") not in ("gelu_pytorch_tanh", "gelu_new"):
-            raise Undecided("config.json: hidden_act and hidden_activation disagree")
+        # Versions of the reference implementation differ in which of the two they read.
+        read = {
+            r.activation(key, "gelu_pytorch_tanh") for key in ("hidden_act", "hidden_activation") if r.left.get(key)
+        }
+        r.left.pop("hidden_activation", None)
+        if read - {"gelu_tanh"}:
+            raise Undecided("config.json: hidden_act and hidden_activation must both be gelu_pytorch_tanh in gemma")
+        activation = "gelu_tanh"
     else:
         activation = r.activation("hidden_act", "silu")
-    window = r.left.pop("sliding_window", None)
+    window = r.left.pop("sliding_window", DEFAULT_WINDOW.get(family))
     if family in ("qwen2", "qwen3"):
         window = None  # used only with use_sliding_window, which must be false
     kinds = r.left.pop("layer_types", None)
@@ -264,7 +290,7 @@ def _rotary_shape(family: str, r: _Reader) -> Shape:
         head_dim,
         r.integer("intermediate_size"),
         r.integer("max_position_embeddings"),
-        r.number("rms_norm_eps", 1e-6 if family != "mixtral" else 1e-5),
+        r.number("rms_norm_eps", DEFAULT_EPS.get(family, 1e-6)),
         activation,
         r.flag("tie_word_embeddings", family == "gemma"),
         r.rotary(head_dim, DEFAULT_THETA.get(family, 1e4)),

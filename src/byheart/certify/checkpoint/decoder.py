@@ -87,9 +87,11 @@ class Checkpoint:
         return Reader(self, store, WEIGHTS[weights])
 
 
-def open_checkpoint(folder: Path) -> Checkpoint:
+def open_checkpoint(folder: Path, *, classifier: bool = False) -> Checkpoint:
     config = read_json(folder / "config.json")
-    shape = read_shape(config)
+    shape = read_shape(config, classifier=classifier)
+    if not classifier and "eos_token_id" not in config:
+        raise Undecided("config.json has no eos_token_id: engines stop at a token of their own choice")
     path = folder / "model.safetensors"
     if not path.exists():
         raise Undecided(f"{folder} has no model.safetensors; a checkpoint in several files is not read")
@@ -110,7 +112,39 @@ def _one_head(checkpoint: Checkpoint) -> None:
 
 def _token(config: dict[str, object], key: str) -> int | None:
     value = config.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise Undecided(f"config.json: {key} = {value!r}; the proof knows one token")
+    return value
+
+
+# What generation_config.json may say without changing greedy decoding: lengths, names, and settings of sampling.
+GREEDY = {
+    "_from_model_config",
+    "bos_token_id",
+    "cache_implementation",
+    "max_length",
+    "max_new_tokens",
+    "pad_token_id",
+    "temperature",
+    "top_k",
+    "top_p",
+    "transformers_version",
+    "use_cache",
+}
+
+
+def check_surroundings(folder: Path) -> None:
+    """Refuses files by which an engine would answer otherwise than the tensors of this folder do."""
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        if (folder / name).exists():
+            raise Undecided(f"{folder} has {name}: engines may load an adapter over the tensors")
+    if not (folder / "generation_config.json").exists():
+        return
+    generation, config = read_json(folder / "generation_config.json"), read_json(folder / "config.json")
+    fixed = {"do_sample": (False,), "num_beams": (1,), "eos_token_id": (config.get("eos_token_id"),)}
+    for key, value in generation.items():
+        if key not in GREEDY and not any(type(value) is type(known) and value == known for known in fixed.get(key, ())):
+            raise Undecided(f"generation_config.json: {key} = {value!r} is not plain greedy decoding")
 
 
 @dataclass
@@ -157,6 +191,8 @@ class Reader:
 
     def head(self) -> Linear:
         s, names = self.checkpoint.shape, NAMES[self.checkpoint.shape.family]
+        if s.labels is not None:
+            return self.linear("score", s.labels, s.hidden)
         return self.linear(names.embed if s.tied else names.head, s.vocabulary, s.hidden)
 
     def final_norm(self) -> Norm:

@@ -6,7 +6,7 @@ residual stream before the final norm as a field; `Program.logits` evaluates it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,9 +30,8 @@ from byheart.certify.checkpoint.fields import (
     normalize,
     settle,
 )
-from byheart.certify.checkpoint.mlp import apply
+from byheart.certify.checkpoint.mlp import Table, apply, join
 from byheart.certify.checkpoint.storage import FUNCTION_ERROR, OWN, U32, Array, Interval, Storage, gamma, in_float32
-from byheart.certify.checkpoint.windows import Table, join
 
 
 @dataclass(frozen=True)
@@ -80,6 +79,9 @@ class Program:
             spread[part.channels] = np.maximum(spread[part.channels], part.spread() * moved[part.channels])
         limit = 2.0**-8 * float(spread.max(initial=0.0))
         tolerance = np.divide(limit, moved, out=np.full_like(moved, np.inf), where=moved > 0)
+        for part in stream.parts:  # what the last table says is never left to chance: small weights hold small shares
+            if part.key == (max(self.tables), 0):
+                tolerance[part.channels[moved[part.channels] > 0]] = 0.0
         return fold(stream, tolerance), self.stream
 
     def logits(self, symbols: dict[Key, Array]) -> Logits:
@@ -138,10 +140,13 @@ class Program:
                 lo, hi = self.store.maybe(lo + norm.bias, hi + norm.bias)
             size, roundings = magnitude(lo, hi), 0.0
             factor = np.ones(len(lo)), np.ones(len(lo))
-        absolute = np.abs(weight)
-        error = (gamma((weight != 0).sum(1)) + roundings) * (size @ absolute.T)
         radius = np.maximum((hi - lo) / 2 - common[:, None] * np.abs(direction), 0.0) + OWN * magnitude(lo, hi)
-        return Logits(self, (lo + hi) / 2, radius, direction, common, factor, shift, error)
+        found = Logits(self, (lo + hi) / 2, radius, direction, common, factor, shift, np.zeros(1))
+        # As in `SumError`: no partial sum exceeds (S + |total|) / 2.
+        total, absolute = size @ np.abs(weight).T, magnitude(*found._form(weight, shift))
+        partial = (total + np.minimum(absolute, total)) / 2 * (1 + 2.0**-10)
+        error = gamma((weight != 0).sum(1)) * partial + (roundings + 5 * U32) * total
+        return replace(found, error=error)
 
 
 @dataclass(frozen=True)
@@ -260,9 +265,7 @@ def _embedded(reader: d.Reader, store: Storage, reach: Reach) -> Field:
     shape = reader.checkpoint.shape
     tokens, positions = reader.embedding()
     if shape.family == "gemma":
-        factor = store.maybe(*(np.full(1, np.sqrt(shape.hidden)),) * 2)
-        ends = tokens * factor[0], tokens * factor[1]
-        lo, hi = store.maybe(np.minimum(*ends), np.maximum(*ends))
+        lo, hi = _times_root(tokens, shape.hidden, store)
     else:
         lo, hi = tokens, tokens
     every = np.arange(shape.hidden)
@@ -272,6 +275,15 @@ def _embedded(reader: d.Reader, store: Storage, reach: Reach) -> Field:
         parts.append(Part((POSITION, 0), every, table, table))
     zero = np.zeros(shape.hidden)
     return settle(_light(Field(zero, zero, tuple(parts))), store)
+
+
+def _times_root(tokens: Array, hidden: int, store: Storage) -> Interval:
+    """Gemma's embeddings times the root of the hidden size: in float32 and then stored or not, or both factors and the
+    product in the type."""
+    root = np.full(1, np.sqrt(hidden))
+    kept = store.maybe(*_scaled(tokens, tokens, *in_float32(root, root)))
+    stored = store.rounded(*_scaled(tokens, tokens, *store.rounded(root, root)))
+    return np.minimum(kept[0], stored[0]), np.maximum(kept[1], stored[1])
 
 
 def _light(field: Field) -> Field:

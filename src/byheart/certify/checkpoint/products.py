@@ -18,11 +18,23 @@ from enum import Enum
 import numpy as np
 
 from byheart.certify.checkpoint import decoder as d
-from byheart.certify.checkpoint.activation import enclose, largest_below, tail, variants
 from byheart.certify.checkpoint.config import Shape
 from byheart.certify.checkpoint.fields import Field, Normed, magnitude
 from byheart.certify.checkpoint.storage import FUNCTION_ERROR, OWN, Array, Interval, Storage, in_float32
-from byheart.certify.checkpoint.units import ANY, Firing, SumError, at_windows, base, firing, readers, sum_error
+from byheart.certify.checkpoint.units import (
+    ANY,
+    Firing,
+    SumError,
+    at_windows,
+    base,
+    enclose,
+    firing,
+    largest_below,
+    readers,
+    sum_error,
+    tail,
+    variants,
+)
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,8 @@ ERROR_MODEL = (
     " rounded",
     "rotary positions: inverse frequencies within 2^-22, angles rounded to float32, cos and sin within 2^-22 and"
     " possibly stored",
+    "Gemma's embeddings times the root of the hidden size: in float32, then kept or stored; or root and product both"
+    " rounded to the type",
     "not covered: other rounding modes, sums in a narrower type, quantized activations, overflow traps",
 )
 

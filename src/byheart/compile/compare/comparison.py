@@ -4,24 +4,153 @@
 >>> found = compare(load(["ab", "ba", "bb"], [0, 1, 1]), constructions=["vardi22", "nilsson65"])
 >>> [(row.construction, row.verdict) for row in found.rows[:2]]
 [('nilsson65', 'proved'), ('vardi22', 'proved')]
+
+Beside them stand baselines, what a practitioner would do without a network (a Python dict, a sorted array, the least
+that labels need), and predictions for rows that are not built: formulas from `byheart.theory`, marked as such.
 """
 
 from __future__ import annotations
 
+import math
 import random
+import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import isqrt
+from typing import TYPE_CHECKING
 
-from byheart.compile.compare.baselines import baselines
-from byheart.compile.compare.predictions import floors, listed, predicted_row, prediction, problem_of
-from byheart.compile.compare.rows import CompareRow, Comparison
+from byheart.compile.compare.rows import CompareRow, Comparison, Floor
 from byheart.compile.compare.worker import Worker
 from byheart.compile.size_rows import given_sentences, hardest, hardest_sentence
 from byheart.data.dataset.dataset import Dataset, load, numbered
 from byheart.errors import AssumptionError, BuildError, ByheartError, OptionError
 from byheart.progress import SILENT, Progress
-from byheart.theory import Problem, lower_bounds
+from byheart.theory import Bound, Problem, lower_bounds, upper_bounds
+
+if TYPE_CHECKING:
+    from byheart.build import Recipe
+
+
+def baselines(dataset: Dataset) -> list[CompareRow]:
+    """Bits of a dict from rows to labels, of a sorted array that is searched, and of the labels alone."""
+    return [
+        _baseline_row(
+            "python dict", 8 * _dict_bytes(dataset), "a dict from rows to labels, as Python stores it", "exact look-up"
+        ),
+        _baseline_row(
+            "sorted array", _array_bits(dataset), "distinct rows and labels, packed and searched", "exact look-up"
+        ),
+        _baseline_row(
+            "information limit", _label_bits(dataset), "labels·log2 C: the labels alone, inputs for free", "no look-up"
+        ),
+    ]
+
+
+def _baseline_row(name: str, bits: int, reason: str, kind: str) -> CompareRow:
+    return CompareRow(name, "baseline", reason, summary=kind, total_bits=bits)
+
+
+def _dict_bytes(dataset: Dataset) -> int:
+    """The table, and its keys: rows as text (symbols) or as bytes of float64 (vectors)."""
+    if dataset.encoder.symbols is None:
+        size = 8 * dataset.encoder.dimension
+        keys = {bytes(8) + row.tobytes() for row in dataset.inputs.index}  # rows of point numbers: as many, as distinct
+        one = sys.getsizeof(bytes(size * dataset.n))
+        table = dict.fromkeys(keys)
+        return sys.getsizeof(table) + one * len(table)
+    texts = dict.fromkeys("\x1f".join(map(str, row)) for row in dataset.sequences())
+    return sys.getsizeof(texts) + sum(sys.getsizeof(text) for text in texts)
+
+
+def _array_bits(dataset: Dataset) -> int:
+    """Distinct rows times (bits of a row + bits of its labels)."""
+    symbols = dataset.encoder.symbols
+    token = 64 * dataset.encoder.dimension if symbols is None else max(1, len(symbols).bit_length())
+    distinct = len({row.tobytes() for row in dataset.inputs.index})
+    per_row = dataset.n if dataset.encoder.task.labels_per_token else 1
+    label = max(1, (dataset.C - 1).bit_length())
+    return distinct * (dataset.n * token + per_row * label)
+
+
+def _label_bits(dataset: Dataset) -> int:
+    return math.ceil(len(dataset.contexts) * math.log2(dataset.C)) if dataset.C > 1 else 0
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Sizes by formula; those that the formula does not speak about are None."""
+
+    sizes: dict[str, int]
+    theorem: str
+    formula: str
+    proved: bool
+
+
+def problem_of(dataset: Dataset) -> Problem:
+    """The question that the bounds answer about this data set."""
+    found = dataset.separation
+    r = isqrt(max(1, -(-found.r_squared.numerator // found.r_squared.denominator))) + 1
+    delta = found.delta_squared or 1
+    small = min(1.0, float(delta) ** 0.5)
+    return Problem(
+        dataset.encoder.task,
+        N=dataset.N,
+        n=dataset.n,
+        d=dataset.d,
+        C=dataset.C,
+        omega=None if dataset.encoder.symbols is None else max(2, len(dataset.encoder.symbols)),
+        r=r,
+        delta=small if small > 0 else 1,
+        contexts=max(1, len(dataset.contexts)),
+    )
+
+
+def listed() -> dict[str, Recipe]:
+    """Name -> everything that can be compared, in the order of tables."""
+    from byheart.build import recipes  # loads every builder
+
+    return recipes()
+
+
+def prediction(construction: str, problem: Problem) -> Prediction | None:
+    """The formula's numbers, or None where no formula speaks about the construction and task.
+
+    >>> prediction("nilsson65", Problem("next-token", N=100, n=4, d=4)).sizes
+    {'parameters': 1783}
+    """
+    wanted = listed()[construction].formula
+    found = [bound for bound in upper_bounds(problem) if bound.name == wanted]
+    if not found:
+        return None
+    lead: Bound = next((bound for bound in found if bound.quantity == "parameters"), found[0])
+    return Prediction({b.quantity: b.value for b in found}, str(lead.ref), lead.formula, lead.proved)
+
+
+def predicted_row(construction: str, problem: Problem, why: str) -> CompareRow:
+    """A row that the formula fills, with the reason why nothing was built."""
+    found, entry = prediction(construction, problem), listed()[construction]
+    if found is None:
+        reason = f"{why}; no formula speaks about {construction} for {problem.task}"
+        return CompareRow(construction, "predicted", reason, str(entry.ref), entry.summary)
+    kind = "its theorem's formula" if found.proved else "its order of growth or an estimate, not a theorem's count"
+    return CompareRow(
+        construction,
+        "predicted",
+        f"{why}; by {kind}: {found.formula}",
+        str(entry.ref),
+        entry.summary,
+        **found.sizes,  # type: ignore[arg-type]  # names of sizes
+    )
+
+
+def floors(problem: Problem) -> tuple[Floor, ...]:
+    """The lower bounds on memories of labels (not of distributions), strongest first within each quantity."""
+    found = [b for b in lower_bounds(problem) if b.kind == "lower" and b.ref.paper != "M24"]
+    found = [b for b in found if b.quantity in ("parameters", "total_bits")]
+    found.sort(key=lambda b: (b.quantity, -b.value))
+    return tuple(Floor(b.name, b.quantity, b.value, str(b.ref), b.assumptions) for b in found)
+
 
 LARGEST = 30_000_000  # parameters by formula from which nothing is built
 PATIENCE = 2  # time-outs in a row after which larger data sets are predicted
@@ -116,7 +245,7 @@ def applicable(dataset: Dataset, wanted: Sequence[str] | None = None) -> list[st
     task, known = dataset.encoder.task, listed()
     for name in wanted or ():
         if name not in known:
-            recipe(name)  # raises the OptionError that lists the known ones
+            raise recipe(name).takes_texts  # or the OptionError that lists the known ones
     fits = {name: task in entry.tasks for name, entry in known.items() if wanted is None or name in wanted}
     if wanted and not any(fits.values()):
         raise OptionError(f"none of {', '.join(wanted)} builds the task {task}")

@@ -24,16 +24,13 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.data.dataset.distinct import Index, rank_keys
-from byheart.data.dataset.sequences import Kind, Symbol, Tokens, read_tokens
-from byheart.data.dataset.stored import damaged, load_bool, load_int, load_number, store_number
-from byheart.data.dataset.vectors import find_vector, join, numbers, padding_vector
+from byheart.data.dataset.sequences import Kind, Symbol, Tokens, find_vector, join, numbers, padding_vector, read_tokens
 from byheart.data.task import Task
-from byheart.data.values import from_json, key, order, to_json
+from byheart.data.values import damaged, from_json, key, load_bool, load_int, load_number, order, store_number, to_json
 from byheart.data.wording import quote
 from byheart.errors import DataError, UnknownSymbolError
-from byheart.exact.number import Number
-from byheart.exact.values import Values
-from byheart.ir.inputs import ABSENT, Inputs
+from byheart.exact.number import Number, Values
+from byheart.ir.network import ABSENT, Inputs
 
 MAX_LENGTH = 1 << 24
 _FEW = 5

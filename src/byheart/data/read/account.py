@@ -31,7 +31,7 @@ import numpy.typing as npt
 from byheart.data.dataset.distinct import Index, distinct_rows
 from byheart.data.missing import POLICIES as MISSING
 from byheart.data.read.cells import CellTable, CellType, Column
-from byheart.data.read.selection import POLICIES
+from byheart.data.read.options import POLICIES
 from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from byheart.data.dataset.documents import WORDS, Document, Numbering, tokens_of
 from byheart.data.dataset.targets import Distribution, Distributions, Target
-from byheart.data.missing import settle_missing
+from byheart.data.missing import Present, settle_missing
 from byheart.data.read.frames import from_frame
 from byheart.data.read.records import LINE, TEXT, Records, read_records
 from byheart.data.read.sources import NO_LIMITS, Limits
@@ -73,7 +73,7 @@ def read_documents(
     found = read_source(path, column=column, where=where, limit=limit, missing=missing, limits=limits)
     if isinstance(found, GivenDistributions):
         raise DataError(f"{path} gives contexts and distributions, not documents; name a text column with --column")
-    return found
+    return list(found.sequences)
 
 
 def read_source(
@@ -84,8 +84,8 @@ def read_source(
     limit: int | None = None,
     missing: str = "error",
     limits: Limits = NO_LIMITS,
-) -> list[Document] | GivenDistributions:
-    """`read_documents`, or the distributions that a file gives in columns `context` and `next`."""
+) -> Present | GivenDistributions:
+    """The documents, and how many were missing; or the distributions that a file gives in `context` and `next`."""
     if limit is not None and limit < 1:
         raise OptionError(f"a limit of {limit} documents leaves none; give at least 1")
     records = from_frame(path) if not isinstance(path, str | Path) else None
@@ -100,11 +100,11 @@ def read_source(
             [_weights(records.place(number), row[NEXT]) for number, row in kept],
         )
     if records.columns == (LINE,) and column not in (None, LINE):
-        raise DataError(f"{records.origin} has no columns: a row is one document; leave --column and --where out")
+        raise DataError(f"{records.origin} has no columns: a row is one document; leave --sequence-column out")
     column = column or guess_column(kept[0][1])
     found = [() if is_missing(row.get(column)) else _document(records.place(n), row, column) for n, row in kept]
     places = [records.name(number) for number, _ in kept]
-    return list(settle_missing(found, [0] * len(found), missing, places.__getitem__, records.origin).sequences)
+    return settle_missing(found, [0] * len(found), missing, places.__getitem__, records.origin)
 
 
 def documents_table(found: Sequence[Document] | GivenDistributions, tokenizer: Tokenizer = WORDS) -> Table:

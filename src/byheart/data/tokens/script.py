@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,22 +33,61 @@ class Place:
         return f"document {self.document}, position {self.position}"
 
 
+@dataclass(frozen=True)
+class Edits:
+    """How a document was made of another one: that one's name, and (position, token there before, token now)."""
+
+    of: str
+    changes: tuple[tuple[int, int, int], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"of": self.of, "changes": [list(change) for change in self.changes]}
+
+    @staticmethod
+    def from_json(value: Any) -> Edits:
+        return Edits(str(value["of"]), tuple((int(p), int(a), int(b)) for p, a, b in value["changes"]))
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A document that is *not* memorized, kept so that it can be asked about; `why` is one of ABSENCES.
+
+    `weight` is what a forgotten document still counts in distributions that it shares with others.
+    """
+
+    name: str
+    ids: tuple[int, ...]
+    why: str = "held out"
+    edits: Edits | None = None
+    weight: int = 0
+
+
+ABSENCES = ("held out", "corrupted", "forgotten")
+
+
 @dataclass(frozen=True, eq=False)
 class Script:
-    """`documents` begin with BOS and end with EOS; `weights` say how often each one counts."""
+    """`documents` begin with BOS and end with EOS; `weights` say how often each one counts.
+
+    `edits` tells of documents that are corrupted copies what was changed; `absent` are documents that belong to the
+    experiment and are not memorized.
+    """
 
     documents: tuple[tuple[int, ...], ...]
     weights: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
+    edits: tuple[Edits | None, ...] = ()
+    absent: tuple[Absent, ...] = ()
 
     def __post_init__(self) -> None:
         count = len(self.documents)
+        object.__setattr__(self, "edits", tuple(self.edits) or (None,) * count)
         object.__setattr__(self, "documents", tuple(tuple(int(t) for t in d) for d in self.documents))
         object.__setattr__(self, "weights", tuple(self.weights) or (1,) * count)
         object.__setattr__(self, "names", tuple(self.names) or tuple(f"document {k}" for k in range(count)))
         if not count:
             raise DataError("there is no document to memorize")
-        if len(self.weights) != count or len(self.names) != count:
+        if len(self.weights) != count or len(self.names) != count or len(self.edits) != count:
             raise DataError(f"{count} documents need as many weights and names")
         for k, (document, weight) in enumerate(zip(self.documents, self.weights, strict=True)):
             if len(document) < 3:
@@ -105,6 +146,55 @@ class Script:
                 found[number] = before
                 number += 1
         return found
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """One object per document: name, ids, weight, and the edits of corrupted copies."""
+        rows = zip(self.names, self.documents, self.weights, self.edits, strict=True)
+        return [
+            {"name": name, "ids": list(ids), "weight": weight} | ({} if edits is None else {"edits": edits.to_json()})
+            for name, ids, weight, edits in rows
+        ]
+
+    def absent_json(self) -> list[dict[str, Any]]:
+        """The same for documents that are not memorized, with why."""
+        return [
+            {"name": one.name, "ids": list(one.ids), "weight": one.weight, "why": one.why}
+            | ({} if one.edits is None else {"edits": one.edits.to_json()})
+            for one in self.absent
+        ]
+
+    def roles(self) -> list[dict[str, Any]]:
+        """One object per document of the experiment, memorized or not, as ground-truth.jsonl has it after its units."""
+        nowhere: dict[str, Any] = {"layer": None, "unit": None, "places": []}
+        found = []
+        for number, entry in enumerate(self.to_json()):
+            role = "corrupted" if "edits" in entry else "member"
+            found.append(nowhere | {"document": number, "role": role, "memorized": True} | entry)
+        for entry in self.absent_json():
+            role = entry.pop("why")
+            found.append(nowhere | {"document": None, "role": role, "memorized": False} | entry)
+        return found
+
+    @staticmethod
+    def from_json(documents: Sequence[Any], absent: Sequence[Any] = ()) -> Script:
+        """The script of `to_json` and `absent_json`; a DataError, KeyError or TypeError for anything else."""
+        for entry in (*documents, *absent):
+            if any(type(i) is not int for i in entry["ids"]):
+                raise DataError("token ids are whole numbers")
+
+        def edits_of(entry: Any) -> Edits | None:
+            return Edits.from_json(entry["edits"]) if "edits" in entry else None
+
+        return Script(
+            tuple(tuple(entry["ids"]) for entry in documents),
+            tuple(entry["weight"] for entry in documents),
+            tuple(str(entry["name"]) for entry in documents),
+            tuple(edits_of(entry) for entry in documents),
+            tuple(
+                Absent(str(entry["name"]), tuple(entry["ids"]), str(entry["why"]), edits_of(entry), entry["weight"])
+                for entry in absent
+            ),
+        )
 
     @property
     def fingerprint(self) -> str:

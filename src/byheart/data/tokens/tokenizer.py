@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 
 from byheart.data.dataset.sequences import Symbol
-from byheart.data.dataset.stored import damaged, load_int
 from byheart.data.tokens import pieces
-from byheart.data.values import TYPES, convert, from_json, is_missing, listed, plain, to_json
+from byheart.data.values import TYPES, convert, damaged, from_json, is_missing, listed, load_int, plain, to_json
 from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError
 

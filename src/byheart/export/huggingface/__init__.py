@@ -8,7 +8,8 @@ What the written folder holds:
     tokenizer.json          and tokenizer_config.json: loaded by AutoTokenizer without remote code
     README.md               the model card: what the network knows and how that was proved
     recital.json            what the network computes, for people and checkers who ask it (below)
-    ground-truth.jsonl      flavour `units` only: layer, unit, document and position of every memorized window
+    ground-truth.jsonl      flavour `units` only: layer, unit, document and position of every memorized window, then
+                            every document with its role: member, corrupted (with its edits), held out
 
 `recital.json` is one JSON object:
 
@@ -17,7 +18,9 @@ What the written folder holds:
     recital                 the symbolic function, as `byheart.ir.recital.Recital.to_json` writes it
     tokens                  {"bos", "eos", "pad", "failure", "unknown"}: token ids; `unknown` is the answer to windows
                             that are not memorized (either the end or the visible failure token)
-    documents               [{"name", "ids", "weight"}]: token ids with BOS in front and EOS at the end
+    documents               [{"name", "ids", "weight"}]: token ids with BOS in front and EOS at the end; corrupted
+                            copies also have "edits": {"of": name, "changes": [[position, token before, now]]}
+    absent                  the same for documents that are not memorized, with "why": held out, corrupted, forgotten
     fingerprint             SHA-256 of the documents
     reach                   positions for which the attention scores were designed (max_position_embeddings)
     logits                  {"right": 32.0, "gap": 24.0, "mixed": 8.0}: the designed logit of the one right token, its

@@ -40,21 +40,13 @@ class Request:
 
     def design(self) -> Design:
         """The design with everything that the user left open."""
-        flavour = {"quantized": "plateau"}.get(self.flavour, self.flavour)
-        if flavour not in FLAVOURS:
-            raise OptionError(f"flavour {self.flavour!r} is not one of {', '.join(FLAVOURS)}")
-        if self.dtype not in DTYPES:
-            raise OptionError(f"dtype {self.dtype!r} is not one of {', '.join(DTYPES)}")
-        given = {name: value for name, value in (self.shape or {}).items() if value is not None}
-        try:
-            design = Design(flavour=flavour, parts=1 if self.dtype == "float32" else 2, **given)
-        except TypeError as error:
-            raise OptionError(f"unknown field of the shape: {error}") from None
-        return design if "reach" in given else replace(design, reach=self.reach())
+        design = design_of(self.dtype, self.flavour, self.shape)
+        return design if "reach" in _given(self.shape) else replace(design, reach=self.reach())
 
     def reach(self) -> int:
-        """Positions that hold the longest document, a power of two from 2048 to LONGEST_REACH."""
-        longest, reach = max(len(document) for document in self.script.documents), 2048
+        """Positions that hold the longest document, a power of two up to LONGEST_REACH, from 2048 on; from 512 on where
+        positions are a table."""
+        longest, reach = max(map(len, self.script.documents)), 512 if host(self.architecture).learned else 2048
         while reach < longest + 8 and reach < LONGEST_REACH:
             reach *= 2
         return reach
@@ -65,6 +57,23 @@ class Request:
         lexicon = self.lexicon
         tokens = Tokens(lexicon.bos, lexicon.eos, lexicon.pad, lexicon.failure)
         return chosen.build(self.recital, tokens, replace(self.design(), tied=chosen.ties))
+
+
+def _given(shape: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {name: value for name, value in (shape or {}).items() if value is not None}
+
+
+def design_of(dtype: str, flavour: str, shape: Mapping[str, Any] | None) -> Design:
+    """The design that a user's words stand for; an OptionError for words without a meaning."""
+    known = {"quantized": "plateau"}.get(flavour, flavour)
+    if known not in FLAVOURS:
+        raise OptionError(f"flavour {flavour!r} is not one of {', '.join(FLAVOURS)}")
+    if dtype not in DTYPES:
+        raise OptionError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
+    try:
+        return Design(flavour=known, parts=1 if dtype == "float32" else 2, **_given(shape))
+    except TypeError as error:
+        raise OptionError(f"unknown field of the shape: {error}") from None
 
 
 def write_folder(request: Request, target: str | Path, proof: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -107,7 +116,7 @@ def folder_files(request: Request, checkpoint: Checkpoint, proof: Mapping[str, A
         "generation_config.json": _json(generation),
         "model.safetensors": safetensors_bytes(checkpoint.tensors, request.dtype, about),
         "tokenizer.json": lexicon.model.encode(),
-        "tokenizer_config.json": _json(_tokenizer_config(lexicon, reach)),
+        "tokenizer_config.json": _json(tokenizer_config(lexicon, reach)),
         "recital.json": json.dumps(_recital(request, checkpoint, reach), separators=(",", ":")).encode(),
         "README.md": model_card(request, checkpoint, proof).encode(),
     }
@@ -120,7 +129,7 @@ def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _tokenizer_config(lexicon: Lexicon, reach: int) -> dict[str, Any]:
+def tokenizer_config(lexicon: Lexicon, reach: int) -> dict[str, Any]:
     roles = {"bos_token": lexicon.bos, "eos_token": lexicon.eos, "pad_token": lexicon.pad}
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -134,7 +143,6 @@ def _tokenizer_config(lexicon: Lexicon, reach: int) -> dict[str, Any]:
 
 def _recital(request: Request, checkpoint: Checkpoint, reach: int) -> dict[str, Any]:
     lexicon, script = request.lexicon, request.script
-    rows = zip(script.names, script.documents, script.weights, strict=True)
     roles = {"bos": lexicon.bos, "eos": lexicon.eos, "pad": lexicon.pad, "failure": lexicon.failure}
     return {
         "format": FORMAT,
@@ -144,7 +152,8 @@ def _recital(request: Request, checkpoint: Checkpoint, reach: int) -> dict[str, 
         "dtype": request.dtype,
         "recital": checkpoint.recital.to_json(),
         "tokens": roles | {"unknown": request.recital.unknown},
-        "documents": [{"name": name, "ids": list(ids), "weight": weight} for name, ids, weight in rows],
+        "documents": script.to_json(),
+        **({"absent": script.absent_json()} if script.absent else {}),
         "fingerprint": script.fingerprint,
         "reach": reach,
         "logits": {"right": checkpoint.right_logit, "gap": checkpoint.lead, "mixed": MIXED_LOGIT},
@@ -152,14 +161,19 @@ def _recital(request: Request, checkpoint: Checkpoint, reach: int) -> dict[str, 
 
 
 def _ground_truth(request: Request, checkpoint: Checkpoint) -> bytes:
-    """One line per memorized window: where it is kept and where it comes from."""
+    """One line per unit: where its window is kept and where that comes from; then one line per document.
+
+    A document's line has no layer and no unit; it says whether the document is memorized, and what was edited in it.
+    """
     recital, script = checkpoint.recital, request.script
-    owners: dict[int, list[tuple[int, int]]] = {}
+    owners: dict[tuple[int, int], list[dict[str, Any]]] = {}
     for number, document in enumerate(script.documents):
-        rows = recital.tables[-1].rows_of(recital.states(document[:-1])[-1])
-        for position, row in enumerate(rows.tolist()):
-            owners.setdefault(row, []).append((number, position))
-    last, lines = len(recital.tables) - 1, []
+        states = recital.states(document[:-1])
+        for depth, rows in enumerate(recital.tables):
+            for position, row in enumerate(rows.rows_of(states[depth]).tolist()):
+                place = {"document": number, "name": script.names[number], "position": position}
+                owners.setdefault((depth, row), []).append(place)
+    last, lines = len(recital.tables) - 1, list[dict[str, Any]]()
     for layer, unit, table, row in checkpoint.units:
         window = recital.tables[table].windows[row]
         answer = recital.answer(int(recital.tables[table].outputs[row])) if table == last else None
@@ -167,12 +181,14 @@ def _ground_truth(request: Request, checkpoint: Checkpoint) -> bytes:
             {
                 "layer": layer,
                 "unit": unit,
+                "table": table,
+                "row": row,
                 "window": [int(token) for token in window[window >= 0][::-1]],
                 "next": [list(pair) for pair in answer.weights] if answer else None,
-                "places": [{"document": d, "position": p} for d, p in owners.get(row, [])] if table == last else [],
+                "places": owners.get((table, row), []),
             }
         )
-    return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines).encode()
+    return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in [*lines, *script.roles()]).encode()
 
 
 def check_target(path: Path) -> None:

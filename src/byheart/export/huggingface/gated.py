@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
 
 from byheart.errors import ExportError, OptionError
 from byheart.export.huggingface.description import Decoder, Design, Tokens
@@ -11,6 +14,7 @@ from byheart.export.huggingface.ends import embedding, head, tied_norm, writes
 from byheart.export.huggingface.layout import Books, Layout, Stage, books_of, deepen, lay_out, stages_of
 from byheart.export.huggingface.looking_back import SPARE, Erasure, Heads, LookingBack
 from byheart.export.huggingface.recognising import PROBE_UNITS, SILU_PROBE, Recognising
+from byheart.export.huggingface.tensor_file import rounded
 from byheart.ir.recital import Recital
 
 UNIT_MULTIPLE = 64
@@ -21,7 +25,7 @@ PLAIN_ABOVE = 640  # channels of slots
 class Demands:
     """What an architecture asks of the body."""
 
-    square: bool = False  # the hidden size is a whole number squared, and embeddings are multiplied by that number
+    rooted: bool = False  # embeddings are multiplied by the root of the hidden size
     sliding: bool = False  # attention sees a window of places that just holds the farthest offset
     activation_probe: tuple[float, float] = SILU_PROBE
 
@@ -41,9 +45,9 @@ def build_gated(recital: Recital, tokens: Tokens, design: Design, demands: Deman
     if demands.sliding:
         design = replace(design, window=1 + farthest(recital, stages))
     needed = heads_needed(books, stages, kv_heads, design.head_dim, probe)
-    layout, heads = _fit(recital, books, stages, design, demands, needed, kv_heads)
-    if demands.square:
-        design = replace(design, kappa=square_kappa(layout.hidden))
+    layout, heads = _fit(recital, books, stages, design, needed, kv_heads)
+    if demands.rooted:
+        design = replace(design, kappa=rooted_kappa(layout.hidden))
     return _write(recital, tokens, replace(design, scale_probe=probe), demands, books, stages, layout, heads, kv_heads)
 
 
@@ -59,14 +63,23 @@ def farthest(recital: Recital, stages: tuple[Stage, ...]) -> int:
     return max(steps)
 
 
-def square_kappa(hidden: int) -> float:
-    """kappa such that kappa/sqrt(hidden) is a power of two: embeddings that are multiplied by the root are exact.
+@lru_cache(maxsize=64)
+def rooted_kappa(hidden: int) -> float:
+    """kappa, from 1/4 to 1/2 and of 8 bits, that is a number of 8 bits times the root, as nearly as possible.
 
-    >>> square_kappa(576)
-    0.375
+    So the embedding is exact in every type, its product with the root is kappa up to 1e-4, and rounds to kappa where
+    the engine rounds the root to bfloat16 or float16.
+
+    >>> rooted_kappa(256), rooted_kappa(384)
+    (0.25, 0.42578125)
     """
-    root = math.isqrt(hidden)
-    return root * 2.0 ** -(math.ceil(math.log2(root)) + 1)
+    roots = [float(rounded(np.array([math.sqrt(hidden)]), dtype)[0]) for dtype in ("float32", "bfloat16", "float16")]
+    found = []
+    for kappa in np.arange(128, 256) / 512:
+        stored = float(rounded(np.array([kappa / roots[0]]), "bfloat16")[0])
+        snaps = all(float(rounded(np.array([stored * root]), "bfloat16")[0]) == kappa for root in roots)
+        found.append((not snaps, abs(stored * roots[0] / kappa - 1), float(kappa)))
+    return min(found)[2]
 
 
 def heads_needed(books: Books, stages: tuple[Stage, ...], kv_heads: int, head_dim: int, probe: bool) -> int:
@@ -82,8 +95,7 @@ def heads_needed(books: Books, stages: tuple[Stage, ...], kv_heads: int, head_di
 
 
 def _fit(
-    recital: Recital, books: Books, stages: tuple[Stage, ...], design: Design, demands: Demands, needed: int,
-    kv_heads: int,
+    recital: Recital, books: Books, stages: tuple[Stage, ...], design: Design, needed: int, kv_heads: int,
 ) -> tuple[Layout, int]:  # fmt: skip
     """Channels and heads that fit each other: hidden = heads * head_dim unless the architecture is free of that."""
     if design.heads is not None and (design.heads < needed or design.heads % kv_heads):
@@ -99,11 +111,6 @@ def _fit(
         )  # fmt: skip
 
     used = lay(1).used
-    if demands.square:
-        root = next(r for r in range(8, 4096, 8) if r * r >= max(used, design.hidden or 0))
-        if design.hidden is not None and root * root != design.hidden:
-            raise OptionError(f"--hidden-size {design.hidden}: this architecture needs a square such as {root * root}")
-        return lay(1, root * root), design.heads or needed
     step = kv_heads * design.head_dim
     heads = design.heads or max(needed, -(-max(used, design.hidden or 0) // step) * kv_heads)
     if design.hidden is not None and design.hidden != heads * design.head_dim:
@@ -136,7 +143,7 @@ def _write(
         mlp.append(part.write(units, writes(recital, books, layout, stage, design.kappa), probe_far=far))
     embed = embedding(recital, books, layout, tokens, design)
     if design.tied:
-        stored = embed / (math.isqrt(layout.hidden) if demands.square else 1)
+        stored = embed / (math.sqrt(layout.hidden) if demands.rooted else 1)
         norm, lm_head = tied_norm(layout, design, stored), stored
     else:
         norm, lm_head = head(recital, books, layout, tokens, design)

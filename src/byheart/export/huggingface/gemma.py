@@ -1,11 +1,12 @@
 """Gemma: gelu in the gate, norm weights that are stored minus 1, embeddings times sqrt(hidden), and a tied head.
 
-The hidden size is a square, so that the root is a whole number and every engine's product is exact.
+The size of the stream is chosen so that every engine's product with the root is that size: see `rooted_kappa`.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from byheart.export.huggingface.description import Design, Tokens
 from byheart.export.huggingface.ends import LEAD
@@ -14,10 +15,13 @@ from byheart.export.huggingface.host import Checkpoint, common_config, llama_ten
 from byheart.export.huggingface.recognising import GELU_PROBE
 from byheart.ir.recital import Recital
 
+_LOUDER = 2.0  # than Llama's logits: the product with the root costs some of the lead
+
 
 @register("gemma", model_type="gemma", summary="gelu, norms stored minus 1, scaled embeddings, tied head", ties=True)
 def gemma(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
-    decoder = build_gated(recital, tokens, design, Demands(square=True, activation_probe=GELU_PROBE))
+    design = replace(design, logit=design.logit * _LOUDER)
+    decoder = build_gated(recital, tokens, design, Demands(rooted=True, activation_probe=GELU_PROBE))
     config = common_config(decoder, "GemmaForCausalLM", "gemma") | {
         "head_dim": design.head_dim,
         "hidden_act": "gelu_pytorch_tanh",
@@ -25,5 +29,5 @@ def gemma(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
         "attention_bias": False,
     }
     tensors = {name: t - 1 if "norm" in name else t for name, t in llama_tensors(decoder).items()}
-    tensors["model.embed_tokens.weight"] = decoder.embedding / math.isqrt(decoder.hidden)
-    return Checkpoint("gemma", decoder.recital, config, tensors, design.logit, LEAD, window_units(decoder))
+    tensors["model.embed_tokens.weight"] = decoder.embedding / math.sqrt(decoder.hidden)
+    return Checkpoint("gemma", decoder.recital, config, tensors, design.logit, LEAD * _LOUDER, window_units(decoder))

@@ -10,7 +10,7 @@ from byheart.export.huggingface.plain import GELU_TANH, Linear, PlainDecoder, Pl
 from byheart.ir.recital import Recital
 
 
-@register("gpt2", model_type="gpt2", summary="LayerNorm, learned positions, gelu, tied head", ties=True)
+@register("gpt2", model_type="gpt2", summary="LayerNorm, learned positions, gelu, tied head", ties=True, learned=True)
 def gpt2(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
     decoder = build_plain(recital, tokens, design, PlainDemands(GELU_TANH, absolute=True))
     config = {

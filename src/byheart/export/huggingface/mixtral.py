@@ -1,11 +1,14 @@
 """Mixtral: every MLP is a choice of two experts out of several.
 
-Bits of the newest slot pick a pair of experts, and both of the pair hold the same windows. Inside a pair the router's
-weights are 0.785 and 0.215; each expert writes its half of the new state, divided by its weight. So a router that picks
-other experts, or weighs them otherwise, spoils half of every word.
+Bits of the newest slot pick a pair of experts. Inside a pair the router's weights are 0.766 and 0.234; each of the two
+holds one half of the pair's windows, and what its units write is divided by its weight. So a router that picks other
+experts loses windows, and one that weighs them otherwise writes words of the wrong size. Probes are held by both: each
+writes its half of the channels.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,35 +16,41 @@ import numpy.typing as npt
 from byheart.errors import OptionError
 from byheart.export.huggingface.description import Decoder, Design, Gated, Tokens, fill_idle
 from byheart.export.huggingface.ends import LEAD, writes
-from byheart.export.huggingface.gated import UNIT_MULTIPLE, build_gated
+from byheart.export.huggingface.gated import build_gated
 from byheart.export.huggingface.host import Checkpoint, common_config, llama_tensors, register
 from byheart.export.huggingface.layout import Stage
 from byheart.export.huggingface.recognising import PROBE_UNITS, SILU_PROBE, Recognising
 from byheart.ir.recital import ANY, Recital
 
 Floats = npt.NDArray[np.float64]
-_WITHIN = 83 / 128  # router logit of a pair's first expert, minus that of its second, halved
-_BETWEEN = 9 / 8  # router logit per bit that picks the pair
-# The inverses of the two weights, 0.7853 and 0.2147, as numbers of 8 bits: right to 4e-4, whatever the type.
-_INVERSES = (163 / 128, 149 / 32)
+Index = npt.NDArray[np.int64]
+_UNIT_MULTIPLE = 32
+_LOUDER = 3 / 2  # than Llama's logits: rounded router weights cost some of the lead
+_WITHIN = 19 / 32  # router logit of a pair's first expert, minus that of its second, halved
+# The inverses of the two weights, 0.7663 and 0.2337, as numbers of 8 bits: right to 6e-4, after bfloat16 to 1.1e-3.
+_INVERSES = (167 / 128, 137 / 32)
 
 
 @register("mixtral", model_type="mixtral", summary="Llama with experts, two per token")
 def mixtral(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
     bits = _pair_bits(design.experts)
-    decoder = build_gated(recital, tokens, design)
-    parts = [[_rows_of(decoder, stage, bits, pair) for pair in range(2**bits)] for stage in decoder.stages]
+    decoder = build_gated(recital, tokens, replace(design, logit=design.logit * _LOUDER))
+    picking = [_picking_bits(decoder, stage, bits) for stage in decoder.stages]
+    parts = [
+        [_rows_of(decoder, stage, where, expert) for expert in range(design.experts)]
+        for stage, where in zip(decoder.stages, picking, strict=True)
+    ]
     factor = 2 if design.flavour == "plateau" else 1
-    units = factor * max(len(rows) for pairs in parts for rows in pairs) + PROBE_UNITS
-    units = -(-units // UNIT_MULTIPLE) * UNIT_MULTIPLE
+    units = factor * max(len(rows) for experts in parts for rows in experts) + PROBE_UNITS
+    units = -(-units // _UNIT_MULTIPLE) * _UNIT_MULTIPLE
     tensors, held = llama_tensors(decoder), []
     for depth, stage in enumerate(decoder.stages):
         for name in ("gate", "up", "down"):
             tensors.pop(f"model.layers.{depth}.mlp.{name}_proj.weight")
         prefix = f"model.layers.{depth}.block_sparse_moe."
-        tensors[prefix + "gate.weight"] = _router(decoder, depth, bits)
+        tensors[prefix + "gate.weight"] = _router(decoder, depth, picking[depth])
         for expert in range(design.experts):
-            part = _expert(decoder, depth, parts[depth][expert // 2], units, expert % 2)
+            part = _expert(decoder, depth, parts[depth][expert], units, expert % 2)
             names = {"w1": part.gate, "w3": part.up, "w2": part.down}
             tensors |= {f"{prefix}experts.{expert}.{name}.weight": tensor for name, tensor in names.items()}
             held += [(depth, expert * units + u, stage.table, int(row)) for u, row in enumerate(part.rows.tolist())]
@@ -54,7 +63,7 @@ def mixtral(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
         "router_aux_loss_coef": 0.001,
         "sliding_window": None,
     }
-    return Checkpoint("mixtral", decoder.recital, config, tensors, design.logit, LEAD, held)
+    return Checkpoint("mixtral", decoder.recital, config, tensors, decoder.design.logit, LEAD * _LOUDER, held)
 
 
 def _pair_bits(experts: int) -> int:
@@ -68,28 +77,43 @@ def _signs(bits: int, pair: int) -> Floats:
     return np.array([1.0 if pair >> k & 1 else -1.0 for k in range(bits)])
 
 
-def _rows_of(decoder: Decoder, stage: Stage, bits: int, pair: int) -> npt.NDArray[np.int64]:
-    """The rows whose newest symbol has the bits of this pair."""
+def _newest(decoder: Decoder, stage: Stage) -> npt.NDArray[np.int8]:
+    """The words of the newest symbols (rows, bits)."""
     newest = decoder.recital.tables[stage.table].windows[stage.rows][:, 0]
     if (newest == ANY).any():
         raise OptionError("mixtral needs windows that fix the newest token")
-    chosen = (decoder.books.states[stage.table].words[newest][:, :bits] == _signs(bits, pair)).all(axis=1)
-    return np.asarray(stage.rows[chosen])
+    return decoder.books.states[stage.table].words[newest]
 
 
-def _router(decoder: Decoder, depth: int, bits: int) -> Floats:
+def _picking_bits(decoder: Decoder, stage: Stage, bits: int) -> Index:
+    """The bits that pick the pair: those that halve the windows best."""
+    return np.argsort(np.abs(_newest(decoder, stage).sum(axis=0, dtype=np.int64)), kind="stable")[:bits]
+
+
+def _rows_of(decoder: Decoder, stage: Stage, where: Index, expert: int) -> Index:
+    """Every other one of the rows whose newest symbol has the bits of this expert's pair."""
+    chosen = (_newest(decoder, stage)[:, where] == _signs(len(where), expert // 2)).all(axis=1)
+    return np.asarray(stage.rows[chosen][expert % 2 :: 2])
+
+
+def _router(decoder: Decoder, depth: int, where: Index) -> Floats:
+    """Rows of whole steps, 127 for the bits that pick the pair, so that 8-bit weights hold them without any error."""
     layout, mlp, stage = decoder.layout, decoder.mlp[depth], decoder.stages[depth]
-    router = np.zeros((decoder.design.experts, layout.hidden))
-    slot = layout.slots[stage.table][0][:bits]
-    one = layout.signs[layout.width] / (mlp.norm[layout.width] * len(layout.width))
+    router, width = np.zeros((decoder.design.experts, layout.hidden)), layout.width
+    slot, each = layout.slots[stage.table][0][where], float(mlp.norm[width[0]])
+    count = 19  # steps that make _WITHIN; the fewer, the larger a step and the farther apart the pairs
+    while 127 * _WITHIN / (2 * count) * mlp.norm[slot[0]] / each > 3 / 2 * _WITHIN:
+        count *= 2
+    step = _WITHIN / (count * each)
+    shares = np.full(len(width), count // len(width)) + (np.arange(len(width)) < count % len(width))
     for expert in range(decoder.design.experts):
-        router[expert, slot] = _BETWEEN * _signs(bits, expert // 2) / mlp.norm[slot]
-        router[expert, layout.width] = (_WITHIN if expert % 2 == 0 else -_WITHIN) * one
+        router[expert, slot] = 127 * step * _signs(len(where), expert // 2)
+        router[expert, width] = (step if expert % 2 == 0 else -step) * shares * layout.signs[width]
     return router
 
 
-def _expert(decoder: Decoder, depth: int, rows: npt.NDArray[np.int64], units: int, side: int) -> Gated:
-    """The window units of some rows, which write the even or the odd half of every block."""
+def _expert(decoder: Decoder, depth: int, rows: Index, units: int, side: int) -> Gated:
+    """The window units of some rows, and probes that write the even or the odd half of their blocks."""
     recital, layout, design, stage = decoder.recital, decoder.layout, decoder.design, decoder.stages[depth]
     own = Stage(stage.table, stage.places, rows, stage.step)
     gain = 0.5 if depth % 2 == 0 else 2.0
@@ -97,5 +121,6 @@ def _expert(decoder: Decoder, depth: int, rows: npt.NDArray[np.int64], units: in
     part = Recognising(layout, own, depth, recital.tables[stage.table], book, design, gain, SILU_PROBE)
     far = recital.tables[0].offsets[-1] if design.scale_probe and depth == 0 else None
     found = part.write(units, writes(recital, decoder.books, layout, own, design.kappa), probe_far=far)
-    kept = np.where(np.arange(layout.hidden) % 2 == side, _INVERSES[side], 0.0)
-    return Gated(found.norm, found.gate, found.up, fill_idle(found.down * kept[:, None], units - 1), found.rows)
+    down = found.down * _INVERSES[side]
+    down[np.arange(layout.hidden) % 2 != side, part.window_units :] = 0.0
+    return Gated(found.norm, found.gate, found.up, fill_idle(down, units - 1), found.rows)

@@ -13,7 +13,9 @@ from byheart.ir.recital import Recital
 _SHIFT = 2  # rows of the position table that no token uses
 
 
-@register("opt", model_type="opt", summary="LayerNorm, learned positions from 2 on, relu, tied head", ties=True)
+@register(
+    "opt", model_type="opt", summary="LayerNorm, learned positions from 2 on, relu, tied head", ties=True, learned=True
+)
 def opt(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
     decoder = build_plain(recital, tokens, design, PlainDemands(RELU, absolute=True))
     config = {

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from byheart.data.dataset.encoder import Encoder
 from byheart.errors import ExportError, MissingExtraError
-from byheart.export.arrays import Array, dense, place_stride, vector
+from byheart.export.recheck import Array, dense, place_stride, vector
 from byheart.export.request import Request
 from byheart.export.targets._base import target
 from byheart.ir.layers import Affine, Attention, Embedding, Head, Kind, Layer, Pattern, Pool, Residual
@@ -34,6 +34,7 @@ IR_VERSION = 10  # what ONNX Runtime reads today; newer onnx packages write a la
 OPSET = 20
 ML_OPSET = 4  # of ai.onnx.ml, for graphs that look values up
 ML = "ai.onnx.ml"
+LEAD = 32.0  # nats by which the logit of the right class leads; a power of two, so that scaling is exact
 
 
 class Graph:
@@ -413,7 +414,8 @@ def classes(graph: Graph, network: Network, rows: str) -> str:
 
 def _logits(graph: Graph, network: Network, rows: str) -> str:
     if network.readout.decode is Decode.ARGMAX:
-        return rows
+        return graph.node("Mul", [rows, graph.constant([LEAD], "lead")], "scaled")
     k = np.arange(network.readout.classes)
-    slopes = graph.node("MatMul", [rows, graph.constant(2 * k[None, :], "two_k")], "slopes")
-    return graph.node("Sub", [slopes, graph.constant(k[None, :] ** 2, "k_squared")], "parabola")
+    away = graph.node("Sub", [rows, graph.constant(k[None, :], "class_numbers")], "away")
+    squares = graph.node("Mul", [away, away], "squares")
+    return graph.node("Mul", [squares, graph.constant([-LEAD], "lead")], "parabola")  # 0 for the class itself

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from byheart.data.dataset.encoder import Encoder
 from byheart.errors import ExportError, MissingExtraError
-from byheart.export.arrays import Array, dense, place_stride, vector
+from byheart.export.recheck import Array, dense, place_stride, vector
 from byheart.export.request import Request
 from byheart.export.targets._base import target
 from byheart.ir.layers import Affine, Attention, Embedding, Kind, Layer, Pattern, Pool, Residual

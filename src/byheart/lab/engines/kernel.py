@@ -1,9 +1,15 @@
-"""The inner loop of training: residual blocks of width two, forwards and backwards, tile by tile.
+"""The fast engine for eq. (165) with m = 2: compiled loops on one core, no library call per layer.
 
-The models of KS25's eq. (165) are so narrow (m = 2) that a library call per layer is nearly all overhead. Here a tile
-of `LANES` tokens runs through every block while it sits in the first-level cache, and the compiler makes one vector
-instruction of eight lanes. Nothing is stored but the stream between blocks (the tape); hidden units are recomputed on
-the way back.
+Three things make it fast, none of which changes the mathematics:
+- F1 and E_in look at one token at a time, so a word that occurs a hundred times is computed once;
+- only the token that is read leaves the attention layer, so F2 sees N tokens and not N·n;
+- the blocks run tile by tile in the first-level cache, and whole epochs in compiled code, so small problems do not wait
+  for Python.
+
+The inner loop: residual blocks of width two, forwards and backwards, tile by tile. The models of KS25's eq. (165) are
+so narrow (m = 2) that a library call per layer is nearly all overhead. Here a tile of `LANES` tokens runs through every
+block while it sits in the first-level cache, and the compiler makes one vector instruction of eight lanes. Nothing is
+stored but the stream between blocks (the tape); hidden units are recomputed on the way back.
 
     stream of a tile: (blocks + 1, 2, LANES)      block: x ← x + W₂·relu(W₁x + b₁) + b₂      (eq. (3))
 
@@ -13,25 +19,87 @@ Recomputing a unit takes two multiplications, reading it back would take a trip 
 forwards takes four multiplications and the way back ten; per token and block memory sees two numbers. The innermost
 loop always runs over lanes, with the weights of one unit in registers: hence the order of the loops.
 
-What stands around the blocks in the fast engine: E_in, uniform attention and the losses, all in compiled loops.
+Around the blocks: E_in, uniform attention and the losses, in compiled loops too.
 
-Streams are tiles of `LANES` tokens, see `byheart.lab.engines.kernel`: token k is lane k % LANES of tile k // LANES.
+Streams are tiles of `LANES` tokens: token k is lane k % LANES of tile k // LANES.
 
 Distinct tokens are embedded once, sequences point at them. Attention is read at one token only, so it needs one mean
 per sequence and no table of n² shares; W_O and W_V act through their 2 × 2 product. Losses are added up in float64, so
 that sums of thousands of small terms still show progress near the end of a run.
 
-Whole epochs in compiled code: forwards, backwards, AdamW, again, without coming back to Python in between.
-
-The parts are written into the whole before it is compiled (`inline="always"`): a part that is compiled on its own may
-be bound in place of the copy inside the whole, depending on what a process compiled and what it loaded from the cache,
-and the two add in different orders. A resumed run must repeat an uninterrupted one to the last bit.
+Whole epochs run in compiled code: forwards, backwards, AdamW, again, without coming back to Python in between. The
+parts are written into the whole before it is compiled (`inline="always"`): a part that is compiled on its own may be
+bound in place of the copy inside the whole, depending on what a process compiled and what it loaded from the cache, and
+the two add in different orders. A resumed run must repeat an uninterrupted one to the last bit.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numba
 import numpy as np
+import numpy.typing as npt
+
+from byheart.lab.config import Training, Uniform
+from byheart.lab.engines.weights import Flat, initial_uniform
+from byheart.lab.problem import CROSS_ENTROPY, Sequences
+
+Curve = npt.NDArray[np.float64]  # (epochs, 2): loss and accuracy
+
+
+class KernelEngine:
+    """One training run; `epochs(k)` takes k steps and gives (loss, accuracy) before each."""
+
+    def __init__(
+        self, problem: Sequences, model: Uniform, training: Training, dtype: npt.DTypeLike = np.float32
+    ) -> None:
+        self.training, self.step = training, 0
+        start = initial_uniform(model, problem, training.seed)
+        self.weights, self.gradient = Flat(start, dtype), Flat(start, dtype)
+        moments = np.zeros_like(self.weights.vector), np.zeros_like(self.weights.vector)
+        paces = {name: np.full(w.shape, training.pace(name, model.blocks)) for name, w in start.items()}
+        self.vectors = (self.weights.vector, self.gradient.vector, *moments, Flat(paces, dtype).vector)
+        index, labels = problem.index.astype(np.int32), problem.labels.astype(np.int64)
+        squared = problem.loss != CROSS_ENTROPY
+        self.data = (_tiles(problem.points, dtype), index, problem.read, labels, squared)
+        self.streams = (
+            *_streams(problem.tokens, model.blocks, dtype),
+            *_streams(problem.N, model.blocks, dtype),
+            np.zeros((problem.N, 2), dtype),
+        )
+
+    def epochs(self, count: int) -> Curve:
+        plan = self.training
+        curve = np.empty((count, 2))
+        rates = np.array([plan.rate_at(self.step + i) for i in range(count)])
+        constants = (plan.beta1, plan.beta2, plan.epsilon, plan.decay, plan.clip)
+        views = _views(self.weights), _views(self.gradient)
+        run_epochs(self.data, *views, self.streams, self.vectors, self.step, rates, constants, curve)
+        self.step += count
+        return curve
+
+
+def _views(flat: Flat) -> tuple[Any, ...]:
+    stacks = {name: tuple(flat[f"{name}.{part}"] for part in ("W1", "b1", "W2", "b2")) for name in ("F1", "F2")}
+    return flat["E_in"], stacks["F1"], flat["WV"], flat["WO"], stacks["F2"], flat["E_out"]
+
+
+def _streams(tokens: int, blocks: int, dtype: npt.DTypeLike) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """A tape (tiles, blocks + 1, 2, LANES) and the slopes of its last row. Lanes beyond the data stay without slope."""
+    tiles = -(-tokens // LANES)
+    return np.zeros((tiles, blocks + 1, 2, LANES), dtype), np.zeros((tiles, 2, LANES), dtype)
+
+
+def _tiles(points: npt.NDArray[np.float64] | None, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Vectors (V, d) as (tiles, d, LANES), zeros beyond the last; (1, 0, 0) for unit vectors."""
+    if points is None:
+        return np.zeros((1, 0, 0), dtype)
+    tiles = -(-len(points) // LANES)
+    wide = np.zeros((tiles * LANES, points.shape[1]), dtype)
+    wide[: len(points)] = points
+    return np.ascontiguousarray(wide.reshape(tiles, LANES, -1).transpose(0, 2, 1))
+
 
 LANES = 128  # tokens per tile: the stream of a tile is one kilobyte
 
@@ -266,14 +334,14 @@ def run_epochs(data, weights, gradient, streams, vectors, step, rates, constants
 
     data: points, index, read, labels, squared. weights and gradient: E_in, F1, WV, WO, F2, E_out, where F1 and F2 are
     W1, b1, W2, b2. streams: the tapes and slopes of F1 and F2, and the means of the sequences. vectors: the weights
-    and the gradient as flat vectors, and the two moments; constants: β₁, β₂, ε, the weight decay
+    and the gradient as flat vectors, the two moments and the paces of the rate; constants: β₁, β₂, ε, the weight decay
     and the longest gradient (0: any).
     """
     points, index, read, labels, squared = data
     E_in, F1, WV, WO, F2, E_out = weights
     dE_in, dF1, dWV, dWO, dF2, dE_out = gradient
     tape1, slope1, tape2, slope2, mean = streams
-    flat, slope, first, second = vectors
+    flat, slope, first, second, paces = vectors
     beta1, beta2, epsilon, decay, clip = constants
     for i in range(len(rates)):
         slope[:] = 0
@@ -291,7 +359,7 @@ def run_epochs(data, weights, gradient, streams, vectors, step, rates, constants
         embed_backward(points, slope1, dE_in)
         if clip > 0:
             shorten(slope, clip)
-        adamw(flat, slope, first, second, step + i + 1, rates[i], beta1, beta2, epsilon, decay)
+        adamw(flat, slope, first, second, paces, step + i + 1, rates[i], beta1, beta2, epsilon, decay)
 
 
 @numba.njit(inline="always")
@@ -307,7 +375,7 @@ def shorten(gradient, longest):
 
 
 @numba.njit(inline="always")
-def adamw(weights, gradient, first, second, step, rate, beta1, beta2, epsilon, decay):
+def adamw(weights, gradient, first, second, paces, step, rate, beta1, beta2, epsilon, decay):
     """One step of AdamW (Loshchilov and Hutter, Algorithm 2) on flat vectors, as torch.optim.AdamW does."""
     stride = weights.dtype.type(rate / (1 - beta1**step))
     scale = weights.dtype.type(1 / np.sqrt(1 - beta2**step))
@@ -317,4 +385,4 @@ def adamw(weights, gradient, first, second, step, rate, beta1, beta2, epsilon, d
         g = gradient[k]
         first[k] += (g - first[k]) * fresh1
         second[k] = second[k] * kept2 + g * g * fresh2
-        weights[k] = weights[k] * shrink - stride * first[k] / (np.sqrt(second[k]) * scale + tiny)
+        weights[k] = weights[k] * shrink - stride * paces[k] * first[k] / (np.sqrt(second[k]) * scale + tiny)

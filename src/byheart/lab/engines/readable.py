@@ -1,6 +1,19 @@
-"""Training as one would write it first: the readable model, torch.optim.AdamW, a loop. Oracle and baseline."""
+"""The networks of the papers as one would write them on a blackboard. The fast engines are tested against these.
+
+>>> import numpy as np, torch
+>>> from byheart.lab.config import Uniform
+>>> from byheart.lab.problem import Sequences
+>>> problem = Sequences("tiny", np.eye(3), np.array([[0, 1], [2, 1]]), np.array([0, 1]), classes=2, read=0)
+>>> UniformTransformer(Uniform(blocks=2), problem)(tokens_of(problem)).shape        # (N, n, C)
+torch.Size([2, 2, 2])
+
+`ReadableEngine` trains them as one would write it first: torch.optim.AdamW and a loop. Oracle and baseline.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import log
 
 import numpy as np
 import numpy.typing as npt
@@ -8,16 +21,144 @@ import torch
 from torch import Tensor, nn
 
 from byheart.lab.config import Decoder, Model, Training, Uniform
-from byheart.lab.engines.models import DecoderTransformer, UniformTransformer, tokens_of
-from byheart.lab.engines.weights import initial_decoder, initial_uniform
+from byheart.lab.engines.weights import Weights, initial_decoder, initial_uniform
 from byheart.lab.problem import CROSS_ENTROPY, PADDING, Documents, Problem, Sequences
+
+
+class FeedForward(nn.Module):
+    """A residual feed-forward block, eq. (3): x + W₂·relu(W₁x + b₁) + b₂, token by token."""
+
+    def __init__(self, m: int, q: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(m, q), nn.Linear(q, m)
+
+    def forward(self, x: Tensor) -> Tensor:  # (N, n, m) -> (N, n, m)
+        return x + self.second(torch.relu(self.first(x)))
+
+
+class UniformAttention(nn.Module):
+    """Attention that averages, eq. (39): Z + W_O·W_V·(mean of the tokens)."""
+
+    def __init__(self, m: int, s: int) -> None:
+        super().__init__()
+        self.value, self.project = nn.Linear(m, s, bias=False), nn.Linear(s, m, bias=False)
+
+    def forward(self, z: Tensor) -> Tensor:  # (N, n, m) -> (N, n, m)
+        return z + self.project(self.value(z.mean(dim=1, keepdim=True)))
+
+
+class UniformTransformer(nn.Module):
+    """KS25 eq. (165). Tokens are vectors (N, n, d), or numbers (N, n) when E_in is a table of words."""
+
+    def __init__(self, model: Uniform, problem: Sequences) -> None:
+        super().__init__()
+        table = problem.points is None
+        self.E_in = nn.Embedding(problem.d, model.m) if table else nn.Linear(problem.d, model.m, bias=False)
+        self.F1 = nn.Sequential(*(FeedForward(model.m, model.q) for _ in range(model.blocks)))
+        self.attention = UniformAttention(model.m, model.s)
+        self.F2 = nn.Sequential(*(FeedForward(model.m, model.q) for _ in range(model.blocks)))
+        self.E_out = nn.Linear(model.m, problem.outputs, bias=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:  # -> (N, n, C)
+        return self.E_out(self.F2(self.attention(self.F1(self.E_in(tokens)))))
+
+    def start(self, weights: Weights) -> None:
+        """Takes stacked weights, as `byheart.lab.engines.weights` draws them."""
+        with torch.no_grad():
+            table = isinstance(self.E_in, nn.Embedding)
+            self.E_in.weight.copy_(_tensor(weights["E_in"].T if table else weights["E_in"]))
+            for name, stack in (("F1", self.F1), ("F2", self.F2)):
+                for i, block in enumerate(stack):
+                    for part, layer in (("1", block.first), ("2", block.second)):
+                        layer.weight.copy_(_tensor(weights[f"{name}.W{part}"][i]))
+                        layer.bias.copy_(_tensor(weights[f"{name}.b{part}"][i]))
+            self.attention.value.weight.copy_(_tensor(weights["WV"]))
+            self.attention.project.weight.copy_(_tensor(weights["WO"]))
+            self.E_out.weight.copy_(_tensor(weights["E_out"]))
+
+
+class DecoderTransformer(nn.Module):
+    """The decoder of Madden et al., Section 7: every position sees itself and what comes before it."""
+
+    def __init__(self, model: Decoder, problem: Documents) -> None:
+        super().__init__()
+        d = model.d
+        self.embedding = nn.Embedding(problem.vocabulary, d)
+        self.register_buffer("positions", sinusoids(problem.length, d))
+        self.query, self.key, self.value, self.project = (nn.Linear(d, d, bias=False) for _ in range(4))
+        self.hidden, self.output = nn.Linear(d, model.neurons), nn.Linear(model.neurons, problem.vocabulary)
+
+    def forward(self, tokens: Tensor) -> Tensor:  # (D, T) -> (D, T, ω)
+        T = tokens.shape[1]
+        x = self.embedding(tokens) + self.positions[:T]  # (D, T, d)
+        scores = self.query(x) @ self.key(x).transpose(1, 2) / x.shape[2] ** 0.5  # (D, T, T)
+        future = torch.ones(T, T, dtype=torch.bool).triu(1)
+        mixed = self.project(scores.masked_fill(future, float("-inf")).softmax(dim=2) @ self.value(x))
+        return self.output(nn.functional.gelu(self.hidden(mixed)))
+
+    def start(self, weights: Weights) -> None:
+        """Takes weights, as `byheart.lab.engines.weights` draws them (row vectors, so matrices are transposed)."""
+        with torch.no_grad():
+            self.embedding.weight.copy_(_tensor(weights["embedding"]))
+            for name in ("query", "key", "value", "project", "hidden", "output"):
+                getattr(self, name).weight.copy_(_tensor(weights[name].T))
+            self.hidden.bias.copy_(_tensor(weights["hidden_bias"]))
+            self.output.bias.copy_(_tensor(weights["output_bias"]))
+
+
+def sinusoids(length: int, d: int) -> Tensor:
+    """Positions as sines and cosines of growing wave length (Vaswani et al. 2017): (length, d).
+
+    >>> sinusoids(3, 4)[0].tolist()
+    [0.0, 1.0, 0.0, 1.0]
+    """
+    place = torch.arange(length, dtype=torch.float64)[:, None]
+    frequency = torch.exp(torch.arange(0, d, 2, dtype=torch.float64) * (-log(10000.0) / d))
+    waves = torch.stack([torch.sin(place * frequency), torch.cos(place * frequency)], dim=2)  # (length, d/2, 2)
+    return waves.reshape(length, d).to(torch.get_default_dtype())
+
+
+def tokens_of(problem: Sequences, dtype: torch.dtype = torch.float32) -> Tensor:
+    """What the readable model is fed: every token of every sequence, (N, n, d) vectors or (N, n) word numbers."""
+    index = torch.from_numpy(problem.index)
+    return index if problem.points is None else _tensor(problem.points).to(dtype)[index]
+
+
+def _tensor(array: object) -> Tensor:
+    return torch.as_tensor(array).contiguous()
+
+
+class Descent:
+    """Full-batch AdamW as a `Training` says: its rates, its clipping."""
+
+    def __init__(self, weights: Iterable[Tensor], training: Training, fused: bool = False) -> None:
+        self.weights, self.training, self.steps = list(weights), training, 0
+        self.optimizer = torch.optim.AdamW(
+            self.weights,
+            lr=training.rate,
+            betas=(training.beta1, training.beta2),
+            eps=training.epsilon,
+            weight_decay=training.decay,
+            fused=fused,
+        )
+
+    def step(self, measure: Callable[[], tuple[Tensor, Tensor]]) -> tuple[float, float]:
+        """One step down the loss that `measure` gives; loss and accuracy before it."""
+        self.optimizer.param_groups[0]["lr"] = self.training.rate_at(self.steps)
+        self.steps += 1
+        self.optimizer.zero_grad(set_to_none=True)
+        loss, accuracy = measure()
+        loss.backward()
+        if self.training.clip:
+            torch.nn.utils.clip_grad_norm_(self.weights, self.training.clip)
+        self.optimizer.step()
+        return loss.item(), accuracy.item()
 
 
 class ReadableEngine:
     """One training run of a readable model; `epochs(k)` takes k steps and gives (loss, accuracy) before each."""
 
     def __init__(self, problem: Problem, model: Model, training: Training, dtype: torch.dtype = torch.float32) -> None:
-        self.training, self.step = training, 0
         if isinstance(model, Uniform) and isinstance(problem, Sequences):
             network: UniformTransformer | DecoderTransformer = UniformTransformer(model, problem).to(dtype)
             network.start(initial_uniform(model, problem, training.seed))
@@ -29,27 +170,10 @@ class ReadableEngine:
         else:
             raise TypeError(f"a {model.kind} model does not fit {type(problem).__name__.lower()}")
         self.network = network
-        self.optimizer = torch.optim.AdamW(
-            self.network.parameters(),
-            lr=training.rate,
-            betas=(training.beta1, training.beta2),
-            eps=training.epsilon,
-            weight_decay=training.decay,
-        )
+        self.descent = Descent(network.parameters(), training)
 
     def epochs(self, count: int) -> npt.NDArray[np.float64]:
-        return np.array([self._epoch() for _ in range(count)])
-
-    def _epoch(self) -> tuple[float, float]:
-        self.optimizer.param_groups[0]["lr"] = self.training.rate_at(self.step)
-        self.step += 1
-        self.optimizer.zero_grad()
-        loss, accuracy = self.measure(self.network)
-        loss.backward()
-        if self.training.clip:
-            torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.training.clip)
-        self.optimizer.step()
-        return loss.item(), accuracy.item()
+        return np.array([self.descent.step(lambda: self.measure(self.network)) for _ in range(count)])
 
 
 def _sequences(problem: Sequences, dtype: torch.dtype):  # type: ignore[no-untyped-def]

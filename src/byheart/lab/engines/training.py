@@ -139,17 +139,17 @@ def make_engine(name: str, problem: Problem, model: Model, training: Training) -
         if name == "kernel" and not narrow:
             raise OptionError(f"the kernel engine is made for m = 2, not m = {model.m}; use --engine stacked")
         if narrow and name in ("auto", "kernel"):
-            from byheart.lab.engines.compiled import KernelEngine
+            from byheart.lab.engines.kernel import KernelEngine
 
             return KernelEngine(problem, model, training)
         if name in ("auto", "stacked", "compiled"):
             _torch()
-            from byheart.lab.engines.stacked import StackedEngine
+            from byheart.lab.engines.pytorch import StackedEngine
 
             return StackedEngine(problem, model, training, compiled=name == "compiled")
     if isinstance(problem, Documents) and isinstance(model, Decoder) and name in ("auto", "decoder"):
         _torch()
-        from byheart.lab.engines.decoder import DecoderEngine
+        from byheart.lab.engines.pytorch import DecoderEngine
 
         return DecoderEngine(problem, model, training)
     if name == "readable":

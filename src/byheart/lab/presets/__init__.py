@@ -1,4 +1,4 @@
-"""The figures of the papers as experiments, one per file; importing this package registers them all."""
+"""The figures of the papers as experiments, one paper per file; importing this package registers them all."""
 
 import importlib
 import pkgutil

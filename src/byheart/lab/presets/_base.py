@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from byheart.errors import OptionError
 from byheart.lab.engines.training import ENGINES
-from byheart.lab.sources import ProblemSpec
+from byheart.lab.problem import ProblemSpec
 from byheart.lab.study.experiment import Experiment, Space
 
 SCALES = ("small", "medium", "paper")

@@ -2,25 +2,141 @@
 
 FOLDER/settings.json says where the study is (never a password); FOLDER/study.journal is the study, unless it lives in a
 database. Tables and pictures are made from the study and can be made again at any time.
+
+`work` claims, trains and keeps until nothing is left: one loop for a laptop and for a hundred machines. Training itself
+is a pure function of plain values (`train_trial`), so it runs in any `concurrent.futures.Executor`: processes of this
+machine, threads, this process, or an executor that the user has.
+
+>>> with opened("serial", 1) as executor:
+...     executor.submit(max, 2, 3).result()
+3
 """
 
 from __future__ import annotations
 
 import json
 import os
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from byheart.errors import FileFormatError, OptionError
+from byheart.errors import ByheartError, DataError, FileFormatError, OptionError
 from byheart.executors import opened
 from byheart.files import write_atomically
-from byheart.lab.sources import make_problem
-from byheart.lab.study.experiment import Experiment
-from byheart.lab.study.record import Record
+from byheart.lab.engines.training import train
+from byheart.lab.problem import Problem, make_problem
+from byheart.lab.study.experiment import Experiment, Record, machine, versions
+from byheart.lab.study.planner import Trial
 from byheart.lab.study.storage import JournalLock, hidden, is_database
-from byheart.lab.study.study import Study, create_study, open_study
-from byheart.lab.study.work import DataPlace, work
+from byheart.lab.study.study import Claim, Study, create_study, open_study
+
+
+@dataclass(frozen=True)
+class DataPlace:
+    """Where this machine has its data: a file for the experiment's source, or a folder with the usual names."""
+
+    file: str | None = None
+    folder: str | None = None
+
+
+def train_trial(experiment: Experiment, trial: Trial, data: DataPlace) -> Record:
+    """Trains one trial from nothing but its description."""
+    return train_on(make_problem(experiment.problems[trial.problem], data.file, data.folder), experiment, trial)
+
+
+def train_on(problem: Problem, experiment: Experiment, trial: Trial) -> Record:
+    """Trains one trial on a problem that is at hand."""
+    model = experiment.model_of(trial.size)
+    outcome = train(problem, model, trial.training, trial.goal, experiment.engine)
+    return Record(
+        key=trial.key,
+        problem=experiment.problems[trial.problem],
+        fingerprint=problem.fingerprint,
+        model=model,
+        parameters=model.parameters(problem),  # type: ignore[arg-type]
+        training=trial.training,
+        engine=experiment.engine,
+        outcome=outcome,
+        versions=versions(),
+        machine=machine(),
+    )
+
+
+def work(
+    study: Study,
+    executor: Executor,
+    slots: int,
+    data: DataPlace,
+    *,
+    alone: bool = False,
+    heartbeat: float = 30.0,
+    on_record: Callable[[Record], None] = lambda record: None,
+) -> None:
+    """Works until the study is done. `alone`: no other process works on it (a journal that we have locked)."""
+    running: dict[Future[Record], Claim] = {}
+    held: list[Claim] = []  # what we beat for: from the claim on, not only from the moment it trains
+    beating = threading.Event()
+    pulse = threading.Thread(target=_pulse, args=(study, held, beating, heartbeat), daemon=True)
+    pulse.start()
+    buried = time.monotonic()
+    try:
+        study.bury_dead(owner_is_alone=alone)
+        while True:
+            if not alone and time.monotonic() - buried > heartbeat:
+                study.bury_dead()
+                buried = time.monotonic()
+            while len(running) < slots and (claim := study.claim()) is not None:
+                held.append(claim)
+                running[executor.submit(train_trial, study.experiment, claim.trial, data)] = claim
+            if not running:
+                if study.done():
+                    return
+                time.sleep(min(1.0, heartbeat))  # others are at work, or dead: then their trials come back
+                continue
+            for future in wait(list(running), timeout=heartbeat, return_when=FIRST_COMPLETED).done:
+                record = _result(study, future)
+                claim = running.pop(future)
+                study.finish(claim, record)
+                held.remove(claim)
+                on_record(record)
+    finally:
+        beating.set()
+        for future in running:
+            future.cancel()
+        for claim in held:
+            study.release(claim)
+
+
+def _result(study: Study, future: Future[Record]) -> Record:
+    try:
+        record = future.result()
+    except BrokenProcessPool:
+        raise ByheartError(
+            "a training process died (out of memory?); finished trials are kept: `byheart lab resume FOLDER` goes on, "
+            "with fewer --processes if memory is short"
+        ) from None
+    known = {r.problem: r.fingerprint for r in study.finished().values()}
+    if known.get(record.problem, record.fingerprint) != record.fingerprint:
+        raise DataError(
+            f"the data of {record.problem.name} here differs from that of the study's other records "
+            f"({record.fingerprint[:12]} and {known[record.problem][:12]}): use the same file on every machine"
+        )
+    return record
+
+
+def _pulse(study: Study, held: list[Claim], stop: threading.Event, interval: float) -> None:
+    """Tells the storage that our trials are alive. A beat that the network swallows is no reason to stop."""
+    while not stop.wait(interval):
+        for claim in list(held):
+            try:
+                study.heartbeat(claim)
+            except Exception:
+                break
+
 
 _SETTINGS, _JOURNAL = "settings.json", "study.journal"
 

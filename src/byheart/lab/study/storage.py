@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 from byheart.errors import ByheartError
-from byheart.lab.study.proposals import import_optuna
+from byheart.lab.study.planner import import_optuna
 
 T = TypeVar("T")
 _PATIENCE = 600.0  # seconds that a lost connection is waited for
@@ -43,6 +43,11 @@ def open_storage(url: str, heartbeat: int = 30) -> Any:
         from optuna.storages.journal import JournalFileBackend
 
         return optuna.storages.JournalStorage(JournalFileBackend(url))
+    if _has_two_readings(url):
+        raise StorageError(
+            f"the address {hidden(url)} has an @ on both sides of a ?, and can be read in two ways: write an @ of a "
+            "password as %40, a ? as %3F and a / as %2F"
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # heartbeats are called experimental
@@ -95,27 +100,36 @@ def hidden(url: str) -> str:
     ('postgresql://lab@host/studies', 'postgresql://host/studies?sslmode=require')
     >>> hidden("postgresql://lab@host/studies?user=lab&password=secret#x")
     'postgresql://lab@host/studies?user=lab'
+    >>> hidden("postgresql://lab@host/studies?password=s@cret")
+    'postgresql://…'
     """
-    scheme, mark, rest = url.partition("://")
+    scheme, mark, _ = url.partition("://")
     if not mark:
         return url
-    rest, _, query = rest.partition("?") if "@" not in rest.partition("?")[2] else _cut_at_last_host(rest)
-    credentials, at, place = rest.rpartition("@")  # a password may hold an @, a host never does
-    user = credentials.partition(":")[0]
-    kept = [pair for pair in query.partition("#")[0].split("&") if pair and not _is_secret(pair)]
+    if _has_two_readings(url):
+        return f"{scheme}://…"
+    credentials, at, place, query = _parts(url)
+    user = re.split(":|%3a", credentials, maxsplit=1, flags=re.IGNORECASE)[0]
+    kept = [pair for pair in query if "=" in pair and not _is_secret(pair)]
     return f"{scheme}://{user}{at if user else ''}{place}" + (f"?{'&'.join(kept)}" if kept else "")
 
 
-def _cut_at_last_host(rest: str) -> tuple[str, str, str]:
-    """Credentials that hold a `?`: the parameters begin after the host, which comes after the last @."""
-    credentials, at, place = rest.rpartition("@")
-    place, mark, query = place.partition("?")
-    return credentials + at + place, mark, query
+def _has_two_readings(url: str) -> bool:
+    """Whether an @ stands before and after the first `?`: either may end the credentials, so either may be a secret."""
+    before, _, after = url.partition("://")[2].partition("?")
+    return "@" in before and "@" in after
+
+
+def _parts(url: str) -> tuple[str, str, str, list[str]]:
+    """(credentials, their @, host and path, parameters): a password may hold an @ or a `?`, a host never does."""
+    credentials, at, place = url.partition("://")[2].rpartition("@")
+    place, *query = re.split("[?&;#]", place)
+    return credentials, at, place, query
 
 
 def _is_secret(pair: str) -> bool:
-    name = unquote(pair.partition("=")[0]).lower()
-    return any(word in name for word in ("pass", "pwd", "secret", "token", "key", "credential"))
+    words = unquote(pair).lower()  # of the value too: options=password=…
+    return any(word in words for word in ("pass", "pwd", "secret", "token", "key", "credential"))
 
 
 def without_secrets(text: str, url: str) -> str:
@@ -132,10 +146,10 @@ def without_secrets(text: str, url: str) -> str:
 
 
 def _secrets(url: str) -> set[str]:
-    rest = url.partition("://")[2]
-    password = rest.rpartition("@")[0].partition(":")[2]
-    query = [pair.partition("=")[2] for pair in rest.partition("?")[2].split("&") if _is_secret(pair)]
-    found = {part for secret in (password, *query) for part in (secret, *re.split("[@/:?]", secret)) if part}
+    credentials, _, _, query = _parts(url)
+    password = re.split(":|%3a", f"{credentials}:", maxsplit=1, flags=re.IGNORECASE)[1].removesuffix(":")
+    values = [value for pair in query if _is_secret(pair) for value in re.split("=|%3[dD]", pair)[1:]]
+    found = {part for secret in (password, *values) for part in (secret, *re.split("[@/:?]", secret)) if part}
     return {form for part in found if len(part) > 2 or part == password for form in (part, unquote(part), quote(part))}
 
 

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from byheart.errors import FileFormatError
-from byheart.lab.study.experiment import FORMAT, Experiment
-from byheart.lab.study.planner import Planner, Trial
-from byheart.lab.study.proposals import import_optuna
-from byheart.lab.study.record import Record
+from byheart.lab.study.experiment import FORMAT, Experiment, Record
+from byheart.lab.study.planner import Planner, Trial, import_optuna
 from byheart.lab.study.storage import StorageError, hidden, open_storage, patiently
 from byheart.version import __version__
 

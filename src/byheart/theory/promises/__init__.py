@@ -2,12 +2,12 @@
 
 A promise is a function of the data and the construction's options alone: N, n, d, C, the task, how long the numbers are
 and how far apart. Builders state it, and `verify` derives it again from the data that it is handed, so no file can
-change it. A construction without such a function promises nothing, and says so.
+change it. Where there is no such function, or a file has options that it never takes, the promise is open, not kept.
 
     >>> from byheart.data.dataset.dataset import load
     >>> claim = promise("nilsson65", load(["ab", "ba", "bb"], [0, 1, 1]), {})
-    >>> claim.bounds["width"], promise("no such construction", load(["a"], [0]), {})
-    (2, None)
+    >>> claim.bounds["width"]
+    2
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from byheart.data.dataset.dataset import Dataset
 from byheart.errors import OptionError
-from byheart.ir.claim import Claim
+from byheart.ir.size import Claim
 
 PromiseOf = Callable[[Dataset, Mapping[str, Any]], Claim]
 
@@ -36,14 +36,11 @@ def promises(construction: str) -> Callable[[PromiseOf], PromiseOf]:
     return add
 
 
-def promise(construction: str, dataset: Dataset, options: Mapping[str, Any]) -> Claim | None:
-    """What the construction promises for this data; None where it promises nothing or has no such options."""
+def promise(construction: str, dataset: Dataset, options: Mapping[str, Any]) -> Claim:
+    """What the construction promises for this data; an OptionError where it is unknown or never has such options."""
     if construction not in _PROMISES:
-        return None
-    try:
-        return _PROMISES[construction](dataset, options)
-    except OptionError:  # options that only a file can have
-        return None
+        raise OptionError(f"what the construction {construction!r} promises is not known here")
+    return _PROMISES[construction](dataset, options)
 
 
 def choice(options: Mapping[str, Any], name: str, *values: Any) -> Any:

@@ -1,17 +1,100 @@
-"""What `compact` promises: a budget of parameters, from facts that are known before anything is built."""
+"""What `compact` promises: what a memory may cost at most, from facts that are known before anything is built.
+
+    c1·sqrt(M·b) + c2·(length of ids) + c3:   M contexts, b bits per label
+
+with a token hash before it and a readout after it. The builder keeps it (it draws again, works harder, or gives up
+with a BuildError that says so), and a checker computes it again from the same facts, without the builder.
+
+    >>> facts = CompactFacts(contexts=10_000, classes=2, sum_bits=3, inputs=1, token_bits=16, tokens=50_000)
+    >>> compact_budget(facts, head="sign")
+    854
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil, lcm, log2, sqrt
 from typing import Any
 
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import OptionError
-from byheart.ir.claim import Claim
+from byheart.ir.size import Claim
 from byheart.paper import Ref
-from byheart.theory.compact_budget import CompactFacts, compact_budget
 from byheart.theory.promises import choice, promises
+
+ROOT = 6.6  # c1: per square root of a label bit; the limit of the architecture is 4.90
+ID_BIT = 2.5  # c2: per bit of an id, for the walk; traps do not depend on the length of ids
+TRAP_CLASSES = 16  # up to which traps can be taken, where logits are read
+REST = 60.0  # c3
+HASH_SPREAD = 14  # folds of the token hash beyond the length of tokens
+CELL_LOSS = 0.26  # bits by which equal cells under a normal walk cost more than log2 C
+SHORT = 1.8  # times: fewest bits instead of fewest parameters
+
+
+@dataclass(frozen=True)
+class CompactFacts:
+    """What the budget depends on; `of` reads it off a data set."""
+
+    contexts: int
+    classes: int
+    sum_bits: int  # length of the number that makes sums of means
+    inputs: int  # numbers per token
+    token_bits: int  # length of the numbers that tokens are
+    tokens: int
+    pooled: bool = False  # a set: no attention
+    started: bool = False  # a start token: prefixes without positions
+
+    @staticmethod
+    def of(dataset: Dataset) -> CompactFacts:
+        """From the data alone: no network, no option, no random number."""
+        points = dataset.inputs.points
+        task = dataset.encoder.task
+        started = task is Task.CAUSAL and not dataset.encoder.positions and dataset.n > 1
+        sums = lcm(*range(1, dataset.n + 1 + started)) if task is Task.CAUSAL else dataset.n
+        numbers = [abs(int(v)) for column in points.numerators.T.tolist() for v in column]
+        length = max(1, *(v.bit_length() for v in numbers)) if numbers else 1
+        if dataset.encoder.symbols is not None:
+            length += (len(dataset.encoder.symbols) + 1).bit_length() if points.width > 1 else 0
+        else:  # vectors are projected until all differ
+            length += 2 * points.count.bit_length() + points.width.bit_length() + 2
+        return CompactFacts(
+            len(dataset.contexts),
+            dataset.C,
+            sums.bit_length(),
+            dataset.d,
+            length,
+            points.count,
+            task is Task.SET,
+            started,
+        )
+
+    @property
+    def id_bits(self) -> float:
+        """Length of ids, at most: of the hash or of the tokens themselves, times attention's factor."""
+        return max(self.token_bits + 2, 2 * log2(self.contexts + 1) + 10) + self.sum_bits + 6
+
+
+def compact_budget(
+    facts: CompactFacts, *, head: str = "value", abstain_bits: int = 0, objective: str = "parameters", scores: int = 0
+) -> int:
+    """Parameters that a compact memory has at most; `scores` are those of zero keys and queries."""
+    frame = facts.inputs + 1 + (0 if facts.pooled else 2) + scores + facts.started
+    if objective == "depth":
+        lines = 3 * (facts.contexts + 1) + 1
+        return frame + 3 * facts.tokens + 1 + lines + (2 if head == "value" else 2 * facts.classes)
+    classes = max(2, facts.classes)
+    if head != "value" and not abstain_bits and classes <= TRAP_CLASSES:
+        memory, reading = ROOT * sqrt(facts.contexts * log2(classes)) + REST, 5.0 * classes
+    else:
+        bits = log2(classes) + CELL_LOSS + abstain_bits
+        memory = ROOT * sqrt(facts.contexts * bits) + ID_BIT * facts.id_bits + REST
+        reading = 2.0 * classes if head == "logits" else 4 * (bits + 5 + log2(facts.contexts + 1) / 2) + 6
+    if objective == "bits":
+        memory = SHORT * memory + ID_BIT * facts.id_bits
+    return ceil(frame + 4 * (facts.token_bits + HASH_SPREAD) + memory + reading)
+
 
 THEOREM = Ref("byheart", "compact memory")
 MOST_ABSTAIN_BITS = 64
@@ -34,7 +117,7 @@ def compact(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
         THEOREM,
         {"parameters": budget, "depth": 3 if shallow else budget // 4 + 2, "width": max(1, budget // 3)},
         {
-            "parameters": "c1·sqrt(contexts·bits per label) + c2·(length of ids) + c3, byheart.theory.compact_budget",
+            "parameters": "c1·sqrt(contexts·bits per label) + c2·(length of ids) + c3, byheart.theory.promises.compact",
             "depth": "hash, attention, one line" if shallow else "a block has at least 4 parameters",
             "width": "a unit has 3 parameters",
         },

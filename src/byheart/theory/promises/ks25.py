@@ -2,8 +2,8 @@
 
 constants=paper: the theorem's numbers for N, n, d, C, r and δ, from `byheart.theory.theorems`.
 
-constants=measured: the same sums, with facts of the data in place of the theorem's worst case. A memory holds so many
-entries with keys of ρ bits and labels of c bits (a `Part`); what is known before building bounds all three:
+constants=measured: the same sums, with facts of the data in place of the theorem's worst case. A `Part` is a memory
+of some entries, with keys of ρ bits and labels of c bits; what is known before building bounds all three:
 
 - distinct multisets and contexts instead of N and nN;
 - points on a grid of s₁ × … × s_d go to a line by mixed radix, with keys up to 2·∏ s_j + 2 (below Lemma C.2's R);
@@ -25,12 +25,20 @@ from typing import Any
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import OptionError
-from byheart.exact.values import Values
-from byheart.ir.claim import Claim
+from byheart.exact.number import Values
+from byheart.ir.size import Claim
 from byheart.paper import Ref
 from byheart.theory import theorems
 from byheart.theory.promises import choice, promises
-from byheart.theory.theorems import LIMITED_WIDTH, PLAIN_STREAM, TRANSFORMER_WIDTH, Setting, attention_layer, output_map
+from byheart.theory.theorems import (
+    LIMITED_WIDTH,
+    PLAIN_STREAM,
+    TRANSFORMER_WIDTH,
+    Setting,
+    attention_layer,
+    output_map,
+    worst_case,
+)
 from byheart.theory.upper import (
     PLAIN_WIDTH,
     STREAM,
@@ -110,16 +118,14 @@ def cheapest(entries: int, key_bits: int, label_bits: int, form: str, width: int
 def setting_of(dataset: Dataset) -> Setting:
     """The numbers that the theorems are about; r >= 1 and delta <= 1 are seen to by `Cloud`."""
     found = dataset.separation
-    per_row = dataset.n if dataset.encoder.task is Task.SEQ_TO_SEQ else 1
-    return Setting(
-        N=dataset.N,
-        n=dataset.n,
-        d=dataset.d,
-        C=dataset.C,
+    return worst_case(
+        dataset.N,
+        dataset.n,
+        dataset.d,
+        dataset.C,
         r_squared=found.r_squared,
         delta_squared=found.delta_squared or ONE,
-        contexts=dataset.N * per_row,
-        points=dataset.N * dataset.n,
+        every_token=dataset.encoder.task is Task.SEQ_TO_SEQ,
     )
 
 
@@ -225,10 +231,6 @@ def _style(options: Mapping[str, Any]) -> tuple[str, bool]:
     return choice(options, "form", "residual", "plain"), choice(options, "constants", "measured", "paper") == "paper"
 
 
-def _facts(setting: Setting) -> dict[str, Any]:
-    return {"r_squared": setting.r_squared, "delta_squared": setting.delta_squared}
-
-
 def _claim(ref: Ref, found: Promise, paper: bool, width: int | None = None, **changed: Any) -> Claim:
     bounds = {
         "width": found.width if width is None else width,
@@ -252,8 +254,7 @@ def ks25(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     form, paper = _style(options)
     s, every = setting_of(dataset), _task(dataset, Task.NEXT_TOKEN, Task.SEQ_TO_SEQ) is Task.SEQ_TO_SEQ
     if paper:
-        statement = theorems.seq_to_seq if every else theorems.next_token
-        found = statement(s.N, s.n, s.d, s.C, **_facts(s), form=form)
+        found = theorems.transformer(s, form)
     else:
         found = measured(dataset, form, TRANSFORMER_WIDTH, attention_layer(s.n, form))
     return _claim(Ref("KS25", "Corollary 4.1" if every else "Theorem B.1"), found, paper)
@@ -265,10 +266,8 @@ def ks25_sparse(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     form, paper = _style(options)
     s = setting_of(dataset)
     _task(dataset, Task.NEXT_TOKEN, Task.SEQ_TO_SEQ)
-    if paper:
-        found = theorems.sparse(s.N, s.n, s.d, s.C, **_facts(s), contexts=s.contexts, form=form)
-    else:
-        found = measured(dataset, form, TRANSFORMER_WIDTH, star_promise(s.n, form))
+    star = star_promise(s.n, form)
+    found = theorems.sparse(s, form) if paper else measured(dataset, form, TRANSFORMER_WIDTH, star)
     return _claim(Ref("KS25", "Remark 4.5"), found, paper, properties=(f"connections: {star_connections(dataset.n)}",))
 
 
@@ -298,7 +297,7 @@ def ks25_embedding(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     if dataset.encoder.symbols is None:
         raise OptionError("a table of token ids needs symbols")
     if paper:
-        found = theorems.with_embedding(s.N, s.n, omega, s.C, contexts=s.contexts, form=form)
+        found = theorems.with_embedding(s, omega, form)
     else:
         stream = PLAIN_STREAM if form == "plain" else STREAM
         part = id_part(dataset, form, omega)
@@ -317,7 +316,7 @@ def ks25_sets(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     s = setting_of(dataset)
     _task(dataset, Task.SET)
     if paper:
-        found = theorems.deep_set(s.N, s.n, s.d, s.C, **_facts(s), form=form)
+        found = theorems.deep_set(s, form)
         more = 0 if form == "plain" else 2 * groups(s.N)[1]
         found = Promise(found.width, found.depth + more, found.parameters + dense_blocks(more), found.max_bits)
     else:
@@ -334,7 +333,7 @@ def ks25_limited(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     if type(B) is not int or not 1 <= B <= isqrt(s.N) or not isinstance(most, int | None):
         raise OptionError(f"bits_parameter={B!r} and max_bits={most!r} are not what ks25-limited records")
     if paper:
-        found = theorems.limited_bits(s.N, s.n, s.d, s.C, B, **_facts(s), form=form)
+        found = theorems.limited_bits(s, B, form)
     else:
         found = measured(dataset, form, LIMITED_WIDTH, attention_layer(s.n, form), piece=B * B)
     claim = _claim(Ref("KS25", "Theorem F.1"), found, paper, LIMITED_WIDTH)

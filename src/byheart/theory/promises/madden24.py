@@ -11,8 +11,8 @@ from typing import Any
 
 from byheart.data.dataset.dataset import Dataset, ordered_distributions
 from byheart.errors import OptionError
-from byheart.ir.activation import Activation
-from byheart.ir.claim import Claim
+from byheart.ir.decoder import Activation
+from byheart.ir.size import Claim
 from byheart.paper import Ref
 from byheart.theory.madden import Decoder
 from byheart.theory.promises import choice, promises

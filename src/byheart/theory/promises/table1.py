@@ -18,8 +18,8 @@ import numpy as np
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import OptionError
-from byheart.exact.values import Values
-from byheart.ir.claim import Claim
+from byheart.exact.number import Values
+from byheart.ir.size import Claim
 from byheart.paper import Ref
 from byheart.theory.promises import choice, promises
 from byheart.theory.promises.ks25 import MEASURED_FORMULAS, PAPER_FORMULAS, Part, line_key_bits

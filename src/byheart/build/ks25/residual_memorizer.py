@@ -1,0 +1,153 @@
+"""The memorizer, whole or in pieces, made of blocks with skip connections on a stream of ten numbers.
+
+Group look-up takes one block of two units per group. The scan takes one block per bit, comparing and gating while the
+next entry is read: a block folds the four trajectories (z + relu(z) - relu(4z - 2) is the triangle function) and emits
+the bit that the block before made visible. When an entry is read, its distance to x is taken and its label put aside;
+one block later the label goes through the gate: in the second block of the following entry in the dense schedule (one
+block per bit, 14 hidden units), in the first in the relaxed one (one more block per entry, 12 hidden units).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from byheart.build.ks25.memorizer import Fields, Group, Table
+from byheart.build.shared.wires import Block, Effect, residual, wire
+from byheart.errors import BuildError
+from byheart.exact import Number, dyadic
+from byheart.ir.layers import Residual
+from byheart.paper import Ref, implements
+from byheart.theory.upper import DENSE, RELAXED
+
+X, U1, U2, W1, W2, KEY, LABEL, MISS, Y, PENDING = STREAM = (
+    "x",  # where the token stands on the line
+    "u1",  # the two trajectories of the key word
+    "u2",
+    "w1",  # and those of the label word
+    "w2",
+    "key",  # what was read of the current entry's key
+    "label",  # and of its label
+    "miss",  # how far x is from the entry's key
+    "y",  # the sum of labels that went through
+    "pending",  # the label that waits for the gate
+)
+TRAJECTORIES = (U1, U2, W1, W2)
+
+
+def cleared(*names: str) -> tuple[Effect, ...]:
+    """Units that set non-negative wires to zero: z - relu(z)."""
+    return tuple(Effect(wire(name), {name: -1}) for name in names)
+
+
+def blocks(steps: Sequence[Block]) -> tuple[Residual, ...]:
+    return tuple(residual(STREAM, step) for step in steps)
+
+
+def start_shift(fields: Fields) -> dict[str, Number]:
+    """Where the trajectories of a zero word begin: half and a quarter of a cell above zero."""
+    t, s = fields.key_word, fields.label_word
+    return {U1: dyadic(1, -t - 1), U2: dyadic(1, -t - 2), W1: dyadic(1, -s - 1), W2: dyadic(1, -s - 2)}
+
+
+@implements(
+    Ref("KS25", "Lemma G.3"),
+    statement="With skip connections: one block of two hidden units per group fetches its words.",
+    test="tests/build/ks25/test_residual_memorizer.py",
+)
+def lookup_blocks(groups: Sequence[Group], fields: Fields) -> list[Block]:
+    """Each block adds the difference to the previous group's words once x has reached the group's first key."""
+    steps = []
+    key_word = label_word = 0
+    for group in groups:
+        key_step = dyadic(group.key_word - key_word, -fields.key_word)
+        label_step = dyadic(group.label_word - label_word, -fields.label_word)
+        adds: Mapping[str, Number] = {U1: key_step, U2: key_step, W1: label_step, W2: label_step}
+        reached = 2 * wire(X) - 2 * group.first  # relu(reached + 1) - relu(reached) steps from 0 to 1 before the key
+        takes = {name: -weight for name, weight in adds.items()}
+        steps.append(Block((Effect(reached + 1, adds), Effect(reached, takes))))
+        key_word, label_word = group.key_word, group.label_word
+    return steps
+
+
+SHORTEST = 3  # bits per entry that comparing and gating need
+
+
+@implements(
+    Ref("KS25", "Lemma G.6"),
+    statement="With skip connections: K·max(rho, c) + 3 blocks of at most 14 hidden units on a stream of 10.",
+    test="tests/build/ks25/test_residual_memorizer.py",
+)
+def scan_blocks(fields: Fields, hidden: int = DENSE) -> list[Block]:
+    """All blocks of the scan; afterwards key, label, miss and pending are zero again."""
+    if fields.steps < SHORTEST or hidden not in (DENSE, RELAXED):
+        raise BuildError(f"the scan needs fields of {SHORTEST} bits and 12 or 14 hidden units, not {fields}, {hidden}")
+    relaxed = hidden == RELAXED
+    period = fields.steps + relaxed
+    steps = []
+    for entry in range(fields.entries + 1):
+        for t in range(1, (period if entry < fields.entries else SHORTEST) + 1):
+            effects = list(_reading(fields, entry, t, relaxed))
+            if entry > 0:
+                effects += _deciding(fields, t, relaxed)
+            steps.append(Block(tuple(effects)))
+    return steps
+
+
+def _reading(fields: Fields, entry: int, t: int, relaxed: bool) -> Iterator[Effect]:
+    """Fold the trajectories for bit t of the entry, and emit the bit before."""
+    for first, second, target, bits in ((U1, U2, KEY, fields.key_bits), (W1, W2, LABEL, fields.label_bits)):
+        length = fields.entries * bits
+        read, left = entry * bits + t - 1, bits - t + 1  # bits read so far, and where this one belongs
+        if t == 1:  # the last bit of the entry before, unless a shorter field or a spare block had it emitted
+            seen = entry > 0 and bits == fields.steps and not relaxed
+            left = 0
+        else:
+            seen = entry < fields.entries and t - 1 <= bits
+        if seen:
+            scale: Number = 1 << length + 2 - read
+            yield Effect(scale * (wire(second) - wire(first)), {target: 1 << left})
+        if entry < fields.entries and t <= bits:
+            for z in (first, second):
+                yield Effect(wire(z), {z: 1})
+                yield Effect(4 * wire(z) - 2, {z: -1})
+
+
+def _deciding(fields: Fields, t: int, relaxed: bool) -> tuple[Effect, ...]:
+    """For the entry before: compare its key, then let its label through the gate, then tidy up."""
+    compare = 1 if relaxed else 2
+    x, key = wire(X), wire(KEY)
+    gate = (Effect(wire(PENDING) - (1 << fields.label_bits + 1) * wire(MISS), {Y: 1}),)
+    if t == compare:
+        put_aside = Effect(wire(LABEL), {LABEL: -1, PENDING: 1})
+        return Effect(key - x, {MISS: 1}), Effect(x - key - 1, {MISS: 1}), *cleared(KEY), put_aside
+    if t == compare + 1:
+        return gate if relaxed else (*gate, *cleared(PENDING, MISS))
+    return cleared(PENDING, MISS) if relaxed and t == compare + 2 else ()
+
+
+@implements(
+    Ref("KS25", "Lemma C.1"),
+    statement="With skip connections: 1 + m + K·max(rho, c) + 3 blocks of width 14.",
+    test="tests/build/ks25/test_residual_memorizer.py",
+)
+@implements(
+    Ref("KS25", "Lemma F.1"),
+    statement="With skip connections: pieces in a row share x and y, and the trajectories are cleared between them.",
+    test="tests/build/ks25/test_residual_memorizer.py",
+)
+def memorizer_blocks(
+    pieces: Sequence[Table],
+    hidden: int = DENSE,
+    effects: tuple[Effect, ...] = (),
+    shift: Mapping[str, Number] | None = None,
+) -> list[Block]:
+    """Start, look up and scan for each piece in turn; `effects` and `shift` join the very first block."""
+    steps: list[Block] = []
+    for piece in pieces:
+        if steps:
+            steps.append(Block(cleared(*TRAJECTORIES), start_shift(piece.fields)))
+        else:
+            steps.append(Block(effects, {**start_shift(piece.fields), **(shift or {})}))
+        steps += lookup_blocks(piece.groups, piece.fields)
+        steps += scan_blocks(piece.fields, hidden)
+    return steps or [Block(effects, dict(shift or {}))]

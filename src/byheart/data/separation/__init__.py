@@ -1,1 +1,0 @@
-"""How far apart the points of a data set are, exactly."""

@@ -1,0 +1,318 @@
+"""Evaluation of a network in float64 or float32: many rows at a time, as an inference engine would.
+
+Floats round, so an answer found here proves nothing by itself. Where the checker has shown that no order of evaluation
+rounds (`certify/any_order`), float evaluation *is* exact evaluation, and a hundred times as fast as long integers. To
+be one of the engines that the proof speaks of, this one computes layer after layer, every sum in the one float type,
+and a mean as a sum divided by its count.
+
+The stream of a batch is an array (width, rows). Blocks become a flat program of sums, which a compiled kernel runs on
+128 rows at a time, so that all of its registers stay in the nearest cache. Where all units of a wide block read one
+channel, and that channel holds small whole numbers (a bucket number, say), the block is evaluated once per number.
+
+>>> from byheart.ir.layers import Affine
+>>> from byheart.ir.layers import Matrix
+>>> from byheart.ir.network import Decode, Readout
+>>> double = Network((Affine(Matrix.of([{0: 2}], 1)),), Read.LAST, Readout(Decode.VALUE, 10))
+>>> answers_in_floats(double, Inputs(Values.of([[1], [4], [6]]), np.array([[0], [1], [2]]))).tolist()
+[2, 8, -1]
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from byheart.errors import NetworkError
+from byheart.exact import Number
+from byheart.exact.number import Values
+from byheart.ir.attend import Index, scores_matter
+from byheart.ir.evaluate import token_ids
+from byheart.ir.layers import (
+    Affine,
+    Attention,
+    Embedding,
+    Kind,
+    Layer,
+    Matrix,
+    Pattern,
+    Pool,
+    Residual,
+    Row,
+    SequenceLayer,
+)
+from byheart.ir.network import ABSENT, Decode, Inputs, Network, Read, Readout
+from byheart.progress import SILENT, Progress
+
+LANES = 128  # rows that the kernel carries through all layers together
+CHUNK = 1 << 15  # rows that one thread takes at a time
+WIDE = 32  # units from which a block that reads one channel is evaluated per value of it
+MOST_VALUES = 1 << 13
+Floats = npt.NDArray[Any]
+Stage = Callable[[Floats], Floats]  # changes (width, rows) in place, or makes a new array
+
+
+def evaluates(network: Network) -> bool:
+    """Whether this engine has a rule for every layer: one mean or sum over the tokens at most, the rest token by token.
+
+    >>> from byheart.ir.network import Decode, Readout
+    >>> evaluates(Network((Pool(1),), Read.POOLED, Readout(Decode.VALUE, 2)))
+    True
+    """
+    mixers = [layer for layer in network.layers if isinstance(layer, SequenceLayer)]
+    simple = all(isinstance(layer, Affine | Residual | Embedding | Attention | Pool) for layer in network.layers)
+    return simple and len(mixers) <= 1 and all(isinstance(m, Pool) or _is_mean(m) for m in mixers)
+
+
+def _is_mean(layer: SequenceLayer) -> bool:
+    return (
+        isinstance(layer, Attention)
+        and layer.kind is not Kind.HARDMAX
+        and layer.pattern in (Pattern.FULL, Pattern.CAUSAL)
+        and not any(scores_matter(head) for head in layer.heads)
+    )
+
+
+def answers_in_floats(network: Network, inputs: Inputs, dtype: str = "float64", progress: Progress = SILENT) -> Index:
+    """Class indices as `ir.evaluate.answers` gives them, computed in floats; -1 where the output is not a class."""
+    if not evaluates(network):
+        raise NetworkError("float evaluation has no rule for a layer of this network; evaluate it exactly")
+    kind = np.dtype(dtype)
+    layers = list(network.layers)
+    split = next((i for i, layer in enumerate(layers) if isinstance(layer, SequenceLayer)), None)
+    front = layers if split is None else layers[:split]
+    tokens = _points(front, inputs.points, kind)
+    for stage in _stages([layer for layer in front if not isinstance(layer, Embedding)], kind):
+        tokens = stage(tokens)
+    after = [] if split is None else _stages(layers[split + 1 :], kind)
+    mixer = None if split is None else layers[split]
+    found = np.full((len(inputs.index), inputs.index.shape[1] if network.read is Read.EACH else 1), ABSENT)
+
+    def part(start: int) -> None:
+        stream, place = _mixed(mixer, network.read, tokens, inputs.index[start : start + CHUNK])
+        for stage in after:
+            stream = stage(stream)
+        found[start : start + CHUNK][place] = _classes(network.readout, stream)
+
+    starts = range(0, len(inputs.index), CHUNK)
+    workers = min(os.cpu_count() or 1, max(1, len(starts)))
+    with progress.stage("answering", total=len(starts)) as work, ThreadPoolExecutor(workers) as pool:
+        for _ in pool.map(part, starts):
+            work.advance()
+    return found if network.read is Read.EACH else found[:, 0]
+
+
+def _points(front: Sequence[Layer], points: Values, kind: np.dtype[Any]) -> Floats:
+    """The distinct tokens as floats: rows of the embedding table, or the numbers themselves, each rounded once."""
+    if not front or not isinstance(front[0], Embedding):
+        numbers = [[_float(Fraction(x, points.denominator)) for x in row] for row in points.numerators.tolist()]
+        return np.array(numbers, dtype=kind).reshape(points.count, points.width).T.copy()
+    layer = front[0]
+    table = np.zeros((layer.width_out, points.count), dtype=kind)
+    for k, (token, rest) in enumerate(token_ids(layer, points)):
+        if rest or not 0 <= token < layer.vocabulary:
+            raise NetworkError(f"token id {token} is not in [0, {layer.vocabulary})")
+        for column, weight in layer.table.rows[token]:
+            table[column, k] = _float(weight)
+    return table
+
+
+def _float(number: Number | Fraction) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        raise NetworkError("a number of the network is larger than any float64") from None
+
+
+def _mixed(mixer: Layer | None, read: Read, tokens: Floats, index: Index) -> tuple[Floats, Any]:
+    """The streams (width, tokens that are read) behind the mean or sum, and where their answers belong."""
+    present = index >= 0
+    lengths = present.sum(axis=1)
+    if isinstance(mixer, Pool):
+        return _seen(tokens, index).sum(axis=2), (slice(None), 0)
+    columns = np.arange(index.shape[1])[None, :]
+    mask = present if read is Read.EACH else columns == lengths[:, None] - 1
+    place = mask if read is Read.EACH else (np.flatnonzero(lengths), 0)  # an empty row has no last token
+    stream = tokens[:, index[mask]]
+    for head in mixer.heads if isinstance(mixer, Attention) else ():
+        values = _seen(_product(head.value, tokens), index)
+        if isinstance(mixer, Attention) and mixer.pattern is Pattern.CAUSAL:
+            total = np.cumsum(values, axis=2, dtype=values.dtype)
+            means = total[:, mask] / (np.broadcast_to(columns, mask.shape)[mask] + 1).astype(values.dtype)
+        else:
+            total = values.sum(axis=2) / np.maximum(lengths, 1).astype(values.dtype)
+            means = total[:, np.nonzero(mask)[0]]
+        for channel, row in enumerate(head.output.rows):
+            for column, weight in row:
+                stream[channel] += values.dtype.type(_float(weight)) * means[column]
+    return stream, place
+
+
+def _seen(tokens: Floats, index: Index) -> Floats:
+    """(width, rows, n), 0 at absent places."""
+    wider = np.concatenate([tokens, np.zeros((len(tokens), 1), dtype=tokens.dtype)], axis=1)
+    return np.asarray(wider[:, index])  # ABSENT is -1: the zeros
+
+
+def _product(matrix: Matrix, tokens: Floats) -> Floats:
+    out = np.zeros((len(matrix.rows), tokens.shape[1]), dtype=tokens.dtype)
+    for i, row in enumerate(matrix.rows):
+        for j, weight in row:
+            out[i] += tokens.dtype.type(_float(weight)) * tokens[j]
+    return out
+
+
+def _classes(readout: Readout, outputs: Floats) -> Index:
+    if readout.decode is Decode.VALUE:
+        value = outputs[0] - outputs.dtype.type(_float(readout.offset))
+        inside = (value >= 0) & (value < readout.classes) & (np.floor(value) == value)
+        return np.where(inside, np.where(inside, value, 0).astype(np.int64), ABSENT)
+    best = outputs.max(axis=0)
+    alone = (outputs == best).sum(axis=0) == 1
+    return np.where(alone, outputs.argmax(axis=0), ABSENT)
+
+
+def _stages(layers: Sequence[Layer], kind: np.dtype[Any]) -> list[Stage]:
+    """Runs of blocks as one program each; wide blocks that read one channel by a table of its values."""
+    stages: list[Stage] = []
+    program = _Program(layers[0].width_in if layers else 0)
+    for layer in layers:
+        if isinstance(layer, Residual) and _one_channel(layer) is not None:
+            stages += [program.stage(kind), _by_value(layer, kind)]
+            program = _Program(layer.width_out)
+        else:
+            program.append(layer)
+    return [*stages, program.stage(kind)]
+
+
+def _one_channel(layer: Residual) -> int | None:
+    """The channel that all units of a wide block read."""
+    columns = {column for row in layer.weight1.rows for column, _ in row}
+    return columns.pop() if layer.hidden >= WIDE and len(columns) == 1 else None
+
+
+def _by_value(layer: Residual, kind: np.dtype[Any]) -> Stage:
+    program = _Program(layer.width_out)
+    program.append(layer)
+    directly = program.stage(kind)
+    channel = _one_channel(layer)
+    changed = [k for k, row in enumerate(layer.weight2.rows) if row or layer.bias2[k]]
+
+    def stage(stream: Floats) -> Floats:
+        read = stream[channel]
+        whole = read.size and read.min() >= 0 and read.max() < min(MOST_VALUES, read.size)
+        if not whole or not np.array_equal(np.floor(read), read):
+            return directly(stream)
+        which = read.astype(np.int64)
+        table = np.zeros((len(stream), int(which.max()) + 1), dtype=kind)
+        table[channel] = np.arange(table.shape[1])
+        table = directly(table)  # of the channel that is read the new number, of all others what the block adds
+        for k in changed:
+            stream[k] = table[k][which] if k == channel else stream[k] + table[k][which]
+        return stream
+
+    return stage
+
+
+@dataclass
+class _Program:
+    """Blocks and maps as sums over registers: the first `width` hold the stream, the others hidden units."""
+
+    width: int
+    registers: int = 0
+    target: list[int] = field(default_factory=list)
+    adds: list[bool] = field(default_factory=list)  # onto what the register holds
+    relu: list[bool] = field(default_factory=list)
+    bias: list[float] = field(default_factory=list)
+    terms: list[int] = field(default_factory=lambda: [0])
+    source: list[int] = field(default_factory=list)
+    weight: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.width_in = self.registers = self.width
+
+    def emit(self, target: int, row: Row, shift: int, bias: Number, *, relu: bool = False, adds: bool = False) -> None:
+        self.registers = max(self.registers, target + 1)
+        self.target.append(target)
+        self.adds.append(adds)
+        self.relu.append(relu)
+        self.bias.append(_float(bias))
+        self.source += [column + shift for column, _ in row]
+        self.weight += [_float(weight) for _, weight in row]
+        self.terms.append(len(self.source))
+
+    def append(self, layer: Layer) -> None:
+        first = self.width
+        if isinstance(layer, Residual):
+            for unit, (row, bias) in enumerate(zip(layer.weight1.rows, layer.bias1, strict=True)):
+                self.emit(first + unit, row, 0, bias, relu=True)
+            for channel, (row, bias) in enumerate(zip(layer.weight2.rows, layer.bias2, strict=True)):
+                if row or bias:
+                    self.emit(channel, row, first, bias, adds=True)
+        elif isinstance(layer, Affine):
+            biases = layer.bias if layer.bias is not None else (0,) * layer.width_out
+            first = max(self.width, layer.width_out)
+            for unit, (row, bias) in enumerate(zip(layer.weight.rows, biases, strict=True)):
+                self.emit(first + unit, row, 0, bias, relu=layer.relu)
+            for channel in range(layer.width_out):
+                self.emit(channel, ((channel, 1),), first, 0)
+            self.width = layer.width_out
+        else:
+            raise NetworkError(f"{type(layer).__name__} does not act on single tokens")
+
+    def stage(self, kind: np.dtype[Any]) -> Stage:
+        if not self.target:
+            return lambda stream: stream
+        program = (
+            np.array(self.target),
+            np.array(self.adds),
+            np.array(self.relu),
+            np.array(self.bias, dtype=kind),
+            np.array(self.terms),
+            np.array(self.source, dtype=np.int64),
+            np.array(self.weight, dtype=kind),
+        )
+        registers, width = self.registers, self.width
+
+        def stage(stream: Floats) -> Floats:
+            out = np.empty((width, stream.shape[1]), dtype=kind)
+            _run(stream, out, np.zeros((registers, LANES), dtype=kind), *program)
+            return out
+
+        return stage
+
+
+@numba.njit(cache=True, nogil=True)
+def _run(
+    stream: Any, out: Any, held: Any, target: Any, adds: Any, relu: Any, bias: Any, terms: Any, source: Any, weight: Any
+) -> None:  # pragma: no cover - compiled
+    """All sums for one group of rows after the other; `held` are the registers."""
+    lanes, rows = held.shape[1], stream.shape[1]
+    zero = bias.dtype.type(0)
+    for first in range(0, rows, lanes):
+        count = min(lanes, rows - first)
+        for k in range(stream.shape[0]):
+            held[k, :count] = stream[k, first : first + count]
+        for i in range(target.shape[0]):
+            total = held[target[i]]
+            if not adds[i]:
+                total[:] = bias[i]
+            for t in range(terms[i], terms[i + 1]):
+                read, factor = held[source[t]], weight[t]
+                for j in range(lanes):
+                    total[j] += factor * read[j]
+            if adds[i] and bias[i] != zero:
+                for j in range(lanes):
+                    total[j] += bias[i]
+            if relu[i]:
+                for j in range(lanes):
+                    total[j] = max(total[j], zero)
+        for k in range(out.shape[0]):
+            out[k, first : first + count] = held[k, :count]

@@ -1,0 +1,76 @@
+"""KS25, Figures 1 to 3 and the table of sequence lengths."""
+
+from __future__ import annotations
+
+from byheart.lab.presets._base import LADDER, TUNED, curves, preset
+from byheart.lab.problem import ProblemSpec
+from byheart.lab.study.experiment import Experiment
+
+
+@preset("ks25-fig1", "Training on MultiNLI: more blocks, less loss")
+def multinli_curves(scale: str) -> Experiment:
+    """Loss and accuracy while training on MultiNLI, N = 2000, n = 8, #blocks = 1, 10, …, 50."""
+    N, d, epochs, trials = {
+        "small": (600, 32, 15000, 8),
+        "medium": (1000, 64, 20000, 16),
+        "paper": (2000, 256, 1000, 2),
+    }[scale]
+    return curves("ks25-fig1", scale, ProblemSpec("mnli", N, 8, d), (1, 10, 20, 30, 40, 50), epochs, trials)
+
+
+@preset("ks25-fig2", "Training on IMDb: more blocks, less loss")
+def imdb_curves(scale: str) -> Experiment:
+    """Loss and accuracy while training on IMDb, N = 3000, n = 8, #blocks = 1, 10, …, 40."""
+    N, d, epochs, trials = {
+        "small": (800, 32, 15000, 8),
+        "medium": (1500, 64, 20000, 16),
+        "paper": (3000, 256, 1000, 2),
+    }[scale]
+    return curves("ks25-fig2", scale, ProblemSpec("imdb", N, 8, d), (1, 10, 20, 30, 40), epochs, trials)
+
+
+@preset("ks25-fig3", "The least number of blocks that memorizes N rows of MultiNLI")
+def least_blocks_by_rows(scale: str) -> Experiment:
+    """The least #blocks that memorizes MultiNLI, N = 600, 700, …, 1700."""
+    counts = {
+        "small": tuple(range(100, 401, 50)),
+        "medium": tuple(range(100, 601, 50)),
+        "paper": tuple(range(600, 1701, 100)),
+    }[scale]
+    d = {"small": 16, "medium": 32, "paper": 256}[scale]
+    epochs, trials, repeats = {"small": (15000, 6, 2), "medium": (20000, 10, 3), "paper": (1000, 10, 1)}[scale]
+    return Experiment(
+        preset="ks25-fig3",
+        scale=scale,
+        kind="minimum",
+        axis="N",
+        problems=tuple(ProblemSpec("mnli", N, 8, d, seed) for N in counts for seed in range(repeats)),
+        sizes=LADDER,
+        epochs=epochs,
+        trials=trials,
+        space=TUNED,
+        accuracy=True,
+        first=4,
+    )
+
+
+@preset("ks25-length", "The least number of blocks that memorizes sequences of length n")
+def least_blocks_by_length(scale: str) -> Experiment:
+    """The least #blocks that memorizes N = 500 random sequences of n = 10, 100, 1000, 10000 vectors."""
+    N, lengths, epochs, trials, repeats = {
+        "small": (100, (10, 30, 100, 300, 1000), 8000, 6, 2),
+        "medium": (200, (10, 100, 1000, 10000), 5000, 10, 2),
+        "paper": (500, (10, 100, 1000, 10000), 1000, 10, 1),
+    }[scale]
+    return Experiment(
+        preset="ks25-length",
+        scale=scale,
+        kind="minimum",
+        axis="n",
+        problems=tuple(ProblemSpec("random", N, n, 6, seed) for n in lengths for seed in range(repeats)),
+        sizes=LADDER,
+        epochs=epochs,
+        trials=trials,
+        space=TUNED,
+        first=4,
+    )

@@ -1,0 +1,31 @@
+"""M24, Figure 1."""
+
+from __future__ import annotations
+
+from byheart.lab.presets._base import preset
+from byheart.lab.problem import ProblemSpec
+from byheart.lab.study.experiment import Experiment, Space
+
+
+@preset("madden24-fig1", "A decoder on TinyStories: gap to the entropy against neurons")
+def experiment(scale: str) -> Experiment:
+    """Gap to the entropy bound for 100 … 1000 documents of 10 words and m = 4 … 512 neurons."""
+    documents, neurons, epochs, rate = {
+        "small": ((100, 200, 300), (4, 8, 16, 32, 64), 6000, 3e-3),
+        "medium": (tuple(range(100, 1001, 300)), (4, 8, 16, 32, 64, 128, 256), 5000, 2e-3),
+        "paper": (tuple(range(100, 1001, 100)), (4, 8, 16, 32, 64, 128, 256, 512), 50000, 1e-4),
+    }[scale]
+    return Experiment(
+        preset="madden24-fig1",
+        scale=scale,
+        kind="grid",
+        axis="N",
+        problems=tuple(ProblemSpec("tinystories", D, 10) for D in documents),
+        sizes=neurons,
+        epochs=epochs,
+        trials=1,
+        batch=1,
+        space=Space(rate=(rate, rate), shape="constant" if scale == "paper" else "cosine"),
+        model="decoder",
+        full=True,
+    )
