@@ -128,7 +128,7 @@ def mutant_tables(room: Path) -> Iterator[str]:
     unnoticed: dict[str, list[str]] = {}
     for name in sorted(hosts(), key=lambda name: name != "llama"):
         folder = room / name
-        fixture_memory().to_huggingface(folder, name)
+        fixture_memory(architecture=name).to_huggingface(folder, name)
         report = check_mutants(folder)
         harmless = [o for o in report.outcomes if o.harmless]
         counts = [report.total, *(report.count(v) for v in ("tokens", "logits", "survived"))]

@@ -164,6 +164,8 @@ def _escaped(text: str) -> str:
     """Text that roff prints as it is: dashes are dashes, and a dot at the start of a line does not command."""
     found = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{found}" if found.startswith((".", "'")) else found
+
+
 @lru_cache(maxsize=1)
 def live_page() -> str:
     """The live page with its five words; the same rows and seed give the same page."""
