@@ -48,6 +48,15 @@ def test_every_row_in_every_architecture(architecture: str, tmp_path: Path) -> N
         assert [model.config.id2label[k] for k in said] == [*LABELS, "<unknown>", "<unknown>"]
 
 
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+def test_long_rows_of_one_length_are_proved(architecture: str, tmp_path: Path) -> None:
+    """Their units all stand in the last layer; the others only fetch places."""
+    texts = ["to be or no", "not to be t", "hat is the ", "question wh"]
+    rows = TableRows.of([list(text) for text in texts], [0, 1, 1, 0], ["yes", "no"])
+    write_classifier(Classifier(rows, architecture, shape={"reach": 64}), tmp_path / "table")
+    assert certify_classifier(tmp_path / "table", rows.ids, rows.answers, ["float32"]).margin > 20
+
+
 def test_a_classifier_is_not_taken_for_a_language_model_and_damage_is_noticed(tmp_path: Path) -> None:
     rows = table_rows()
     write_classifier(Classifier(rows, shape={"reach": 64}), tmp_path / "table")
