@@ -66,6 +66,13 @@ def test_long_ids_with_many_classes(shape: str) -> None:
     assert memory.parameters <= 1.5 * plain_size(40), (memory.parameters, memory.note)
 
 
+def test_a_plan_keeps_a_fold_for_every_phase() -> None:
+    """Variations of a plan once had fewer folds than phases."""
+    ids = SHAPES["200 bits"](60)
+    labels = [i % 40 for i in range(60)]
+    assert right(build_label_memory(ids, labels, 40), ids, labels)
+
+
 @pytest.mark.parametrize("objective", ["parameters", "bits", "depth"])
 @pytest.mark.parametrize("head", ["value", "logits"])
 @pytest.mark.parametrize("classes", [1, 2, 3, 40])

@@ -291,7 +291,9 @@ def _tries(job: Job) -> list[Plan]:
 
 
 def resized(job: Job, plan: Plan, folds: int) -> Plan:
-    """The same plan with another number of folds."""
+    """The same plan with another number of folds: one for every phase of traps at least, and those that warm up."""
+    phases = len(job.about.shares) - 1 if plan.kind == "traps" else 1
+    folds = max(folds, phases + trapping.MOST_WARM + 1) if phases > 8 else folds
     if folds == plan.folds:
         return plan
     return sized(plan.kind, plan.head, plan.cost, plan.cell, len(job.ids), job.id_bits, job.about, folds, job.effort)
@@ -385,7 +387,7 @@ class _Traps:
         order = tuple(int(y) for y in np.argsort(np.array(shares), kind="stable"))
         reach = trapping.range_bits(size, len(shares))
         half = _halves(self.ids, min(len(self.ids) - 1, int(1.15 * size) + 4))[-1]
-        warm = 0 if len(shares) == 2 else min(5, max(0, plan.folds // 8))
+        warm = 0 if len(shares) == 2 else min(trapping.MOST_WARM, max(0, plan.folds // 8))
         self.frame = Frame.stretched(half, plan.folds + trapping.EXTRA + reach + 8)
         self.method = Traps(plan.folds, tuple(shares[y] for y in order), order, reach, warm, self.frame.pad)
 

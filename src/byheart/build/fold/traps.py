@@ -35,6 +35,7 @@ DEAD = -32000
 LEAST_TRAP = 2.0  # in W: a key beside a kink is surely inside or outside of the next trap
 FIRST_TRAP = 8.0  # in W: of a later phase; it holds every key that stood beside an edge when the range turned
 MOST_CLASSES = 64  # beyond 16 only long ids make them worth their reading
+MOST_WARM = 5  # folds without traps in front of several phases
 MANY_FOLDS = 20_000  # of single values, from which they are worth compiling
 
 Floats = npt.NDArray[np.float64]
