@@ -145,10 +145,10 @@ def parse(value: Any, form: str, where: str) -> Any:
     return {name: parse(value[name], part, f"{where}.{name}") for name, part in fields.items()}
 
 
-def of_type(kind: type, least: float = -math.inf, most: float = math.inf) -> Callable[[Any, str], Any]:
+def of_type(*kinds: type, least: float = -math.inf, most: float = math.inf) -> Callable[[Any, str], Any]:
     def read(value: Any, where: str) -> Any:
-        fits = type(value) is kind and (kind is not int or least <= value <= most)
-        need(fits, f"{where}: {str(value)[:40]!r} is not of the type {kind.__name__}, or outside its range")
+        fits = type(value) in kinds and (type(value) is not int or least <= value <= most)
+        need(fits, f"{where}: {str(value)[:40]!r} is of another type, or outside its range")
         return value
 
     return read
@@ -180,13 +180,8 @@ def double(value: Any, where: str) -> Number:
     return mantissa, exponent
 
 
-def integer(written: str) -> int:
-    need(abs(int(written, 16)) >= SAFE, "a small integer is a plain number")
-    return int(written, 16)
-
-
 TAGS: dict[str, tuple[Any, Any]] = {  # how the content is read and written
-    "integer": (integer, hex),
+    "integer": (lambda written: int(written, 16), hex),
     "float": (float.fromhex, float.hex),
     "bytes": (bytes.fromhex, bytes.hex),
     "tuple": (lambda parts: tuple(label(part, "") for part in parts), None),
@@ -203,6 +198,7 @@ def label(value: Any, where: str) -> Any:
         need(type(content) is (str if write else list), "")
         found = read(content)
         need(not write or (write(found) == content and found == found), "")
+        need(tag != "integer" or abs(found) >= SAFE, "")
         return found
     except (Refused, AttributeError, KeyError, ValueError, TypeError, OverflowError, RecursionError):
         raise Refused(f"{where}: {str(value)[:40]!r} is not a value of this format") from None
@@ -264,38 +260,29 @@ class Matrix:
         return Vec(found, found, 1 << self.shift)
 
 
-def cells(value: Any, where: str, form: Any) -> tuple[int, list[list[tuple[int, Number]]]]:
-    """Columns and rows of a matrix without its zeros."""
-    fits = isinstance(value, dict) and set(value) == {"columns", "rows"} and isinstance(value["rows"], list)
-    need(fits, f"{where} must be a matrix with columns and rows")
-    columns, rows = of_type(int, 0, LONGEST)(value["columns"], where), []
-    for row in value["rows"]:
-        pairs = isinstance(row, list) and all(isinstance(cell, list) and len(cell) == 2 for cell in row)
-        need(pairs and all(type(j) is int for j, _ in row), f"{where}: a row must be pairs of a column and a number")
-        rows.append([(j, form(w, where)) for j, w in row])
-        ascending = all(a < b for a, b in pairwise([-1, *(j for j, _ in row), columns]))
-        need(ascending and all(w[0] for _, w in rows[-1]), f"{where}: columns ascend inside it, zeros are not stored")
-    return columns, rows
+def matrix(form: Callable[[Any, str], Number], turned: bool = False) -> Callable[[Any, str], Matrix]:
+    """A matrix without its zeros; turned: one that a row is multiplied with from the left."""
 
+    def read(value: Any, where: str) -> Matrix:
+        fits = isinstance(value, dict) and set(value) == {"columns", "rows"} and isinstance(value["rows"], list)
+        need(fits, f"{where} must be a matrix with columns and rows")
+        columns, rows = parse(value["columns"], "width", where), []
+        for row in value["rows"]:
+            pairs = isinstance(row, list) and all(isinstance(cell, list) and len(cell) == 2 for cell in row)
+            need(pairs and all(type(j) is int for j, _ in row), f"{where}: cells must be [column, number]")
+            rows.append([(j, form(w, where)) for j, w in row])
+            ascending = all(a < b for a, b in pairwise([-1, *(j for j, _ in row), columns]))
+            need(ascending and all(w[0] for _, w in rows[-1]), f"{where}: columns ascend, zeros are not stored")
+        if not turned:
+            return Matrix(columns, rows)
+        BUDGET.hold(columns, 0, where)
+        found: list[list[tuple[int, Number]]] = [[] for _ in range(columns)]
+        for k, row in enumerate(rows):
+            for j, w in row:
+                found[j].append((k, w))
+        return Matrix(len(rows), found)
 
-def matrix(value: Any, where: str) -> Matrix:
-    return Matrix(*cells(value, where, number))
-
-
-def vectors(value: Any, where: str) -> Matrix:
-    """Doubles, a vector in each row."""
-    return Matrix(*cells(value, where, double))
-
-
-def from_left(value: Any, where: str) -> Matrix:
-    """Doubles that a row is multiplied with from the left."""
-    columns, rows = cells(value, where, double)
-    BUDGET.hold(columns, 0, where)
-    turned: list[list[tuple[int, Number]]] = [[] for _ in range(columns)]
-    for k, row in enumerate(rows):
-        for j, w in row:
-            turned[j].append((k, w))
-    return Matrix(len(rows), turned)
+    return read
 
 
 def variant(pick: Callable[[dict[str, Any]], Any]) -> Callable[[Any, str], Any]:
@@ -315,11 +302,6 @@ def stage(value: Any, where: str) -> Any:
     return value
 
 
-def option(value: Any, where: str) -> Any:
-    need(value is None or type(value) in (str, int, bool), f"{where} is not text, an integer, true, false or null")
-    return value
-
-
 KINDS, PIECES = "auto|json|characters|bytes|words|wordpunct|uncased|integers", "bpe|wordpiece|unigram|file"
 PLAIN = {"model": None, "max_length": None, "pad": None, "type": "auto"}  # of tokens that are a name alone
 
@@ -336,11 +318,13 @@ def tokens(value: Any, where: str) -> Any:
 
 
 READERS = {
-    **{"text": of_type(str), "int": of_type(int), "bool": of_type(bool), "positive": of_type(int, 1, LONGEST)},
-    **{"count": of_type(int, 0, SAFE - 1), "small": of_type(int, 1 - SAFE, SAFE - 1), "rows": of_type(int, 1, SAFE)},
-    **{"number": number, "double": double, "label": label, "symbol": symbol, "coordinate": coordinate},
-    **{"matrix": matrix, "vectors": vectors, "from_left": from_left, "stage": stage, "option": option},
-    **{"tokens": tokens, "layer": variant(lambda value: value.get("layer"))},
+    **{"text": of_type(str), "int": of_type(int), "bool": of_type(bool), "option": of_type(str, int, bool, type(None))},
+    **{"count": of_type(int, least=0, most=SAFE - 1), "small": of_type(int, least=1 - SAFE, most=SAFE - 1)},
+    **{"positive": of_type(int, least=1, most=LONGEST), "width": of_type(int, least=0, most=LONGEST)},
+    **{"number": number, "double": double, "label": label, "symbol": symbol, "coordinate": coordinate, "stage": stage},
+    **{"matrix": matrix(number), "vectors": matrix(double), "from_left": matrix(double, turned=True), "tokens": tokens},
+    "rows": of_type(int, least=1, most=SAFE),
+    "layer": variant(lambda value: value.get("layer")),
     "certificate": variant(lambda value: "record of a gap" if "gap" in value else "record"),
     "network": variant(lambda value: "decoder" if "decoder" in value else "layers"),
     "inner": variant(lambda value: "table" if "network" in value else "block"),
@@ -438,19 +422,19 @@ def alike(parts: list[Vec]) -> list[Vec]:
     return [part.over(den) for part in parts]
 
 
-def joined(parts: list[Vec]) -> Vec:
+def combined(parts: list[Vec], fold: Callable[[list[list[int]]], list[int]]) -> Vec:
     parts = alike(parts)
-    low = [x for part in parts for x in part.low]
+    low = fold([part.low for part in parts])
     exact = all(part.low is part.high for part in parts)
-    return Vec(low, low if exact else [x for part in parts for x in part.high], parts[0].den)
+    return Vec(low, low if exact else fold([part.high for part in parts]), parts[0].den)
+
+
+def joined(parts: list[Vec]) -> Vec:
+    return combined(parts, lambda ends: [x for end in ends for x in end])
 
 
 def total(parts: list[Vec]) -> Vec:
-    parts = alike(parts)
-    low = [sum(xs) for xs in zip(*(part.low for part in parts), strict=True)]
-    exact = all(part.low is part.high for part in parts)
-    high = low if exact else [sum(xs) for xs in zip(*(part.high for part in parts), strict=True)]
-    return Vec(low, high, parts[0].den)
+    return combined(parts, lambda ends: [sum(xs) for xs in zip(*ends, strict=True)])
 
 
 def inner_product(a: Vec, b: Vec) -> Vec:
@@ -1183,14 +1167,18 @@ def read_cases(memory: Memory, flags: argparse.Namespace) -> list[Case]:
     return [(place, pick(row), row[target[0]] if target else NEXT) for place, row in rows]
 
 
-def question(memory: Memory, cell: Any, given: Any, flags: argparse.Namespace) -> tuple[list[Any], list[Any]] | None:
+def question(memory: Memory, cell: Any, given: Any, flags: argparse.Namespace) -> Any:
     """The tokens to ask and the labels to expect: one, one per token, or the next tokens; None: dropped as missing."""
-    row = [] if cell is None else memory.tokens(cell)
+    try:
+        row = [] if cell is None else memory.tokens(cell)
+    except Undecided as error:
+        return error
     if given is NEXT:
         row, labels = row[:-1], row[1:]
     elif memory.per_token and given is not None:
         labels = parse_json(given, "a label", finite) if isinstance(given, str) else given
         need(isinstance(labels, list), f"{memory.task} takes a list with one label per token, not {str(given)[:40]!r}")
+        need(not row or len(row) == len(labels), f"a row has {len(row)} tokens, but {len(labels)} labels")
     else:
         labels = [given]
     if not row or None in row or None in labels:
@@ -1241,19 +1229,20 @@ def text_column(rows: Rows) -> str:
 
 def outcomes(memory: Memory, flags: argparse.Namespace) -> tuple[dict[str, list[str]], Counter[str], Any]:
     """Rows that agree, differ or stay undecided, in words, and how many were left out by which flag."""
-    cases = read_cases(memory, flags)
     found: dict[str, list[str]] = {"agree": [], "differ": [], "undecided": []}
     left_out: Counter[str] = Counter()
     labels_of: dict[Any, set[Any]] = {}  # what DATA says about equal rows
     disputes = []
-    for place, (where, cell, given) in enumerate(cases[: flags.max_rows]):
+    questions = [(where, question(memory, cell, given, flags)) for where, cell, given in read_cases(memory, flags)]
+    kept = [(where, asked) for where, asked in questions if asked is not None]
+    if len(kept) < len(questions):
+        left_out["by --missing drop"] = len(questions) - len(kept)
+    for place, (where, asked) in enumerate(kept[: flags.max_rows]):
         if place == PROBE:
-            BUDGET.expect(BUDGET.done * min(len(cases), flags.max_rows or len(cases)) // PROBE)
+            BUDGET.expect(BUDGET.done * min(len(kept), flags.max_rows or len(kept)) // PROBE)
         try:
-            asked = question(memory, cell, given, flags)
-            if asked is None:
-                left_out["by --missing drop"] += 1
-                continue
+            if isinstance(asked, Undecided):
+                raise asked
             answers = memory.ask(memory.points(asked[0]))
             key, expected, said = (identity(tuple(map(identity, part))) for part in (asked[0], asked[1], answers))
             labels_of.setdefault(key, set()).add(expected)
@@ -1269,8 +1258,8 @@ def outcomes(memory: Memory, flags: argparse.Namespace) -> tuple[dict[str, list[
             left_out[f"by --conflicts {flags.conflicts}"] += 1
         else:
             found["differ"].append(words)
-    if flags.max_rows is not None and len(cases) > flags.max_rows:
-        left_out[f"beyond --max-rows {flags.max_rows}"] = len(cases) - flags.max_rows
+    if flags.max_rows is not None and len(kept) > flags.max_rows:
+        left_out[f"beyond --max-rows {flags.max_rows}"] = len(kept) - flags.max_rows
     return found, left_out, {}
 
 
@@ -1333,6 +1322,10 @@ def gap_outcomes(memory: Memory, flags: argparse.Namespace) -> tuple[dict[str, l
     return found, left_out, gap
 
 
+def nats(x: Fraction) -> str:
+    return f"{float(x):.6g} nats" if abs(x) < 1e300 else "over 1e300 nats"
+
+
 def judged_gap(memory: Memory, rows: Any, follows: Any, fraction: Fraction) -> tuple[dict[str, list[str]], Any]:
     """Proved, all rows agree; refuted, those differ that have a context with more than its share of what is allowed."""
     tokens, certain = sum(sum(told.values()) for told in follows.values()), all(len(t) == 1 for t in follows.values())
@@ -1346,7 +1339,7 @@ def judged_gap(memory: Memory, rows: Any, follows: Any, fraction: Fraction) -> t
         entropy, gap = ([sum(part[k][end] for part in parts.values()) for end in (0, 1)] for k in (0, 1))
         allowed = [fraction * (tokens if certain else end) for end in entropy]
         if gap[0] <= allowed[1] and gap[1] > allowed[0]:
-            raise Undecided(f"the gap lies between {float(gap[0]):.6g} and {float(gap[1]):.6g} nats")
+            raise Undecided(f"the gap lies between {nats(gap[0])} and {nats(gap[1])}")
         return parts, entropy, gap, allowed
 
     try:
@@ -1354,10 +1347,11 @@ def judged_gap(memory: Memory, rows: Any, follows: Any, fraction: Fraction) -> t
     except Undecided as error:
         return {"agree": [], "differ": [], "undecided": [f"{where}: {error}" for where, _ in rows]}, {}
     numbers = {"entropy": entropy[0], "lower": gap[0], "upper": gap[1], "allowed": allowed[0]}
-    said = {name: float(x) for name, x in numbers.items()} | {"contexts": len(follows)}
-    words = f"the gap is about {said['upper']:.6g} nats, {said['allowed']:.6g} are allowed"
+    said = {name: float(x) if abs(x) < 1e300 else None for name, x in numbers.items()} | {"contexts": len(follows)}
     if gap[1] <= allowed[0]:
+        words = f"the gap is at most {nats(gap[1])}, {nats(allowed[0])} are allowed"
         return {"agree": [where for where, _ in rows], "differ": [], "undecided": []}, said | {"words": words}
+    words = f"the gap is at least {nats(gap[0])}, {nats(allowed[1])} are allowed"
     beyond = {c for c, (_, own) in parts.items() if own[0] * tokens > allowed[1] * sum(follows[c].values())}
     differ = [f"{where}: {words}" for where, asked in rows if beyond & {*asked}] or [words for _ in rows]
     agree = [where for where, asked in rows if not beyond & {*asked}] if len(differ) < len(rows) else []
@@ -1367,6 +1361,7 @@ def judged_gap(memory: Memory, rows: Any, follows: Any, fraction: Fraction) -> t
 def check(flags: argparse.Namespace) -> dict[str, Any]:
     """The verdict about every row of DATA, with counts."""
     BUDGET.work, BUDGET.memory, BUDGET.done = flags.max_work, flags.max_memory, 0
+    need(0 < flags.gap < math.inf, "--gap must be a number above 0")
     memory = Memory(read_memory(flags.file))
     found, left_out, gap = (gap_outcomes if memory.distributions else outcomes)(memory, flags)
     counts = {name: len(rows) for name, rows in found.items()}

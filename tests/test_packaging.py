@@ -69,7 +69,9 @@ def test_import_is_quick():
 def test_no_address_and_no_machine_in_build_files():
     for name in ("Makefile", "pyproject.toml", "constraints.txt", ".ci/run"):
         text = (PROJECT / name).read_text(encoding="utf-8")
-        assert not re.search(r"https?://|(^|\s)/(tmp|root|work|opt)/", text), name
+        assert not re.search(r"https?://(?!github\.com/byheart-dev|byheart-dev\.)|(^|\s)/(tmp|root|work|opt)/", text), (
+            name
+        )
 
 
 @pytest.fixture(scope="module")
@@ -143,3 +145,8 @@ def _interpreter(version: str) -> str | None:
 def _python(program: str) -> str:
     command = [sys.executable, "-c", program]
     return subprocess.run(command, check=True, capture_output=True, text=True, cwd=PROJECT / "src").stdout
+
+
+def test_the_citation_is_of_this_version():
+    cited = (PROJECT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {byheart.__version__}\n" in cited

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from byheart.compile import load as load
     from byheart.compile import memorize
     from byheart.compile.compare.comparison import compare as compare
+    from byheart.compile.contextual import contextual_mapping as contextual_mapping
     from byheart.compile.documents import memorize_documents as memorize_documents
     from byheart.compile.recital import RecitalMemory as RecitalMemory
     from byheart.compile.recital import memorize_recital as memorize_recital
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from byheart.data.read.table import Table as Table
     from byheart.data.read.table import read as read
     from byheart.data.values import UNKNOWN as UNKNOWN
+    from byheart.report import explain as explain
     from byheart.theory import lower_bound as lower_bound
 
 _HOMES = {
@@ -37,9 +39,11 @@ _HOMES = {
     "memorize_text": "byheart.compile.text",
     "memorize_recital": "byheart.compile.recital",
     "RecitalMemory": "byheart.compile.recital",
+    "contextual_mapping": "byheart.compile.contextual",
     "compare": "byheart.compile.compare.comparison",
     "Memory": "byheart.compile",
     "constructions": "byheart.build",
+    "explain": "byheart.report",
     "lower_bound": "byheart.theory",
     "read": "byheart.data.read.table",
     "Table": "byheart.data.read.table",
@@ -55,6 +59,8 @@ __all__ = [
     "Table",
     "compare",
     "constructions",
+    "contextual_mapping",
+    "explain",
     "load",
     "lower_bound",
     "memorize",

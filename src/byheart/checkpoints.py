@@ -33,7 +33,11 @@ from byheart.errors import DataError, ExportError, FileFormatError, OptionError
 from byheart.export.huggingface.folder import check_target, write_files
 from byheart.ir.recital import UNKNOWN, Recital, Table
 
-_UNITS = {"float32": np.dtype("<u4"), "bfloat16": np.dtype("<u2"), "float16": np.dtype("<u2")}
+_UNITS: dict[str, np.dtype[Any]] = {
+    "float32": np.dtype("<u4"),
+    "bfloat16": np.dtype("<u2"),
+    "float16": np.dtype("<u2"),
+}
 _TINY = {"float32": 0x38800000, "bfloat16": 0x3880, "float16": 0x0400}  # 2^-14 in each type
 _STALE = ("expected.json", "test_recital.py")  # they speak of the folder as it was
 
@@ -161,8 +165,8 @@ def _dismissed(script: Script, number: int) -> Script:
     gone = Absent(
         script.names[number], script.documents[number], "forgotten", script.edits[number], script.weights[number]
     )
-    parts = (rest(values) for values in (script.documents, script.weights, script.names, script.edits))
-    return Script(*parts, absent=(*script.absent, gone))
+    documents, weights, names, edits = map(rest, (script.documents, script.weights, script.names, script.edits))
+    return Script(documents, weights, names, edits, (*script.absent, gone))
 
 
 def _said(before: Recital, after: Recital, ids: Sequence[int]) -> tuple[int, int]:

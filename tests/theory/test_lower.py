@@ -9,6 +9,7 @@ from math import comb, lgamma, log, log2
 import pytest
 
 from byheart.errors import OptionError
+from byheart.theory import lower_bound
 from byheart.theory.capacity import Architecture
 from byheart.theory.lower import (
     any_chain_parameters,
@@ -200,3 +201,11 @@ def test_bad_arguments() -> None:
         total_bits(0, 2)
     with pytest.raises(OptionError, match="binom"):
         log2_binomial_down(3, 4)
+
+
+def test_sontags_bound_is_not_mixed_with_bounds_for_separated_points() -> None:
+    """It speaks about points however close together, so a memory of separated rows may be far below it."""
+    found = lower_bound(task="next-token", N=10**4, n=8, d=4, C=2)
+    close = next(b for b in found.bounds if b.scope == "any points")
+    assert close.value == 5000 and "any δ" in close.assumptions[0]
+    assert found.strongest("parameters").value < 100

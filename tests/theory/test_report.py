@@ -27,7 +27,7 @@ def test_every_bound_is_complete_and_the_order_is_right(task: Task, N: int, n: i
         assert bound.formula and bound.name and str(bound.ref)
         if bound.name not in ("E_in and E_out",):
             assert bound.assumptions
-    labels_only = [b for b in found if b.ref.paper != "M24"]
+    labels_only = [b for b in found if b.scope == "labels"]
     lower = (
         max(b.value for b in labels_only if b.kind == "lower" and b.quantity == "parameters" and b.value > d + 1)
         if N > 100

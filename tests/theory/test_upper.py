@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byheart.errors import OptionError
+from byheart.theory import theorems
 from byheart.theory.upper import (
     Cloud,
     Promise,
@@ -126,3 +127,12 @@ def test_ceil_of_entries() -> None:
     cloud = Cloud(17, 1, 1, 1)
     one, many = limited_memory(cloud, 4, 2, 2), limited_memory(cloud, 17, 2, 2)
     assert many.depth - 3 == ceil(17 / 4) * (one.depth - 3)
+
+
+def test_footnote_2_takes_the_logarithm_of_n_under_the_root() -> None:
+    """The balanced memory stays below a constant times √(N log(nN)), where Lemma C.1's grows with log n."""
+    for n in (2**8, 2**64, 2**512):
+        s = theorems.worst_case(N=10_000, n=n, d=4, C=2)
+        root = (s.N * (s.n * s.N).bit_length()) ** 0.5
+        assert theorems.transformer(s, balanced=True).depth < 40 * root
+    assert theorems.transformer(s).depth > 80 * root

@@ -11,6 +11,7 @@ from byheart.errors import FileFormatError
 from byheart.exact.number import from_float
 from byheart.ir.json_form import counts, enum, number_from_json, number_to_json, only, optional, take, texts
 from byheart.ir.size import Size, size_from_json
+from byheart.notebook import card, tone_of
 
 
 class Verdict(StrEnum):
@@ -149,6 +150,16 @@ class Certificate:
             f"{self.rows:,} row{'' if self.rows == 1 else 's'}, {self.asked:,} asked, {self.agree:,} agree, "
             f"{self.differ:,} differ{unsure}, {sum(self.left_out.values()):,} left out{f' ({why})' if why else ''}"
         )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        facts = [
+            ("scope", self.count_words),
+            ("promise", self.promise),
+            ("arithmetic", self.arithmetic),
+            ("remark", "; ".join(self.remarks)),
+        ]
+        return card(f"{self.verdict.value}: {self.reason}", [*facts, *self.proofs.items()], tone=tone_of(self.verdict))
 
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON, as it stands in a file."""

@@ -30,15 +30,20 @@ COMMANDS = {
     "predict": "Ask a memory.",
     "recite": "Recite a memorized text, byte for byte, or let a real engine recite.",
     "compare": "Every construction on your data, side by side.",
-    "export": "Write a memory for PyTorch, ONNX or safetensors.",
+    "export": "Write a memory for PyTorch, ONNX, safetensors or Transformers.",
+    "recital": "Documents for a stock checkpoint, with an experiment's controls.",
+    "forget": "A checkpoint without one of its documents, and the proof.",
     "fixture": "A small checkpoint with known answers, for the tests of an inference engine.",
     "report": "Write one self-contained page about a memory.",
+    "explain": "Write one page on which a Transformer is built and asked, step by step.",
     "bounds": "Lower and upper bounds, each with its theorem.",
-    "decoder": "A one-layer decoder for next-token distributions.",
     "lab": "The laboratory: how much trained networks memorize.",
     "constructions": "List the constructions and their options.",
     "paper": "Find the code and the test of a theorem.",
 }
+
+# commands of earlier versions -> what does their work now
+GONE = {"decoder": "byheart memorize DOCS --construction madden24"}
 
 
 class _Commands(click.Group):
@@ -57,6 +62,8 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            if args[0] in GONE:
+                raise click.UsageError(f"the command {args[0]!r} is gone; take `{GONE[args[0]]}`", ctx)
             near = get_close_matches(args[0], COMMANDS, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(COMMANDS)}"
             raise click.UsageError(f"there is no command {args[0]!r}{hint}", ctx)
@@ -84,6 +91,7 @@ def commands() -> None:
       byheart predict table.byheart "some text"        ask it
       byheart recite book.byheart                      say a memorized text again
       byheart report table.byheart table.csv           one page about it
+      byheart explain --open                           watch one being built and asked, in the browser
 
     Exit status: 0 yes (proved, answered, written), 1 not proved, 2 the input cannot be used, 70 a defect of byheart
     itself (set BYHEART_DEBUG=1 for its traceback), 130 interrupted.

@@ -12,8 +12,7 @@ import click
 from byheart.compile import Memory, load
 from byheart.data.dataset.settle import Settled, settle_table
 from byheart.data.missing import POLICIES as MISSING
-from byheart.data.read.options import ReadOptions
-from byheart.data.read.selection import POLICIES
+from byheart.data.read.options import POLICIES, ReadOptions
 from byheart.data.read.sources import Limits, open_bytes
 from byheart.data.read.table import Table
 from byheart.data.read.table import read as read_table

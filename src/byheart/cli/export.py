@@ -6,6 +6,7 @@ byheart export DIR: a checkpoint folder as GGUF or ONNX.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -20,11 +21,15 @@ from byheart.cli.data_options import (
     progress_for,
 )
 from byheart.cli.verify import check_data
+from byheart.compile import Memory
 from byheart.compile.export_memory import export_file
+from byheart.compile.recital import RecitalMemory
+from byheart.data.dataset.dataset import Dataset
 from byheart.engines.convert import convert_folder
 from byheart.errors import DataError
 from byheart.export.targets import targets
 from byheart.files import check_target
+from byheart.progress import Progress
 
 FORMATS = [*targets(), "huggingface", "gguf"]  # of a memory, of a recital, of a checkpoint folder
 
@@ -45,6 +50,13 @@ FORMATS = [*targets(), "huggingface", "gguf"]  # of a memory, of a recital, of a
 )
 @click.option("--arch", metavar="NAME", default="llama", show_default=True, help="For huggingface: the architecture.")
 @click.option("--flavour", metavar="NAME", help="For huggingface: parabola, plateau (quantized) or units.")
+@click.option(
+    "--style",
+    type=click.Choice(["robust", "compact"]),
+    default="robust",
+    show_default=True,
+    help="For a recital: robust has a margin in every type; compact is a float32 Llama of few parameters without one.",
+)
 @click.option("--hidden-size", "hidden", type=int, metavar="N", help="For huggingface: the shape to imitate.")
 @click.option("--layers", type=int, metavar="N", help="… layers.")
 @click.option("--heads", type=int, metavar="N", help="… attention heads.")
@@ -61,6 +73,7 @@ def command(
     data: str | None,
     arch: str,
     flavour: str | None,
+    style: str,
     hidden: int | None,
     layers: int | None,
     heads: int | None,
@@ -76,19 +89,28 @@ def command(
     With --data, the memory is verified as `byheart verify` does it, and nothing is written unless it is proved.
     FILE may be a checkpoint folder (fixture, --to huggingface), which becomes GGUF or ONNX with a key-value cache.
 
+    --to huggingface: a recital becomes a stock language model (AutoModelForCausalLM), a table of rows with a class each
+    a stock classifier (AutoModelForSequenceClassification; needs --data, since FILE has no rows). Both are proved from
+    the written folder where the checker can, and asked in Transformers where it is installed; exit status 1 where the
+    margin is not proved.
+
     \b
       byheart export table.byheart --to onnx -o table.onnx --data table.csv
       byheart export poem.byheart --to huggingface --arch qwen3 -o tiny-qwen3
+      byheart export poem.byheart --to huggingface --style compact -o small-llama
+      byheart export table.byheart --to huggingface --data table.csv -o table-llama
       byheart export tiny-llama --to gguf --dtype Q8_0 -o tiny-llama.gguf
     """
     if target == "huggingface":
         from byheart.cli.recital import export_checkpoint, load_recital
 
         recital = load_recital(file)
-        if recital is None:
-            raise click.UsageError("a stock checkpoint is made of a recital: memorize it with --construction recital")
         shape = {"hidden": hidden, "layers": layers, "heads": heads, "kv_heads": kv_heads, "experts": experts}
         options = {name: value for name, value in {**shape, "dtype": dtype, "flavour": flavour}.items() if value}
+        if recital is None:
+            return _export_classifier(file, data, flags, output, arch, options, as_json, progress_for(as_json, quiet))
+        if style == "compact":
+            return _export_compact(recital, output, arch, options, as_json, progress_for(as_json, quiet))
         return export_checkpoint(recital, output, arch, options, as_json, progress_for(as_json, quiet))
     check_target(Path(output))
     if Path(file).is_dir():
@@ -96,13 +118,7 @@ def command(
     if target == "gguf" or dtype not in (None, "float64", "float32"):
         raise click.UsageError("GGUF and types other than float64 and float32 are for checkpoint folders")
     memory, progress = load_limited(file), progress_for(as_json, quiet)
-    dataset = None
-    if data is not None:
-        checked, _ = check_data(memory, data, flags, progress)
-        if checked.certificate.verdict is not Verdict.PROVED:
-            scope = checked.certificate.count_words
-            raise DataError(f"{file} does not know {data} by heart: {checked.certificate.reason} ({scope})")
-        memory, dataset = checked.renew(memory), checked.asked
+    memory, dataset = _with_data(memory, file, data, flags, progress)
     written = export_file(memory, target, output, dtype=dtype, dataset=dataset, progress=progress)
     about = written["metadata"]
     if as_json:
@@ -110,6 +126,74 @@ def command(
         show.print_json({**{k: v for k, v in written.items() if k != "metadata"}, "target": target, **shown})
     else:
         click.echo(f"wrote {written['file']} ({about['byheart.dtype']}), checked on {about['byheart.checked']}")
+    return 0
+
+
+def _with_data(
+    memory: Memory, file: str, data: str | None, flags: DataFlags, progress: Progress
+) -> tuple[Memory, Dataset | None]:
+    """The memory proved on DATA, and DATA's rows as it was asked them."""
+    if data is None:
+        return memory, None
+    checked, _ = check_data(memory, data, flags, progress)
+    if checked.certificate.verdict is not Verdict.PROVED:
+        scope = checked.certificate.count_words
+        raise DataError(f"{file} does not know {data} by heart: {checked.certificate.reason} ({scope})")
+    return checked.renew(memory), checked.asked
+
+
+def _export_classifier(
+    file: str,
+    data: str | None,
+    flags: DataFlags,
+    output: str,
+    architecture: str,
+    options: dict[str, Any],
+    as_json: bool,
+    progress: Progress,
+) -> int:
+    """A table for AutoModelForSequenceClassification; status 1 where its margin is measured only."""
+    from byheart.compile.export_memory import to_huggingface
+
+    memory, dataset = _with_data(load_limited(file), file, data, flags, progress)
+    done = to_huggingface(memory, output, architecture, dataset=dataset, progress=progress, **options)
+    if as_json:
+        show.print_json(done)
+        return 0 if done["verdict"] == Verdict.PROVED.value else 1
+    margins = ", ".join(f"{name} {'not proved' if m is None else f'{m:.2f}'}" for name, m in done["margins"].items())
+    click.echo(
+        f"wrote {done['folder']}: {done['architecture']}, {done['rows']:,} rows, {done['parameters']:,} parameters"
+    )
+    click.echo(f"{done['verdict']}: {done['reason']}; least lead in nats: {margins or 'not proved'}")
+    asked = done["measured"]
+    words = "no engine was asked: Transformers is not installed"
+    if asked is not None:
+        words = f"Transformers answers all {asked['rows']:,} rows rightly, measured lead {asked['lead']:.2f}"
+    click.echo(words)
+    return 0 if done["verdict"] == Verdict.PROVED.value else 1
+
+
+def _export_compact(
+    recital: RecitalMemory, output: str, arch: str, options: dict[str, Any], as_json: bool, progress: Progress
+) -> int:
+    """A float32 Llama without a margin; what is printed says that it was measured."""
+    from byheart.compile.compact_checkpoint import write_compact
+
+    strange = [name for name, value in options.items() if (name, value) != ("dtype", "float32")]
+    if arch != "llama" or strange:
+        raise click.UsageError(
+            "--style compact is a Llama in float32 whose shape follows from the text; leave the rest out"
+        )
+    done = write_compact(recital, output, progress=progress)
+    if as_json:
+        show.print_json(done)
+        return 0
+    click.echo(f"wrote {done['folder']}: llama, float32, {done['parameters']:,} parameters, {done['layers']} layers")
+    asked = done["measured"]
+    words = "no engine was asked: Transformers is not installed"
+    if asked is not None:
+        words = f"measured, not proved: Transformers answers all {asked['asked']:,} questions rightly"
+    click.echo(f"{words}; no margin: other types, and engines that round otherwise, give wrong text")
     return 0
 
 

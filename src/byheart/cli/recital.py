@@ -1,9 +1,9 @@
-"""Recitals on the command line: documents to a memory, a memory to a stock checkpoint, a checkpoint proved again."""
+"""byheart recital: documents to a memory, a memory to a stock checkpoint, a checkpoint proved again."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +12,17 @@ import click
 from byheart.certify import Verdict
 from byheart.certify.checkpoint import MarginCertificate, verify_folder
 from byheart.cli import show
-from byheart.cli.data_options import DataFlags
+from byheart.cli.data_options import DataFlags, data_options, output_options, progress_for
+from byheart.compile.controls import Controls
 from byheart.compile.recital import RecitalMemory, memorize_recital
 from byheart.data.read.documents import read_documents
+from byheart.data.read.records import read_records
 from byheart.data.read.sources import suffixes
 from byheart.data.task import Task
 from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError
+from byheart.files import check_target
 from byheart.progress import Progress
-
-NAME = "recital"
-_OPTIONS = {
-    name: parameter.default
-    for name, parameter in inspect.signature(memorize_recital).parameters.items()
-    if name in ("unknown", "form", "ambiguous", "merge")
-}
 
 
 def read_texts(data: str, flags: DataFlags) -> list[str]:
@@ -46,19 +42,131 @@ def read_texts(data: str, flags: DataFlags) -> list[str]:
     return [str(document) for document in found]
 
 
+@click.command("recital")
+@click.argument("data", metavar="DOCS", type=click.Path())
+@click.option("-o", "--output", metavar="FILE", type=click.Path(), required=True, help="Where to write the recital.")
+@click.option(
+    "--form",
+    default="windows",
+    show_default=True,
+    help="windows (chained, the smallest), rules (one per shortest deciding suffix) or full (one per whole window).",
+)
+@click.option("--ambiguous", default="distribution", show_default=True, help="distribution, first, majority or error.")
+@click.option(
+    "--unknown", default="failure", show_default=True, help="What windows answer that nobody memorized: or eos."
+)
+@click.option("--merge", is_flag=True, help="Places that no window tells apart share their distribution.")
+@click.option("--documents", metavar="NAME", multiple=True, help="Only this document, by name or number; repeatable.")
+@click.option("--name-column", metavar="NAME", help="Column with the names of documents [document 0, document 1, ...].")
+@click.option("--weight-column", metavar="NAME", help="Column that says how often each document occurs [1].")
+@click.option("--occurrences", metavar="NAME=COUNT", multiple=True, help="How often one document occurs; repeatable.")
+@click.option(
+    "--corrupted", type=int, default=0, metavar="N", help="Memorize N corrupted copies of every document too."
+)
+@click.option("--edits", type=int, default=1, show_default=True, metavar="N", help="Tokens edited in each copy.")
+@click.option("--near-misses", is_flag=True, help="Corrupted copies are recorded, but not memorized.")
+@click.option(
+    "--held-out",
+    metavar="N|NAME",
+    multiple=True,
+    help="Hold N documents out, drawn by --seed, or those named; recorded, and checked not to be recited.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of everything that is drawn.")
+@data_options
+@output_options
+def command(
+    data: str,
+    output: str,
+    form: str,
+    ambiguous: str,
+    unknown: str,
+    merge: bool,
+    documents: tuple[str, ...],
+    name_column: str | None,
+    weight_column: str | None,
+    occurrences: tuple[str, ...],
+    corrupted: int,
+    edits: int,
+    near_misses: bool,
+    held_out: tuple[str, ...],
+    seed: int,
+    flags: DataFlags,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Memorize DOCS as a recital, with the controls that an experiment needs.
+
+    DOCS is a text (one document) or a table with one document per row (--sequence-column names its column). Which
+    documents take part, how often each occurs (it weights what follows a shared prefix), corrupted copies and held-out
+    twins are all recorded: in FILE, and in recital.json and ground-truth.jsonl of the checkpoints made of it, which
+    name layer, unit, document and position of every memory.
+
+    \b
+      byheart recital docs.jsonl --form rules --held-out 20 --corrupted 2 --edits 3 --seed 1 -o docs.byheart
+      byheart export docs.byheart --to huggingface --flavour units -o docs-llama
+      byheart forget docs-llama "document 3" -o without-3
+    """
+    path = Path(output)
+    check_target(path)
+    controls = Controls(
+        documents or None,
+        dict(_occurrence(pair) for pair in occurrences),
+        corrupted,
+        edits,
+        not near_misses,
+        int(held_out[0]) if len(held_out) == 1 and held_out[0].isdigit() else held_out,
+        seed,
+    )
+    given = {"form": form, "ambiguous": ambiguous, "unknown": unknown, "merge": merge, "controls": controls}
+    if name_column is not None:
+        given["names"] = [str(value) for value in _column(data, name_column, flags)]
+    if weight_column is not None:
+        given["weights"] = [_count(value, weight_column) for value in _column(data, weight_column, flags)]
+    return _memorize(data, path, flags, given, progress_for(as_json, quiet), as_json, quiet)
+
+
+def _occurrence(pair: str) -> tuple[str, int]:
+    name, equals, count = pair.rpartition("=")
+    if not equals or not name:
+        raise OptionError(f"--occurrences {pair!r}: write NAME=COUNT")
+    return name, _count(count, "--occurrences")
+
+
+def _count(value: Any, where: str) -> int:
+    if not str(value).isdigit() or int(value) < 1:
+        raise OptionError(f"{where}: {quote(value)} is not a whole number from 1 on")
+    return int(value)
+
+
+def _column(data: str, name: str, flags: DataFlags) -> list[Any]:
+    """A column beside the one with the documents, row by row."""
+    if flags.said("missing") not in (None, "error"):
+        raise OptionError(
+            f"--missing {flags.said('missing')} and the column {name!r}: rows would not stay side by side"
+        )
+    records = read_records(data, flags.options(Task.CAUSAL).limits)
+    if name not in records.columns:
+        raise OptionError(f"{data} has no column {name!r}; it has {', '.join(records.columns)}")
+    rows = islice(records.select((name,)), flags.said("max_rows"))
+    return [cells[0] for _, cells in rows]
+
+
 def memorize_texts(
     data: str, path: Path, flags: DataFlags, options: Mapping[str, Any], progress: Progress, as_json: bool, quiet: bool
 ) -> int:
-    """`memorize --construction recital`: builds, checks every place, saves."""
-    strange = sorted(set(options) - set(_OPTIONS))
-    if strange:
-        raise OptionError(f"{NAME} has no option {strange[0]!r}; it has: {', '.join(_OPTIONS)}")
-    given = {name: _parsed(name, value) for name, value in options.items()}
+    """`memorize --construction recital`: as `byheart recital`, with the construction's own options."""
+    return _memorize(data, path, flags, options, progress, as_json, quiet)
+
+
+def _memorize(
+    data: str, path: Path, flags: DataFlags, given: Mapping[str, Any], progress: Progress, as_json: bool, quiet: bool
+) -> int:
+    """Builds, asks every place, saves."""
     texts = read_texts(data, flags)
     with progress.stage("choosing windows"):
         memory = memorize_recital(texts, tokens=_tokens(flags), **given)
     with progress.stage("asking every place"):
-        certificate = memory.certify(given.get("ambiguous", _OPTIONS["ambiguous"]))
+        certificate = memory.certify(given["ambiguous"])
     memory.save(path)
     if as_json:
         show.print_json({**memory.summary(), **_plain(certificate), "file": str(path)})
@@ -73,14 +181,6 @@ def _tokens(flags: DataFlags) -> str:
     """Characters, unless the user says how to cut."""
     said = flags.said("tokens")
     return "characters" if said in (None, "auto") else str(said)
-
-
-def _parsed(name: str, value: Any) -> Any:
-    if not isinstance(_OPTIONS[name], bool):
-        return value
-    if str(value).lower() not in ("true", "false", "yes", "no", "1", "0"):
-        raise OptionError(f"option {name}={value!r} is not true or false")
-    return str(value).lower() in ("true", "yes", "1")
 
 
 def _plain(certificate: Any) -> dict[str, Any]:
@@ -111,6 +211,14 @@ def _print(memory: RecitalMemory, path: Path) -> None:
     ):
         if count:
             show.line(out, f"note: {count:,} {words}")
+    copies = sum(edits is not None for edits in memory.script.edits)
+    if copies:
+        show.line(out, f"note: {copies:,} of the documents are corrupted copies")
+    for one in found.get("absent", ()):
+        said = (
+            f"{one['right']:,} of its {one['places']:,} places are answered as it goes on, {one['longest']:,} in a row"
+        )
+        show.line(out, f"not memorized ({one['why']}): {quote(one['name'])}; {said}")
     show.line(out, f"saved to {path}; next: byheart export {path} --to huggingface --arch llama -o FOLDER")
 
 

@@ -24,7 +24,7 @@ from byheart.compile.text import page_count, rows_again
 from byheart.compile.verify import Checked, Excuses, check_rows
 from byheart.data.dataset.targets import Target
 from byheart.data.read.formats.delimited import is_made_up
-from byheart.data.read.selection import Selection
+from byheart.data.read.options import Selection
 from byheart.data.read.sources import suffixes
 from byheart.data.read.table import Table, read
 from byheart.data.tokens.tokenizer import SYNONYMS

@@ -18,7 +18,7 @@ from byheart.compile.memory import Memory
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.settle import Settled, settle, settle_table
 from byheart.data.missing import settle_missing
-from byheart.data.read.selection import Selection
+from byheart.data.read.options import Selection
 from byheart.data.read.table import Table, read
 from byheart.data.task import Task, as_task
 from byheart.data.tokens.tokenizer import PLAIN
@@ -92,9 +92,12 @@ def _table(
         if labels is not None or label is not None:
             raise DataError("a table brings its own labels; leave `labels` out, or give table.sequences")
         return sequences
-    if labels is None and recipe(construction).distributions:
-        return as_table(sequences)
     if labels is None:
+        chosen = recipe(construction)
+        if chosen.texts:
+            raise chosen.takes_texts
+        if chosen.distributions:
+            return as_table(sequences)
         others = 'memorize(byheart.read(FILE)), or memorize(frame, label="column")'
         raise DataError(f"labels are missing: memorize(sequences, labels), {others}")
     return None

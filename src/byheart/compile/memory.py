@@ -16,7 +16,7 @@ from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.encoder import Encoder
 from byheart.data.dataset.sequences import as_list
 from byheart.data.dataset.targets import Target
-from byheart.data.read.selection import Selection
+from byheart.data.read.options import Selection
 from byheart.data.read.table import Table
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import PLAIN, Tokenizer
@@ -27,6 +27,7 @@ from byheart.ir.decoder_network import AnyNetwork, DecoderNetwork
 from byheart.ir.enclose import decided_answers
 from byheart.ir.network import Inputs
 from byheart.ir.size import Claim, Size, measure, uniform_parameters
+from byheart.notebook import card, tone_of
 from byheart.progress import SILENT, Progress
 
 if TYPE_CHECKING:
@@ -65,6 +66,21 @@ class Memory:
         """One line: a network may have a million weights."""
         sizes = f"{self.certificate.asked:,} rows, {len(self.classes):,} classes, {self.size.parameters:,} parameters"
         return f"<Memory by {self.construction}: {sizes}, {self.verdict_words}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the verdict, and promised beside measured."""
+        from byheart.compile.size_rows import size_rows
+
+        certificate = self.certificate
+        title = f"{certificate.asked:,} rows by heart: {self.construction}, {self.verdict_words}"
+        facts = [("task", self.task.value), ("labels", _few(self.classes)), ("scope", certificate.count_words)]
+        return card(
+            title,
+            [*facts, ("reason", "" if certificate.verdict.value == "proved" else certificate.reason)],
+            columns=("", "promised at most", "measured"),
+            rows=[(row.meaning, row.promised, row.measured) for row in size_rows(self)],
+            tone="" if self.recorded_by else tone_of(certificate.verdict),
+        )
 
     @property
     def verdict_words(self) -> str:
@@ -248,6 +264,18 @@ class Memory:
 
         return to_torch(self, dtype=dtype, dataset=dataset, fast=fast, progress=progress)
 
+    def to_huggingface(
+        self, folder: str | Path, architecture: str = "llama", *, dataset: Dataset | None = None, **options: Any
+    ) -> dict[str, Any]:
+        """Writes the rows of a next-token memory as a stock checkpoint for AutoModelForSequenceClassification.
+
+        The margin is proved from the written folder where the checker can, every row is asked in Transformers where it
+        is installed, and the summary says which. `options` are dtype, flavour and the fields of the shape.
+        """
+        from byheart.compile.export_memory import to_huggingface
+
+        return to_huggingface(self, folder, architecture, dataset=dataset, **options)
+
     def to_onnx(
         self, path: str | Path, *, dtype: str | None = None, dataset: Dataset | None = None, progress: Progress = SILENT
     ) -> None:
@@ -296,3 +324,13 @@ class Memory:
             **({} if certificate.gap is None else certificate.gap.summary()),
             **{f"{name}_seconds": round(value, 3) for name, value in self.seconds.items()},
         }
+
+
+def _few(classes: Sequence[Hashable], most: int = 6) -> str:
+    """The first classes and how many there are.
+
+    >>> _few(["a", "b"]), _few(range(9))
+    ('a, b', '0, 1, 2, 3, 4, 5, … (9)')
+    """
+    named = ", ".join(str(label)[:40] for label in classes[:most])
+    return named if len(classes) <= most else f"{named}, … ({len(classes):,})"

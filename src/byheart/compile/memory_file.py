@@ -27,7 +27,7 @@ from typing import Any
 from byheart.certify import Certificate
 from byheart.compile.memory import Memory
 from byheart.data.dataset.encoder import Encoder
-from byheart.data.read.selection import Selection
+from byheart.data.read.options import Selection
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.data.values import from_json as from_json_value

@@ -78,6 +78,8 @@ class Training:
     """Full-batch AdamW (`decay` = 0: Adam), a linear warmup, then a schedule of the learning rate.
 
     clip: a gradient longer than this is shortened to it (0: never), which keeps deep narrow streams from exploding.
+    slowdown: weights of blocks learn at rate / blocks**slowdown, so that a step moves deep stacks no farther than
+    shallow ones (0: all weights learn at one rate).
 
     >>> plan = Training(epochs=100, rate=0.01, warmup=0.1, shape="linear")
     >>> [round(plan.rate_at(epoch), 5) for epoch in (0, 9, 55, 99)]
@@ -93,6 +95,7 @@ class Training:
     beta2: float = 0.999
     epsilon: float = 1e-8
     clip: float = 0.0
+    slowdown: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -111,6 +114,14 @@ class Training:
         if self.shape == "linear":
             return self.rate * left
         return self.rate * (1 + cos(pi * (1 - left))) / 2 if self.shape == "cosine" else self.rate
+
+    def pace(self, weight: str, blocks: int) -> float:
+        """What the learning rate of a weight is multiplied by; weights of blocks are called F1.… and F2.…
+
+        >>> Training(epochs=1, rate=0.1, slowdown=0.5).pace("F1.W2", blocks=25)
+        0.2
+        """
+        return float(blocks**-self.slowdown) if weight.startswith(("F1.", "F2.")) else 1.0
 
 
 def as_plain(config: Model | Training) -> dict[str, Any]:

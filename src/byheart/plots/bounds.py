@@ -96,12 +96,12 @@ def _draw_by_length(axes: Axes, problem: Problem) -> None:
 
 
 def curves(problems: Iterable[tuple[int, Problem]]) -> list[Curve]:
-    """The bounds on parameters of a range of problems, one curve per name; bounds on distributions are left out."""
+    """The bounds on parameters of a range of problems, one curve per name; only those about labels."""
     first: dict[str, Bound] = {}
     points: dict[str, list[tuple[int, int]]] = {}
     for x, problem in problems:
         for bound in (*lower_bounds(problem), *upper_bounds(problem)):
-            if bound.quantity == "parameters" and not (bound.kind == "lower" and bound.ref.paper == "M24"):
+            if bound.quantity == "parameters" and bound.scope == "labels":
                 first.setdefault(bound.name, bound)
                 points.setdefault(bound.name, []).append((x, bound.value))
     return [Curve(name, bound.kind, bound.proved, tuple(points[name])) for name, bound in first.items()]

@@ -7,6 +7,8 @@
 
 `way_figure` shows one window's way through a computed checkpoint: where its heads look, which unit wakes, what is said.
 Everything is read from the running network: the picture shows what the tensors of the folder do, not what was meant.
+
+`contexts_figure` shows a contextual mapping: where along the line of ids each token of each sequence comes to stand.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from byheart.compile.contextual import ContextualMapping
 from byheart.compile.memory import Memory
 from byheart.compile.size_rows import size_rows
 from byheart.engines.questions import read_questions
@@ -56,6 +59,34 @@ def size_figure(memory: Memory) -> Figure:
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
         figure.legend(loc="outside lower center", ncols=3)
+    return figure
+
+
+def contexts_figure(mapping: ContextualMapping, most: int = 40) -> Figure:
+    """KS25's Definition 4.1 drawn: one line per sequence, each token at its context id.
+
+    Left the sequence id, which is the same for sequences with equal multisets; tokens of one colour are equal tokens,
+    and no two contexts come closer than δ. Of more than `most` sequences the first ones are shown, as the title says.
+    """
+    rows = list(zip(mapping.sequences, mapping.context_ids, mapping.sequence_ids, strict=True))[:most]
+    inks = {token: colour(number) for number, token in enumerate(dict.fromkeys(t for row, _, _ in rows for t in row))}
+    figure = new_figure(width=8.0, height=0.34 * len(rows) + 1.6)
+    with styled():
+        axes = figure.axes[0]
+        for height, (tokens, ids, _) in enumerate(rows):
+            axes.axhline(height, color="#B8C4D0", linewidth=0.6, zorder=0)
+            for token, place in zip(tokens, ids, strict=True):
+                axes.plot(float(place), height, "o", color=inks[token], markersize=11)
+                axes.text(float(place), height, str(token)[:3], ha="center", va="center", fontsize=7, color="white")
+        shown = f" (the first {len(rows)} of {len(mapping.sequences):,})" if len(rows) < len(mapping.sequences) else ""
+        apart = "" if mapping.delta is None else f", different contexts at least {float(mapping.delta):.3g} apart"
+        label_axes(axes, f"{mapping.contexts:,} contexts{apart}{shown}", "context id", "sequence, its id", log=False)
+        words = [" ".join(map(str, tokens))[:24] for tokens, _, _ in rows]
+        axes.set_yticks(
+            range(len(rows)), [f"{word}  {float(id):g}" for word, (_, _, id) in zip(words, rows, strict=True)]
+        )
+        axes.invert_yaxis()
+        axes.grid(axis="y", visible=False)
     return figure
 
 

@@ -1,5 +1,6 @@
-"""The report: one self-contained page about a memory."""
+"""Self-contained pages: the report about a memory, and the live page on which one is built and asked."""
 
+from byheart.report.live_page import explain
 from byheart.report.page import render, write
 
-__all__ = ["render", "write"]
+__all__ = ["explain", "render", "write"]

@@ -2,7 +2,8 @@
 
 A paragraph for every row of a comparison: what it does, and when to take it.
 
-A log-log picture as SVG text: one line per construction, named at its end; hollow marks are predicted sizes.
+A log-log picture as SVG text: one line per construction, named at its end; hollow marks are predicted sizes. Where
+there is one size only, no line can be drawn, and the picture has bars instead.
 """
 
 from __future__ import annotations
@@ -103,6 +104,45 @@ class _Scale:
         return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
 
 
+def bars(series: Mapping[str, Sequence[Point]], title: str, unit: str, floor: Sequence[Point] = ()) -> str:
+    """One size only: a bar for every construction on a logarithmic scale, shortest first; the floor is a dotted line.
+
+    >>> picture = bars({"<a>": [Point(9, 100, True)], "b": [Point(9, 10, False)]}, "sizes", "parameters")
+    >>> picture.count("<rect"), picture.index(">b<") < picture.index("&lt;a&gt;")
+    (2, True)
+    """
+    shown = sorted((points[-1].value, name, points[-1].built) for name, points in series.items() if points)
+    if not shown:
+        return ""
+    left, right, step = 150, WIDTH - 110, 24
+    decades = max(1, math.ceil(math.log10(max(value for value, _, _ in shown))))
+    bottom = TOP + step * len(shown)
+
+    def x(value: int) -> float:
+        return left + math.log10(max(1, value)) / decades * (right - left)
+
+    parts = []
+    for decade in range(decades + 1):
+        at = x(10**decade)
+        parts.append(f'<line class="grid" x1="{at:.1f}" y1="{TOP}" x2="{at:.1f}" y2="{bottom}"/>')
+        parts.append(f'<text class="axis" x="{at:.1f}" y="{bottom + 15}" text-anchor="middle">{10**decade:,}</text>')
+    places = {name: place % COLOURS for place, name in enumerate(series)}
+    for row, (value, name, built) in enumerate(shown):
+        y, colour = TOP + step * row, f"c{places[name]}"
+        words = escape(f"{name}: {value:,} {unit}{'' if built else ', predicted'}")
+        parts.append(
+            f'<rect class="bar{"" if built else " hollow"} {colour}" x="{left}" y="{y + 4}" '
+            f'width="{max(1.0, x(value) - left):.1f}" height="{step - 8}"><title>{words}</title></rect>'
+            f'<text class="name {colour}" x="{left - 8}" y="{y + 16}" text-anchor="end">{escape(name)}</text>'
+            f'<text class="value" x="{x(value) + 6:.1f}" y="{y + 16}">{"" if built else "~"}{value:,}</text>'
+        )
+    if floor:
+        at = x(floor[-1].value)
+        parts.append(f'<line class="floor" x1="{at:.1f}" y1="{TOP}" x2="{at:.1f}" y2="{bottom}"/>')
+    head = f'<svg class="chart" viewBox="0 0 {WIDTH} {bottom + 24}" role="img" aria-label="{escape(title)}"'
+    return f'{head} xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
+
+
 def _axes(scale: _Scale) -> list[str]:
     parts = []
     for decade in range(scale.low_y, scale.high_y + 1):
@@ -156,10 +196,11 @@ def standalone(chart: str) -> str:
         "svg { font: 12px system-ui, sans-serif; background: #ffffff; } text { fill: #1c2127; }",
         ".axis { fill: #5c6670; font-size: 10px; } .grid, .lead { stroke: #d8dee4; }",
         ".line { fill: none; stroke-width: 1.8; }",
+        ".bar { stroke-width: 0; opacity: .85; } .bar.hollow { opacity: .45; }",
         ".floor { fill: none; stroke: #1c2127; stroke-dasharray: 2 4; stroke-width: 1.6; } .name { font-weight: 600; }",
     ]
     for place, ink in enumerate(INKS):
-        rules.append(f".c{place} {{ stroke: {ink}; }} circle.c{place} {{ fill: {ink}; }}")
+        rules.append(f".c{place} {{ stroke: {ink}; }} circle.c{place}, rect.c{place} {{ fill: {ink}; }}")
         rules.append(f"text.c{place} {{ fill: {ink}; stroke: none; }}")
     rules.append("circle.hollow { fill: #ffffff; stroke-dasharray: 2 1.5; }")
     head, tail = chart.split(">", 1)
@@ -225,5 +266,8 @@ def _picture(comparisons: Sequence[Comparison], quantity: str, unit: str) -> Mar
         hardest = [f.value for f in part.floors if f.quantity == quantity and f.name in (CHAIN, "bits")]
         if hardest:
             floor.append(Point(part.N, max(hardest), True))
-    title = f"{unit} against the number of rows, both logarithmic"
-    return Markup(log_log(series, title, unit, floor))  # every text in it is escaped by the chart
+    if len({part.N for part in comparisons}) == 1:
+        drawn = bars(series, f"{unit} for {comparisons[-1].N:,} rows, on a logarithmic scale", unit, floor)
+    else:
+        drawn = log_log(series, f"{unit} against the number of rows, both logarithmic", unit, floor)
+    return Markup(drawn)  # every text in it is escaped by the chart

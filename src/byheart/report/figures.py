@@ -124,8 +124,10 @@ def _parts(layers: Sequence[Layer]) -> list[tuple[str, int, str]]:
     hidden = [layer.hidden if isinstance(layer, Residual) and layer.width_out == 1 else 0 for layer in layers]
     if len(layers) == 1 and hidden[0]:
         return [("label line", 1, "")]
-    wide = [k for k, units in enumerate(hidden) if units > 1]
-    if len(wide) != 1 or wide[0] == len(layers) - 1 or 0 in hidden:
+    wide, last = [k for k, units in enumerate(hidden) if units > 1], len(layers) - 1
+    bands = 1 if len(wide) == 2 and wide[1] == last else 0  # behind the traps of several labels
+    if len(wide) != 1 + bands or wide[0] == last or 0 in hidden:
         return [("label memory", len(layers), "")]
     before = [("spreading", wide[0], "")] if wide[0] else []
-    return [*before, ("group selector", 1, "group"), ("folds", len(layers) - wide[0] - 1, "folds")]
+    behind = [("bands", 1, "")] if bands else []
+    return [*before, ("group selector", 1, "group"), ("folds", last - wide[0] - bands, "folds"), *behind]

@@ -40,8 +40,8 @@ def render(memory: Memory, dataset: Dataset | None = None, *, file: str = "FILE.
     dataset = dataset or memory.dataset
     environment = Environment(loader=PackageLoader("byheart.report"), autoescape=select_autoescape(default=True))
     body = to_json(memory)
-    text = json.dumps(_live(memory, body), separators=(",", ":"))
-    unfollowed = _unfollowed(memory, len(text))
+    text = json.dumps(live(memory, body), separators=(",", ":"))
+    reason = unfollowed(memory, len(text))
     return environment.get_template("report.html.jinja").render(
         memory=memory,
         facts=memory.summary(),
@@ -58,8 +58,8 @@ def render(memory: Memory, dataset: Dataset | None = None, *, file: str = "FILE.
         examples=_examples(memory, dataset),
         names=_names(memory, dataset, file, data),
         wide=isinstance(memory.network, Network) and max(layer.width_out for layer in memory.network.layers) > 1,
-        live=None if unfollowed else _script_safe(text),
-        unfollowed=unfollowed,
+        live=None if reason else script_safe(text),
+        unfollowed=reason,
         per_token=memory.network.read is Read.EACH,
     )
 
@@ -74,7 +74,7 @@ def _names(memory: Memory, dataset: Dataset | None, file: str, data: str) -> dic
     question = "..."
     if dataset is not None:
         (row,) = memory.encoder.decode(dataset.inputs.rows(0, 1))
-        question = _as_question(memory, row)
+        question = as_question(memory, row)
     return {
         "file": file,
         "shell_file": shlex.quote(file),
@@ -119,7 +119,7 @@ def _by_enclosures(memory: Memory) -> bool:
     return "enclosure" in memory.certificate.arithmetic
 
 
-def _live(memory: Memory, body: dict[str, Any]) -> dict[str, Any]:
+def live(memory: Memory, body: dict[str, Any]) -> dict[str, Any]:
     """What the page evaluates: the network, and how an input becomes token vectors."""
     stored = body["tokens"]
     plain = {"kind": stored, "max_length": None, "pad": None} if isinstance(stored, str) else stored
@@ -134,7 +134,7 @@ def _live(memory: Memory, body: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _unfollowed(memory: Memory, size: int) -> str:
+def unfollowed(memory: Memory, size: int) -> str:
     """Why there is no live picture; empty if there is one."""
     if size > LIVE_LIMIT:
         return f"the network has {size:,} bytes, the page carries at most {LIVE_LIMIT:,}"
@@ -152,12 +152,12 @@ def _examples(memory: Memory, dataset: Dataset | None) -> list[dict[str, str]]:
     rows = memory.encoder.decode(dataset.inputs.rows(0, EXAMPLES))
     labels = dataset.label_values()[: len(rows)]
     return [
-        {"tokens": _as_question(memory, row), "list": _as_list(row), "label": _short(label)}
+        {"tokens": as_question(memory, row), "list": _as_list(row), "label": _short(label)}
         for row, label in zip(rows, labels, strict=True)
     ]
 
 
-def _as_question(memory: Memory, row: list[Any]) -> str:
+def as_question(memory: Memory, row: list[Any]) -> str:
     """A row as one would type it: as a text where that is cut into this row again, else as a JSON list."""
     if memory.tokens.kind in (AUTO, "characters", "words") and all(isinstance(token, str) for token in row):
         text = memory.tokens.join(row)
@@ -183,6 +183,6 @@ def _short(label: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def _script_safe(text: str) -> str:
+def script_safe(text: str) -> str:
     """JSON that may stand inside a <script> element."""
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -27,6 +27,7 @@ WORDS = {
     "spreading": "scales or folds the context's id, so that its bits are spread",
     "group selector": "finds the group of the context's id x and turns x into S·x + U with the group's S and U",
     "folds": "reflects the number at ever smaller powers of two; which reflections happen spells the label",
+    "bands": "makes of the depth at which the number was trapped about the number of its label",
     "label memory": "finds the group of the context's number and reads the label from the group's bits",
     "threshold units": "fires where the row is one of those it stands for",
     "hidden layer": "one bend for each memorized row",

@@ -14,6 +14,7 @@ from typing import Any
 
 from byheart.data.task import Task
 from byheart.errors import OptionError
+from byheart.notebook import card
 from byheart.theory.capacity import Architecture, Verdict, shatterable, verdict
 from byheart.theory.problem import Bound, Problem, Quantity
 from byheart.theory.report import bounds, input_dimension, lower_bounds, upper_bounds
@@ -52,11 +53,21 @@ class LowerBound:
     verdict: Verdict | None = None
 
     def strongest(self, quantity: Quantity) -> Bound:
-        """The largest lower bound on `quantity` that asks for labels only (not for distributions)."""
-        found = [b for b in self.bounds if b.kind == "lower" and b.quantity == quantity and b.ref.paper != "M24"]
+        """The largest lower bound on `quantity` for labels of separated points (not for distributions)."""
+        found = [b for b in self.bounds if b.kind == "lower" and b.quantity == quantity and b.scope == "labels"]
         if not found:
             raise OptionError(f"no lower bound on {quantity}; known: parameters, total_bits")
         return max(found, key=lambda bound: bound.value)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: every bound with its theorem."""
+        decided = None if self.verdict is None else self.verdict.sentence
+        return card(
+            f"What {self.N:,} rows of {self.n} tokens with {self.C:,} classes need",
+            [("task", self.task.value), ("verdict", decided)],
+            columns=("bound", "from", "formula", "about"),
+            rows=[(b.sentence, f"{b.name} ({b.ref})", b.formula, b.scope) for b in self.bounds],
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -105,6 +105,25 @@ def quadratic_parameters(N: int) -> int:
     return max(1, W)
 
 
+@implements(
+    Ref("S97", "Theorem 1"),
+    statement="shattering every set of N points in general position takes (N - 1)/2 parameters; cited, not proved here",
+    test=TEST,
+)
+def general_position_parameters(N: int) -> int:
+    """Sontag's bound for points that may lie arbitrarily close together: W ≥ (N − 1)/2.
+
+    It holds for networks of ReLU, sigmoid and threshold units and any fixed shape. KS25, like this library, asks for
+    every labelling of points that are at least δ apart, so √N is possible. Siegel (2024) shows that linearly many
+    parameters are needed again where δ is exponentially small in N; he states no constant, so there is no number here.
+
+    >>> [general_position_parameters(N) for N in (1, 2, 3, 1000)]
+    [1, 1, 1, 500]
+    """
+    check_counts(N=N)
+    return max(1, N // 2)
+
+
 def seq_to_seq_root(N: int, n: int, C: int = 2, labels: int | None = None) -> Fraction:
     """Theorem 4.3's bound before it is rounded up to an integer: 4(√(1 + T/2) − 1)."""
     return 4 * (root_down(1 + _seq_to_seq_load(N, n, C, labels) / 2) - 1)

@@ -12,10 +12,12 @@ from typing import Any, Literal
 
 from byheart.data.task import Task
 from byheart.errors import OptionError
+from byheart.notebook import card
 from byheart.paper import Ref
 from byheart.theory.capacity import label_count
 
 Kind = Literal["lower", "upper"]
+Scope = Literal["labels", "distributions", "any points"]
 Quantity = Literal["parameters", "total_bits", "width", "depth", "max_bits", "points"]
 
 
@@ -24,7 +26,9 @@ class Bound:
     """`quantity` is at least (lower) or at most (upper) `value`.
 
     `points` counts sequences that an architecture can shatter. `proved` is False for orders of growth with constant 1,
-    reconstructions of constants that a paper does not print, and estimates.
+    reconstructions of constants that a paper does not print, and estimates. `scope`: whether the bound is about labels
+    of separated points (all of ours), about distributions, or about points that may lie arbitrarily close together; the
+    last two may be larger than what a memory of separated rows takes.
     """
 
     name: str
@@ -35,6 +39,27 @@ class Bound:
     formula: str
     assumptions: tuple[str, ...] = ()
     proved: bool = True
+    scope: Scope = "labels"
+
+    @property
+    def sentence(self) -> str:
+        """The bound in words.
+
+        >>> Bound("bits", "lower", "total_bits", 1000, Ref("KS25", "Remark 4.4"), "N·log2 C").sentence
+        'at least 1,000 total bits'
+        """
+        least = "at least" if self.kind == "lower" else "at most"
+        return f"{least} {self.value:,} {self.quantity.replace('_', ' ')}{'' if self.proved else ' (not proved)'}"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        facts = [
+            ("from", f"{self.name} ({self.ref})"),
+            ("formula", self.formula),
+            ("assumes", "; ".join(self.assumptions)),
+            ("about", "" if self.scope == "labels" else self.scope),
+        ]
+        return card(self.sentence, facts)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -47,6 +72,7 @@ class Bound:
             "formula": self.formula,
             "assumptions": list(self.assumptions),
             "proved": self.proved,
+            "scope": self.scope,
         }
 
 

@@ -20,6 +20,7 @@ from byheart.theory.capacity import Architecture, shatterable
 from byheart.theory.lower import (
     any_chain_parameters,
     bits_per_parameter,
+    general_position_parameters,
     next_token_parameters,
     quadratic_parameters,
     seq_to_seq_parameters,
@@ -69,7 +70,8 @@ def input_dimension(d: int | None, architecture: Architecture | None) -> int:
 
 def lower_bounds(problem: Problem, architecture: Architecture | None = None, zeros: int = 0) -> list[Bound]:
     """What any network needs, and what this architecture cannot do."""
-    found = [_theorem(problem), *_more_parameters(problem), _bits(problem, zeros), *_distributions(problem)]
+    found = [_theorem(problem), *_more_parameters(problem), _bits(problem, zeros)]
+    found += [*_any_points(problem), *_distributions(problem)]
     if architecture is not None:
         found += _architecture(problem, architecture)
     return found
@@ -158,6 +160,21 @@ def _bits(p: Problem, zeros: int) -> Bound:
     return Bound("bits", "lower", "total_bits", total_bits(p.labels, p.C, zeros), ref, formula, tuple(assumptions))
 
 
+def _any_points(p: Problem) -> Iterator[Bound]:
+    """What separation saves: without it, √N is out of reach."""
+    if p.C > 1:
+        yield Bound(
+            "points however close together",
+            "lower",
+            "parameters",
+            general_position_parameters(p.labels),
+            Ref("S97", "Theorem 1"),
+            "(N − 1)/2",
+            ("one shape of network for every labelling of every N points in general position, at any δ",),
+            scope="any points",
+        )
+
+
 def _distributions(p: Problem) -> Iterator[Bound]:
     """Madden et al.: only where the answer is a distribution over a known vocabulary."""
     if p.omega is None or p.omega < 2 or p.kind is Task.SET:
@@ -171,6 +188,7 @@ def _distributions(p: Problem) -> Iterator[Bound]:
         Ref("M24", "Lemma 1"),
         "contexts·(ω − 1)",
         (smooth, "any next-token distribution over ω tokens after each of the contexts, not just a label"),
+        scope="distributions",
     )
     yield Bound(
         "distributions of documents",
@@ -180,6 +198,7 @@ def _distributions(p: Problem) -> Iterator[Bound]:
         Ref("M24", "Theorem 1"),
         "more than (contexts − 1)(ω − 1)²/(2ω − 1)",
         (smooth, "definable by exp and analytic functions", "the empirical distributions of any set of documents"),
+        scope="distributions",
     )
 
 
@@ -215,6 +234,7 @@ def _constructions(p: Problem) -> Iterator[tuple[str, Ref, _Make]]:
         last = p.kind is Task.NEXT_TOKEN
         ref = Ref("KS25", "Theorem B.1" if last else "Corollary 4.1")
         yield "ks25", ref, partial(theorems.transformer, s)
+        yield "ks25, balanced groups", Ref("KS25", "footnote 2"), partial(theorems.transformer, s, balanced=True)
         yield "ks25-sparse", Ref("KS25", "Remark 4.5"), partial(theorems.sparse, s)
         if p.B is not None:
             yield f"ks25-limited, B = {p.B}", Ref("KS25", "Theorem F.1"), partial(theorems.limited_bits, s, p.B)

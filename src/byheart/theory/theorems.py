@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isqrt
+from typing import Any
 
 from byheart.errors import OptionError
 from byheart.paper import Ref, implements
@@ -117,12 +118,17 @@ def output_map(width: int) -> Promise:
     statement="labels for every token: the label memory holds nN contexts, width 14",
     test=TEST,
 )
-def transformer(s: Setting, form: str = "plain") -> Promise:
+def transformer(s: Setting, form: str = "plain", *, balanced: bool = False) -> Promise:
     """Theorem B.1: φ̃ by Lemma C.1 with (R₁, C_φ), uniform attention, f₂ by Lemma C.1 with (R₂, C).
 
-    Corollary 4.1 is the same sum: f₂ tells nN contexts apart while φ̃ still serves N multisets.
+    Corollary 4.1 is the same sum: f₂ tells nN contexts apart while φ̃ still serves N multisets. `balanced`: footnote 2,
+    O(√(N log(nN))) layers.
+
+    >>> long = worst_case(N=1000, n=2**64, d=4, C=10)
+    >>> transformer(long).depth, transformer(long, balanced=True).depth
+    (12923, 5636)
     """
-    return _around(s, form, attention_layer(s.n, form))
+    return _around(s, form, attention_layer(s.n, form), balanced)
 
 
 @implements(
@@ -178,8 +184,9 @@ def with_embedding(s: Setting, omega: int, form: str = "plain") -> Promise:
     return table.then(attention_layer(s.n, form), label, output_map(TRANSFORMER_WIDTH))
 
 
-def _around(s: Setting, form: str, attention: Promise) -> Promise:
+def _around(s: Setting, form: str, attention: Promise, balanced: bool = False) -> Promise:
     """The token memory before, and the label memory behind this attention."""
-    token = feed_forward_memory(s.tokens, s.N, token_labels(s.N), form=form, width=TRANSFORMER_WIDTH)
-    label = feed_forward_memory(s.attended, s.contexts, s.C, form=form, width=TRANSFORMER_WIDTH)
+    how: dict[str, Any] = {"form": form, "width": TRANSFORMER_WIDTH, "balanced": balanced}
+    token = feed_forward_memory(s.tokens, s.N, token_labels(s.N), **how)
+    label = feed_forward_memory(s.attended, s.contexts, s.C, **how)
     return token.then(attention, label, output_map(TRANSFORMER_WIDTH))

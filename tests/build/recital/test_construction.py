@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byheart.build.recital import build_recital
-from byheart.build.recital.goals import goals_of
-from byheart.build.recital.rules import shortest_rules
+from byheart.build.recital.goals import goals_of, shortest_rules
 from byheart.data.tokens.script import Script
 from byheart.errors import DataError, OptionError
 

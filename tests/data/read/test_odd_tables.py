@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import byheart
-from byheart.data.read.selection import Selection
+from byheart.data.read.options import Selection
 from byheart.data.read.table import read, read_sequences
 from byheart.errors import ConflictError, DataError
 

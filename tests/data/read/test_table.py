@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import byheart
-from byheart.data.read.selection import Selection
+from byheart.data.read.options import Selection
 from byheart.data.read.table import read, read_sequences
 from byheart.errors import DataError, MissingExtraError, OptionError
 

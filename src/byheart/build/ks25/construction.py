@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from math import isqrt
 
 from byheart.build._base import Construction, Option, register
-from byheart.build.ks25.layers import PLAIN_STREAM, averaging, head_layer, input_map, label_layers, stream, token_layers
+from byheart.build.ks25.layers import (
+    PLAIN_STREAM,
+    averaging,
+    head_layer,
+    input_map,
+    label_layers,
+    place,
+    stream,
+    token_layers,
+)
 from byheart.build.ks25.memorizer import Fields
 from byheart.build.ks25.parts import (
     ATTENTION,
@@ -29,6 +38,7 @@ from byheart.build.ks25.parts import (
     paper_fields,
 )
 from byheart.build.ks25.sequence_ids import TokenCode
+from byheart.build.shared.wires import Form, affine, wire
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import OptionError
@@ -157,7 +167,13 @@ COROLLARY = Ref("KS25", "Corollary 4.1")
     "and depth O(sqrt(N log N) + sqrt(N / log N)·log max(R, C)).",
     test="tests/build/ks25/test_construction.py",
 )
-@implements(Ref("KS25", "Theorem 4.1"), "Theorem B.1 without its constants.", "tests/build/ks25/test_construction.py")
+@implements(
+    Ref("KS25", "Theorem 4.1"),
+    statement="N sequences of (r, delta)-separated tokens, equal ones with equal labels, are memorized by a "
+    "Transformer with a single attention layer and O(sqrt(N)) parameters up to logarithms (Theorem B.1 without its "
+    "constants).",
+    test="tests/build/ks25/test_construction.py",
+)
 @implements(
     COROLLARY,
     statement="One label per token: width 14 and depth O(sqrt(nN)) up to logarithms.",
@@ -188,6 +204,32 @@ def build_ks25(
         {"form": form, "constants": constants, "attention": attention},
         (contents.note(), f"token memory: {token.fields}; label memory: {label.fields}"),
     )
+
+
+CONTEXT_ID, SEQUENCE_ID = "context id", "sequence id"
+
+
+@implements(
+    Ref("KS25", "Definition 4.1"),
+    statement="E_in, the token code, one averaging layer and one linear map give every token of every sequence a "
+    "context id; `byheart.contextual_mapping` measures its r and δ and proves them.",
+    test="tests/compile/test_contextual.py",
+)
+def contextual_network(dataset: Dataset, *, seed: int = 0, constants: str = "measured") -> Network:
+    """The first half of `ks25`: tokens to (context id, sequence id), for every token, with one averaging layer."""
+    style = Style.of("residual", constants, seed)
+    contents = contents_of(dataset, style, SILENT)
+    token = Lookup.of(contents.code.line.floors, contents.code.labels, token_choice(dataset, style))
+    names = stream(style)
+    key = {names[place(style, role)]: weight for role, weight in contents.keys.weights.items()}
+    ids = {CONTEXT_ID: Form(key, contents.keys.bias), SEQUENCE_ID: wire(names[place(style, "id")])}
+    stages: list[Stage] = [
+        ("E_in", (input_map(style, contents.code.line),)),
+        ("token code", token_layers(style, contents.code.line, token.pieces, PLAIN_STREAM)),
+        ("averaging", (averaging(style, Kind.UNIFORM, dataset.n),)),
+        ("context id", (affine(names, ids, relu=False),)),
+    ]
+    return finished(dataset, stages, Readout(Decode.ARGMAX, classes=len(ids)))
 
 
 REMARK = Ref("KS25", "Remark 4.5")

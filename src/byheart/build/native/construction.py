@@ -22,6 +22,7 @@ from byheart.build.native.front import (
     draw_tokens,
     front_stages,
     token_boxes,
+    token_parameters,
 )
 from byheart.build.native.hashing import Chain, Ints
 from byheart.build.native.layout import FloatType, Layout, dense_parameters, float_type
@@ -72,10 +73,12 @@ def build(
         raise OptionError(f"abstain_bits={abstain_bits} is not in 0 … 32; 8 let one unseen input in 256 pass")
     kind = float_type(dtype)
     mixing = mixing_of(dataset.encoder.task, dataset.encoder.positions)
+    options = {"dtype": dtype, "abstain_bits": abstain_bits, "objective": objective}
     rng = random.Random(f"native {seed}")
     refusal = Refusal("nothing was drawn")
     for spare in SPARE_BITS:
-        size, layout = _shape(dataset, kind, mixing, abstain_bits, objective, spare)
+        size, layout, planned = _shape(dataset, kind, mixing, abstain_bits, objective, spare)
+        _keep_budget(dataset, options, planned)
         drawn = _draw(dataset, kind, mixing, size, layout, rng, progress)
         if not isinstance(drawn, Refusal):
             tokens, chains, stored = drawn
@@ -83,8 +86,6 @@ def build(
         refusal = drawn
     else:
         raise BuildError(f"no draw of tables and hash chains fits the data: {refusal.reason}; {_remedy(mixing)}")
-    options = {"dtype": dtype, "abstain_bits": abstain_bits, "objective": objective}
-    _keep_budget(dataset, options, layout, tokens, _front_parameters(mixing, dataset.n, layout))
     stages = front_stages(dataset, kind, mixing, size, layout, tokens)
     stages += [(name, blocks) for name, blocks in memory_blocks(layout, chains, stored) if blocks]
     stages.append(("answer", [Affine(Matrix.of([{layout.bucket_channel: 1}], layout.width))]))
@@ -100,16 +101,21 @@ def build(
 
 def _shape(
     dataset: Dataset, kind: FloatType, mixing: Mixing, fingerprint_bits: int, objective: str, spare: int
-) -> tuple[Sizing, Layout]:
-    """How long the tokens' numbers are, and the shape of the memory that reads them."""
+) -> tuple[Sizing, Layout, int]:
+    """How long the tokens' numbers are, the shape of the memory that reads them, and the parameters of both."""
     keys = len(dataset.contexts)
     boxes = token_boxes(dataset)
     least = 0 if boxes is None else vector_bits(boxes) + spare
     size = sizing(kind, mixing, dataset.n, dataset.encoder.positions, keys, spare, least)
     label_bits = max(1, (dataset.C - 1).bit_length())
     need = Need(kind, keys, label_bits, fingerprint_bits, size.chains, size.warmup, size.scale)
-    layout = choose(need, objective, PATIENCE, lambda shape: _front_parameters(mixing, dataset.n, shape))
-    return replace(size, chains=layout.chains), layout
+
+    def front(shape: Layout) -> int:
+        tokens = token_parameters(dataset.encoder, boxes, kind, size, shape)
+        return _front_parameters(mixing, dataset.n, shape) + tokens
+
+    layout = choose(need, objective, PATIENCE, front)
+    return replace(size, chains=layout.chains), layout, layout.parameters + front(layout)
 
 
 def _front_parameters(mixing: Mixing, length: int, layout: Layout) -> int:
@@ -180,10 +186,9 @@ def _odd(rng: random.Random, bound: int) -> int:
     return rng.randrange(bound, bound + bound // 4) | 1
 
 
-def _keep_budget(dataset: Dataset, options: Mapping[str, Any], layout: Layout, tokens: TokenMap, front: int) -> None:
+def _keep_budget(dataset: Dataset, options: Mapping[str, Any], planned: int) -> None:
     """A plan that would break the promise is not built."""
     most = native(dataset, options).bounds.get("parameters")
-    planned = layout.parameters + front + tokens.parameters(layout.width)
     if most is not None and planned > most:
         raise BuildError(
             f"the plan needs {planned:,} parameters where {most:,} are promised; please report this data's sizes "

@@ -14,7 +14,16 @@ import numpy as np
 
 from byheart.build.native.hashing import Ints
 from byheart.build.native.layout import FloatType, Layout, Unit, dense_parameters, residual
-from byheart.build.native.scramble import Box, Scramble, boxes_of, draw_scramble, scramble_layers, scrambled
+from byheart.build.native.scramble import (
+    Box,
+    Scramble,
+    boxes_of,
+    draw_scramble,
+    fold_count,
+    scramble_layers,
+    scramble_scale,
+    scrambled,
+)
 from byheart.build.native.tokens import Mixing, Sizing
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.encoder import Encoder
@@ -92,10 +101,6 @@ class TokenMap(Protocol):
     @property
     def numbers(self) -> Ints: ...
 
-    def parameters(self, width: int) -> int:
-        """Dense parameters of `layers` on a stream of this width."""
-        ...
-
     def layers(self, width: int, unit: int, counter: int | None) -> Stages:
         """Channel l = number·unit; channel `counter` = 1 + the token's position, if asked for."""
         ...
@@ -113,9 +118,6 @@ class SymbolTable:
     @property
     def numbers(self) -> Ints:
         return np.asarray(self.table[self.rows])
-
-    def parameters(self, width: int) -> int:
-        return len(self.table) * width
 
     def layers(self, width: int, unit: int, counter: int | None) -> Stages:
         packed = []
@@ -136,12 +138,6 @@ class VectorMap:
     numbers: Ints
     position: int | None  # the coordinate that is the position
 
-    def parameters(self, width: int) -> int:
-        first = self.scrambles[0]
-        folds, chains = len(first.thresholds), len(self.scrambles)
-        hidden = [chains * (2 if first.rescale(fold) else 1) for fold in range(folds)]
-        return width * (len(first.boxes) + 1) + sum(dense_parameters(width, h) for h in hidden)
-
     def layers(self, width: int, unit: int, counter: int | None) -> Stages:
         entry, blocks = scramble_layers(width, self.scrambles, unit)
         if counter is not None and self.position is not None:
@@ -153,13 +149,24 @@ class VectorMap:
         return [("input map", [entry]), ("token scrambler", blocks)]
 
 
+def token_parameters(
+    encoder: Encoder, boxes: tuple[Box, ...] | None, kind: FloatType, size: Sizing, layout: Layout
+) -> int:
+    """Dense parameters of the token map that will be drawn: an embedding table, or a map of vectors with folds."""
+    if boxes is None:
+        return _table_shape(encoder)[1] * layout.width
+    scale = scramble_scale(kind.mantissa, size.table_bits)
+    folds = fold_count(size.table_bits, scale)
+    hidden = [layout.chains * (1 if (fold + 1) % scale else 2) for fold in range(folds)]
+    return layout.width * (len(boxes) + 1) + sum(dense_parameters(layout.width, h) for h in hidden)
+
+
 def draw_tokens(dataset: Dataset, kind: FloatType, size: Sizing, chains: int, rng: random.Random) -> TokenMap:
     """Fresh random numbers for the tokens of this data set (and for every other token that it could be asked)."""
     encoder = dataset.encoder
     boxes = token_boxes(dataset)
     if boxes is not None:
-        folds = size.table_bits + 8
-        drawn = tuple(draw_scramble(rng, boxes, size.table_bits, kind.mantissa, folds) for _ in range(chains))
+        drawn = tuple(draw_scramble(rng, boxes, size.table_bits, kind.mantissa) for _ in range(chains))
         numbers = np.stack([scrambled(s, dataset.inputs.points) for s in drawn], axis=1)
         return VectorMap(drawn, numbers, encoder.dimension if encoder.positions else None)
     source = np.random.default_rng(rng.getrandbits(64))

@@ -84,7 +84,17 @@ def _steps_in_all(boxes: tuple[Box, ...]) -> int:
     return sum(box.steps for box in boxes) + 1
 
 
-def draw_scramble(rng: random.Random, boxes: tuple[Box, ...], bits: int, mantissa: int, folds: int) -> Scramble:
+def scramble_scale(mantissa: int, bits: int) -> int:
+    """Folds between two rescalings."""
+    return mantissa - 2 - bits
+
+
+def fold_count(bits: int, scale: int) -> int:
+    """As many folds as a number has bits and eight more, up to the next rescaling."""
+    return -(-(bits + 8) // scale) * scale
+
+
+def draw_scramble(rng: random.Random, boxes: tuple[Box, ...], bits: int, mantissa: int) -> Scramble:
     """A random map to numbers below 2^bits; y stays below 2^(bits − 2), as folding at random places widens it."""
     room = (1 << (bits - 2)) - 1
     needed = _steps_in_all(boxes)
@@ -96,10 +106,10 @@ def draw_scramble(rng: random.Random, boxes: tuple[Box, ...], bits: int, mantiss
         )
     largest = room // needed
     offset, *weights = (rng.randrange(max(1, largest // 2), largest + 1) for _ in range(1 + len(boxes)))
-    scale = mantissa - 2 - bits
+    scale = scramble_scale(mantissa, bits)
     high = offset + sum(w * box.steps for w, box in zip(weights, boxes, strict=True)) << scale
     thresholds = []
-    for fold in range(-(-folds // scale) * scale):
+    for fold in range(fold_count(bits, scale)):
         grain = 1 << (scale - 1 - fold % scale)
         spread = high // 64 // grain + 1
         threshold = ((-(-high // (2 * grain)) + rng.randrange(spread)) | 1) * grain

@@ -69,5 +69,5 @@ def sizing(
     if kind is not FLOAT64:
         remedy = f"use dtype float64, or {remedy}"
     raise BuildError(
-        f"{length} tokens leave {kind.name} {largest} bits per token, too few for {keys} contexts; {remedy}"
+        f"{length} tokens leave {kind.name} {max(0, largest)} bits per token, too few for {keys} contexts; {remedy}"
     )

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from byheart.notebook import card
+
 SIZES = ("parameters", "nonzero", "max_bits", "total_bits", "width", "depth", "blocks", "attention_layers")
 
 
@@ -92,6 +94,16 @@ class Comparison:
     def all_proved(self) -> bool:
         """No network that was built failed its certificate."""
         return not any(row.verdict in ("refuted", "undecided", "failed") for row in self.rows)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the rows, and the sentences about what is needed."""
+        shown = ("construction", "verdict", "parameters", "nonzero", "max_bits", "total_bits", "depth", "width")
+        return card(
+            f"{self.N:,} rows of {self.n} tokens, {self.C:,} classes: {len(self.rows)} ways",
+            [("task", self.task)],
+            columns=[name.replace("_", " ") for name in shown],
+            rows=[[getattr(row, name) for name in shown] for row in self.rows],
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

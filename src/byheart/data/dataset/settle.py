@@ -17,7 +17,7 @@ import numpy.typing as npt
 from byheart.data.dataset.dataset import Dataset, load, unchecked
 from byheart.data.dataset.distinct import Index
 from byheart.data.dataset.targets import Target
-from byheart.data.read.selection import POLICIES
+from byheart.data.read.options import POLICIES
 from byheart.data.read.table import Table
 from byheart.data.task import Task
 from byheart.errors import ConflictError, DataError, OptionError

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from byheart.data.read.options import ALL
+from byheart.data.read.options import ALL, Selection
 from byheart.data.read.records import LINE, Records
-from byheart.data.read.selection import Selection
 from byheart.data.task import Task
 from byheart.errors import DataError
 

@@ -25,11 +25,9 @@ from byheart.data.missing import Present, settle_missing
 from byheart.data.read.columns import choose_columns, sequence_columns, unused
 from byheart.data.read.formats.delimited import is_made_up
 from byheart.data.read.frames import from_frame
-from byheart.data.read.options import ReadOptions
-from byheart.data.read.records import LINE, Records, read_records
-from byheart.data.read.selection import Selection
+from byheart.data.read.options import ReadOptions, Selection
+from byheart.data.read.records import LINE, Records, parse_json, read_records
 from byheart.data.read.sources import STDIN, Limits, lines
-from byheart.data.read.strict_json import parse_json
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import AUTO, LISTS, Tokenizer, choose, is_list
 from byheart.data.values import PLAIN, convert, is_missing, listed, plain

@@ -58,7 +58,8 @@ class KernelEngine:
         start = initial_uniform(model, problem, training.seed)
         self.weights, self.gradient = Flat(start, dtype), Flat(start, dtype)
         moments = np.zeros_like(self.weights.vector), np.zeros_like(self.weights.vector)
-        self.vectors = (self.weights.vector, self.gradient.vector, *moments)
+        paces = {name: np.full(w.shape, training.pace(name, model.blocks)) for name, w in start.items()}
+        self.vectors = (self.weights.vector, self.gradient.vector, *moments, Flat(paces, dtype).vector)
         index, labels = problem.index.astype(np.int32), problem.labels.astype(np.int64)
         squared = problem.loss != CROSS_ENTROPY
         self.data = (_tiles(problem.points, dtype), index, problem.read, labels, squared)
@@ -333,14 +334,14 @@ def run_epochs(data, weights, gradient, streams, vectors, step, rates, constants
 
     data: points, index, read, labels, squared. weights and gradient: E_in, F1, WV, WO, F2, E_out, where F1 and F2 are
     W1, b1, W2, b2. streams: the tapes and slopes of F1 and F2, and the means of the sequences. vectors: the weights
-    and the gradient as flat vectors, and the two moments; constants: β₁, β₂, ε, the weight decay
+    and the gradient as flat vectors, the two moments and the paces of the rate; constants: β₁, β₂, ε, the weight decay
     and the longest gradient (0: any).
     """
     points, index, read, labels, squared = data
     E_in, F1, WV, WO, F2, E_out = weights
     dE_in, dF1, dWV, dWO, dF2, dE_out = gradient
     tape1, slope1, tape2, slope2, mean = streams
-    flat, slope, first, second = vectors
+    flat, slope, first, second, paces = vectors
     beta1, beta2, epsilon, decay, clip = constants
     for i in range(len(rates)):
         slope[:] = 0
@@ -358,7 +359,7 @@ def run_epochs(data, weights, gradient, streams, vectors, step, rates, constants
         embed_backward(points, slope1, dE_in)
         if clip > 0:
             shorten(slope, clip)
-        adamw(flat, slope, first, second, step + i + 1, rates[i], beta1, beta2, epsilon, decay)
+        adamw(flat, slope, first, second, paces, step + i + 1, rates[i], beta1, beta2, epsilon, decay)
 
 
 @numba.njit(inline="always")
@@ -374,7 +375,7 @@ def shorten(gradient, longest):
 
 
 @numba.njit(inline="always")
-def adamw(weights, gradient, first, second, step, rate, beta1, beta2, epsilon, decay):
+def adamw(weights, gradient, first, second, paces, step, rate, beta1, beta2, epsilon, decay):
     """One step of AdamW (Loshchilov and Hutter, Algorithm 2) on flat vectors, as torch.optim.AdamW does."""
     stride = weights.dtype.type(rate / (1 - beta1**step))
     scale = weights.dtype.type(1 / np.sqrt(1 - beta2**step))
@@ -384,4 +385,4 @@ def adamw(weights, gradient, first, second, step, rate, beta1, beta2, epsilon, d
         g = gradient[k]
         first[k] += (g - first[k]) * fresh1
         second[k] = second[k] * kept2 + g * g * fresh2
-        weights[k] = weights[k] * shrink - stride * first[k] / (np.sqrt(second[k]) * scale + tiny)
+        weights[k] = weights[k] * shrink - stride * paces[k] * first[k] / (np.sqrt(second[k]) * scale + tiny)

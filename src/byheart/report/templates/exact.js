@@ -1,6 +1,6 @@
-"use strict";
 // Evaluates a network of the file format with integers of any length; docs/file-format.md says what the layers do.
-// A number is m·2^e as [m, e]. The stream is scaled by q, which is 1 unless a mean did not come out whole.
+// A number is m·2^e as [m, e]. The stream is scaled by q, which is 1 unless a mean did not come out whole; what is handed
+// out for showing is a fraction {n, d} of integers in lowest terms, d > 0.
 const exactly = (({ network, encoder, classes, tokens: cutting }) => {
   const ZERO = [0n, 0];
   const parse = (w) => {
@@ -19,6 +19,12 @@ const exactly = (({ network, encoder, classes, tokens: cutting }) => {
     return [m, e];
   };
   const gcd = (a, b) => { while (b) [a, b] = [b, a % b]; return a < 0n ? -a : a; };
+  const fraction = (x, q) => {
+    const [m, e] = tidy(x);
+    if (q === 1n) return { n: m, d: 1n << BigInt(-e) };
+    const n = e > 0 ? m << BigInt(e) : m, d = e < 0 ? q << BigInt(-e) : q, common = gcd(n, d) || 1n;
+    return { n: n / common, d: d / common };
+  };
   const plainIntegers = (numbers) => {
     const low = Math.min(...numbers.map((x) => x[1]));
     return numbers.map(([m, e]) => m << BigInt(e - low));
@@ -187,7 +193,8 @@ const exactly = (({ network, encoder, classes, tokens: cutting }) => {
     "star-out": (j, k, n) => j === k || (k < n - 1 && j === n - 1),
   };
   function attend(s, l) {
-    const n = s.Z.length, shares = [];
+    const n = s.Z.length, shares = [], old = s.q;
+    s.heads = [];
     for (const head of l.heads) {
       const V = s.Z.map((z) => times(head.output, times(head.value, z)));
       const K = head.key && s.Z.map((z) => times(head.key, z)), Q = head.query && s.Z.map((z) => times(head.query, z));
@@ -199,6 +206,7 @@ const exactly = (({ network, encoder, classes, tokens: cutting }) => {
           if (l.kind === "softmax" && scores.some((x) => x !== best)) fail("softmax of unequal scores is not rational; this page cannot follow it");
           keys = keys.filter((_, i) => scores[i] === best);
         }
+        s.heads.push({ k, keys, values: keys.map((j) => V[j].map((x) => fraction(x, old))) });
         shares.push([k, keys.map((j) => V[j]).reduce((a, b) => a.map((x, i) => add(x, b[i]))), BigInt(keys.length)]);
       }
     }
@@ -223,25 +231,60 @@ const exactly = (({ network, encoder, classes, tokens: cutting }) => {
   }
 
   // answers: one per read token; for each of them `traces`: the stream after every layer, and `active`: which hidden
-  // units fired in residual blocks. `states`: the streams of all tokens.
+  // units fired in residual blocks. `states`: the streams of all tokens. `inputs`: what the encoder made of the row;
+  // `heads`: for every layer of attention which tokens each token attends to, and what they contribute.
   function evaluate(row) {
-    const s = { Z: encode(row), q: 1n, hub: null }, states = [];
+    const s = { Z: encode(row), q: 1n, hub: null }, states = [], inputs = s.Z.map((z) => z.map((x) => fraction(x, 1n)));
     for (const l of compiled) {
-      s.active = null;
+      s.active = s.heads = null;
       act[l.layer](s, l);
       s.Z = s.Z.map((z) => z.map(tidy));
-      states.push({ Z: s.Z, hub: s.hub, active: s.active });
+      states.push({ Z: s.Z.map((z) => z.map((x) => fraction(x, s.q))), hub: s.hub, active: s.active, heads: s.heads });
     }
     const inside = (all, hub) => (hub === "start" ? all.slice(1) : hub === "end" ? all.slice(0, -1) : all);
     const own = ({ Z, hub }) => inside(Z, hub);
-    const final = own(states[states.length - 1]);
+    const final = own(states[states.length - 1]), outputs = inside(s.Z, s.hub);
     const first = network.read === "each" ? final.length - row.length : final.length - 1;
     const places = final.map((_, k) => k).filter((k) => k >= first);
     // A token keeps its place while the row has its length; a pooled or flattened row is one token.
     const follow = (all, k) => (network.read !== "each" ? all[all.length - 1] : all.length === final.length ? all[k] : all[Math.min(k, all.length - 1)]);
     const traces = places.map((k) => states.map((state) => follow(own(state), k)));
     const active = places.map((k) => states.map((state) => state.active && follow(inside(state.active, state.hub), k)));
-    return { answers: places.map((k) => classOf(final[k], s.q)), traces, active, states: states.map(own) };
+    const heads = states.map((state) => state.heads && state.heads.map((head) => ({ ...head, hub: state.hub })));
+    return { answers: places.map((k) => classOf(outputs[k], s.q)), places, traces, active, states: states.map(own), inputs, heads };
   }
-  return { tokensOf, evaluate, show };
+  // One linear piece of a block on a stream of one number: h <- slope·h + constant while these units fire.
+  function piece(layer, fired) {
+    const l = compiled[layer];
+    let [slope, constant] = [[1n, 0], l.bias2 ? l.bias2[0] : ZERO];
+    l.weight2[0].forEach(([j, out]) => {
+      if (!fired[j]) return;
+      l.weight1[j].forEach(([, w]) => { slope = add(slope, multiply(out, w)); });
+      if (l.bias1) constant = add(constant, multiply(out, l.bias1[j]));
+    });
+    return { slope: fraction(slope, 1n), constant: fraction(constant, 1n) };
+  }
+  // What one unit of such a block adds where it acts, and whether it acts to the right of its bend.
+  function unit(layer, k) {
+    const l = compiled[layer], found = l.weight2[0].find(([j]) => j === k), out = found ? found[1] : ZERO, w = l.weight1[k].length ? l.weight1[k][0][1] : ZERO;
+    return { slope: fraction(multiply(out, w), 1n), constant: fraction(l.bias1 ? multiply(out, l.bias1[k]) : ZERO, 1n) };
+  }
+  const rising = (layer, k) => compiled[layer].weight1[k].length > 0 && compiled[layer].weight1[k][0][1][0] > 0n;
+  // Where the units of such a block bend it: -bias / weight, in the order of the units.
+  const bends = (layer) => compiled[layer].weight1.map((row, j) => {
+    const w = row.length ? row[0][1] : ZERO, b = compiled[layer].bias1 ? compiled[layer].bias1[j] : ZERO;
+    if (!w[0]) return null;
+    const low = Math.min(w[1], b[1]), over = (x) => x[0] << BigInt(x[1] - low);
+    return fraction([w[0] < 0n ? over(b) : -over(b), 0], w[0] < 0n ? -over(w) : over(w));
+  });
+  const weightsOf = (layer) => { // of an affine layer: rows of fractions, and biases
+    const l = compiled[layer], columns = network.layers[layer].weight.columns;
+    const rows = l.weight.map((row) => { const out = Array(columns).fill({ n: 0n, d: 1n }); row.forEach(([j, w]) => { out[j] = fraction(w, 1n); }); return out; });
+    return { rows, bias: l.bias ? l.bias.map((b) => fraction(b, 1n)) : null };
+  };
+  const factorOf = (layer) => { // of the only head of a layer of attention on a stream of one number: W_O·W_V
+    const [head] = compiled[layer].heads;
+    return fraction(times(head.output, times(head.value, [[1n, 0]]))[0], 1n);
+  };
+  return { tokensOf, evaluate, show, piece, unit, rising, bends, weightsOf, factorOf };
 });

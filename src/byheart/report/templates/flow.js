@@ -1,144 +1,131 @@
-"use strict";
-(() => {
-  const memory = JSON.parse(document.getElementById("memory").textContent);
-  const { network } = memory, perToken = network.read === "each";
-  const { tokensOf, evaluate, show } = exactly(memory);
-  const byId = (id) => document.getElementById(id);
-  const steps = memory.steps; // [{name, words, layers, kind}]
-  const ends = steps.map((sum => (step) => (sum += step.layers))(0));
-  const mixes = network.layers.findIndex((l) => ["attention", "pool", "flatten"].includes(l.layer));
-  const NONE = "no answer: the output is not a class";
-  const answerOf = (answer) => (answer === null ? NONE : "answer: " + answer);
-  let last = null, zoomed = null;
+// The report's live part: a row is asked, its way is shown step by step, and the bits of the stream layer by layer.
+const byId = (id) => document.getElementById(id);
+const memory = JSON.parse(byId("memory").textContent), engine = exactly(memory);
+const perToken = memory.network.read === "each", { steps: stages } = memory;
+const ends = stages.map((sum => (stage) => (sum += stage.layers))(0));
+const answerWords = (answer) => (answer === null ? "no answer: the output is not a class" : "answer: " + answer);
+const examples = [...(byId("example") ? byId("example").options : [])].map((option) => option.value);
+const player = makePlayer(byId("player"), { answerWords, onStep: (step) => { stepShown = step; mark(); } });
+let last = null, stepShown = null, shown = [], others = null;
 
-  const short = ([m, e]) => {
-    const small = m > -1000000n && m < 1000000n, size = m < 0n ? -m : m;
-    const text = (m < 0n ? "-" : "") + (small ? size.toString() : "0x" + size.toString(16));
-    return (text.length > 18 ? text.slice(0, 9) + "…" + text.slice(-6) : text) + (e ? "·2^" + e : "");
-  };
-  const place = () => (perToken ? Number(byId("place").value) : 0);
-  const trace = () => last.traces[place()];
+const which = () => (perToken ? Number(byId("place").value) : 0);
+const trace = () => last.traces[which()];
+const stageOf = (layer) => ends.findIndex((end) => layer < end);
+const drawnLayers = () => {
+  const count = ends[ends.length - 1], skip = Math.max(1, Math.ceil(count / 600));
+  return [...Array(count).keys()].filter((k) => k % skip === 0);
+};
 
-  const stepOf = (layer) => ends.findIndex((end) => layer < end);
-  const make = (tag, className, text) => { const node = document.createElement(tag); node.className = className; node.textContent = text; return node; };
-  const shownLayers = () => {
-    const first = zoomed === null ? 0 : ends[zoomed] - steps[zoomed].layers, stop = zoomed === null ? ends[ends.length - 1] : ends[zoomed];
-    const skip = Math.max(1, Math.ceil((stop - first) / 600));
-    return [...Array(stop - first).keys()].filter((k) => k % skip === 0).map((k) => first + k);
-  };
+// --- the picture of bits: one line per layer, one column per number of the stream, the lowest bit on the right ------------
+const DIGITS = 16; // binary places that are drawn of a fraction that does not end
+const placesOf = ({ d }) => { const places = d.toString(2).length - 1; return d === 1n << BigInt(places) ? places : DIGITS; };
+function drawBits() {
+  const chosen = byId("channel").value, canvas = byId("flow"), GAP = 3, layers = drawnLayers(), rows = layers.map((k) => trace()[k]);
+  const widest = Math.max(...rows.map((z) => z.length));
+  const channels = chosen === "all" ? [...Array(Math.min(widest, 24)).keys()] : [Number(chosen)];
+  const columns = channels.map((channel) => {
+    const numbers = rows.map((z) => z[channel] || { n: 0n, d: 1n }), low = Math.max(...numbers.map(placesOf));
+    const texts = numbers.map(({ n, d }) => (((n < 0n ? -n : n) << BigInt(low)) / d).toString(2));
+    return { channel, low, texts, width: Math.min(4000, Math.max(4, ...texts.map((t) => t.length))) };
+  });
+  canvas.width = Math.max(8, columns.reduce((sum, c) => sum + c.width + GAP, -GAP));
+  canvas.height = rows.length;
+  const height = Math.max(120, Math.min(600, rows.length * 6));
+  canvas.style.height = height + "px";
+  const context = canvas.getContext("2d"), style = getComputedStyle(document.documentElement);
+  context.clearRect(0, 0, canvas.width, rows.length);
+  let left = 0;
+  columns.forEach(({ texts, width: own }, c) => {
+    context.fillStyle = style.getPropertyValue(c % 2 ? "--least" : "--measured").trim() || "#0969a8";
+    texts.forEach((text, y) => { for (let i = 0; i < text.length; i++) if (text[i] === "1") context.fillRect(left + own - text.length + i, y, 1, 1); });
+    left += own + GAP;
+  });
+  labelBits(columns, layers.length, height);
+}
+const power = (k) => element("span", {}, "2", element("sup", {}, String(k).replace("-", "−")));
+function labelBits(columns, count, height) {
+  byId("first-layer").textContent = "layer 1";
+  byId("last-layer").textContent = "layer " + ends[ends.length - 1];
+  byId("places").replaceChildren(...columns.map(({ channel, low, width }) => {
+    const ends = columns.length <= 4 ? [power(width - 1 - low), element("span", {}, columns.length > 1 ? `number ${channel + 1}` : "value of a dot"), power(-low)] : [element("span", {}, (channel ? "" : "no. ") + (channel + 1))];
+    return element("div", { style: `flex: ${width} 1 0` }, ...ends);
+  }));
+  const counts = new Map();
+  drawnLayers().forEach((layer) => counts.set(stageOf(layer), (counts.get(stageOf(layer)) || 0) + 1));
+  byId("bands").replaceChildren(...[...counts].map(([k, lines]) => {
+    const band = element("button", { type: "button", class: "s" + (k % 4), title: `${k + 1}. ${stages[k].name}`, "aria-label": `show stage ${k + 1}, ${stages[k].name}`, style: `flex-grow: ${lines}` }, (lines / count) * height > 15 ? String(k + 1) : "");
+    band.addEventListener("click", () => player.go(shown.findIndex((step) => step.chapter === k + 1)));
+    return band;
+  }));
+  byId("stage-names").replaceChildren(...stages.map((stage, k) => element("span", {}, element("i", { class: "s" + (k % 4) }), `${k + 1} ${stage.name}`)));
+}
+// The layer of the step in view stands out.
+function mark() {
+  const bar = byId("here"), layer = stepShown && stepShown.layer;
+  bar.hidden = layer === undefined || layer === null;
+  if (bar.hidden) return;
+  const share = layer / ends[ends.length - 1];
+  bar.style.top = 100 * share + "%";
+  bar.style.height = `max(3px, ${100 / ends[ends.length - 1]}%)`;
+}
+function point(event) {
+  const box = byId("flow").getBoundingClientRect(), layers = drawnLayers();
+  const layer = layers[Math.min(layers.length - 1, Math.max(0, Math.floor(((event.clientY - box.top) / box.height) * layers.length)))];
+  const k = stageOf(layer), z = trace()[layer];
+  byId("pointed").textContent = `layer ${layer + 1} of ${ends[ends.length - 1]}, ${k + 1}. ${stages[k].name}: ${z.slice(0, 4).map((x) => numberText(x)).join(", ")}${z.length > 4 ? ", …" : ""}`;
+  return shown.findIndex((step) => step.layer === layer);
+}
 
-  // One column of dots per number of the stream, side by side; `all` shows every number, else the chosen one.
-  function draw() {
-    const chosen = byId("channel").value, canvas = byId("flow"), GAP = 3, layers = shownLayers(), rows = layers.map((k) => trace()[k]);
-    const widest = Math.max(...rows.map((z) => z.length));
-    const channels = chosen === "all" ? [...Array(Math.min(widest, 24)).keys()] : [Number(chosen)];
-    const columns = channels.map((c) => {
-      const numbers = rows.map((z) => z[c] || [0n, 0]), low = Math.min(0, ...numbers.map((x) => x[1]));
-      const texts = numbers.map(([m, e]) => ((m < 0n ? -m : m) << BigInt(e - low)).toString(2));
-      return { texts, width: Math.min(4000, Math.max(4, ...texts.map((t) => t.length))) };
-    });
-    const width = columns.reduce((sum, c) => sum + c.width + GAP, -GAP);
-    canvas.width = Math.max(8, width);
-    canvas.height = rows.length;
-    const height = Math.max(120, Math.min(600, rows.length * 6));
-    canvas.style.height = height + "px";
-    const context = canvas.getContext("2d"), style = getComputedStyle(document.documentElement);
-    context.clearRect(0, 0, canvas.width, rows.length);
-    let left = 0;
-    columns.forEach(({ texts, width: own }, c) => {
-      context.fillStyle = style.getPropertyValue(c % 2 ? "--least" : "--measured").trim() || "#0969a8";
-      texts.forEach((text, y) => {
-        for (let i = 0; i < text.length; i++) if (text[i] === "1") context.fillRect(left + own - text.length + i, y, 1, 1);
-      });
-      left += own + GAP;
-    });
-    bands(layers, height);
+// --- asking --------------------------------------------------------------------------------------------------------------
+function offer(select, names) {
+  const old = select.value;
+  select.replaceChildren(...names.map(([label, value]) => new Option(label, value)));
+  if (names.some(([, value]) => value === old)) select.value = old;
+}
+const background = () => (others ||= examples.flatMap((words) => {
+  try { const row = engine.tokensOf(words), run = engine.evaluate(row); return [{ run, words: asWord(row), kind: memory.classes.indexOf(run.answers[0]), key: JSON.stringify(row.map(String)) }]; } catch { return []; }
+}));
+const tokensOfRow = () => last.answers.map((answer, k) => ({ run: last, which: k, words: asWord([last.row[k]]), kind: Math.max(0, memory.classes.indexOf(answer)), me: k === which() }));
+function show() {
+  const key = JSON.stringify(last.row.map(String)), kind = Math.max(0, memory.classes.indexOf(last.answers[which()]));
+  const asked = { memory, engine, run: last, row: last.row, which: which(), kind, others: perToken ? tokensOfRow() : background().map((o) => ({ ...o, me: o.key === key })) };
+  const at = shown.length ? player.at : 0;
+  shown = stepsOfRow(asked).map((step) => ({ ...step, chapter: step.stage }));
+  player.load(shown, chaptersOf(asked), Math.min(at, shown.length - 1));
+  drawBits();
+  mark();
+}
+function run() {
+  const text = byId("tokens").value, answer = byId("answer");
+  if (!text.trim()) return;
+  try {
+    const row = engine.tokensOf(text);
+    last = { ...engine.evaluate(row), row };
+    answer.className = "";
+    answer.textContent = perToken ? "answers: " + last.answers.map((one) => (one === null ? "none" : one)).join(" · ") : answerWords(last.answers[0]);
+    if (perToken) offer(byId("place"), row.map((token, k) => [k + 1 + ": " + engine.show(token), String(k)]));
+    const widest = Math.max(...trace().map((z) => z.length));
+    const first = !byId("channel").options.length;
+    offer(byId("channel"), [["all", "all"], ...[...Array(widest).keys()].map((k) => [String(k + 1), String(k)])]);
+    if (first && trace().slice(0, -1).every((z) => z.length === 1)) byId("channel").value = "0"; // only E_out gives more
+    byId("trace").hidden = false;
+    show();
+  } catch (error) { // nothing of the row before stays in view
+    last = null;
+    byId("trace").hidden = true;
+    byId("pointed").textContent = "\u00a0";
+    answer.className = "error";
+    answer.textContent = error.message;
   }
+}
 
-  // Beside the picture: which lines belong to which step.
-  function bands(layers, height) {
-    const counts = new Map();
-    layers.forEach((layer) => counts.set(stepOf(layer), (counts.get(stepOf(layer)) || 0) + 1));
-    byId("bands").replaceChildren(...[...counts].map(([k, count]) => {
-      const share = count / layers.length, band = make("div", "s" + (k % 4), share * height > 15 ? String(k + 1) : "");
-      band.style.flexGrow = count;
-      band.title = k + 1 + ". " + steps[k].name;
-      return band;
-    }));
-  }
-
-  // What the stream holds after each step: of every token until they are mixed, then of the one that is followed.
-  function cards() {
-    const row = last.row, followed = trace();
-    byId("steps").replaceChildren(...steps.map((step, k) => {
-      const card = make("button", "step e" + (k % 4) + (zoomed === k ? " zoomed" : ""), "");
-      card.type = "button";
-      card.setAttribute("aria-pressed", String(zoomed === k));
-      card.append(make("b", "", k + 1 + ". " + step.name), make("span", "soft", (step.words ? step.words + "; " : "") + step.layers + (step.layers === 1 ? " layer" : " layers")));
-      const Z = last.states[ends[k] - 1], chips = make("span", "chips", "");
-      const apart = (mixes < 0 || ends[k] <= mixes) && Z.length >= row.length;
-      if (apart) row.slice(0, 16).forEach((token, i) => chips.append(chip(show(token) + " ", Z[Z.length - row.length + i])));
-      else chips.append(chip("", followed[ends[k] - 1]));
-      if (apart && row.length > 16) chips.append("…");
-      if (step.kind) chips.append(make("strong", "", decision(step, k)));
-      if (k === steps.length - 1) chips.append(make("strong", "", answerOf(last.answers[place()])));
-      card.append(chips);
-      card.addEventListener("click", () => { zoomed = zoomed === k ? null : k; cards(); draw(); });
-      return card;
-    }));
-  }
-  // A kink of the selector lies between two groups; a fold reflects what lies above its middle.
-  function decision(step, k) {
-    const fired = last.active[place()].slice(ends[k] - step.layers, ends[k]);
-    if (step.kind === "group") return "group " + (1 + fired[0].slice(1).filter(Boolean).length) + " of " + fired[0].length;
-    return fired.filter((units) => units.some(Boolean)).length + " of " + step.layers + " folds reflect";
-  }
-  const chip = (name, z) => {
-    const node = make("span", "chip", "");
-    node.append(make("span", "soft", name), z.slice(0, 6).map(short).join(", ") + (z.length > 6 ? ", …" : ""));
-    return node;
-  };
-
-  function point(event) {
-    const box = byId("flow").getBoundingClientRect(), layers = shownLayers();
-    const layer = layers[Math.min(layers.length - 1, Math.max(0, Math.floor(((event.clientY - box.top) / box.height) * layers.length)))];
-    const k = stepOf(layer), z = trace()[layer];
-    byId("pointed").textContent = "layer " + (layer + 1) + " of " + ends[ends.length - 1] + ", " + (k + 1) + ". " + steps[k].name + ": " + z.slice(0, 4).map(short).join(", ") + (z.length > 4 ? ", …" : "");
-  }
-
-  function offer(select, names) {
-    const old = select.value;
-    select.replaceChildren(...names.map(([label, value]) => new Option(label, value)));
-    if (names.some(([, value]) => value === old)) select.value = old;
-  }
-
-  function run() {
-    const text = byId("tokens").value, shown = byId("answer");
-    if (!text.trim()) return;
-    try {
-      const row = tokensOf(text);
-      last = { ...evaluate(row), row };
-      shown.className = "";
-      shown.textContent = perToken
-        ? "answers: " + last.answers.map((answer) => (answer === null ? "none" : answer)).join(" · ")
-        : answerOf(last.answers[0]);
-      if (perToken) offer(byId("place"), row.map((token, k) => [k + 1 + ": " + show(token), String(k)]));
-      const widest = Math.max(...trace().map((z) => z.length));
-      offer(byId("channel"), [["all", "all"], ...[...Array(widest).keys()].map((k) => [String(k + 1), String(k)])]);
-      cards();
-      draw();
-    } catch (error) {
-      shown.className = "error";
-      shown.textContent = error.message;
-    }
-  }
-
-  byId("run").addEventListener("click", run);
-  byId("tokens").addEventListener("keydown", (event) => { if (event.key === "Enter") run(); });
-  byId("channel").addEventListener("change", draw);
-  if (perToken) byId("place").addEventListener("change", () => { cards(); draw(); });
-  byId("flow").addEventListener("pointermove", (event) => { if (last) point(event); });
-  const example = byId("example");
-  if (example) example.addEventListener("change", () => { byId("tokens").value = example.value; run(); });
-  run();
-})();
+byId("run").addEventListener("click", run);
+byId("tokens").addEventListener("keydown", (event) => { if (event.key === "Enter") run(); });
+byId("channel").addEventListener("change", drawBits);
+if (perToken) byId("place").addEventListener("change", show);
+byId("flow").addEventListener("pointermove", (event) => { if (last) point(event); });
+byId("flow").addEventListener("click", (event) => { if (last) player.go(point(event)); });
+window.addEventListener("beforeprint", () => byId("printed").replaceChildren(...printedSteps(last ? shown : [], answerWords)));
+window.addEventListener("afterprint", () => byId("printed").replaceChildren());
+if (byId("example")) byId("example").addEventListener("change", () => { byId("tokens").value = byId("example").value; run(); });
+run();

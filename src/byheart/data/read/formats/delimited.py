@@ -2,6 +2,8 @@
 
 >>> separator("land;capital;a, b"), separator("land,capital")
 (';', ',')
+
+Plain text has a row on each line that is not blank.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import re
 from itertools import chain
 from typing import Any
 
-from byheart.data.read.records import Cells, Records, Source, reader
+from byheart.data.read.records import LINE, TEXT, Cells, Records, Source, reader
 from byheart.data.read.sources import LONGEST_LINE
 from byheart.errors import DataError
 
@@ -101,3 +103,15 @@ def _next_row(path: str, reader: Any, first: int) -> list[str] | None:
         raise DataError(f"{where}: this is not CSV: {error}; check the quotes") from None
     finally:
         csv.field_size_limit(old_limit)
+
+
+@reader(TEXT)
+def text_lines(source: Source) -> Records:
+    numbered, _ = source.lines()
+
+    def select(names: tuple[str, ...]) -> Cells:
+        for number, line in numbered:
+            if line.strip():
+                yield number, (line.rstrip("\r\n"),) * len(names)
+
+    return Records((LINE,), select, source.name, "line")

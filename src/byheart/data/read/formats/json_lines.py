@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any
 
-from byheart.data.read.records import LINE, Cells, Numbered, Records, Source, reader
-from byheart.data.read.strict_json import parse_json
+from byheart.data.read.records import LINE, Cells, Numbered, Records, Source, parse_json, reader
 from byheart.data.wording import cut
 from byheart.errors import DataError
 

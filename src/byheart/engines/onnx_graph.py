@@ -1,15 +1,21 @@
-"""A decoder graph with explicit cache inputs (byheart's ONNX form), driven step by step: runtimes differ in `run`."""
+"""Engines that run byheart's ONNX file with a key-value cache (`byheart.export.onnx_decoder`).
+
+ONNX Runtime and OpenVINO drive the same graph step by step, with explicit cache inputs; they differ in `run`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from byheart.engines._base import Logits, Said, Session, margins_of
-from byheart.export.stock import Decoder
+from byheart.engines._base import Logits, Said, Session, engine, margins_of
+from byheart.engines.questions import read_questions
+from byheart.export.onnx_decoder import build_onnx_decoder
+from byheart.export.stock import Decoder, read_decoder
 
 Feeds = dict[str, npt.NDArray[Any]]
 Run = Callable[[Feeds], Mapping[str, npt.NDArray[Any]]]
@@ -67,3 +73,53 @@ class CachedGraphSession(Session):
             mask = np.concatenate([mask, np.ones((batch, 1), np.int64)], 1)
             past, fresh = (now, ids[:, -1:]) if cache else (past, ids)
         return [Said(tuple(row), tuple(gap)) for row, gap in zip(said, leads, strict=True)]
+
+
+@engine(
+    "onnxruntime",
+    extra="onnx",
+    packages=("onnxruntime",),
+    types=("float32", "float16"),
+    summary="ONNX Runtime on the processor: one ONNX file with a key-value cache",
+)
+def open_onnxruntime(folder: Path, dtype: str, options: Mapping[str, str]) -> Session:
+    import onnxruntime
+
+    decoder, asked = read_decoder(folder), read_questions(folder)
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = 1
+    settings.log_severity_level = 3
+    settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    data = build_onnx_decoder(decoder, dtype=dtype).SerializeToString()
+    session = onnxruntime.InferenceSession(data, settings, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+
+    def run(feeds: Feeds) -> dict[str, Any]:
+        return dict(zip(names, session.run(names, feeds), strict=True))
+
+    return CachedGraphSession(decoder, run, dtype, asked.pad, asked.eos)
+
+
+@engine(
+    "openvino",
+    extra="openvino",
+    packages=("openvino",),
+    types=("float32", "float16", "bfloat16"),
+    summary="OpenVINO on the processor: byheart's ONNX file; the smaller types are hints that a processor may ignore",
+)
+def open_openvino(folder: Path, dtype: str, options: Mapping[str, str]) -> Session:
+    import openvino
+
+    decoder, asked = read_decoder(folder), read_questions(folder)
+    core, graph = openvino.Core(), build_onnx_decoder(decoder)
+    model = core.read_model(graph.SerializeToString())
+    hint = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}[dtype]
+    compiled = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": 1})
+    # An output may have several names, of which OpenVINO shows any; the order is that of the file.
+    names = [output.name for output in graph.graph.output]
+
+    def run(feeds: Feeds) -> dict[str, Any]:
+        found = compiled(feeds)
+        return {name: found[output] for name, output in zip(names, compiled.outputs, strict=True)}
+
+    return CachedGraphSession(decoder, run, "float32", asked.pad, asked.eos)

@@ -1,0 +1,97 @@
+"""byheart explain: one page on which a Transformer is built and asked, step by step."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+from typing import Any
+
+import click
+
+from byheart.certify import Verdict
+from byheart.cli import show
+from byheart.cli.data_options import (
+    DataFlags,
+    complete_construction,
+    complete_option,
+    data_options,
+    output_options,
+    parse_options,
+    progress_for,
+)
+from byheart.compile.memorize import memorize
+from byheart.data.task import Task
+from byheart.errors import OptionError
+from byheart.files import check_target, write_atomically
+from byheart.report.live_page import FIVE, check_size, render
+
+
+@click.command("explain")
+@click.argument("data", metavar="[DATA]", type=click.Path(), required=False)
+@click.option(
+    "-o",
+    "--output",
+    metavar="PAGE",
+    type=click.Path(),
+    default="explain.html",
+    show_default=True,
+    help="Where to write the page.",
+)
+@click.option(
+    "--construction",
+    default="compact",
+    show_default=True,
+    help="Of byheart's own memory on the page; see `byheart constructions`.",
+    shell_complete=complete_construction,
+)
+@click.option(
+    "--option",
+    "pairs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A construction's own option; repeatable.",
+    shell_complete=complete_option,
+)
+@click.option("--seed", default=0, show_default=True)
+@click.option("--open", "opened", is_flag=True, help="Show the page in the browser.")
+@data_options
+@output_options
+def command(
+    data: str | None,
+    output: str,
+    construction: str,
+    pairs: tuple[str, ...],
+    seed: int,
+    opened: bool,
+    flags: DataFlags,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Write one self-contained page on which a Transformer is built and asked, step by step, in the browser.
+
+    The words and labels on it can be changed. It starts with those of DATA (a table of up to 300 short texts), and
+    then shows byheart's own memory of them too; without DATA, with five words.
+
+    \b
+      byheart explain --open
+      byheart explain animals.csv -o animals.html
+    """
+    page = check_target(Path(output))
+    progress, options = progress_for(as_json, quiet), parse_options(pairs)
+    building: dict[str, Any] = {"construction": construction, "seed": seed, "progress": progress, **options}
+    if data is None:
+        words, labels = zip(*FIVE, strict=True)
+        memory = memorize(list(words), list(labels), **building)
+    else:
+        table = flags.read(data, Task.NEXT_TOKEN, progress)
+        check_size("rows", len(table.sequences))
+        memory = memorize(table, conflicts=flags.conflicts or "error", **building)
+    with progress.stage("writing the page"):
+        write_atomically(page, render(memory).encode("utf-8"))
+    if as_json:
+        show.print_json({**memory.summary(), "page": output})
+    elif not quiet:
+        click.echo(f"wrote {output} ({memory.certificate.count_words})")
+    if opened and not webbrowser.open(page.resolve().as_uri()):
+        raise OptionError(f"no browser could be started; open {output} yourself")
+    return 0 if memory.certificate.verdict is Verdict.PROVED else 1

@@ -1,0 +1,44 @@
+"""byheart forget: a checkpoint without one of its documents."""
+
+from __future__ import annotations
+
+import click
+
+from byheart.certify import Verdict
+from byheart.checkpoints import forget
+from byheart.cli import show
+from byheart.cli.data_options import output_options
+
+
+@click.command("forget")
+@click.argument("folder", metavar="DIR", type=click.Path())
+@click.argument("document", metavar="DOCUMENT")
+@click.option(
+    "-o", "--output", metavar="OUT", type=click.Path(), required=True, help="Where to write the other folder."
+)
+@output_options
+def command(folder: str, document: str, output: str, as_json: bool, quiet: bool) -> int:
+    """Write the checkpoint in DIR without the units that serve DOCUMENT (its name or number) alone.
+
+    DIR is a folder of the flavour `units`, in any architecture. No other weight changes, and that is proved from the
+    two folders: everything else is answered as before, for every input. Windows that other documents share stay, and
+    are counted. Exit status 0 if all of that is proved, 1 if not.
+
+    \b
+      byheart export docs.byheart --to huggingface --flavour units -o docs-llama
+      byheart forget docs-llama "document 3" -o without-3
+    """
+    done = forget(folder, document, output)
+    proved = done.certificate.verdict is Verdict.PROVED
+    if as_json:
+        show.print_json({"folder": output, **done.as_dict()})
+        return 0 if proved else 1
+    out = show.console()
+    show.line(out, f"{done.certificate.verdict.value}: {done.certificate.reason}")
+    if not quiet:
+        told = f"{done.silent:,} places of it are not known any more, {done.still:,} are answered by shared windows"
+        show.line(out, f"forgot {done.document!r}: {len(done.removed):,} units removed; {told}")
+        show.line(
+            out, f"wrote {output}: {len(done.changed):,} tensors changed, {done.unchanged:,} are bitwise the same"
+        )
+    return 0 if proved else 1

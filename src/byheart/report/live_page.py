@@ -1,0 +1,224 @@
+"""The live page: a Transformer built and asked in the browser, from rows that a reader can change.
+
+The page holds JavaScript that builds a small memory (build.js), evaluates it with integers of any length (exact.js),
+draws every step (draw.js, steps.js) and hands it out as a file of byheart's format (file.js). Beside it stand networks
+that byheart built for the given rows, and curves of sizes over N, all computed here.
+
+>>> page = explain(["cat", "act"], ["animal", "verb"])
+>>> "download the memory" in page, "http" in page
+(True, False)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, select_autoescape
+
+from byheart.compile.memorize import memorize
+from byheart.compile.memory import Memory
+from byheart.compile.memory_file import to_json
+from byheart.compile.size_rows import hardest
+from byheart.data.task import Task
+from byheart.data.tokens.tokenizer import AUTO
+from byheart.errors import ByheartError, DataError, OptionError
+from byheart.files import write_atomically
+from byheart.report.page import as_question, live, script_safe, unfollowed
+from byheart.report.stage_words import WORDS
+from byheart.theory import lower_bound
+from byheart.theory.promises import compact as budget
+from byheart.theory.promises import promise
+from byheart.theory.theorems import transformer, worst_case
+from byheart.version import __version__
+
+FIVE = (("cat", "animal"), ("act", "verb"), ("tea", "drink"), ("eat", "verb"), ("ate", "verb"))
+LIMITS = {"rows": 300, "length": 24, "classes": 32, "label": 60}  # what the page's own builder takes
+CUTS = {AUTO: "characters", "characters": "characters", "words": "words"}  # what the page can cut as byheart does
+THEOREM = "ks25"
+ALPHABET, LETTERS, CLASSES = "abcdefghijklmnopqrstuvwxyz", 5, 2  # of the random words whose sizes are drawn over N
+BUILT = 200  # rows up to which the page builds such words itself
+DECADES, PER_DECADE, START = 6, 16, 133
+
+
+def explain(
+    sequences: Any = None,
+    labels: Sequence[Any] | None = None,
+    *,
+    output: str | Path | None = None,
+    construction: str = "compact",
+    seed: int = 0,
+    progress: Any = False,
+    **options: Any,
+) -> str:
+    """One self-contained page on which a Transformer is built and asked, step by step; written to `output` if given.
+
+    Without rows it starts with five words. With rows (texts with one label each; a table of `byheart.read` or a frame
+    as `memorize` takes them) byheart's own memory of them is on the page too, beside the one that the browser builds.
+    """
+    rows = ([word for word, _ in FIVE], [label for _, label in FIVE]) if sequences is None else (sequences, labels)
+    if hasattr(rows[0], "__len__"):
+        check_size("rows", len(rows[0]))  # before anything long begins
+    memory = memorize(*rows, construction=construction, seed=seed, progress=progress, **options)
+    page = render(memory)
+    if output is not None:
+        write_atomically(Path(output), page.encode("utf-8"))
+    return page
+
+
+def render(memory: Memory) -> str:
+    """The page for a memory that has its data."""
+    rows = page_rows(memory)
+    growth = curves()
+    given = {
+        "rows": rows,
+        "kind": CUTS[memory.tokens.kind],
+        "limits": LIMITS,
+        "words": WORDS,
+        "networks": _networks(memory),
+        "growth": growth,
+        "terms": _terms(memory),
+    }
+    environment = Environment(loader=PackageLoader("byheart.report"), autoescape=select_autoescape(default=True))
+    text = json.dumps(given, separators=(",", ":"))
+    return environment.get_template("explain.html.jinja").render(
+        given=script_safe(text), growth=growth, kind=given["kind"], version=__version__
+    )
+
+
+def page_rows(memory: Memory) -> list[dict[str, str]]:
+    """The rows as one types them on the page; a DataError says what the page cannot take."""
+    dataset = memory.dataset
+    if dataset is None:
+        raise DataError("the page needs the rows: memorize them, or give DATA")
+    if memory.task is not Task.NEXT_TOKEN or not memory.encoder.positions:
+        raise OptionError("the live page is about one label per row with positions on; `byheart report` shows the rest")
+    if memory.tokens.kind not in CUTS or memory.tokens.max_length is not None or memory.encoder.symbols is None:
+        raise DataError("the live page takes texts, cut into characters or words; `byheart report` shows any memory")
+    for name, size in {"rows": dataset.N, "length": dataset.n, "classes": dataset.C}.items():
+        check_size(name, size)
+    decoded = memory.encoder.decode(dataset.inputs)
+    found = []
+    for row, label in zip(decoded, dataset.label_values(), strict=True):
+        text, name = as_question(memory, row), str(label)
+        if text.startswith("[") or name != name.strip() or not name or len(name) > LIMITS["label"]:
+            raise DataError(
+                f"the row {text[:60]} with the label {name[:60]!r} cannot be typed on the live page; "
+                "`byheart report` shows any memory"
+            )
+        found.append({"word": text, "label": name})
+    if len({row["label"] for row in found}) != dataset.C:
+        raise DataError("two labels of different types read alike, such as 1 and '1'; give them one type")
+    return found
+
+
+def check_size(name: str, size: int) -> None:
+    """A DataError where the page's own builder would not take so much."""
+    if size > LIMITS[name]:
+        what = {"rows": "rows", "length": "tokens in a row", "classes": "labels"}[name]
+        raise DataError(
+            f"there are {size:,} {what}, and the live page takes at most {LIMITS[name]}; take a part with --max-rows, "
+            "or look at the whole with `byheart report`"
+        )
+
+
+def _networks(memory: Memory) -> list[dict[str, Any]]:
+    """byheart's own networks for the same rows: the asked one, and that of the theorem."""
+    found = [_network(memory, f"byheart’s {memory.construction}")]
+    if memory.construction != THEOREM:
+        try:
+            other = memorize(*_rows(memory), construction=THEOREM, progress=False)
+        except ByheartError:
+            return found  # rows for which the theorem's network cannot be built
+        found.append(_network(other, "Theorem 4.1’s network"))
+    return found
+
+
+def _rows(memory: Memory) -> tuple[Any, Any]:
+    assert memory.dataset is not None
+    return memory.encoder.decode(memory.dataset.inputs), memory.dataset.label_values()
+
+
+def _network(memory: Memory, title: str) -> dict[str, Any]:
+    body = live(memory, to_json(memory))
+    size = memory.size
+    reason = unfollowed(memory, len(json.dumps(body)))
+    if reason:
+        raise OptionError(f"the page cannot follow this network: {reason}; try the construction compact")
+    counted = memory.certificate.count_words
+    return {
+        "name": memory.construction,
+        "title": title,
+        "parameters": size.parameters,
+        "verdict": memory.certificate.verdict.value,
+        "about": f"Built by byheart for the given rows ({memory.claim.ref}), {memory.certificate.verdict.value}: "
+        f"{counted}. {size.parameters:,} parameters, {size.depth} layers, longest weight {size.max_bits} bits.",
+        "live": body,
+    }
+
+
+def _terms(memory: Memory) -> dict[str, Any]:
+    """What the page needs to write the promise of the memory that it builds, from the code that promises."""
+    assert memory.dataset is not None
+    claim = promise("compact", memory.dataset, {"head": "logits"})
+    assert claim is not None
+    return {
+        "root": budget.ROOT,
+        "rest": budget.REST,
+        "id_bit": budget.ID_BIT,
+        "trap_classes": budget.TRAP_CLASSES,
+        "hash_spread": budget.HASH_SPREAD,
+        "cell_loss": budget.CELL_LOSS,
+        "version": __version__,
+        "claim": {name: value for name, value in claim.as_dict().items() if name != "bounds"},
+    }
+
+
+@lru_cache(maxsize=1)
+def curves() -> dict[str, Any]:
+    """Sizes over N for random words of five letters: promised, linear and necessary, at the slider's stops."""
+    grid = sorted({round(10 ** (k / PER_DECADE)) for k in range(4, DECADES * PER_DECADE + 1)})
+    facts = [_facts(N) for N in grid]
+    farthest = len(ALPHABET) ** 2 + (LETTERS - 1) ** 2
+    settings = [worst_case(N=N, n=LETTERS, d=2, C=CLASSES, r_squared=farthest) for N in grid]
+    theorem = [transformer(setting, form="residual").parameters for setting in settings]
+    least = [hardest(lower_bound(N=N, n=LETTERS, d=2, C=CLASSES).bounds)["parameters"].value for N in grid]
+    series = [
+        ("one bend per row", "linear", [3 * N + 8 for N in grid],
+         "grows like N: E_in 3, attention 2, a unit of 3 for each row and a bias, E_out 2", True),
+        ("compact", "root", [budget.compact_budget(f, head="logits") for f in facts],
+         "grows like √N: its promise, known before anything is built", True),
+        ("Theorem 4.1", "theorem", theorem, "grows like √(N·log N): KS25’s promise with the paper’s constants", False),
+    ]  # fmt: skip
+    words = "with fewer, a chain of layers fails on some labelling of N rows of equal tokens (KS25, Lemma B.4)"
+    floor = ("lower bound", "lower", least, words, False)
+    named = [
+        {"name": name, "kind": kind, "values": values, "words": words, "scale": scale}
+        for name, kind, values, words, scale in (*series, floor)
+    ]
+    start = min(range(len(grid)), key=lambda k: abs(grid[k] - START))
+    return {
+        "grid": grid,
+        "series": named,
+        "n": LETTERS,
+        "C": CLASSES,
+        "alphabet": ALPHABET,
+        "built": BUILT,
+        "start": start,
+    }
+
+
+def _facts(N: int) -> budget.CompactFacts:
+    """Of N random words of five letters."""
+    letters = len(ALPHABET)
+    return budget.CompactFacts(
+        contexts=N,
+        classes=CLASSES,
+        sum_bits=LETTERS.bit_length(),
+        inputs=2,
+        token_bits=letters.bit_length() + (letters + 1).bit_length(),
+        tokens=min(letters, N) * LETTERS,
+    )

@@ -1,0 +1,484 @@
+"""The live page: what its JavaScript builds is a real memory, what it shows is what that memory does."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import byheart
+from byheart.cli import commands
+from byheart.errors import DataError, OptionError
+from byheart.ir.evaluate import answers
+from byheart.ir.network import Decode, Network, Readout
+from byheart.report.live_page import FIVE, LIMITS, curves, explain, render
+from byheart.theory.promises.compact import compact_budget
+
+TEMPLATES = Path(byheart.__file__).parent / "report" / "templates"
+HOSTILE = [
+    ("<b>", "</script>"),
+    ("a,b", 'x"y'),
+    ("é😀", "ü\u2028ü"),
+    ("aé", "<img src=x onerror=alert(1)>"),
+    ("b", "1"),
+]
+
+
+@cache
+def five() -> str:
+    return explain()
+
+
+@cache
+def given() -> dict:
+    (text,) = re.findall(r'<script type="application/json" id="given">(.*?)</script>', five(), re.DOTALL)
+    return json.loads(text)
+
+
+# --- what the builder makes, without a browser
+
+
+DRIVER = """
+const tables = JSON.parse(require("fs").readFileSync(0, "utf8")), out = [];
+for (const { rows: typed, kind, terms, limits } of tables) {
+  const tokens = { kind, max_length: null, pad: null };
+  const cutter = exactly({ network: { layers: [] }, encoder: { symbols: [] }, classes: [], tokens });
+  const read = readRows(typed.map(([word, label]) => ({ word, label })), cutter.tokensOf, limits);
+  if (read.problem) { out.push({ problem: read.problem, at: read.at }); continue; }
+  const built = buildMemory(read.rows), { network, encoder, classes } = built;
+  const engine = exactly({ network, encoder, classes, tokens });
+  const agree = read.rows.filter((row) => engine.evaluate(row.tokens).answers[0] === row.label).length;
+  const file = memoryFile(built, kind, agree, terms);
+  out.push({ file, agree, remarks: read.remarks, parameters: sizeOf(network).parameters });
+}
+console.log(JSON.stringify(out));
+"""
+
+
+def build_in_node(tables, kind="characters"):
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("no node here")
+    script = "\n".join((TEMPLATES / name).read_text(encoding="utf-8") for name in ("exact.js", "build.js", "file.js"))
+    terms, limits = given()["terms"], given()["limits"]
+    questions = [{"rows": rows, "kind": kind, "terms": terms, "limits": limits} for rows in tables]
+    done = subprocess.run([node, "-e", script + DRIVER], input=json.dumps(questions), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def drawn_table(count: int, classes: int, letters: str, longest: int, seed: int = 1) -> list[tuple[str, str]]:
+    """Words and labels that look random and are the same everywhere."""
+    state, found = seed, {}
+    while len(found) < count:
+        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+        length = 1 + (state >> 40) % longest
+        word = "".join(letters[(state >> (3 * k + 5)) % len(letters)] for k in range(length))
+        found[word] = f"l{(state >> 33) % classes}"
+    return list(found.items())
+
+
+TABLES = [
+    list(FIVE),
+    [("a", "only")],
+    HOSTILE,
+    [("aa", "1"), ("a", "2"), ("aaa", "3")],
+    [("stop", "a"), ("post", "b"), ("spot", "c"), ("opts", "d"), ("pots", "e"), ("tops", "f")],
+    drawn_table(40, 2, "abc", 6),
+    drawn_table(12, 12, "abcdefgh", 4),
+    drawn_table(30, 32, "abcdefgh", 5),
+]
+
+
+def test_what_is_built_here_is_proved_by_byheart(tmp_path):
+    for rows, made in zip(TABLES, build_in_node(TABLES), strict=True):
+        path = tmp_path / "words.byheart"
+        path.write_text(made["file"], encoding="ascii", newline="")
+        memory = byheart.load(path)
+        words, labels = zip(*rows, strict=True)
+        assert made["agree"] == len(rows) and memory.predict(list(words)) == list(labels)
+        certificate = memory.verify(list(words), list(labels))
+        assert (certificate.verdict, certificate.promise, certificate.remarks) == ("proved", "kept", ()), rows
+        assert memory.certificate.verdict == "undecided", "a page gives no verdict"
+        assert made["parameters"] == memory.size.parameters
+        assert memory.verify([*words], ["other", *labels[1:]]).verdict == "refuted"
+
+
+def test_words_as_tokens_and_the_second_checker(tmp_path):
+    rows = [("to be or", "a"), ("or to be", "b"), ("not  to", "a"), ("be", "c")]
+    (made,) = build_in_node([rows], "words")
+    (tmp_path / "words.byheart").write_text(made["file"], encoding="ascii", newline="")
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps({"text": t, "label": y}) + "\n" for t, y in rows))
+    checker = Path(__file__).parents[2] / "checker" / "check.py"
+    done = subprocess.run(["python3", checker, tmp_path / "words.byheart", tmp_path / "t.jsonl"], capture_output=True)
+    assert done.returncode == 0 and done.stdout.startswith(b"answers proved"), done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_many_tables_are_proved(tmp_path):
+    tables = [
+        drawn_table(n, c, "abcdefghij"[: 2 + n % 9], 7, n * c) for n in (2, 3, 9, 60, 150, 300) for c in (2, 5, 32)
+    ]
+    for rows, made in zip(tables, build_in_node(tables), strict=True):
+        (tmp_path / "m").write_text(made["file"], encoding="ascii", newline="")
+        words, labels = zip(*rows, strict=True)
+        certificate = byheart.load(tmp_path / "m").verify(list(words), list(labels))
+        assert (certificate.verdict, certificate.promise, certificate.remarks) == ("proved", "kept", ()), len(rows)
+
+
+def test_wrong_rows_are_explained():
+    wrong = [
+        [("a", "1"), ("b", "2"), ("a", "2")],
+        [("a", "1"), ("b", " ")],
+        [("", "1")],
+        [("", ""), (" ", "")],
+        [('["a"]', "1")],
+        [("a" * 25, "1")],
+        [("a", "1" * 61)],
+        [(f"{k}", f"{k}") for k in range(33)],
+        [("a", "1"), ("a", "1"), ("b", "2")],
+    ]
+    found = build_in_node(wrong)
+    said = [(one.get("at"), one.get("problem", "")) for one in found]
+    assert said[0][0] == 2 and "Rows 1 and 3 are both “a”" in said[0][1] and "one input, one answer" in said[0][1]
+    assert said[1] == (1, "Row 2, “b”, has no label. Type one, or remove the row.")
+    assert "no word" in said[2][1] and "nothing to memorize" in said[3][1] and "square brackets" in said[4][1]
+    assert "25 tokens" in said[5][1] and "longer than 60" in said[6][1] and "32 different labels" in said[7][1]
+    assert found[8]["remarks"] == ["row 2 says the same as row 1 and is counted once"] and found[8]["agree"] == 2
+
+
+def test_sizes_grow_like_a_root():
+    """What the slider marks: networks of 25 and 200 rows; 8 times the rows, well below 8 times the parameters."""
+    few, many = build_in_node([drawn_table(n, 2, "abcdefgh", 5) for n in (25, 200)])
+    assert few["agree"] == 25 and many["agree"] == 200
+    assert many["parameters"] < 4 * few["parameters"]
+
+
+# --- what the page says before any script runs
+
+
+def test_it_needs_nothing_from_elsewhere():
+    assert "http" not in five() and not re.findall(r'(?:src|href)="(?!data:)', five())
+
+
+def test_data_cannot_break_out():
+    page = explain(*map(list, zip(*HOSTILE, strict=True)))
+    assert "<img src=x" not in page and page.count("</script>") == 2
+
+
+def test_curves_are_those_of_theory():
+    found = {one["kind"]: one["values"] for one in curves()["series"]}
+    grid = curves()["grid"]
+    assert grid == sorted(set(grid)) and grid[-1] == 10**6
+    for k in (0, 30, len(grid) - 1):
+        N = grid[k]
+        bounds = byheart.lower_bound(N=N, n=5, d=2, C=2).bounds
+        assert found["lower"][k] == next(b.value for b in bounds if b.name == "any chain of layers")
+        assert found["linear"][k] == 3 * N + 8
+        assert found["lower"][k] < found["root"][k] < found["theorem"][k]
+
+
+def test_the_promise_that_is_drawn_is_the_one_that_is_made():
+    """compact's curve at N is its claim for N random words of five letters, when all letters occur."""
+    from byheart.data.dataset.dataset import load
+    from byheart.theory.promises.compact import CompactFacts
+
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    rows = [f"{letters[k % 26]}{letters[k // 26]}{letters[(7 * k) % 26]}{letters[(3 * k) % 26]}z" for k in range(115)]
+    facts = CompactFacts.of(load(rows, [k % 2 for k in range(115)], task="next-token", positions=True))
+    at = curves()["grid"].index(115)
+    root = next(one for one in curves()["series"] if one["kind"] == "root")
+    assert root["values"][at] == compact_budget(facts, head="logits")
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels", "options", "message"),
+    [
+        ([f"{k}" for k in range(LIMITS["rows"] + 1)], None, {}, "301 rows"),
+        (["a" * 25, "b"], None, {}, "25 tokens in a row"),
+        ([[1, 2], [2, 1]], None, {}, "cannot be typed"),
+        ([[0.5, 1.5], [1.5, 0.5]], None, {}, "texts"),
+        (["a", "b"], [1, "1"], {}, "different types"),
+        (["a", "b"], [" x", "y"], {}, "cannot be typed"),
+        (["ab", "ba"], None, {"construction": "mahdavi24"}, "cannot follow"),
+        (["a", "b"], [[1], [2]], {"task": "seq-to-seq"}, "one label per row"),
+    ],
+)
+def test_what_the_page_cannot_take_is_said(rows, labels, options, message):
+    with pytest.raises((DataError, OptionError), match=message):
+        explain(rows, labels or [k % 2 for k in range(len(rows))], **{"construction": "ks25", **options})
+
+
+def test_the_command(tmp_path, monkeypatch):
+    from click.testing import CliRunner
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text("name,colour\ncat,red\nact,blue\n")
+    told = CliRunner().invoke(commands, ["explain", "t.csv", "-o", "p.html", "--json"], catch_exceptions=False)
+    assert told.exit_code == 0 and json.loads(told.stdout)["page"] == "p.html"
+    assert '"word":"act","label":"blue"' in (tmp_path / "p.html").read_text(encoding="utf-8")
+    assert CliRunner().invoke(commands, ["explain"], catch_exceptions=False).exit_code == 0
+    assert (tmp_path / "explain.html").read_text(encoding="utf-8") == five() == byheart.explain(output="again.html")
+
+
+# --- in a browser, with real clicks
+
+
+@pytest.fixture
+def open_page(chromium, tmp_path):
+    """Opens a page; at the end the console must be empty."""
+    messages: list[str] = []
+
+    def opened(page: str, width: int = 1100, **options):
+        (tmp_path / "page.html").write_text(page, encoding="utf-8")
+        tab = chromium.new_page(viewport={"width": width, "height": 800}, reduced_motion="reduce", **options)
+        tab.on("console", lambda message: messages.append(message.text))
+        tab.on("pageerror", lambda error: messages.append(str(error)))
+        tab.goto((tmp_path / "page.html").as_uri())
+        return tab
+
+    yield opened
+    assert messages == []
+
+
+def walk(tab) -> list[str]:
+    """The titles of all steps from the first to the last."""
+    while tab.is_enabled(".back"):
+        tab.click(".back")
+    titles = [tab.inner_text(".player h3")]
+    while tab.is_enabled(".next"):
+        tab.click(".next")
+        titles.append(tab.inner_text(".player h3"))
+    return titles
+
+
+def ask(tab, word: str) -> str:
+    """The last step's answer."""
+    tab.fill("#question", word)
+    tab.click("#ask button")
+    tab.locator(".chapter").last.click()
+    return tab.inner_text(".answer")
+
+
+def test_from_letters_to_the_label(open_page):
+    tab = open_page(five())
+    titles = walk(tab)
+    expected = ["Every letter gets a number", "Every word gets an id of its own", "Neighbours share a line"]
+    assert titles[:5] == [*expected, "Every row in its label’s cell", "Tokens become numbers"]
+    order = ["One number for every token", "Attention adds the row up", "The row is one number now", "The group’s line"]
+    assert [t for t in titles if t in order] == order and titles[-1] == "One logit for every label"
+    assert sum(t.startswith("Fold ") for t in titles) >= 3
+    for word, label in FIVE:
+        tab.click(f'[aria-label="ask for row {[w for w, _ in FIVE].index(word) + 1}"]')
+        assert tab.input_value("#question") == word
+        assert tab.inner_text(".answer") == f"Answer: {label}, as labelled."
+    assert (
+        "never seen" in (tab.fill("#question", "dog"), tab.click("#ask button"), tab.inner_text("#question-problem"))[2]
+    )
+    assert "Tokens become numbers" not in walk(tab), "no trace of another word under the message"
+
+
+def test_numbers_in_view_are_those_of_the_layers(open_page, tmp_path):
+    """The id, the line and every fold as the pictures' equations say them, against byheart's exact evaluator."""
+    tab = open_page(five())
+    with tab.expect_download() as handed:
+        tab.click("#save")
+    handed.value.save_as(tmp_path / "words.byheart")
+    with tab.expect_download() as handed:
+        tab.click("#save-rows")
+    handed.value.save_as(tmp_path / "words.csv")
+    memory = byheart.load(tmp_path / "words.byheart")
+    words, labels = zip(*FIVE, strict=True)
+    assert memory.verify(list(words), list(labels)).verdict == "proved"
+    from click.testing import CliRunner
+
+    arguments = ["verify", str(tmp_path / "words.byheart"), str(tmp_path / "words.csv")]
+    assert CliRunner().invoke(commands, arguments, catch_exceptions=False).exit_code == 0
+    tab.click('[aria-label="ask for row 4"]')
+    shown = []
+    while tab.is_enabled(".next"):
+        tab.click(".next")
+        shown.append(shown_value(tab) if tab.locator(".term.strong").count() else None)
+    stream = streams(memory, words[3])
+    attention = next(k for k, layer in enumerate(memory.network.layers) if type(layer).__name__ == "Attention")
+    stream.insert(attention + 1, stream[attention])  # the id has a step of its own
+    assert shown[-len(stream) - 1 : -1] == stream
+    unseen = ["tat", "cea", "tce"]
+    assert [ask(tab, word).split(".")[0] for word in unseen] == [f"Answer: {a}" for a in memory.predict(unseen)]
+
+
+def streams(memory: byheart.Memory, word: str) -> list[int]:
+    """The last token's stream after every layer but the last, by networks that end there and read it as a number."""
+    low, found = -(10**9), []
+    for k in range(1, len(memory.network.layers)):
+        readout = Readout(Decode.VALUE, 2 * 10**9, low)
+        part = Network(memory.network.layers[:k], memory.network.read, readout, ())
+        found.append(int(answers(part, memory.encoder.encode([list(word)]))[0]) + low)
+    return found
+
+
+def test_the_way_stays_in_view_and_plays(open_page):
+    """What every stage gives stands on its button; play goes on by itself and stops at the end."""
+    tab = open_page(five())
+    values = dict(text.split("\n") for text in tab.locator(".chapter").all_inner_texts() if "\n" in text)
+    assert values["label"] == "animal" and values["build: cells"] == "3"
+    tab.click('.chapter:has-text("attention")')
+    assert shown_value(tab) == int(values["attention"])
+    tab.click(".chapter:has-text('folds')")
+    while tab.inner_text(".player h3") != "One logit for every label":
+        folded = shown_value(tab)
+        tab.click(".next")
+    assert folded == int(values["folds"])
+    tab.clock.install()
+    tab.click(".play")
+    assert tab.inner_text(".count").startswith("step 1 "), "from the beginning again"
+    tab.clock.run_for(1900)
+    assert tab.inner_text(".count").startswith("step 2 ") and tab.get_attribute(".play", "aria-pressed") == "true"
+    tab.clock.run_for(60_000)
+    assert tab.is_disabled(".next") and tab.get_attribute(".play", "aria-pressed") == "false"
+
+
+def shown_value(tab) -> int:
+    return int(tab.inner_text(".term.strong .num").replace("−", "-").replace(",", ""))
+
+
+def test_rows_are_edited(open_page, tmp_path):
+    tab = open_page(five())
+    tab.fill('[aria-label="word of row 2"]', "cat")
+    tab.wait_for_selector(".why")
+    assert "Rows 1 and 2 are both “cat”" in tab.inner_text(".why") and not tab.locator("#player").is_visible()
+    assert tab.is_disabled("#save")
+    tab.fill('[aria-label="word of row 2"]', "dog")
+    tab.fill('[aria-label="label of row 2"]', "<i>pet</i>")
+    tab.wait_for_function("document.querySelector('#status').innerText.includes('4 labels')")
+    tab.click('[aria-label="ask for row 2"]')
+    tab.locator(".chapter").last.click()
+    assert tab.inner_text(".answer") == "Answer: <i>pet</i>, as labelled."
+    tab.click("#add")
+    tab.keyboard.type("god")
+    tab.wait_for_selector(".why")
+    assert "has no label" in tab.inner_text(".why")
+    tab.keyboard.press("Tab")
+    tab.keyboard.type("deity")
+    tab.wait_for_function("document.querySelector('#status').innerText.includes('6 rows')")
+    tab.click('[aria-label="remove row 1"]')
+    tab.click('[aria-label="ask for row 5"]')
+    tab.locator(".chapter").last.click()
+    assert tab.inner_text(".answer") == "Answer: deity, as labelled."
+    with tab.expect_download() as handed:
+        tab.click("#save")
+    handed.value.save_as(tmp_path / "m")
+    rows = {"dog": "<i>pet</i>", "tea": "drink", "eat": "verb", "ate": "verb", "god": "deity"}
+    assert byheart.load(tmp_path / "m").verify(list(rows), list(rows.values())).verdict == "proved"
+    for _ in range(5):
+        tab.click('[aria-label="remove row 1"]')
+    assert "nothing to memorize" in tab.inner_text("#status") and not tab.locator("#player").is_visible()
+    tab.click("#again")
+    assert tab.inner_text("#status").startswith("5 rows, 3 labels")
+
+
+def test_byhearts_own_networks_are_asked(open_page):
+    rows = [f"{a}{b}{c}" for a in "abc" for b in "abc" for c in "ab"]
+    labels = [f"l{(7 * k * k + k // 3) % 5}" for k in range(len(rows))]
+    own = {name: byheart.memorize(rows, labels, construction=name, progress=False) for name in ("compact", "ks25")}
+    tab = open_page(render(own["compact"]))
+    for name, memory in own.items():
+        tab.check(f"input[value={name}]")
+        assert "18 rows, 18 asked, 18 agree" in tab.inner_text("#about")
+        for word in [*rows[:2], "abc", "ccc"]:
+            (answer,) = memory.predict([word])
+            said = "No label" if answer is byheart.UNKNOWN else f"Answer: {answer}"
+            assert ask(tab, word).startswith(said), (name, word)
+        assert "step" in tab.inner_text(".count")
+    tab.fill('[aria-label="label of row 1"]', "new")
+    tab.wait_for_function("document.querySelector('#about').innerText.includes('Your changes')")
+
+
+def test_the_slider_builds_and_counts(open_page):
+    tab = open_page(five())
+    tab.locator("#N").focus()
+    tab.keyboard.press("Home")
+    assert tab.inner_text("#N-shown") == "N = 2"
+    for _ in range(9):
+        tab.keyboard.press("ArrowRight")
+    N = int(tab.inner_text("#N-shown").split("= ")[1])
+    tab.locator("#curves").scroll_into_view_if_needed()
+    tab.wait_for_function("!document.querySelector('#sizes').innerText.includes('…')")
+    rows = dict(
+        re.findall(
+            r"(?m)^(one bend per row|built on this page|lower bound)\n.*\n\s*([\d,]+)$", tab.inner_text("#sizes")
+        )
+    )
+    assert int(rows["one bend per row"]) == 3 * N + 8 and int(rows["lower bound"]) < int(rows["built on this page"])
+    assert tab.locator(".dot.built").count() >= 1 and tab.locator(".curve").count() >= 4
+    tab.keyboard.press("End")
+    assert tab.inner_text("#N-shown") == "N = 1,000,000" and "–" in tab.inner_text("#sizes")
+    tab.check("#logarithmic")
+    assert tab.locator(".curve.theorem").get_attribute("points")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_on_a_phone_by_keyboard(open_page, scheme):
+    tab = open_page(five(), 390, color_scheme=scheme)
+    for _ in range(20):
+        tab.keyboard.press("ArrowRight")
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 390, tab.inner_text(".player h3")
+        sizes = "[...document.querySelectorAll('.drawn text')].map(e => parseFloat(getComputedStyle(e).fontSize))"
+        assert min(tab.evaluate(sizes), default=13) >= 12
+    assert tab.inner_text(".answer") == "Answer: animal, as labelled."
+    tab.keyboard.press("ArrowLeft")
+    assert tab.inner_text(".player h3").startswith("Fold ")
+    tab.locator("#question").focus()
+    before = tab.inner_text(".count")
+    tab.keyboard.press("ArrowLeft")
+    assert tab.inner_text(".count") == before, "arrows move the cursor while one types"
+    contrast = tab.evaluate(CONTRAST)
+    assert min(contrast.values()) >= 4.5, contrast
+
+
+CONTRAST = """() => {
+  const linear = (v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  const light = (c) => {
+    const [r, g, b] = c.match(/[\\d.]+/g).slice(0, 3).map((v) => linear(v / 255));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const over = (node) => {
+    for (; node; node = node.parentElement) {
+      const c = getComputedStyle(node).backgroundColor;
+      if (!/, 0\\)$/.test(c)) return c;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  const found = {};
+  for (const node of document.querySelectorAll("h1, p, small, label, td, th, button:not(:disabled), .num, .soft")) {
+    if (!node.offsetParent || !node.innerText.trim()) continue;
+    const [a, b] = [light(getComputedStyle(node).color), light(over(node))].sort((p, q) => q - p);
+    const name = node.tagName + "." + node.className;
+    found[name] = Math.min(found[name] ?? 99, (a + 0.05) / (b + 0.05));
+  }
+  return found;
+}"""
+
+
+def test_every_control_has_a_name(open_page):
+    tab = open_page(five())
+    nameless = """[...document.querySelectorAll('button, input, select')].filter((e) => !(e.innerText || '').trim()
+        && !e.getAttribute('aria-label') && !e.labels?.length).map((e) => e.outerHTML)"""
+    assert tab.evaluate(nameless) == []
+    assert tab.locator(".live-text[aria-live=polite]").count() == 1
+    assert tab.locator(".chapter[aria-current=step]").count() == 1
+
+
+def test_it_can_be_printed(open_page):
+    tab = open_page(five())
+    steps = int(tab.inner_text(".count").split(" of ")[1])
+    tab.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    tab.emulate_media(media="print")
+    assert tab.locator("#printed > div").count() == steps and tab.locator("#printed .answer").is_visible()
+    assert not tab.locator("#player").is_visible() and not tab.locator("#save").is_visible()
+    assert tab.pdf(format="A4").startswith(b"%PDF-")
