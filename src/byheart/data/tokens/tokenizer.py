@@ -258,7 +258,9 @@ def other_choice(tokens: Tokenizer, cells: Iterable[Any]) -> str:
     if other is None or not texts:
         return ""
     here, there = table_rows(tokens.kind, texts), table_rows(other, texts)
-    if _MUCH * min(here, there) > max(here, there) or max(here, there) < _WORTH_A_WORD:
+    smaller = _MUCH * there < here > _WORTH_A_WORD
+    surprising = tokens.kind == "characters" and any(" " in text for text in texts) and _MUCH * here < there
+    if not smaller and not surprising:
         return ""
     return f"{tokens.kind} make a token table of {here:,} rows, {other} would make one of {there:,} (--tokens {other})"
 
