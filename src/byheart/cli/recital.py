@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Mapping
 from itertools import islice
@@ -26,13 +25,6 @@ from byheart.errors import DataError, OptionError
 from byheart.export.huggingface.classifier import read_rows
 from byheart.files import check_target
 from byheart.progress import Progress
-
-NAME = "recital"
-_OPTIONS = {
-    name: parameter.default
-    for name, parameter in inspect.signature(memorize_recital).parameters.items()
-    if name in ("unknown", "form", "ambiguous", "merge")
-}
 
 
 def read_texts(data: str, flags: DataFlags) -> list[str]:
@@ -165,11 +157,7 @@ def memorize_texts(
     data: str, path: Path, flags: DataFlags, options: Mapping[str, Any], progress: Progress, as_json: bool, quiet: bool
 ) -> int:
     """`memorize --construction recital`: as `byheart recital`, with the construction's own options."""
-    strange = sorted(set(options) - set(_OPTIONS))
-    if strange:
-        raise OptionError(f"{NAME} has no option {strange[0]!r}; it has: {', '.join(_OPTIONS)}")
-    given = {name: _parsed(name, value) for name, value in options.items()}
-    return _memorize(data, path, flags, given, progress, as_json, quiet)
+    return _memorize(data, path, flags, options, progress, as_json, quiet)
 
 
 def _memorize(
@@ -180,7 +168,7 @@ def _memorize(
     with progress.stage("choosing windows"):
         memory = memorize_recital(texts, tokens=_tokens(flags), **given)
     with progress.stage("asking every place"):
-        certificate = memory.certify(given.get("ambiguous", _OPTIONS["ambiguous"]))
+        certificate = memory.certify(given["ambiguous"])
     memory.save(path)
     if as_json:
         show.print_json({**memory.summary(), **_plain(certificate), "file": str(path)})
@@ -195,14 +183,6 @@ def _tokens(flags: DataFlags) -> str:
     """Characters, unless the user says how to cut."""
     said = flags.said("tokens")
     return "characters" if said in (None, "auto") else str(said)
-
-
-def _parsed(name: str, value: Any) -> Any:
-    if not isinstance(_OPTIONS[name], bool):
-        return value
-    if str(value).lower() not in ("true", "false", "yes", "no", "1", "0"):
-        raise OptionError(f"option {name}={value!r} is not true or false")
-    return str(value).lower() in ("true", "yes", "1")
 
 
 def _plain(certificate: Any) -> dict[str, Any]:
