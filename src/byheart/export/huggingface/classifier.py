@@ -183,11 +183,11 @@ def read_rows(folder: str | Path, rows: Sequence[Sequence[Any]], labels: Sequenc
         config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
         names = [config["id2label"][str(k)] for k in range(len(config["id2label"]))]
         model = (Path(folder) / "tokenizer.json").read_text(encoding="utf-8")
-        special = [int(config[f"{role}_token_id"]) for role in ("bos", "eos", "pad")]
+        bos, eos, pad = (int(config[f"{role}_token_id"]) for role in ("bos", "eos", "pad"))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FileFormatError(f"{folder} is not the folder of a classifier: {error}") from None
     texts, _ = _written(rows, tokens)
-    lexicon = Lexicon("file", model, *special, failure=special[0])
+    lexicon = Lexicon("file", model, bos, eos, pad, failure=bos)  # nothing is answered with it
     number = {name: k for k, name in enumerate(names)}
     strange = next((label for label in labels if str(label) not in number), None)
     if strange is not None:
