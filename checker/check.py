@@ -1167,14 +1167,18 @@ def read_cases(memory: Memory, flags: argparse.Namespace) -> list[Case]:
     return [(place, pick(row), row[target[0]] if target else NEXT) for place, row in rows]
 
 
-def question(memory: Memory, cell: Any, given: Any, flags: argparse.Namespace) -> tuple[list[Any], list[Any]] | None:
+def question(memory: Memory, cell: Any, given: Any, flags: argparse.Namespace) -> Any:
     """The tokens to ask and the labels to expect: one, one per token, or the next tokens; None: dropped as missing."""
-    row = [] if cell is None else memory.tokens(cell)
+    try:
+        row = [] if cell is None else memory.tokens(cell)
+    except Undecided as error:
+        return error
     if given is NEXT:
         row, labels = row[:-1], row[1:]
     elif memory.per_token and given is not None:
         labels = parse_json(given, "a label", finite) if isinstance(given, str) else given
         need(isinstance(labels, list), f"{memory.task} takes a list with one label per token, not {str(given)[:40]!r}")
+        need(not row or len(row) == len(labels), f"a row has {len(row)} tokens, but {len(labels)} labels")
     else:
         labels = [given]
     if not row or None in row or None in labels:
@@ -1225,19 +1229,20 @@ def text_column(rows: Rows) -> str:
 
 def outcomes(memory: Memory, flags: argparse.Namespace) -> tuple[dict[str, list[str]], Counter[str], Any]:
     """Rows that agree, differ or stay undecided, in words, and how many were left out by which flag."""
-    cases = read_cases(memory, flags)
     found: dict[str, list[str]] = {"agree": [], "differ": [], "undecided": []}
     left_out: Counter[str] = Counter()
     labels_of: dict[Any, set[Any]] = {}  # what DATA says about equal rows
     disputes = []
-    for place, (where, cell, given) in enumerate(cases[: flags.max_rows]):
+    questions = [(where, question(memory, cell, given, flags)) for where, cell, given in read_cases(memory, flags)]
+    kept = [(where, asked) for where, asked in questions if asked is not None]
+    if len(kept) < len(questions):
+        left_out["by --missing drop"] = len(questions) - len(kept)
+    for place, (where, asked) in enumerate(kept[: flags.max_rows]):
         if place == PROBE:
-            BUDGET.expect(BUDGET.done * min(len(cases), flags.max_rows or len(cases)) // PROBE)
+            BUDGET.expect(BUDGET.done * min(len(kept), flags.max_rows or len(kept)) // PROBE)
         try:
-            asked = question(memory, cell, given, flags)
-            if asked is None:
-                left_out["by --missing drop"] += 1
-                continue
+            if isinstance(asked, Undecided):
+                raise asked
             answers = memory.ask(memory.points(asked[0]))
             key, expected, said = (identity(tuple(map(identity, part))) for part in (asked[0], asked[1], answers))
             labels_of.setdefault(key, set()).add(expected)
@@ -1253,8 +1258,8 @@ def outcomes(memory: Memory, flags: argparse.Namespace) -> tuple[dict[str, list[
             left_out[f"by --conflicts {flags.conflicts}"] += 1
         else:
             found["differ"].append(words)
-    if flags.max_rows is not None and len(cases) > flags.max_rows:
-        left_out[f"beyond --max-rows {flags.max_rows}"] = len(cases) - flags.max_rows
+    if flags.max_rows is not None and len(kept) > flags.max_rows:
+        left_out[f"beyond --max-rows {flags.max_rows}"] = len(kept) - flags.max_rows
     return found, left_out, {}
 
 
@@ -1317,9 +1322,8 @@ def gap_outcomes(memory: Memory, flags: argparse.Namespace) -> tuple[dict[str, l
     return found, left_out, gap
 
 
-def nats(x: Fraction) -> float | None:
-    """For people; None where it is too large for a float."""
-    return float(x) if abs(x) < 1e300 else None
+def nats(x: Fraction) -> str:
+    return f"{float(x):.6g} nats" if abs(x) < 1e300 else "over 1e300 nats"
 
 
 def judged_gap(memory: Memory, rows: Any, follows: Any, fraction: Fraction) -> tuple[dict[str, list[str]], Any]:
@@ -1335,7 +1339,7 @@ def judged_gap(memory: Memory, rows: Any, follows: Any, fraction: Fraction) -> t
         entropy, gap = ([sum(part[k][end] for part in parts.values()) for end in (0, 1)] for k in (0, 1))
         allowed = [fraction * (tokens if certain else end) for end in entropy]
         if gap[0] <= allowed[1] and gap[1] > allowed[0]:
-            raise Undecided(f"the gap lies between {nats(gap[0])} and {nats(gap[1])} nats")
+            raise Undecided(f"the gap lies between {nats(gap[0])} and {nats(gap[1])}")
         return parts, entropy, gap, allowed
 
     try:
@@ -1343,11 +1347,11 @@ def judged_gap(memory: Memory, rows: Any, follows: Any, fraction: Fraction) -> t
     except Undecided as error:
         return {"agree": [], "differ": [], "undecided": [f"{where}: {error}" for where, _ in rows]}, {}
     numbers = {"entropy": entropy[0], "lower": gap[0], "upper": gap[1], "allowed": allowed[0]}
-    said = {name: nats(x) for name, x in numbers.items()} | {"contexts": len(follows)}
+    said = {name: float(x) if abs(x) < 1e300 else None for name, x in numbers.items()} | {"contexts": len(follows)}
     if gap[1] <= allowed[0]:
-        words = f"the gap is at most {said['upper']} nats, {said['allowed']} are allowed"
+        words = f"the gap is at most {nats(gap[1])}, {nats(allowed[0])} are allowed"
         return {"agree": [where for where, _ in rows], "differ": [], "undecided": []}, said | {"words": words}
-    words = f"the gap is at least {said['lower']} nats, {said['allowed']} are allowed"
+    words = f"the gap is at least {nats(gap[0])}, {nats(allowed[1])} are allowed"
     beyond = {c for c, (_, own) in parts.items() if own[0] * tokens > allowed[1] * sum(follows[c].values())}
     differ = [f"{where}: {words}" for where, asked in rows if beyond & {*asked}] or [words for _ in rows]
     agree = [where for where, asked in rows if not beyond & {*asked}] if len(differ) < len(rows) else []

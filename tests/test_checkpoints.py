@@ -15,7 +15,7 @@ from byheart.compile.recital import RecitalMemory, memorize_recital
 from byheart.errors import FileFormatError, OptionError
 from byheart.export.stock.architectures import read_decoder
 from byheart.ir.recital import UNKNOWN, Recital
-from tests.recital_folders import kinds_first
+from tests.recital_folders import ARCHITECTURES
 
 pytest.importorskip("torch")
 from byheart.fixtures.machine import Machine
@@ -34,8 +34,13 @@ def lines_of(folder: Path) -> tuple[list[Any], list[Any]]:
     return [x for x in lines if x["unit"] is not None], [x for x in lines if x["unit"] is None]
 
 
-@pytest.mark.parametrize("architecture", kinds_first())
-@pytest.mark.parametrize("form", ["rules", pytest.param("full", marks=pytest.mark.slow), "windows"])
+CASES = [(a, form) for a in ARCHITECTURES for form in ("rules", "full", "windows")]
+USUAL = (("llama", "windows"), ("llama", "full"), ("llama", "rules"), ("gpt2", "rules"), ("mixtral", "rules"))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "form"), [c if c in USUAL else pytest.param(*c, marks=pytest.mark.slow) for c in CASES]
+)
 def test_one_document_is_forgotten_and_the_others_stay(tmp_path: Path, architecture: str, form: str) -> None:
     memory = memory_of(form)
     memory.to_huggingface(tmp_path / "all", architecture, flavour="units", reach=128, dtype="float32")

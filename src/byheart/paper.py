@@ -9,6 +9,7 @@ A builder carries its label as metadata, so names can describe and labels can be
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -87,6 +88,32 @@ def entries() -> list[Entry]:
 
 
 def find(label: str) -> list[Entry]:
-    """Entries whose label is `label`, ignoring case; `KS25 Lemma G.4` and `Lemma G.4` both work."""
-    wanted = " ".join(label.replace(",", " ").split()).lower()
-    return [e for e in entries() if wanted in (e.ref.label.lower(), f"{e.ref.paper} {e.ref.label}".lower())]
+    """Entries whose label is `label`, as people write it: `KS25, Lemma G.4`, `lemma g.4`, `Lem. G.4`, `Thm 4.1`."""
+    wanted = plain(label)
+    return [e for e in entries() if wanted in (plain(e.ref.label), plain(str(e.ref)))]
+
+
+_SHORT = {
+    "thm": "theorem",
+    "th": "theorem",
+    "lem": "lemma",
+    "cor": "corollary",
+    "rem": "remark",
+    "rmk": "remark",
+    "def": "definition",
+    "defn": "definition",
+    "equation": "eq",
+    "prop": "proposition",
+    "fn": "footnote",
+}
+
+
+def plain(label: str) -> str:
+    """A label in the one form in which labels are compared.
+
+    >>> plain("Thm. 4.1"), plain("KS25, Theorem 4.1"), plain("Eq (4)"), plain("Equation 4"), plain("lem G.4")
+    ('theorem 4.1', 'ks25 theorem 4.1', 'eq 4', 'eq 4', 'lemma g.4')
+    """
+    words = re.sub(r"[,()\[\]]", " ", label.lower().replace("thm.", "thm ")).split()
+    bare = [word.rstrip(".") for word in words]
+    return " ".join(_SHORT.get(word, word) for word in bare)

@@ -12,13 +12,14 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
-    from rich.progress import TaskID
 
 PATIENCE = 2.0  # seconds before a stage is worth a bar
 
@@ -55,23 +56,53 @@ SILENT: Progress = _Silent()
 
 
 def console_progress() -> Progress:
-    """Bars on standard error when it is a terminal, silence otherwise."""
+    """Bars in a notebook, and on standard error where that is a terminal; silence otherwise."""
+    if "IPython" in sys.modules:
+        from rich.console import Console
+
+        if Console().is_jupyter:  # there rich draws with ipywidgets, and warns at every turn where they are missing
+            return ConsoleProgress() if find_spec("ipywidgets") else SILENT
     return ConsoleProgress() if sys.stderr.isatty() else SILENT
 
 
 class ConsoleProgress:
-    """Bars with stage, rate and time left for stages that take more than two seconds, however seldom they advance."""
+    """rich's bars, with rate and time left, for stages that take more than two seconds, however seldom they advance.
+
+    rich redraws ten times a second and then looks how far the stages are; `advance` only counts, so it may be called
+    for every row. Stages inside stages share one display. It opens when the first of them has lasted long enough.
+    """
 
     def __init__(self) -> None:
-        self.screen = _Screen()
+        self.lock = threading.RLock()
+        self.stages: list[_Counter] = []
 
     @contextmanager
     def stage(self, name: str, total: int | None = None) -> Iterator[Stage]:
-        bar = _Bar(self.screen, name, total)
+        with self.lock:
+            if not self.stages:
+                self.display = _display()
+                self.clock = threading.Timer(PATIENCE, self._open, [self.display])
+                self.clock.daemon = True
+                self.clock.start()
+            counter = _Counter()
+            task = self.display.add_task(name, total=total, visible=False, counter=counter)
+            self.stages.append(counter)
         try:
-            yield bar
+            yield counter
         finally:
-            bar.stop()
+            with self.lock:
+                self.stages.remove(counter)
+                if self.stages:
+                    self.display.remove_task(task)
+                else:
+                    self.clock.cancel()
+                    if self.display.live.is_started:
+                        self.display.stop()
+
+    def _open(self, display: RichProgress) -> None:
+        with self.lock:
+            if self.stages and display is self.display:
+                display.start()
 
     def say(self, message: str) -> None:
         print(message, file=sys.stderr)
@@ -91,104 +122,38 @@ class LineProgress:
         print(message, file=sys.stderr)
 
 
-class _Screen:
-    """The display that stages inside stages share; it is there as long as one of them has a bar."""
+class _Counter:
+    """How far a stage is."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.display: RichProgress | None = None
-        self.bars = 0
-
-    def add(self, name: str, total: int | None, done: int, started: float) -> TaskID:
-        with self.lock:
-            if self.display is None:
-                self.display = _rich_display()
-                self.display.start()
-            self.bars += 1
-            task = self.display.add_task(name, total=total, completed=done, visible=False)
-            self.display.tasks[-1].start_time = started  # the rate counts from the stage's beginning
-            self.display.update(task, visible=True, refresh=True)
-            return task
-
-    def update(self, task: TaskID, done: int) -> None:
-        with self.lock:
-            if self.display is not None:
-                self.display.update(task, completed=done)
-
-    def remove(self, task: TaskID) -> None:
-        with self.lock:
-            self.bars -= 1
-            if self.display is not None and self.bars == 0:
-                self.display.stop()
-                self.display = None
-            elif self.display is not None:
-                self.display.remove_task(task)
-
-
-class _Bar:
-    """Shown by `advance`, or by a clock where a stage is slow to advance."""
-
-    def __init__(self, screen: _Screen, name: str, total: int | None) -> None:
-        self.screen, self.name, self.total, self.done = screen, name, total, 0
-        self.started = time.monotonic()
-        self.task: TaskID | None = None
-        self.over = False
-        self.clock = threading.Timer(PATIENCE, self.show)
-        self.clock.daemon = True
-        self.clock.start()
-
-    def show(self) -> None:
-        with self.screen.lock:
-            if self.task is None and not self.over:
-                self.task = self.screen.add(self.name, self.total, self.done, self.started)
+        self.done = 0
 
     def advance(self, count: int = 1) -> None:
         self.done += count
-        if self.task is None and time.monotonic() - self.started > PATIENCE:
-            self.show()
-        if self.task is not None:
-            self.screen.update(self.task, self.done)
-
-    def stop(self) -> None:
-        self.clock.cancel()
-        with self.screen.lock:
-            self.over = True
-            if self.task is not None:
-                self.screen.remove(self.task)
-                self.task = None
 
 
-def _rich_display() -> RichProgress:
-    from rich.console import Console
-    from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
+def _display() -> RichProgress:
+    from rich.console import Console, RenderableType
+    from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn
     from rich.progress import Progress as RichProgress
     from rich.text import Text
 
-    class _Words(ProgressColumn):
+    class Pace(ProgressColumn):
+        """The rate, and how long it still takes; how long it has taken where nobody can know that."""
+
         def render(self, task: Task) -> Text:
-            return Text(progress_words(int(task.completed), task.total, task.elapsed or 0.0))
+            speed, left = task.finished_speed or task.speed, task.time_remaining
+            rate = f"{speed:,.{0 if speed >= 10 else 1}f}/s, " if speed else ""
+            seconds, words = (task.elapsed or 0.0, "so far") if left is None else (left, "left")
+            return Text(f"{rate}{timedelta(seconds=round(seconds))} {words}")
 
-    columns = (TextColumn("{task.description}"), BarColumn(), _Words())
-    return RichProgress(*columns, console=Console(stderr=True), transient=True)
+    class Bars(RichProgress):
+        """Looks at the counters whenever it draws."""
 
+        def get_renderables(self) -> Iterable[RenderableType]:
+            for task in self.tasks:
+                self.update(task.id, completed=task.fields["counter"].done, visible=(task.elapsed or 0.0) > PATIENCE)
+            return super().get_renderables()
 
-def progress_words(done: int, total: float | None, seconds: float) -> str:
-    """How far a stage is, how fast, and how long it still takes; how long it has taken where nobody can know that.
-
-    >>> progress_words(300, 1200, 3.0), progress_words(5000, None, 2.0), progress_words(0, None, 4.0)
-    ('300/1,200, 100/s, 0:09 left', '5,000, 2,500/s, 0:02 so far', '0:04 so far')
-    """
-    rate = done / seconds if seconds > 0 else 0.0
-    parts = [f"{done:,}/{total:,.0f}"] if total is not None else [f"{done:,}"] if done else []
-    parts += [f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s"] if done else []
-    if total is not None and done:
-        parts.append(f"{_clock((total - done) / rate if rate else 0.0)} left")
-    else:
-        parts.append(f"{_clock(seconds)} so far")
-    return ", ".join(parts)
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(max(0, round(seconds)), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Pace())
+    return Bars(*columns, console=Console(stderr=True), transient=True)

@@ -125,3 +125,9 @@ def test_constructions_and_paper():
 def test_every_command_has_help():
     for name in COMMANDS:
         assert CliRunner().invoke(commands, [name, "--help"]).exit_code == 0
+
+
+@pytest.mark.parametrize("label", ["Theorem 4.1", "Thm 4.1", "thm. 4.1", "KS25, Theorem 4.1", "ks25 thm 4.1"])
+def test_papers_labels_as_people_write_them(label: str) -> None:
+    shown = CliRunner().invoke(commands, ["paper", label]).stdout
+    assert "single attention layer" in shown and "--construction ks25" in shown and "build_ks25" in shown

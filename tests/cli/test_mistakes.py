@@ -56,7 +56,7 @@ MISTAKES = [
     (["memorize", "poem.txt", "--task", "causal", "--no-positions"], "does not apply to one long text"),
     (["memorize", "poem.txt", "--task", "causal", "--max-rows", "3"], "--max-rows does not apply to one long text"),
     (["memorize", "poem.txt", "--task", "causal", "--conflicts", "first"], "--conflicts does not apply"),
-    (["memorize", "poem.txt", "--task", "causal", "--page-length", "-3"], "a page needs at least one character"),
+    (["memorize", "poem.txt", "--task", "causal", "--page-length", "-3"], "a page needs at least one token"),
     (["memorize", "poem.txt", "--construction", "recital", "--max-rows", "1"], "does not apply to a recital"),
     (["memorize", "t.csv", "--construction", "recital", "--task", "set"], "--task does not apply to a recital"),
     (["memorize", "t.csv", "--construction", "madden24", "--page-length", "9"], "does not apply to documents"),

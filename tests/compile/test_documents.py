@@ -317,64 +317,54 @@ def test_a_table_of_labels_is_a_table_for_decoders_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "flags",
     [
-        ["--mixer", "average"],
-        ["--activation", "gelu"],
-        ["--objective", "low-rank"],
-        ["--objective", "size"],
+        ["--construction", "madden24-average"],
+        ["--option", "activation=gelu"],
+        ["--option", "objective=low-rank"],
+        ["--option", "objective=size"],
         ["--tokens", "characters", "--max-length", "4"],
         ["--max-rows", "2"],
-        ["--where", "kind=x"],
         ["--max-length", "2"],
     ],
     ids=" ".join,
 )
-def test_flags_of_the_short_form(documents: Path, flags: list[str]) -> None:
-    result = run("decoder", documents, "--json", *flags)
+def test_flags_for_documents(documents: Path, tmp_path: Path, flags: list[str]) -> None:
+    construction = [] if "--construction" in flags else ["--construction", "madden24"]
+    result = run("memorize", documents, "-o", tmp_path / "m", "--json", *construction, *flags)
     assert result.exception is None and json.loads(result.stdout)["verdict"] == "proved"
 
 
-def test_the_short_form_is_memorize(documents: Path, tmp_path: Path) -> None:
-    short, long = tmp_path / "short", tmp_path / "long"
-    run("decoder", documents, "-o", short)
-    run("memorize", documents, "--construction", "madden24", "--max-length", 10, "-o", long)
-    assert short.read_bytes() == long.read_bytes()
-    shown = run("decoder", documents, "--prompt", "a cat")
-    assert "condition number" in shown.stdout and "proved" in shown.stdout and "a cat sat" in shown.stdout
-    quiet = run("decoder", documents, "--quiet")
-    assert quiet.stdout.startswith("proved: ") and quiet.stdout.count("\n") == 1
+def test_what_became_of_the_decoder_command(documents: Path) -> None:
+    error = run("decoder", documents).exception
+    assert "memorize DOCS --construction madden24" in error.message
 
 
 @pytest.mark.parametrize(
     "flags",
     [
-        ["--gap", "0"],
-        ["--gap", "nan"],
-        ["--objective", "low-rank", "--activation", "gelu"],
-        ["--where", "kind"],
-        ["--where", "kind=nothing"],
-        ["--column", "nothing"],
-        ["--prompt", ""],
-        ["--prompt", "a", "--temperature", "nan"],
-        ["--prompt", "zebra"],
+        ["--option", "gap=0"],
+        ["--option", "gap=nan"],
+        ["--option", "objective=low-rank", "--option", "activation=gelu"],
+        ["--sequence-column", "nothing"],
     ],
     ids=" ".join,
 )
-def test_flags_that_cannot_be(documents: Path, flags: list[str]) -> None:
-    result = run("decoder", documents, "--json", *flags)
-    assert isinstance(result.exception, OptionError | DataError) and not result.stdout
+def test_flags_that_cannot_be(documents: Path, tmp_path: Path, flags: list[str]) -> None:
+    result = run("memorize", documents, "--construction", "madden24", "-o", tmp_path / "m", *flags)
+    assert isinstance(result.exception, OptionError | DataError) and not (tmp_path / "m").exists()
 
 
 def test_json_stays_json_for_one_context(tmp_path: Path) -> None:
     path = tmp_path / "one.txt"
     path.write_text("a b\n")
-    for flags in ([], ["--objective", "low-rank"], ["--objective", "size"]):
-        result = run("decoder", path, "--json", *flags)
+    for flags in ([], ["--option", "objective=low-rank"], ["--option", "objective=size"]):
+        result = run("memorize", path, "--construction", "madden24", "-o", tmp_path / "m", "--json", *flags)
         assert json.loads(result.stdout, parse_constant=pytest.fail)["verdict"] == "proved"
 
 
 def test_not_proved_is_exit_status_one(documents: Path, tmp_path: Path) -> None:
     saved = tmp_path / "loose.byheart"
-    run("decoder", documents, "--gap", "0.2", "--objective", "size", "-o", saved)
+    loose = ["--option", "gap=0.2", "--option", "objective=size", "--max-length", 10]
+    run("memorize", documents, "--construction", "madden24", *loose, "-o", saved)
     result = run("verify", saved, documents, "--gap", "1e-9", "--max-length", 10, "--json")
     assert json.loads(result.stdout)["verdict"] == "refuted" and result.return_value == 1
 

@@ -124,6 +124,15 @@ def test_a_part_of_the_rows_is_proved_as_a_part(saved, tmp_path):
     assert found["promise"] == "kept" and "not exactly the 4 memorized rows" in found["remarks"][0]
 
 
+def test_a_repeated_row_is_not_held_against_the_file(tmp_path):
+    """The promise is about the rows with their repetitions, the fingerprint about distinct ones."""
+    rows, labels = [[k] for k in range(7)], [k % 3 for k in range(7)]
+    byheart.memorize(rows, labels, construction="ks25-sparse", positions=False, progress=False).save(tmp_path / "m")
+    for more in range(1, 8):
+        found = byheart.load(tmp_path / "m").verify(rows + rows[:more], labels + labels[:more])
+        assert found.verdict.value == "proved" and found.rows == 7 + more, found.reason
+
+
 def test_a_promise_that_a_part_cannot_check_is_open_unless_excused():
     """A network for many rows is larger than what is promised for two; a bloated one with a forged fingerprint, too."""
     rows, labels = [[k, k * k % 7] for k in range(60)], [k % 5 for k in range(60)]

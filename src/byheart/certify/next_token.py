@@ -261,7 +261,7 @@ def _enclose(
     pairs = _pairs(contexts)
     for part, tokens in _groups(contexts.tokens, chosen, chunk):
         logits = source(part, tokens, kind)
-        top = logits.middles().max(axis=1)  # exponents relative to about the highest logit stay small
+        top = np.nan_to_num(logits.middles().max(axis=1))  # exponents relative to about the highest logit stay small
         with np.errstate(all="ignore"):  # an overflow is an infinite radius
             mass = (logits - kind.exact(top[:, None])).exp().sum(axis=1).as_arb()
         frequent = np.zeros((len(part), contexts.vocabulary_size), dtype=bool)

@@ -37,11 +37,13 @@ COMMANDS = {
     "report": "Write one self-contained page about a memory.",
     "explain": "Write one page on which a Transformer is built and asked, step by step.",
     "bounds": "Lower and upper bounds, each with its theorem.",
-    "decoder": "A one-layer decoder for next-token distributions.",
     "lab": "The laboratory: how much trained networks memorize.",
     "constructions": "List the constructions and their options.",
     "paper": "Find the code and the test of a theorem.",
 }
+
+# commands of earlier versions -> what does their work now
+GONE = {"decoder": "byheart memorize DOCS --construction madden24"}
 
 
 class _Commands(click.Group):
@@ -60,6 +62,8 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            if args[0] in GONE:
+                raise click.UsageError(f"the command {args[0]!r} is gone; take `{GONE[args[0]]}`", ctx)
             near = get_close_matches(args[0], COMMANDS, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(COMMANDS)}"
             raise click.UsageError(f"there is no command {args[0]!r}{hint}", ctx)

@@ -23,6 +23,7 @@ from byheart.cli.data_options import (
 from byheart.cli.verify import check_data
 from byheart.compile import Memory
 from byheart.compile.export_memory import export_file
+from byheart.compile.recital import RecitalMemory
 from byheart.data.dataset.dataset import Dataset
 from byheart.engines.convert import convert_folder
 from byheart.errors import DataError
@@ -49,6 +50,13 @@ FORMATS = [*targets(), "huggingface", "gguf"]  # of a memory, of a recital, of a
 )
 @click.option("--arch", metavar="NAME", default="llama", show_default=True, help="For huggingface: the architecture.")
 @click.option("--flavour", metavar="NAME", help="For huggingface: parabola, plateau (quantized) or units.")
+@click.option(
+    "--style",
+    type=click.Choice(["robust", "compact"]),
+    default="robust",
+    show_default=True,
+    help="For a recital: robust has a margin in every type; compact is a float32 Llama of few parameters without one.",
+)
 @click.option("--hidden-size", "hidden", type=int, metavar="N", help="For huggingface: the shape to imitate.")
 @click.option("--layers", type=int, metavar="N", help="… layers.")
 @click.option("--heads", type=int, metavar="N", help="… attention heads.")
@@ -65,6 +73,7 @@ def command(
     data: str | None,
     arch: str,
     flavour: str | None,
+    style: str,
     hidden: int | None,
     layers: int | None,
     heads: int | None,
@@ -88,6 +97,7 @@ def command(
     \b
       byheart export table.byheart --to onnx -o table.onnx --data table.csv
       byheart export poem.byheart --to huggingface --arch qwen3 -o tiny-qwen3
+      byheart export poem.byheart --to huggingface --style compact -o small-llama
       byheart export table.byheart --to huggingface --data table.csv -o table-llama
       byheart export tiny-llama --to gguf --dtype Q8_0 -o tiny-llama.gguf
     """
@@ -99,6 +109,8 @@ def command(
         options = {name: value for name, value in {**shape, "dtype": dtype, "flavour": flavour}.items() if value}
         if recital is None:
             return _export_classifier(file, data, flags, output, arch, options, as_json, progress_for(as_json, quiet))
+        if style == "compact":
+            return _export_compact(recital, output, arch, options, as_json, progress_for(as_json, quiet))
         return export_checkpoint(recital, output, arch, options, as_json, progress_for(as_json, quiet))
     check_target(Path(output))
     if Path(file).is_dir():
@@ -159,6 +171,30 @@ def _export_classifier(
         words = f"Transformers answers all {asked['rows']:,} rows rightly, measured lead {asked['lead']:.2f}"
     click.echo(words)
     return 0 if done["verdict"] == Verdict.PROVED.value else 1
+
+
+def _export_compact(
+    recital: RecitalMemory, output: str, arch: str, options: dict[str, Any], as_json: bool, progress: Progress
+) -> int:
+    """A float32 Llama without a margin; what is printed says that it was measured."""
+    from byheart.compile.compact_checkpoint import write_compact
+
+    strange = [name for name, value in options.items() if (name, value) != ("dtype", "float32")]
+    if arch != "llama" or strange:
+        raise click.UsageError(
+            "--style compact is a Llama in float32 whose shape follows from the text; leave the rest out"
+        )
+    done = write_compact(recital, output, progress=progress)
+    if as_json:
+        show.print_json(done)
+        return 0
+    click.echo(f"wrote {done['folder']}: llama, float32, {done['parameters']:,} parameters, {done['layers']} layers")
+    asked = done["measured"]
+    words = "no engine was asked: Transformers is not installed"
+    if asked is not None:
+        words = f"measured, not proved: Transformers answers all {asked['asked']:,} questions rightly"
+    click.echo(f"{words}; no margin: other types, and engines that round otherwise, give wrong text")
+    return 0
 
 
 def export_folder(folder: str, target: str, output: str, dtype: str | None, as_json: bool) -> int:

@@ -29,7 +29,6 @@ from byheart.data.read.sources import suffixes
 from byheart.data.task import Task
 from byheart.files import check_target
 
-RECITAL = "recital"  # texts as stock checkpoints: no network of this format, so a way of its own
 BOOK_TOKENS = ("auto", "characters", "bytes")  # of a text that is recited as a whole
 # The flags that each kind of data uses; others are refused.
 CUT = ("tokens", "max_bytes")
@@ -111,15 +110,15 @@ def command(
 
     path = Path(output or ("memory" if data == "-" else Path(data.removesuffix("/")).name.split(".")[0]) + ".byheart")
     check_target(path)
+    chosen = recipe(construction)
     options = parse_options(pairs)
-    if construction == RECITAL:
+    resolved = chosen.resolve(options)  # before anything long begins
+    if chosen.texts:
         from byheart.cli.recital import memorize_texts
 
         alike = () if task not in (None, Task.CAUSAL) else ("task",)
         refuse_unused("a recital", *alike, *(CUT if suffixes(data)[0] == ".txt" else RECITAL_TABLE))
-        return memorize_texts(data, path, flags, options, progress_for(as_json, quiet), as_json, quiet)
-    chosen = recipe(construction)
-    chosen.resolve(options)  # before anything long begins
+        return memorize_texts(data, path, flags, resolved, progress_for(as_json, quiet), as_json, quiet)
     progress = progress_for(as_json, quiet)
     building: dict[str, Any] = {"construction": construction, "seed": seed, "progress": progress, **options}
     facts: dict[str, Any] = {}

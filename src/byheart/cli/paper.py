@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Callable
 from dataclasses import asdict
+from itertools import groupby
 
 import click
 
 from byheart import paper as registry
+from byheart.build import recipes
 from byheart.cli import show
 from byheart.errors import OptionError
 
@@ -27,9 +30,12 @@ def fill_registry() -> None:
 @click.argument("label", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def command(label: str | None, as_json: bool) -> int:
-    """Find the code, the statement and the test of LABEL (all labels without it).
+    """What LABEL says, what is built of it, and where (all labels without it).
+
+    Labels as people write them: "Theorem 4.1", "Thm 4.1", "KS25 Lem. G.4", "eq. (158)".
 
     \b
+      byheart paper "Thm 4.1"
       byheart paper "Lemma G.4"
       byheart paper --json
     """
@@ -37,11 +43,24 @@ def command(label: str | None, as_json: bool) -> int:
     found = registry.find(label) if label else registry.entries()
     if not found:
         known = sorted({entry.ref.label for entry in registry.entries()})
-        alike = [name for name in known if label and name.split()[:1] == label.split()[:1]]
+        alike = [name for name in known if label and registry.plain(name).split()[0] in registry.plain(label).split()]
         raise OptionError(f"no code carries the label {label!r}; known: {', '.join(alike or known)}")
     if as_json:
         show.print_json({"entries": [{**asdict(entry), "paper": registry.PAPERS[entry.ref.paper]} for entry in found]})
         return 0
-    for entry in found:
-        click.echo(f"{entry.ref}\n  {entry.statement}\n  code: {entry.module}.{entry.name}\n  test: {entry.test}")
+    for ref, group in groupby(found, key=lambda entry: entry.ref):
+        click.echo(f"{ref} ({registry.PAPERS[ref.paper]})")
+        for entry in group:
+            click.echo(f"  {entry.statement}\n    code: {entry.module}.{entry.name}\n    test: {entry.test}")
+            for name in builds(entry):
+                click.echo(f"    build it: byheart memorize DATA --construction {name}")
     return 0
+
+
+def builds(entry: registry.Entry) -> list[str]:
+    """The constructions whose builder carries this label."""
+    return [name for name, recipe in recipes().items() if code_of(recipe.builder) == (entry.module, entry.name)]
+
+
+def code_of(function: Callable[..., object]) -> tuple[str, str]:
+    return function.__module__, function.__qualname__

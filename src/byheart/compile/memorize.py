@@ -92,9 +92,12 @@ def _table(
         if labels is not None or label is not None:
             raise DataError("a table brings its own labels; leave `labels` out, or give table.sequences")
         return sequences
-    if labels is None and recipe(construction).distributions:
-        return as_table(sequences)
     if labels is None:
+        chosen = recipe(construction)
+        if chosen.texts:
+            raise chosen.takes_texts
+        if chosen.distributions:
+            return as_table(sequences)
         others = 'memorize(byheart.read(FILE)), or memorize(frame, label="column")'
         raise DataError(f"labels are missing: memorize(sequences, labels), {others}")
     return None

@@ -109,7 +109,8 @@ def check_rows(
     own = _as_memorized(memory, sequences, labels)
     with limited(memory.budget):
         asked, strange = _questions(memory, sequences, labels, own.fingerprint)
-    complete = own.fingerprint == memory.certificate.fingerprint
+    # A promise counts repeated rows, the fingerprint does not.
+    complete = own.fingerprint == memory.certificate.fingerprint and memory.certificate.asked == own.N
     claim, unchecked = _promise(memory, own)
     if not complete and claim is not None and claim.broken_by(measure(memory.network)):
         # A network for all rows is larger than what is promised for a part of them; a forged fingerprint looks alike.
@@ -250,8 +251,8 @@ def _remarks(memory: Memory, own: Dataset, excuses: Excuses, complete: bool) -> 
     found = []
     if not complete:
         found.append(
-            f"these are not exactly the {memory.certificate.asked:,} memorized rows (by the file's fingerprint): "
-            "the verdict is about the rows that were given"
+            f"these are not exactly the {memory.certificate.asked:,} memorized rows (by the file's fingerprint and "
+            "count): the verdict is about the rows that were given"
         )
     then = memory.selection
     if then.max_rows is not None and excuses.max_rows is None:

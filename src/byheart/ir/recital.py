@@ -110,8 +110,7 @@ class Table:
             raise NetworkError("two rows of a table have the same window")
         for (first, ours), (second, theirs) in itertools.combinations(self._look, 2):
             shared = [place for place in first if place in second]
-            here = {tuple(key[first.index(p)] for p in shared) for key in ours}
-            there = {tuple(key[second.index(p)] for p in shared) for key in theirs}
+            here, there = _cut(ours, first, shared), _cut(theirs, second, shared)
             if here & there:
                 raise NetworkError(f"two rows of a table match one window: {min(here & there)} at places {shared}")
 
@@ -124,6 +123,16 @@ class Table:
             found = np.fromiter((known.get(key, -1) for key in keys), dtype=np.int64, count=len(states))
             rows = np.maximum(rows, found)
         return rows
+
+
+def _cut(rows: Mapping[tuple[int, ...], int], places: Sequence[int], kept: Sequence[int]) -> set[tuple[int, ...]]:
+    """The symbols that the rows have at some of their places."""
+    if len(kept) == len(places):
+        return set(rows)
+    if tuple(kept) == tuple(places[: len(kept)]):
+        return {key[: len(kept)] for key in rows}
+    at = [places.index(place) for place in kept]
+    return {tuple(key[i] for i in at) for key in rows}
 
 
 @dataclass(frozen=True, eq=False)

@@ -130,7 +130,8 @@ def test_given_distributions(tmp_path) -> None:
 
 def test_given_distributions_on_the_command_line(tmp_path) -> None:
     path, saved = write(tmp_path / "given.jsonl", GIVEN), tmp_path / "given.byheart"
-    result = CliRunner().invoke(commands, ["decoder", str(path), "--json", "-o", str(saved)], standalone_mode=False)
+    words = ["memorize", str(path), "--construction", "madden24", "--json", "-o", str(saved)]
+    result = CliRunner().invoke(commands, words, standalone_mode=False)
     assert json.loads(result.stdout)["verdict"] == "proved"
     again = CliRunner().invoke(commands, ["verify", str(saved), str(path), "--json"], standalone_mode=False)
     assert json.loads(again.stdout)["same_data"] and again.return_value == 0

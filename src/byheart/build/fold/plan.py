@@ -25,6 +25,9 @@ PHASE_LOSS = {2: 1.0, 3: 0.98, 4: 0.94, 8: 0.88, 16: 0.80}  # of a trap's rate, 
 LOOKUP = {"traps": 12e-9, "walk": 25e-9}  # seconds per id, fold and candidate, about
 
 
+WEIGHT = {"traps": 1.0, "walk": 0.6}  # of an id and a fold, when the effort is shared out: walks may take longer
+
+
 class Objective(StrEnum):
     """What is made small."""
 
@@ -41,8 +44,8 @@ class Effort(StrEnum):
     HIGH = "high"
 
 
-WORK = {Effort.QUICK: 1e8, Effort.NORMAL: 5.5e8, Effort.HIGH: 6e9}  # candidates times ids times folds
-NARROWEST = {Effort.QUICK: 8, Effort.NORMAL: 24, Effort.HIGH: 80}
+WORK = {Effort.QUICK: 1e8, Effort.NORMAL: 1.2e9, Effort.HIGH: 8e9}  # candidates times ids times folds
+NARROWEST = {Effort.QUICK: 8, Effort.NORMAL: 40, Effort.HIGH: 100}
 WIDEST = {Effort.QUICK: 40, Effort.NORMAL: 200, Effort.HIGH: 1000}
 SECONDS = {Effort.QUICK: 0.0, Effort.NORMAL: 0.6, Effort.HIGH: 20.0}  # for tries with other numbers of folds
 TRIES = {Effort.QUICK: 1, Effort.NORMAL: 7, Effort.HIGH: 32}
@@ -150,12 +153,12 @@ def sized(
 ) -> Plan:
     """The plan with this number of folds."""
     classes = len(labels.shares)
-    beam = beam_for(effort, count * folds * (1.0 if kind == "traps" else 1.6))
+    beam = beam_for(effort, count * folds * WEIGHT[kind])
     speed = rate(kind, beam, classes)
     if kind == "traps":
         group = max(1.0, (speed * folds - (folds < 12)) / max(cost, 1e-9))
         groups = max(1.0, count / group)
-        reach = log2(max(group, 16)) + 3
+        reach = log2(max(group, 16, classes / 2)) + 3
         reading = 4.0 if classes == 2 else 5.0 * classes - 5
         parameters = 3 * groups + 1 + 4 * folds + reading + (8 if head == "value" else 0)
         length = folds + reach + 12
@@ -191,7 +194,7 @@ def _cheapest(
 ) -> Plan:
     guess = sqrt(0.75 * count * max(cost, 1e-3) / 1.6)
     phases = len(labels.shares) - 1 if kind == "traps" else 1
-    least = 2 + 3 * phases if phases > 1 else 2
+    least = 2 if phases == 1 else 2 + 3 * phases if phases < 16 else 2 + phases + phases // 4
     if labels.abstain_bits:
         least = 4 + round(0.8 * cost)  # few ids too need a walk that is long enough to be anywhere
     sizes = sorted({max(least, round(guess * factor)) for factor in np.geomspace(0.2, 1.6, 40)})

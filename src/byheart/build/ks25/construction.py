@@ -167,7 +167,13 @@ COROLLARY = Ref("KS25", "Corollary 4.1")
     "and depth O(sqrt(N log N) + sqrt(N / log N)·log max(R, C)).",
     test="tests/build/ks25/test_construction.py",
 )
-@implements(Ref("KS25", "Theorem 4.1"), "Theorem B.1 without its constants.", "tests/build/ks25/test_construction.py")
+@implements(
+    Ref("KS25", "Theorem 4.1"),
+    statement="N sequences of (r, delta)-separated tokens, equal ones with equal labels, are memorized by a "
+    "Transformer with a single attention layer and O(sqrt(N)) parameters up to logarithms (Theorem B.1 without its "
+    "constants).",
+    test="tests/build/ks25/test_construction.py",
+)
 @implements(
     COROLLARY,
     statement="One label per token: width 14 and depth O(sqrt(nN)) up to logarithms.",

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from byheart.build._base import Option, register
 from byheart.build.recital.goals import Ambiguous, Goals, full_windows, goals_of, shortest_rules
 from byheart.build.recital.schedule import (
     LONGEST_OFFSET,
@@ -21,11 +22,14 @@ from byheart.build.recital.schedule import (
     merged_goals,
     states_after,
 )
+from byheart.data.task import Task
 from byheart.data.tokens.script import Script
 from byheart.errors import OptionError
 from byheart.ir.recital import Recital, Table
+from byheart.paper import Ref
 
-FORMS = ("windows", "rules", "full")
+FORMS = ("auto", "windows", "rules", "full")
+MOST_WINDOWS = 30_000  # places of which every architecture has a code word for each
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,12 +62,33 @@ class Built:
         }
 
 
+@register(
+    "recital",
+    summary="a text as a small stock checkpoint (Llama, Qwen, GPT-2, …) whose right token wins by a proved margin",
+    words="Tables of windows become the units of a stock decoder: every memorized window is continued greedily, in any "
+    "engine that runs the architecture. Take it to test an engine, or to know which unit holds which text.",
+    ref=Ref("byheart", "recital"),
+    tasks=(Task.CAUSAL,),
+    options=(
+        Option("form", str, "windows", "windows: chained tables; rules: shortest suffixes; full: whole windows", FORMS),
+        Option(
+            "ambiguous",
+            str,
+            Ambiguous.DISTRIBUTION.value,
+            "what a prefix with several continuations answers",
+            tuple(choice.value for choice in Ambiguous),
+        ),
+        Option("unknown", str, "failure", "what windows answer that are in no document", ("failure", "eos")),
+        Option("merge", bool, False, "places that no window tells apart share their distribution"),
+    ),
+    texts=True,
+)
 def build_recital(
     script: Script,
     vocabulary: int,
     unknown: int,
     *,
-    form: str = "windows",
+    form: str = "auto",
     ambiguous: str | Ambiguous = Ambiguous.DISTRIBUTION,
     merge: bool = False,
     longest_offset: int = LONGEST_OFFSET,
@@ -71,8 +96,9 @@ def build_recital(
 ) -> Built:
     """The recital of a script over tokens 0 .. vocabulary-1; windows that are not in it answer `unknown`.
 
-    `form` is `windows` (chained tables, the default), `rules` (one row per shortest suffix that decides what comes
-    next) or `full` (one row per window of the least length that decides everywhere). `ambiguous` says what a prefix
+    `form` is `windows` (chained tables), `rules` (one row per shortest suffix that decides what comes next), `full`
+    (one row per window of the least length that decides everywhere) or `auto`: windows, but rules beyond MOST_WINDOWS
+    places. `ambiguous` says what a prefix
     with several continuations answers. Places that differ only beyond the reach are an error that names them, unless
     `merge` gives them the distribution of their common window. `schedule` sets the offsets of every table instead of
     choosing them.
@@ -81,6 +107,8 @@ def build_recital(
         raise OptionError(f"form {form!r} is not one of {', '.join(FORMS)}")
     if ambiguous not in list(Ambiguous):
         raise OptionError(f"ambiguous {ambiguous!r} is not one of {', '.join(Ambiguous)}")
+    if form == "auto":
+        form = "windows" if script.places <= MOST_WINDOWS or schedule else "rules"
     goals, merged = goals_of(script, Ambiguous(ambiguous)), 0
     if merge:
         goals, merged = merged_goals(script, goals, longest_offset)

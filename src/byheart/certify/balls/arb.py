@@ -217,7 +217,7 @@ def _attended(mixer: SelfAttention, plain: B) -> B:
         keys, query = plain.times(head.key), plain[:, -1, :].times(head.query)
         scores = (keys * query[:, None, :]).sum(axis=2)  # (n, τ)
         # subtracting the same number from all scores changes no softmax
-        highest = type(plain).exact(scores.middles().max(axis=1)[:, None])
+        highest = type(plain).exact(np.nan_to_num(scores.middles().max(axis=1))[:, None])
         shares = (scores - highest).exp()
         mean = (plain * shares[:, :, None]).sum(axis=1) / shares.sum(axis=1)[:, None]
         size = head.value.shape[1]

@@ -395,11 +395,13 @@ def _shares(q: Field, k: Field, shape: Shape, reach: Reach, store: Storage) -> t
     top, bottom = (_scores(q, *key, shape, shape.rotary or Rotary(1.0, 0), reach, store) for key in (special, ordinary))
     lo, hi = np.zeros(STARTS + 2), np.zeros(STARTS + 2)
     lo[0] = hi[0] = 1.0
-    for t in range(1, STARTS):  # the others stand at distances 0 ... t - 1
-        least, most = bottom[0][:t].min(), bottom[1][:t].max()
-        lo[t], hi[t] = 1 / (1 + t * np.exp(most - top[0][t])), 1 / (1 + t * np.exp(least - top[1][t]))
+    # The others stand at distances 0 ... t - 1, each with its own score.
+    least, most = (np.cumsum(np.exp(np.minimum(end[:STARTS], 700.0))) for end in bottom)
+    for t in range(1, STARTS):
+        lo[t] = 1 / (1 + most[t - 1] * np.exp(-top[0][t]))
+        hi[t] = 1 / (1 + least[t - 1] * np.exp(-top[1][t]))
     if reach.length > STARTS:
-        hi[STARTS] = 1 / (1 + STARTS * np.exp(bottom[0][:STARTS].min() - top[1][STARTS:].max()))
+        hi[STARTS] = 1 / (1 + least[-1] * np.exp(-top[1][STARTS:].max()))
     return lo * (1 - 4 * FUNCTION_ERROR), np.minimum(hi * (1 + 4 * FUNCTION_ERROR), 1.0)
 
 

@@ -30,7 +30,7 @@ Key = tuple[int, int]  # signal, offset
 TOKEN, POSITION, START = 0, -1, -2
 # START has a symbol for BOS at the start and position 0, 1, ..., STARTS - 1; for later positions; and for no BOS at
 # the start
-STARTS = 64
+STARTS = 256
 FOLD = 2.0**-6  # a part is folded where its effect on a channel is below this share of the largest one
 
 

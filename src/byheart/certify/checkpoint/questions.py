@@ -252,7 +252,8 @@ def _one_answer(low: Array, high: Array, answer: Array) -> tuple[Array, Array]:
 def _several_answers(logits: Logits, tokens: Array, p: Array) -> tuple[float, Array]:
     """Bounds of the total variation, and of the error of each log-probability, by differences of logits.
 
-    q_v = 1 / sum over w of exp(logit_w - logit_v); TV = sum over the tokens that occur of max(0, p_v - q_v).
+    q_v = 1 / sum over w of exp(logit_w - logit_v). With r the weight of tokens that do not occur, TV is the sum of all
+    max(0, p_v - q_v), and also that of all max(0, q_v - p_v) plus r: half of both together has |p_v - q_v| only once.
     """
     leads = np.stack([logits.lead(int(v))[0] for v in tokens])  # (n, V)
     behind = np.exp(np.minimum(-leads, 700.0))  # 0 for the token itself
@@ -261,7 +262,9 @@ def _several_answers(logits: Logits, tokens: Array, p: Array) -> tuple[float, Ar
     np.fill_diagonal(among, 0.0)
     most = 1 / (1 + among.sum(1))
     error = np.maximum(np.log(most / p), np.log(p / np.maximum(least, 1e-300)))
-    return float(np.maximum(p - least, 0.0).sum()), error
+    others = np.delete(behind, tokens, axis=1).sum(1).min()
+    apart = np.maximum(np.maximum(p - least, most - p), 0.0).sum()
+    return min(float(np.maximum(p - least, 0.0).sum()), float(apart + others) / 2), error
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ def read_source(
             [_weights(records.place(number), row[NEXT]) for number, row in kept],
         )
     if records.columns == (LINE,) and column not in (None, LINE):
-        raise DataError(f"{records.origin} has no columns: a row is one document; leave --column and --where out")
+        raise DataError(f"{records.origin} has no columns: a row is one document; leave --sequence-column out")
     column = column or guess_column(kept[0][1])
     found = [() if is_missing(row.get(column)) else _document(records.place(n), row, column) for n, row in kept]
     places = [records.name(number) for number, _ in kept]

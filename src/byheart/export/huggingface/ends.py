@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.export.huggingface.description import Design, Tokens
-from byheart.export.huggingface.layout import Books, Layout, Stage
+from byheart.export.huggingface.layout import METER, Books, Layout, Stage
 from byheart.ir.recital import Answer, Recital
 
 Floats = npt.NDArray[np.float64]
@@ -57,7 +57,8 @@ def writes(recital: Recital, books: Books, layout: Layout, stage: Stage, kappa: 
         return found
     words = books.answer.words.astype(np.float64)
     several = {number: k for k, number in enumerate(recital.mixed)}
-    said = np.array([recital.vocabulary if a in several else recital.answers[a].likeliest for a in outputs.tolist()])
+    answered = [recital.vocabulary if a in several else recital.answers[a].likeliest for a in outputs.tolist()]
+    said = np.array(answered, dtype=np.int64)  # a layer that only fetches places has no rows
     found[layout.state[-1]] = kappa * (words[said] - words[recital.unknown]).T
     for unit, answer in enumerate(outputs.tolist()):
         if answer in several:
@@ -89,7 +90,7 @@ def head(
     if len(layout.meter):  # the failure token's logit also shows the scale of the attention
         half = len(layout.meter) // 2
         side = np.where(np.arange(2 * half) < half, 1.0, -1.0)
-        found[tokens.failure, layout.meter] = -16.0 / half * side * layout.signs[layout.meter]
+        found[tokens.failure, layout.meter] = -4 / (METER * half) * side * layout.signs[layout.meter]
     for k, number in enumerate(recital.mixed):
         base = size * 0.5 * books.answer.words[: recital.vocabulary].astype(np.float64) @ books.answer.words[-1]
         wanted = mixed_logits(recital.answers[number], recital.vocabulary) - base

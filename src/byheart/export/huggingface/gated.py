@@ -70,8 +70,8 @@ def rooted_kappa(hidden: int) -> float:
     So the embedding is exact in every type, its product with the root is kappa up to 1e-4, and rounds to kappa where
     the engine rounds the root to bfloat16 or float16.
 
-    >>> rooted_kappa(576), rooted_kappa(384) / math.sqrt(384)
-    (0.375, 0.01507568359375)
+    >>> rooted_kappa(256), rooted_kappa(384)
+    (0.25, 0.42578125)
     """
     roots = [float(rounded(np.array([math.sqrt(hidden)]), dtype)[0]) for dtype in ("float32", "bfloat16", "float16")]
     found = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -50,6 +52,7 @@ class Host:
     summary: str
     ties: bool  # the stock architecture's head is its embedding
     learned: bool  # positions are rows of a table, so that each of them costs weights
+    parallel: bool  # attention and MLP run side by side, so that a table takes two layers
     build: Builder
 
 
@@ -57,12 +60,12 @@ _HOSTS: dict[str, Host] = {}
 
 
 def register(
-    name: str, *, model_type: str, summary: str, ties: bool = False, learned: bool = False
+    name: str, *, model_type: str, summary: str, ties: bool = False, learned: bool = False, parallel: bool = False
 ) -> Callable[[Builder], Builder]:
     """Registers the decorated builder as architecture `name`."""
 
     def add(builder: Builder) -> Builder:
-        _HOSTS[name] = Host(name, model_type, summary, ties, learned, builder)
+        _HOSTS[name] = Host(name, model_type, summary, ties, learned, parallel, builder)
         return builder
 
     return add
@@ -70,20 +73,10 @@ def register(
 
 def hosts() -> dict[str, Host]:
     """Name -> every architecture that can recite."""
-    from byheart.export.huggingface import (  # noqa: F401  # each registers itself
-        gemma,
-        gpt2,
-        gpt_neox,
-        llama,
-        mistral,
-        mixtral,
-        opt,
-        phi3,
-        qwen2,
-        qwen3,
-    )
-
-    return dict(_HOSTS)
+    package = importlib.import_module(__package__)
+    for module in pkgutil.iter_modules(package.__path__):  # each architecture's file registers itself
+        importlib.import_module(f"{__package__}.{module.name}")
+    return dict(sorted(_HOSTS.items()))
 
 
 def host(name: str) -> Host:

@@ -5,7 +5,7 @@ Every channel holds +kappa or -kappa. A block whose content is constant carries 
     constant[0]   never changes: queries, keys and thresholds are read from it
     width         the same, for the smaller constants
     first         says whether the token is BOS
-    meter         two channels of the scale probe: kappa (1 + p/4) and kappa (1 - p/4), p the weight of BOS
+    meter         two channels of the scale probe: kappa (1 + p/8) and kappa (1 - p/8), p the weight of BOS
     flags         copies of `first` from the two farthest places that the first table sees
     state[0]      the token's code word
     slots[l][i]   what layer l saw at its i-th offset; before that, the signs
@@ -31,6 +31,7 @@ from byheart.ir.recital import ANY, Recital, Table
 
 Index = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+METER = 1 / 8  # what the weight of BOS adds to a meter channel, of kappa: little, since it moves the norm
 FIRST_PLACES = 6  # that one layer of a spread table fetches
 
 
@@ -165,7 +166,7 @@ class Layout:
         return np.concatenate([self.slots[stage.table][place - stage.step] for place in stage.places])
 
     def targets(self, stage: Stage, offsets: tuple[int, ...]) -> list[tuple[int, Index]]:
-        """(offset, the slots that get what the source holds so many places back)."""
+        """(offset, the slots that get what the source holds that many places back)."""
         slots = [self.slots[stage.table][place] for place in stage.places]
         if stage.step is None:
             return [(offsets[place], slot) for place, slot in zip(stage.places, slots, strict=True)]

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from byheart.errors import ExportError
 from byheart.export.huggingface.description import Attention, Design, fill_idle
-from byheart.export.huggingface.layout import Layout, Stage
+from byheart.export.huggingface.layout import METER, Layout, Stage
 from byheart.export.huggingface.rotary import Wave, frequencies, look_back
 
 Floats = npt.NDArray[np.float64]
@@ -204,7 +204,7 @@ class LookingBack:
         self.query[start + lowest, layout.constant[0]] = self._write_ripple(start) * math.sqrt(d) * self.ones
         constant = start + self._carried(0)
         signs = layout.signs[layout.meter] * np.where(np.arange(len(layout.meter)) // (len(layout.meter) // 2), -1, 1)
-        self.output[layout.meter, constant] = self.output[layout.meter, constant + 1] = size / 8 * signs
+        self.output[layout.meter, constant] = self.output[layout.meter, constant + 1] = METER * size / 2 * signs
         for flag, place in zip(np.split(layout.flags, 2), (-1, -2), strict=True):
             job = next(job for job in self.jobs if job.place == len(self.offsets) + place)
             constant = job.head * d + self._carried(job.head // self.heads.per_group)

@@ -23,14 +23,15 @@ from byheart.export.huggingface.codes import CodeBook
 from byheart.export.huggingface.description import Design, Tokens, fill_idle
 from byheart.export.huggingface.ends import embedding, head, tied_norm, writes
 from byheart.export.huggingface.gated import can_probe
-from byheart.export.huggingface.layout import Books, Layout, Stage, books_of, deepen, lay_out, stages_of
-from byheart.export.huggingface.looking_back import CONSTANT_GAIN, SPARE, Heads, Job, amplitude, favour
+from byheart.export.huggingface.layout import METER, Books, Layout, Stage, books_of, deepen, lay_out, stages_of
+from byheart.export.huggingface.looking_back import CONSTANT_GAIN, Heads, Job, amplitude, favour
 from byheart.export.huggingface.rotary import Wave, frequencies, look_back
 from byheart.ir.recital import ANY, Recital, Table
 
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
 UNIT_MULTIPLE = 64
+_SPARE = 5  # dimensions of a value that carry no bits: half of a constant, BOS, the verdict, a constant, one idle
 _SHARP, _STEP = 16.0, 8.0
 _SHARE = 0.25  # of a threshold that constants hold
 _TOLERANCE, _SHARPNESS = 0.08, 1024.0
@@ -112,7 +113,7 @@ class PlainLookingBack:
         self.offsets, self.targets = tuple(o for o, _ in targets), [target for _, target in targets]
         free = [h for h in range(heads.count) if h != heads.spare]
         self.jobs = heads._share(free, len(self.offsets), np.arange(len(self.source)))
-        if max(len(job.bits) for job in self.jobs) + SPARE > heads.dimension:
+        if max(len(job.bits) for job in self.jobs) + _SPARE > heads.dimension:
             raise ExportError(f"{len(self.offsets)} places of {len(self.source)} bits need more heads; raise --heads")
         size = heads.count * heads.dimension
         self.weight = {name: np.zeros((size, layout.hidden)) for name in ("query", "key", "value")}
@@ -145,11 +146,11 @@ class PlainLookingBack:
         rows = start + np.arange(count)
         self.weight["value"][rows, source] = 1.0
         self.bias["value"][rows] = -self.norm_bias[source]
-        self.bias["value"][start + count] = self.gain
+        self.bias["value"][start + count], self.bias["value"][start + count + 3] = self.gain / 2, self.gain
         self.weight["value"][start + count + 1, layout.first] = self.gain * self.first
         # A slot held its signs: one half of them goes by the head's constant, the other by the output's bias.
         self.output[slot, rows] = size
-        self.output[slot, start + count] = -size / 2 * layout.signs[slot]
+        self.output[slot, start + count] = -size * layout.signs[slot]
         self.output_bias[slot] = -self.design.kappa / 2 * layout.signs[slot]
         if erased is not None and self.offsets[job.place] == 0:
             self._erase(job, start, count, rows, *erased)
@@ -157,12 +158,12 @@ class PlainLookingBack:
     def _erase(self, job: Job, start: int, count: int, rows: Index, block: Index, rest: Floats) -> None:
         layout, size, verdict = self.layout, self.design.kappa / self.gain, self.layout.constant[-1]
         self.output[block[job.bits], rows] = -size
-        self.output[block[job.bits], start + count] = size * rest[job.bits]
+        self.output[block[job.bits], start + count + 3] = size * rest[job.bits]
         if 0 in job.bits:
             self.weight["value"][start + count + 2, verdict] = layout.signs[verdict] / len(verdict)
-            self.output[verdict, start + count] = -size * layout.signs[verdict]
+            self.output[verdict, start + count + 3] = -size * layout.signs[verdict]
             self.output[verdict, start + count + 2] = -size * layout.signs[verdict]
-            self.output[layout.mark, start + count] = size * layout.signs[layout.mark]
+            self.output[layout.mark, start + count + 3] = size * layout.signs[layout.mark]
             self.output[layout.mark, start + count + 2] = size * layout.signs[layout.mark]
 
     def _wave(self, offset: int) -> Wave:
@@ -204,8 +205,8 @@ class PlainLookingBack:
         self.weight["query"][start + still, layout.constant[0]] = scale * self.ones
         self.weight["value"][start, layout.first] = self.gain * self.first
         side = np.where(np.arange(len(layout.meter)) < len(layout.meter) // 2, 1.0, -1.0)
-        self.output[layout.meter, start] = size / 8 * side * layout.signs[layout.meter]
-        self.output_bias[layout.meter] = self.design.kappa / 8 * side * layout.signs[layout.meter]
+        self.output[layout.meter, start] = METER * size / 2 * side * layout.signs[layout.meter]
+        self.output_bias[layout.meter] = METER * self.design.kappa / 2 * side * layout.signs[layout.meter]
         for flag, place in zip(np.split(layout.flags, 2), (-1, -2), strict=True):
             job = next(job for job in self.jobs if job.place == len(self.offsets) + place)
             where = job.head * d + len(job.bits)
@@ -223,7 +224,8 @@ class PlainRecognising:
         windows = table.windows[stage.rows]
         closed = windows != ANY
         words = book.words[np.where(closed, windows, 0)].astype(np.float64) * closed[:, :, None]
-        self.patterns, self.totals = words.reshape(len(windows), -1), closed.sum(axis=1) * float(book.bits)
+        self.patterns = words.reshape(len(windows), words.shape[1] * words.shape[2])
+        self.totals = closed.sum(axis=1) * float(book.bits)
         self.level = float(len(table.offsets) * book.bits) - self.m
         self.slots = np.concatenate(layout.slots[stage.table])
         # A part of the threshold is read from constants that must have been turned before: unturned they wake windows
@@ -297,7 +299,7 @@ class PlainRecognising:
             first[unit + k, layout.meter] = sign * 127 * step * side * layout.signs[layout.meter]
             first[unit + k, far] = _SHARPNESS / len(far) * layout.signs[far]
             first[unit + k, near] = -_SHARPNESS / len(near) * layout.signs[near]
-            bias[unit + k] = -(sign * 0.75 * 127 * step * half / 2 + _SHARPNESS * (_TOLERANCE + 2.0))
+            bias[unit + k] = -(sign * 0.75 * 127 * step * half * 2 * METER + _SHARPNESS * (_TOLERANCE + 2.0))
             second[unit + k, turned] = -2 * self.design.kappa / 8 * layout.signs[turned]
 
     def watch(self, units: int) -> PlainMLP:
@@ -337,7 +339,7 @@ def _watched_norm(layout: Layout) -> Linear:
 def _watch_norm(layout: Layout, first: Floats, second: Floats, block: Index, kappa: float) -> None:
     """A unit that stays silent at -8 unless the `width` channels come through: then the norm's bias was forgotten."""
     first[layout.width] = 2 * _STEP / len(layout.width) * layout.signs[layout.width]
-    second[block] = -kappa * layout.signs[block]
+    second[block] = -127 / 128 * kappa * layout.signs[block]  # what turns the block, kappa/8, is then 16 steps of 127
 
 
 def build_plain(recital: Recital, tokens: Tokens, design: Design, demands: PlainDemands) -> PlainDecoder:
@@ -366,7 +368,7 @@ def _fit(
             extra=2 * demands.rotary if demands.absolute else 0, orders=2 * len(stages) if demands.parallel else 0,
         )  # fmt: skip
 
-    room = design.head_dim - SPARE
+    room = design.head_dim - _SPARE
     needed = max(
         (len(stage.places) if stage.step is None else 1) * -(-len(lay().source(stage)) // room) for stage in stages
     ) + (1 if design.scale_probe else 0)

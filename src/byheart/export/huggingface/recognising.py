@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from byheart.export.huggingface.codes import CodeBook
 from byheart.export.huggingface.description import Design, Gated, fill_idle
-from byheart.export.huggingface.layout import Layout, Stage
+from byheart.export.huggingface.layout import METER, Layout, Stage
 from byheart.ir.recital import ANY, Table
 
 Floats = npt.NDArray[np.float64]
@@ -58,11 +58,12 @@ class Recognising:
         self.layout, self.stage, self.depth, self.design, self.gain = layout, stage, depth, design, gain
         self.table, self.book, self.activation_probe = table, book, activation_probe
         self.m = half_width(book.distance)
-        self.sharp = 24.0 if design.flavour == "plateau" else 16.0 if book.distance > 1 else 32.0
+        # A plateau's rows are whole steps: 127 for a bit, 16 for a constant. Blocks of 8, 5 and 4 bits hold those best.
+        self.sharp = 127 / 4 if design.flavour == "plateau" else 16.0 if book.distance > 1 else 32.0
         windows = table.windows[stage.rows]
         closed = windows != ANY
         words = book.words[np.where(closed, windows, 0)].astype(np.float64) * closed[:, :, None]
-        self.patterns = words.reshape(len(windows), -1)  # (units, places * bits)
+        self.patterns = words.reshape(len(windows), words.shape[1] * words.shape[2])  # (units, places * bits)
         self.totals = closed.sum(axis=1) * float(book.bits)
         # What the constants are made to hold: the threshold itself where all windows share it, else a power of two,
         # so that the shares of the others are short numbers.
@@ -151,8 +152,8 @@ class Recognising:
         signs = layout.signs[layout.meter] * np.where(np.arange(2 * half) < half, 1.0, -1.0)
         far, near = np.split(layout.flags, 2)
         # Whole multiples of one step, the largest 127 of them: blocks of 8-bit weights hold the row without any error.
-        step = _SHARPNESS / 64
-        slope = 127 * step * half / 2  # of p
+        step = _SHARPNESS / 32
+        slope = 127 * step * half * 2 * METER  # of p
         for unit, side in enumerate((1.0, -1.0)):
             gate[unit, layout.meter] = side * 127 * step * signs  # the weight of BOS, p
             gate[unit, far] = _SHARPNESS / len(far) * layout.signs[far]

@@ -18,8 +18,8 @@ bits more than 2·log2 K are what the builder may add to ids that collide; R is 
 away at the end.
 
 Only cap is not a count: that every load stays below it, often enough for some of 60 draws, was computed for K from 1 to
-1.4 million and every b (`tests/theory/test_budgets.py`). The builder takes the cheapest b and Z for its own estimate of
-the loads, so its plan should be below the budget; where it is not, it raises a BuildError.
+30,000 and every b (`tests/theory/test_budgets.py`). The builder takes the cheapest b and Z for its own estimate of the
+loads, so its plan should be below the budget; where it is not, it raises a BuildError.
 
 objective=speed looks for the fewest blocks however wide they are, so no number of parameters is promised for it.
 """
@@ -163,14 +163,24 @@ def native_budget(facts: NativeFacts) -> int:
     >>> native_budget(NativeFacts(53, Mixing.FULL, False, contexts=100_000, targets=1, length=8))
     27436
     """
+    return _cost(facts, cheapest_bucket_bits(facts))
+
+
+def cheapest_bucket_bits(facts: NativeFacts) -> int:
+    """The b with the smallest budget, among those that the builder tries."""
     most = min(MOST_BUCKET_BITS, facts.contexts.bit_length())
-    return min(_cost(facts, bucket_bits) for bucket_bits in range(most + 1))
+    return min(range(most + 1), key=lambda bucket_bits: _cost(facts, bucket_bits))
+
+
+def words_per_bit(facts: NativeFacts, bucket_bits: int) -> int:
+    """Z: enough for the fullest bucket, and a channel for every chain."""
+    needed = -(-fullest(facts.contexts, bucket_bits) // WORD_BITS[facts.mantissa])
+    return max(needed, -(-facts.chains // facts.targets))
 
 
 def _cost(facts: NativeFacts, bucket_bits: int) -> int:
     t, chains, buckets = facts.targets, facts.chains, 1 << bucket_bits
-    capacity = fullest(facts.contexts, bucket_bits)
-    words = max(-(-capacity // WORD_BITS[facts.mantissa]), -(-chains // t))
+    capacity, words = fullest(facts.contexts, bucket_bits), words_per_bit(facts, bucket_bits)
     width, warmup, reading = chains + 1 + t * words, facts.length.bit_length() + 3, 9 + words.bit_length()
     steps = capacity + 2 * words
     units = buckets + (t + 3) * steps + 3 * (chains * warmup + bucket_bits + t) + t * (words + reading)
