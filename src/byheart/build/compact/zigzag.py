@@ -57,7 +57,7 @@ def zigzag_memory(
 ) -> ZigzagMemory | None:
     """A memory of fewer than `budget` parameters (hash, zigzag, output; None: however many), or None.
 
-    Vectors may be weighted anew; symbols keep the numbers that `token` gives them, and only b is chosen.
+    Vectors may get new weights; symbols keep the numbers that `token` gives them, and only b is chosen.
     """
     labels = np.array(dataset.contexts.label, dtype=np.int64)
     if dataset.C != 2 or labels.min() == labels.max() or needs_start(dataset):

@@ -286,7 +286,7 @@ def _session(runtime: Any, model: Any) -> Any:
 
 
 def build_model(network: Network, encoder: Encoder, dtype: str, about: dict[str, str]) -> Any:
-    """The model of a network; weights that are no floats of this type are an ExportError."""
+    """The model of a network; weights that this float type cannot hold are an ExportError."""
     graph = Graph(dtype)
     types = graph.onnx.TensorProto
     ragged = not encoder.task.pads

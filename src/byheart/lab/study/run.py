@@ -231,7 +231,7 @@ def _result(study: Study, future: Future[Record]) -> Record:
 
 
 def _pulse(study: Study, held: list[Claim], stop: threading.Event, interval: float) -> None:
-    """Tells the storage that our trials are alive. A beat that the network swallows is no reason to stop."""
+    """Tells the storage that our trials are alive. A beat that gets lost on the network does not stop the run."""
     while not stop.wait(interval):
         for claim in list(held):
             try:
