@@ -9,6 +9,7 @@ Compiled code is made on first use and then kept on disk; a user who waits for i
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -114,7 +115,13 @@ def _table(
     if label is not None and not isinstance(sequences, Table):
         if labels is not None:
             raise DataError("give `labels`, or `label`, the column of a data frame that holds them; not both")
-        return read(sequences, label=label, task=task or Task.NEXT_TOKEN, missing=missing)
+        table = read(sequences, label=label, task=task or Task.NEXT_TOKEN, missing=missing)
+        for name in table.numbering:
+            others = f"sequence_column=[…] of byheart.read, or a frame without {name!r}"
+            warnings.warn(
+                f"column {name!r} numbers the rows, so that a question needs the number; {others}", stacklevel=3
+            )
+        return table
     if isinstance(sequences, Table):
         if labels is not None or label is not None:
             raise DataError("a table brings its own labels; leave `labels` out, or give table.sequences")
