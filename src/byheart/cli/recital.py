@@ -49,9 +49,9 @@ def read_texts(data: str, flags: DataFlags) -> list[str]:
 @click.option("-o", "--output", metavar="FILE", type=click.Path(), required=True, help="Where to write the recital.")
 @click.option(
     "--form",
-    default="windows",
+    default="auto",
     show_default=True,
-    help="windows (chained, the smallest), rules (one per shortest deciding suffix) or full (one per whole window).",
+    help="windows (chained), rules (one per shortest deciding suffix), full (one per whole window) or auto.",
 )
 @click.option("--ambiguous", default="distribution", show_default=True, help="distribution, first, majority or error.")
 @click.option(

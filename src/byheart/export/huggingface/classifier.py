@@ -23,9 +23,8 @@ from byheart.data.tokens.tokenizer import PLAIN, Tokenizer
 from byheart.data.wording import quote
 from byheart.errors import DataError, ExportError, FileFormatError
 from byheart.export.huggingface.description import Tokens
-from byheart.export.huggingface.folder import check_target, design_of, tokenizer_config, write_files
+from byheart.export.huggingface.folder import check_target, design_of, safetensors_bytes, tokenizer_config, write_files
 from byheart.export.huggingface.host import Checkpoint, Tensors, host
-from byheart.export.huggingface.tensor_file import safetensors_bytes
 from byheart.ir.recital import ANY, Answer, Recital, Table
 from byheart.version import __version__
 
