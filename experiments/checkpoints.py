@@ -111,16 +111,16 @@ def engine_table(room: Path) -> str:
     for name, flavour, types, options in RUNS:
         engine = engines()[name]
         for dtype in types if engine.version else ():
-            told = ", ".join([flavour, *(f"{k} {v}" for k, v in options.items())])
+            described = ", ".join([flavour, *(f"{k} {v}" for k, v in options.items())])
             try:
                 limit = None if name in TO_THE_END else 96
                 found = recite(folders[flavour], name, dtype=dtype, options=options, limit=limit)
             except ByheartError as error:
-                rows.append([f"{name} {engine.version}", dtype, told, str(error), ""])
+                rows.append([f"{name} {engine.version}", dtype, described, str(error), ""])
                 continue
             lead = f"{found.margin:.2f}" if found.passed and found.margin is not None else ""
             share = f"{found.right:,} of {found.asked:,}"
-            rows.append([f"{name} {engine.version}", dtype, told, share if found.passed else f"**{share}**", lead])
+            rows.append([f"{name} {engine.version}", dtype, described, share if found.passed else f"**{share}**", lead])
             print(rows[-1], flush=True)
     return markdown(rows)
 

@@ -6,6 +6,8 @@ import re
 from html.parser import HTMLParser
 
 import byheart
+from byheart.certify import Verdict
+from byheart.certify.checkpoint.certificate import MarginCertificate
 from byheart.compile.compare.rows import CompareRow, Comparison
 from byheart.notebook import MOST_ROWS, card
 
@@ -69,6 +71,14 @@ def test_a_comparison():
     rows = (CompareRow("compact", "proved", "", parameters=1234), CompareRow(HOSTILE, "predicted", "", depth=7))
     text = checked(Comparison("next-token", True, 9, 3, 2, 2, 9, rows, ())._repr_html_())
     assert "9 rows of 3 tokens, 2 classes: 2 ways" in text and "1,234" in text and "&lt;script&gt;" in text
+
+
+def test_recitals_and_checkpoints():
+    memory = byheart.memorize_recital([f"{HOSTILE} a", "b c"], tokens="words")
+    assert "places: " in checked(memory._repr_html_())
+    assert checked(memory.certify()._repr_html_()).strip().startswith("proved: all ")
+    asked = MarginCertificate(Verdict.UNDECIDED, HOSTILE, "llama", 3, 2, 0, 8, 2, (), "", ())
+    assert "undecided: &lt;script&gt;" in checked(asked._repr_html_())
 
 
 def test_long_tables_and_texts_are_cut_and_counted():

@@ -1,4 +1,4 @@
-"""Adding a construction, an export target, a reader or a preset takes one file: here each of them is one function."""
+"""Adding a construction, an export target, a reader, a preset or a host takes one file: here each is one function."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import byheart
 from byheart.build import _base as constructions
 from byheart.build._base import Construction, register
 from byheart.build.table1.nilsson65 import build_nilsson65
+from byheart.certify.checkpoint import certify_checkpoint
 from byheart.data.task import Task
+from byheart.export.huggingface import host
+from byheart.export.huggingface.llama import llama
 from byheart.export.targets import _base as targets
 from byheart.export.targets import target
 from byheart.paper import PAPERS, Ref, cite
@@ -21,6 +24,7 @@ def as_before(monkeypatch):
     """What a test registers is gone afterwards."""
     monkeypatch.setattr(constructions, "_RECIPES", dict(constructions._RECIPES))
     monkeypatch.setattr(targets, "_TARGETS", dict(targets._TARGETS))
+    monkeypatch.setattr(host, "_HOSTS", dict(host.hosts()))
     for name in set(PAPERS):
         monkeypatch.setitem(PAPERS, name, PAPERS[name])
     monkeypatch.delitem(PAPERS, "TOY", raising=False)
@@ -48,3 +52,14 @@ def test_a_toy_export_target(tmp_path):
     memory = byheart.memorize(["ab", "ba"], [1, 2], construction="native", progress=False)
     export_file(memory, "toy", tmp_path / "m.toy")
     assert json.loads((tmp_path / "m.toy").read_text(encoding="utf-8"))["layers"] > 1
+
+
+def test_a_toy_host(tmp_path):
+    @host.register("toy", model_type="llama", summary="Llama by another name")
+    def build(recital, tokens, design):
+        return llama(recital, tokens, design)
+
+    memory = byheart.memorize_recital(["to be or not to be"])
+    memory.to_huggingface(tmp_path / "toy", "toy", dtype="float32")
+    found = certify_checkpoint(tmp_path / "toy", memory.script.documents, ("float32",))
+    assert found.verdict == "proved", "the checker reads config.json, not our registry"

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import click
 
-from byheart.build import Listing, neighbours, recipes
+from byheart.build import Listing, recipes
 from byheart.cli import commands
 from byheart.data.task import Task
 from byheart.paper import PAPERS, Entry, entries
@@ -92,10 +92,7 @@ def construction_words() -> str:
 
 def _listed() -> list[tuple[str, Listing]]:
     """byheart's own constructions first, then the papers' in the order of tables."""
-    found = {
-        **{name: recipe.listing for name, recipe in recipes().items()},
-        **{n.name: n.listing for n in neighbours().values()},
-    }
+    found = {name: recipe.listing for name, recipe in recipes(texts=None).items()}
     return sorted(found.items(), key=lambda item: (item[0] != DEFAULT, not item[1].paper.startswith("byheart")))
 
 

@@ -98,10 +98,12 @@ def test_an_edit(name, files, tmp_path):
     judge(name, base, tmp_path / "m.byheart", data)
 
 
-def test_numbers_beyond_all_floats_are_no_crash(files, tmp_path):
+@pytest.mark.parametrize("first_matrix", [-1, pytest.param(0, marks=pytest.mark.slow)])
+def test_numbers_beyond_all_floats_are_no_crash(first_matrix, files, tmp_path):
     """A weight of 2^1023 in each matrix of a decoder: neither checker refuses such a file, and they agree."""
     base = [base for base in files if base[1].certificate.gap is not None][1]
-    for number in range(len(list(matrices(json.loads(base[2])["memory"])))):
+    count = len(list(matrices(json.loads(base[2])["memory"])))
+    for number in range(count)[first_matrix:]:
         body = json.loads(base[2])["memory"]
         next(row for row in list(matrices(body))[number]["rows"] if row)[0][1] = "0x1p1023"
         assert judge("weight", base, tmp_path / "m.byheart", sealed(body)) in [(0, 0), (1, 1)]

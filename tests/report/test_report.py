@@ -118,6 +118,7 @@ def plain(row):
     return [list(token) if isinstance(token, tuple) else token for token in row]
 
 
+WALK = "() => { const next = document.querySelector('.next'); while (!next.disabled) next.click(); }"
 PAIRS = [(name, task) for name, listing in byheart.constructions().items() for task in listing.tasks]
 
 
@@ -144,6 +145,9 @@ def test_the_page_answers_as_the_memory_does(construction, task, every, open_pag
             continue
         for row in case.sequences[:4]:
             assert ask(tab, plain(row)) == expected(memory, row), f"{case} {row}"
+        tab.evaluate(WALK)  # every layer has its picture: an error on the way is in the console
+        said = tab.inner_text(".player .answer").removeprefix("answer: ")
+        assert tab.inner_text("#answer").removeprefix("answers: ").removeprefix("answer: ").startswith(said)
         tab.close()
 
 

@@ -12,10 +12,8 @@ from byheart.build._base import (
     SYMBOLS,
     Construction,
     Listing,
-    Neighbour,
     Option,
     Recipe,
-    neighbours,
     recipe,
     recipes,
     register,
@@ -28,7 +26,7 @@ for _module in pkgutil.iter_modules(__path__):
 
 def constructions() -> dict[str, Listing]:
     """Name -> short description, paper label, tasks and options of every construction."""
-    return {name: recipe.listing for name, recipe in sorted(recipes().items())}
+    return {name: recipe.listing for name, recipe in sorted(recipes(texts=None).items())}
 
 
 __all__ = [
@@ -36,11 +34,9 @@ __all__ = [
     "SYMBOLS",
     "Construction",
     "Listing",
-    "Neighbour",
     "Option",
     "Recipe",
     "constructions",
-    "neighbours",
     "recipe",
     "recipes",
     "register",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.targets import Target
@@ -82,7 +82,9 @@ class Listing:
     words: str = ""  # what it does and when to take it
 
 
-Builder = Callable[..., Construction]  # (dataset, *, seed, progress, **options)
+# (dataset, *, seed, progress, **options) -> Construction; with `texts`: (script, vocabulary, unknown, **options)
+Builder = Callable[..., Any]
+B = TypeVar("B", bound=Builder)
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class Recipe:
     formula: str = ""  # the name of the upper bound in `byheart.theory` that predicts its size, if there is one
     order: int = 1000  # its place in tables: the rows of KS25's Table 1 first
     distributions: bool = False  # whether targets may be distributions; documents are then its data
+    texts: bool = False  # whether it is built from whole texts, as a recital, and not from rows, as a network
 
     @property
     def listing(self) -> Listing:
@@ -114,7 +117,17 @@ class Recipe:
                 raise OptionError(f"{self.name} has no option {name!r}; it has: {', '.join(known) or 'none'}")
         return {name: option.parse(given[name]) if name in given else option.default for name, option in known.items()}
 
+    @property
+    def takes_texts(self) -> OptionError:
+        """What to say to somebody who has rows for it."""
+        return OptionError(
+            f"{self.name} is built from whole texts, not from rows with labels: `byheart memorize DOCS --construction "
+            f"{self.name}`, or byheart.memorize_recital(texts)"
+        )
+
     def build(self, dataset: Dataset, *, seed: int, progress: Progress, options: Mapping[str, Any]) -> Construction:
+        if self.texts:
+            raise self.takes_texts
         if dataset.encoder.task not in self.tasks:
             raise OptionError(
                 f"{self.name} does not build task {dataset.encoder.task}; it builds {', '.join(self.tasks)}"
@@ -124,26 +137,11 @@ class Recipe:
         if dataset.target is Target.DISTRIBUTION and not self.distributions:
             able = ", ".join(name for name, other in recipes().items() if other.distributions)
             raise OptionError(f"{self.name} stores one label per context, not distributions; those are for {able}")
-        return self.builder(dataset, seed=seed, progress=progress, **self.resolve(options))
-
-
-@dataclass(frozen=True)
-class Neighbour:
-    """A construction whose result is not a memory of a data set, and where it is built."""
-
-    name: str
-    summary: str
-    ref: Ref
-    door: str  # the command and the function that build it
-    words: str = ""
-
-    @property
-    def listing(self) -> Listing:
-        return Listing(self.summary, str(self.ref), (self.door,), {}, self.words)
+        built: Construction = self.builder(dataset, seed=seed, progress=progress, **self.resolve(options))
+        return built
 
 
 _RECIPES: dict[str, Recipe] = {}
-_NEIGHBOURS: dict[str, Neighbour] = {}
 
 
 def register(
@@ -159,44 +157,45 @@ def register(
     order: int = 1000,
     promise: PromiseOf | None = None,
     distributions: bool = False,
-) -> Callable[[Builder], Builder]:
+    texts: bool = False,
+) -> Callable[[B], B]:
     """Registers the decorated builder as construction `name`. Registering is testing: the suite builds them all.
 
     This is the only list that names a construction: tables, pages, predictions and the report read it. `promise` is for
     a construction that brings its own; those of the papers are in `byheart.theory.promises`.
     """
 
-    def add(builder: Builder) -> Builder:
+    def add(builder: B) -> B:
         if name in _RECIPES:
             raise OptionError(f"construction {name!r} is registered twice")
         if promise is not None:
             promises(name)(promise)
         _RECIPES[name] = Recipe(
-            name, summary, ref, tasks, options, builder, assumptions, words or summary, formula, order, distributions
+            name,
+            summary,
+            ref,
+            tasks,
+            options,
+            builder,
+            assumptions,
+            words or summary,
+            formula,
+            order,
+            distributions,
+            texts,
         )
         return builder
 
     return add
 
 
-def announce(name: str, *, summary: str, ref: Ref, door: str, words: str = "") -> None:
-    """Makes a construction known that has a door of its own, so that asking for it here leads there."""
-    _NEIGHBOURS[name] = Neighbour(name, summary, ref, door, words or summary)
-
-
-def neighbours() -> dict[str, Neighbour]:
-    """Name -> what is built elsewhere."""
-    return dict(_NEIGHBOURS)
-
-
-def recipes() -> dict[str, Recipe]:
-    """Name -> recipe of every registered construction, in the order of tables."""
-    return dict(sorted(_RECIPES.items(), key=lambda item: (item[1].order, item[0])))
+def recipes(texts: bool | None = False) -> dict[str, Recipe]:
+    """Name -> recipe of what is built from rows, or from whole texts, or (None) from either, in the order of tables."""
+    ordered = sorted(_RECIPES.items(), key=lambda item: (item[1].order, item[0]))
+    return {name: found for name, found in ordered if texts in (None, found.texts)}
 
 
 def recipe(name: str) -> Recipe:
-    if name in _NEIGHBOURS:
-        raise OptionError(f"{name} is not a memory of labels or distributions; build it with {_NEIGHBOURS[name].door}")
     if name not in _RECIPES:
         raise OptionError(f"unknown construction {name!r}; known: {', '.join(sorted(_RECIPES))}")
     return _RECIPES[name]

@@ -4,6 +4,7 @@ A recital answers a place right when its answer is the distribution of what foll
 weighted; with `first` or `majority`, when it is that one token.
 
 >>> from byheart.ir.recital import Answer, Recital, Table
+from byheart.notebook import card, tone_of
 >>> table = Table((0,), [[1], [3]], [0, 1])
 >>> recital = Recital(4, (table,), (Answer.of(3), Answer.of(2)), 0)
 >>> certify_recital(recital, [(1, 3, 2)]).verdict.value
@@ -19,6 +20,7 @@ from fractions import Fraction
 
 from byheart.certify.certificate import Verdict
 from byheart.ir.recital import Answer, Recital, Table
+from byheart.notebook import card, tone_of
 
 POLICIES = ("distribution", "first", "majority")
 
@@ -36,6 +38,11 @@ class RecitalCertificate:
     @property
     def differ(self) -> int:
         return self.places - self.agree
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        facts = [("places", self.places), ("agree", self.agree)]
+        return card(f"{self.verdict.value}: {self.sentence}", facts, tone=tone_of(self.verdict))
 
     @property
     def reason(self) -> str:

@@ -34,9 +34,6 @@ def command(name: str | None, as_json: bool) -> int:
     for key, listing in listings.items():
         table.add_row(key, listing.summary, listing.paper, ", ".join(listing.tasks))
     show.console().print(table)
-    if name is None:
-        for other in room.neighbours().values():
-            show.line(show.console(), f"{other.name}: {other.summary}, {other.ref}; {other.door}")
     for option, words in listings[name].options.items() if name is not None else ():
         click.echo(f"  --option {option}={words}")
     return 0

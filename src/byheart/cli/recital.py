@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
+import json
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from byheart.certify import Verdict
-from byheart.certify.checkpoint import MarginCertificate, verify_folder
+from byheart.certify.checkpoint import MarginCertificate, certify_classifier, verify_folder
 from byheart.cli import show
 from byheart.cli.data_options import DataFlags, data_options, output_options, progress_for
 from byheart.compile.controls import Controls
@@ -22,15 +22,9 @@ from byheart.data.read.sources import suffixes
 from byheart.data.task import Task
 from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError
+from byheart.export.huggingface.classifier import read_rows
 from byheart.files import check_target
 from byheart.progress import Progress
-
-NAME = "recital"
-_OPTIONS = {
-    name: parameter.default
-    for name, parameter in inspect.signature(memorize_recital).parameters.items()
-    if name in ("unknown", "form", "ambiguous", "merge")
-}
 
 
 def read_texts(data: str, flags: DataFlags) -> list[str]:
@@ -61,7 +55,10 @@ def read_texts(data: str, flags: DataFlags) -> list[str]:
 )
 @click.option("--ambiguous", default="distribution", show_default=True, help="distribution, first, majority or error.")
 @click.option(
-    "--unknown", default="failure", show_default=True, help="What windows answer that nobody memorized: or eos."
+    "--unknown",
+    default="failure",
+    show_default=True,
+    help="Said after windows that nobody memorized: failure (a visible token) or eos.",
 )
 @click.option("--merge", is_flag=True, help="Places that no window tells apart share their distribution.")
 @click.option("--documents", metavar="NAME", multiple=True, help="Only this document, by name or number; repeatable.")
@@ -163,11 +160,7 @@ def memorize_texts(
     data: str, path: Path, flags: DataFlags, options: Mapping[str, Any], progress: Progress, as_json: bool, quiet: bool
 ) -> int:
     """`memorize --construction recital`: as `byheart recital`, with the construction's own options."""
-    strange = sorted(set(options) - set(_OPTIONS))
-    if strange:
-        raise OptionError(f"{NAME} has no option {strange[0]!r}; it has: {', '.join(_OPTIONS)}")
-    given = {name: _parsed(name, value) for name, value in options.items()}
-    return _memorize(data, path, flags, given, progress, as_json, quiet)
+    return _memorize(data, path, flags, options, progress, as_json, quiet)
 
 
 def _memorize(
@@ -178,7 +171,7 @@ def _memorize(
     with progress.stage("choosing windows"):
         memory = memorize_recital(texts, tokens=_tokens(flags), **given)
     with progress.stage("asking every place"):
-        certificate = memory.certify(given.get("ambiguous", _OPTIONS["ambiguous"]))
+        certificate = memory.certify(given["ambiguous"])
     memory.save(path)
     if as_json:
         show.print_json({**memory.summary(), **_plain(certificate), "file": str(path)})
@@ -193,14 +186,6 @@ def _tokens(flags: DataFlags) -> str:
     """Characters, unless the user says how to cut."""
     said = flags.said("tokens")
     return "characters" if said in (None, "auto") else str(said)
-
-
-def _parsed(name: str, value: Any) -> Any:
-    if not isinstance(_OPTIONS[name], bool):
-        return value
-    if str(value).lower() not in ("true", "false", "yes", "no", "1", "0"):
-        raise OptionError(f"option {name}={value!r} is not true or false")
-    return str(value).lower() in ("true", "yes", "1")
 
 
 def _plain(certificate: Any) -> dict[str, Any]:
@@ -268,10 +253,17 @@ def _lead(values: Mapping[str, float | None]) -> str:
 
 
 def verify_checkpoint(folder: str, data: str, flags: DataFlags, as_json: bool, quiet: bool, progress: Progress) -> int:
-    """`verify DIR DATA`: proves from config and tensors alone that every place of DATA is answered, with its margin."""
-    texts = read_texts(data, flags)
-    with progress.stage("proving"):
-        certificate = verify_folder(folder, texts)
+    """`verify DIR DATA`: proves from config and tensors alone that every place of DATA is answered, with its margin;
+    of a classifier, every row."""
+    if _is_classifier(folder):
+        table = flags.read(data, Task.NEXT_TOKEN, progress)
+        rows = read_rows(folder, table.sequences, table.labels, table.tokens)
+        with progress.stage("proving"):
+            certificate = certify_classifier(folder, rows.ids, rows.answers)
+    else:
+        texts = read_texts(data, flags)
+        with progress.stage("proving"):
+            certificate = verify_folder(folder, texts)
     if as_json:
         show.print_json(_as_plain(certificate, folder))
     else:
@@ -279,6 +271,14 @@ def verify_checkpoint(folder: str, data: str, flags: DataFlags, as_json: bool, q
         for line in lines[:1] if quiet else lines:
             show.line(show.console(), line)
     return 0 if certificate.verdict is Verdict.PROVED else 1
+
+
+def _is_classifier(folder: str) -> bool:
+    try:
+        named = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8")).get("architectures")
+    except (OSError, ValueError, AttributeError):
+        return False
+    return isinstance(named, list) and any(str(name).endswith("ForSequenceClassification") for name in named)
 
 
 def _as_plain(certificate: MarginCertificate, folder: str) -> dict[str, Any]:

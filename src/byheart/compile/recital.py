@@ -26,6 +26,7 @@ from byheart.errors import DataError, FileFormatError, OptionError
 from byheart.export.huggingface.folder import Request, write_folder
 from byheart.files import write_atomically
 from byheart.ir.recital import Recital
+from byheart.notebook import card
 
 FORMAT, VERSION = "byheart recital memory", 1
 
@@ -43,6 +44,16 @@ class RecitalMemory:
     def __repr__(self) -> str:
         counts = f"{len(self.script.documents)} documents, {self.script.places:,} places, span {self.recital.span}"
         return f"<RecitalMemory: {counts}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        facts = [
+            ("documents", len(self.script.documents)),
+            ("places", self.script.places),
+            ("longest window", self.recital.span),
+            ("tokens", self.recital.vocabulary),
+        ]
+        return card("Texts by heart: a recital", facts)
 
     def tokens_of(self, prompt: str) -> list[int]:
         return [self.lexicon.bos, *self.lexicon.encode(prompt)]

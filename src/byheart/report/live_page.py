@@ -85,7 +85,7 @@ def render(memory: Memory) -> str:
     environment = Environment(loader=PackageLoader("byheart.report"), autoescape=select_autoescape(default=True))
     text = json.dumps(given, separators=(",", ":"))
     return environment.get_template("explain.html.jinja").render(
-        given=script_safe(text), growth=growth, version=__version__
+        given=script_safe(text), growth=growth, kind=given["kind"], version=__version__
     )
 
 

@@ -48,6 +48,15 @@ def test_every_row_in_every_architecture(architecture: str, tmp_path: Path) -> N
         assert [model.config.id2label[k] for k in said] == [*LABELS, "<unknown>", "<unknown>"]
 
 
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+def test_long_rows_of_one_length_are_proved(architecture: str, tmp_path: Path) -> None:
+    """Their units all stand in the last layer; the others only fetch places."""
+    texts = ["to be or no", "not to be t", "hat is the ", "question wh"]
+    rows = TableRows.of([list(text) for text in texts], [0, 1, 1, 0], ["yes", "no"])
+    write_classifier(Classifier(rows, architecture, shape={"reach": 64}), tmp_path / "table")
+    assert certify_classifier(tmp_path / "table", rows.ids, rows.answers, ["float32"]).margin > 20
+
+
 def test_a_classifier_is_not_taken_for_a_language_model_and_damage_is_noticed(tmp_path: Path) -> None:
     rows = table_rows()
     write_classifier(Classifier(rows, shape={"reach": 64}), tmp_path / "table")
@@ -74,6 +83,10 @@ def test_a_memory_on_the_command_line(tmp_path: Path, monkeypatch: pytest.Monkey
     told = json.loads(done.stdout)
     assert told["verdict"] == "proved" and told["measured"]["right"] == told["rows"] == 8
     assert "8 of 8 rows" in Path("table/README.md").read_text()
+    words = ["verify", "table", "t.csv", "--tokens", "words", "--json"]
+    assert json.loads(run.invoke(commands, words).stdout)["verdict"] == "proved"
+    Path("t.csv").write_text(Path("t.csv").read_text().replace("0 cat,pet", "0 cat,verb"))
+    assert json.loads(run.invoke(commands, words).stdout)["verdict"] == "refuted"
 
 
 def test_what_cannot_become_a_stock_classifier(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from byheart.build._base import Option, register
 from byheart.build.recital.goals import Ambiguous, Goals, full_windows, goals_of, shortest_rules
 from byheart.build.recital.schedule import (
     LONGEST_OFFSET,
@@ -21,9 +22,11 @@ from byheart.build.recital.schedule import (
     merged_goals,
     states_after,
 )
+from byheart.data.task import Task
 from byheart.data.tokens.script import Script
 from byheart.errors import OptionError
 from byheart.ir.recital import Recital, Table
+from byheart.paper import Ref
 
 FORMS = ("auto", "windows", "rules", "full")
 MOST_WINDOWS = 30_000  # places of which every architecture has a code word for each
@@ -59,6 +62,27 @@ class Built:
         }
 
 
+@register(
+    "recital",
+    summary="a text as a small stock checkpoint (Llama, Qwen, GPT-2, …) whose right token wins by a proved margin",
+    words="Tables of windows become the units of a stock decoder: every memorized window is continued greedily, in any "
+    "engine that runs the architecture. Take it to test an engine, or to know which unit holds which text.",
+    ref=Ref("byheart", "recital"),
+    tasks=(Task.CAUSAL,),
+    options=(
+        Option("form", str, "windows", "windows: chained tables; rules: shortest suffixes; full: whole windows", FORMS),
+        Option(
+            "ambiguous",
+            str,
+            Ambiguous.DISTRIBUTION.value,
+            "what a prefix with several continuations answers",
+            tuple(choice.value for choice in Ambiguous),
+        ),
+        Option("unknown", str, "failure", "what windows answer that are in no document", ("failure", "eos")),
+        Option("merge", bool, False, "places that no window tells apart share their distribution"),
+    ),
+    texts=True,
+)
 def build_recital(
     script: Script,
     vocabulary: int,

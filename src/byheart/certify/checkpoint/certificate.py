@@ -7,6 +7,7 @@ from typing import Any
 
 from byheart.certify.certificate import Verdict
 from byheart.certify.checkpoint.storage import ERROR_MODEL
+from byheart.notebook import card, tone_of
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,11 @@ class MarginCertificate:
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "margin": self.margin, "agree": self.agree}
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        head, *more = self.lines()
+        return card(head, [], columns=("",), rows=[(line.strip(),) for line in more], tone=tone_of(self.verdict))
 
     def lines(self) -> list[str]:
         """A summary for people."""

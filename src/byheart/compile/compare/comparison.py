@@ -245,7 +245,7 @@ def applicable(dataset: Dataset, wanted: Sequence[str] | None = None) -> list[st
     task, known = dataset.encoder.task, listed()
     for name in wanted or ():
         if name not in known:
-            recipe(name)  # raises the OptionError that lists the known ones
+            raise recipe(name).takes_texts  # or the OptionError that lists the known ones
     fits = {name: task in entry.tasks for name, entry in known.items() if wanted is None or name in wanted}
     if wanted and not any(fits.values()):
         raise OptionError(f"none of {', '.join(wanted)} builds the task {task}")

@@ -57,7 +57,8 @@ def writes(recital: Recital, books: Books, layout: Layout, stage: Stage, kappa: 
         return found
     words = books.answer.words.astype(np.float64)
     several = {number: k for k, number in enumerate(recital.mixed)}
-    said = np.array([recital.vocabulary if a in several else recital.answers[a].likeliest for a in outputs.tolist()])
+    answered = [recital.vocabulary if a in several else recital.answers[a].likeliest for a in outputs.tolist()]
+    said = np.array(answered, dtype=np.int64)  # a layer that only fetches places has no rows
     found[layout.state[-1]] = kappa * (words[said] - words[recital.unknown]).T
     for unit, answer in enumerate(outputs.tolist()):
         if answer in several:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -71,20 +73,10 @@ def register(
 
 def hosts() -> dict[str, Host]:
     """Name -> every architecture that can recite."""
-    from byheart.export.huggingface import (  # noqa: F401  # each registers itself
-        gemma,
-        gpt2,
-        gpt_neox,
-        llama,
-        mistral,
-        mixtral,
-        opt,
-        phi3,
-        qwen2,
-        qwen3,
-    )
-
-    return dict(_HOSTS)
+    package = importlib.import_module(__package__)
+    for module in pkgutil.iter_modules(package.__path__):  # each architecture's file registers itself
+        importlib.import_module(f"{__package__}.{module.name}")
+    return dict(sorted(_HOSTS.items()))
 
 
 def host(name: str) -> Host:

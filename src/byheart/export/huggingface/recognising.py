@@ -63,7 +63,7 @@ class Recognising:
         windows = table.windows[stage.rows]
         closed = windows != ANY
         words = book.words[np.where(closed, windows, 0)].astype(np.float64) * closed[:, :, None]
-        self.patterns = words.reshape(len(windows), -1)  # (units, places * bits)
+        self.patterns = words.reshape(len(windows), words.shape[1] * words.shape[2])  # (units, places * bits)
         self.totals = closed.sum(axis=1) * float(book.bits)
         # What the constants are made to hold: the threshold itself where all windows share it, else a power of two,
         # so that the shares of the others are short numbers.

@@ -176,7 +176,7 @@ function bendFigure(width, marks, corners, { label, bands, across, upwards }) {
 // Attention onto one token: an arc from every token it attends to, as thick as its weight, and the sum as a stacked bar.
 function attentionFigure(width, tokens, to, { label, weight }) {
   const count = tokens.length, step = Math.min(92, (width - 24) / count), left = (width - step * count) / 2, x = (k) => left + step * (k + 0.5), small = step < 42;
-  const top = 92, box = Math.min(step - 6, 64), shares = tokens.map((t) => t.adds);
+  const top = to < 0 ? 12 : 92, box = Math.min(step - 6, 64), shares = tokens.map((t) => t.adds);
   const sum = shares.reduce((a, b) => lowest(plus(a, b)), whole(0)), bar = top + 92;
   const arcs = tokens.map((_, k) => (k === to ? `M ${x(k) - 9} ${top - 2} C ${x(k) - 26} ${top - 46}, ${x(k) + 26} ${top - 46}, ${x(k) + 9} ${top - 2}` : `M ${x(k)} ${top - 2} C ${x(k)} ${top - 40 - (34 * Math.abs(to - k)) / count}, ${x(to)} ${top - 40 - (34 * Math.abs(to - k)) / count}, ${x(to)} ${top - 2}`));
   const parts = [];
@@ -191,7 +191,7 @@ function attentionFigure(width, tokens, to, { label, weight }) {
   });
   return picture(width, bar + 52, label,
     ...arcs.map((d, k) => (tokens[k].attended ? svg("path", { class: "arc" + (k === to ? " me" : ""), d }) : "")), ...arcs.flatMap((d, k) => (tokens[k].attended ? [runner(d)] : [])),
-    text(x(to), 14, small ? weight : "weight " + weight + " each", { class: "tick me", "text-anchor": x(to) > width - 60 ? "end" : "middle" }),
+    ...(to >= 0 ? [text(x(to), 14, small ? weight : "weight " + weight + " each", { class: "tick me", "text-anchor": x(to) > width - 60 ? "end" : "middle" })] : []),
     ...tokens.flatMap((t, k) => [
       svg("rect", { class: "tile" + (k === to ? " me" : ""), x: x(k) - box / 2, y: top, width: box, height: 52, rx: 6 }),
       text(x(k), top + 21, cutText(t.words, small ? 2 : 6), { class: "letter", "text-anchor": "middle" }),

@@ -2,6 +2,7 @@
 const byId = (id) => document.getElementById(id);
 const given = JSON.parse(byId("given").textContent);
 const CHAPTERS = { E_in: "numbers", "token hash": "hash", "group selector": "group", E_out: "label", "token code": "token code", averaging: "attention" };
+const [TOKEN, ROW] = given.kind === "words" ? ["word", "text"] : ["letter", "word"]; // what a token and a row are called
 const cutting = { kind: given.kind, max_length: null, pad: null };
 const cutWord = (word) => exactly({ network: { layers: [] }, encoder: { symbols: [] }, classes: [], tokens: cutting }).tokensOf(word);
 
@@ -105,7 +106,7 @@ function askFor(word) {
   const ask = current || chosen !== "here" ? asked() : null;
   refresh(ask && player.chapter < buildChapters(ask).length ? buildSteps(ask).length : undefined);
 }
-const buildChapters = ({ built }) => (built ? [["letters", built.encoder.symbols.length], ["ids", built.rows.length], ["lines", built.memory.lines.length], ["cells", built.classes.length]].map(([name, value]) => ({ name: "build: " + name, value: String(value) })) : []);
+const buildChapters = ({ built }) => (built ? [[TOKEN + "s", built.encoder.symbols.length], ["ids", built.rows.length], ["lines", built.memory.lines.length], ["cells", built.classes.length]].map(([name, value]) => ({ name: "build: " + name, value: String(value) })) : []);
 
 // Shows the question's way; `start` is the step to begin with (else the one that was in view).
 function refresh(start) {
@@ -141,7 +142,7 @@ function buildSteps(it) {
   const attention = memory.network.layers.findIndex((l) => l.layer === "attention"), at = (layer, s) => ({ ...first, layer, stage: memory.steps[s], s, mixed: layer > attention, type: memory.network.layers[layer], before: first.run.traces[0][layer - 1], after: first.run.traces[0][layer] });
   const last = memory.network.layers.length - 2, selector = memory.steps.findIndex((s) => s.kind === "group"), shownRows = it.others.slice(0, 12);
   const ids = it.others.map((o) => ({ v: o.run.traces[0][attention][0], words: o.words, kind: o.kind })), bent = bentStep(at(attention + 1, selector)), cells = foldStep({ ...at(last, selector + 1), place: found.folds - 1, first: last - found.folds + 1 });
-  const letters = element("table", { class: "plain letters" }, element("tr", {}, element("th", {}, "word"), ...it.others[0].run.inputs.map((_, k) => element("th", {}, "place " + k))), ...shownRows.map((o) => element("tr", {}, element("td", {}, o.words), ...o.run.inputs.map((_, k) => {
+  const letters = element("table", { class: "plain letters" }, element("tr", {}, element("th", {}, ROW), ...it.others[0].run.inputs.map((_, k) => element("th", {}, "place " + k))), ...shownRows.map((o) => element("tr", {}, element("td", {}, o.words), ...o.run.inputs.map((_, k) => {
     const token = o.tokens[k - o.run.inputs.length + o.tokens.length];
     return element("td", {}, element("span", { class: "letter" }, token ?? "·"), number(o.run.states[0][k][0]));
   }))));
@@ -149,17 +150,17 @@ function buildSteps(it) {
   const lines = element("table", { class: "plain" }, element("tr", {}, ...["group", "ids", "S", "U", "lines tried"].map((name) => element("th", {}, name))), ...found.lines.slice(0, 16).map((line, k) => element("tr", {}, ...[`${k + 1}`, line.first === line.last ? `${line.first}` : `${line.first} to ${line.last}`, numberText(whole(line.slope)), numberText(whole(line.constant)), line.tries.toLocaleString("en")].map((cell) => element("td", {}, cell)))));
   const parts = element("table", { class: "plain" }, element("tr", {}, ...["stage", "layers", "parameters"].map((name) => element("th", {}, name))), ...stageSizes(memory).map(({ name, layers, parameters }) => element("tr", {}, ...[name, layers, parameters].map((cell) => element("td", {}, String(cell))))), element("tr", {}, element("td", {}, "all"), element("td", {}, String(memory.network.layers.length)), element("td", {}, String(it.size.parameters))));
   const made = [
-    { title: "Every letter gets a number", draw: () => element("div", { class: "scroll" }, letters), words: [
-      say(`The ${given.kind === "words" ? "words" : "letters"} that occur, in order: ${memory.encoder.symbols.slice(0, 30).map((s, k) => `${s} ${k + 1}`).join(", ")}${memory.encoder.symbols.length > 30 ? ", …" : ""}. The first layer gives a letter in its place one number: ${hash.scale} times the letter’s, plus ${hash.scale * hash.stride} times the place. The table shows it under each letter.`),
-      say(`${hash.stride} is one more than there are ${given.kind === "words" ? "words" : "letters"}, so that no two of them get the same number in any places.${memory.encoder.padded ? " Shorter words are filled up in front (·)." : ""}`)] },
-    { title: "Every word gets an id of its own", draw: (width) => lineFigure(width, ids, { label: "the ids of all rows", low: minus(smallest(ids.map((m) => m.v)), whole(1)), high: plus(largest(ids.map((m) => m.v)), whole(1)) }), words: [
-      say(`Attention will add ${hash.factor === 1 ? "the sum" : `${hash.factor} times the sum`} of all the letters’ numbers to the last one: that is the word’s id. Ids must differ. The weights for it are drawn at random until they do: here in draw ${hash.draws}${hash.places.length ? `, with ${plural(hash.places.length, "fold")} that ${hash.places.length === 1 ? "stirs" : "stir"} the letters’ numbers first` : ""}.`),
+    { title: `Every ${TOKEN} gets a number`, draw: () => element("div", { class: "scroll" }, letters), words: [
+      say(`The ${TOKEN}s that occur, in order: ${memory.encoder.symbols.slice(0, 30).map((s, k) => `${s} ${k + 1}`).join(", ")}${memory.encoder.symbols.length > 30 ? ", …" : ""}. The first layer gives a ${TOKEN} in its place one number: ${hash.scale} times the ${TOKEN}’s, plus ${hash.scale * hash.stride} times the place. The table shows it under each ${TOKEN}.`),
+      say(`${hash.stride} is one more than there are ${TOKEN}s, so that no two of them get the same number in any places.${memory.encoder.padded ? ` Shorter ${ROW}s are filled up in front (·).` : ""}`)] },
+    { title: `Every ${ROW} gets an id of its own`, draw: (width) => lineFigure(width, ids, { label: "the ids of all rows", low: minus(smallest(ids.map((m) => m.v)), whole(1)), high: plus(largest(ids.map((m) => m.v)), whole(1)) }), words: [
+      say(`Attention will add ${hash.factor === 1 ? "the sum" : `${hash.factor} times the sum`} of all the ${TOKEN}s’ numbers to the last one: that is the ${ROW}’s id. Ids must differ. The weights for it are drawn at random until they do: here in draw ${hash.draws}${hash.places.length ? `, with ${plural(hash.places.length, "fold")} that ${hash.places.length === 1 ? "stirs" : "stir"} the ${TOKEN}s’ numbers first` : ""}.`),
       ...(failed.length ? [element("ul", {}, ...failed, ...(hash.failures.length > 4 ? [element("li", {}, "…")] : []))] : [])] },
     { title: "Neighbours share a line", draw: bent.draw, words: [
-      say(`Sorted by id, the words are cut into ${plural(found.lines.length, "group")}. Each group gets a line S·x + U of its own, and a line meets the one before it in the gap between their groups: so one unit, 3 parameters, is enough for a whole group.`),
+      say(`Sorted by id, the ${ROW}s are cut into ${plural(found.lines.length, "group")}. Each group gets a line S·x + U of its own, and a line meets the one before it in the gap between their groups: so one unit, 3 parameters, is enough for a whole group.`),
       say(`Which line? One that ${plural(found.folds, "fold")} will bring to the right labels. Lines were tried at random, ${found.tried.toLocaleString("en")} in all (compact itself chooses their digits one after the other, which is how it reaches long groups).`)], more: element("div", { class: "scroll" }, lines) },
     { title: "Every row in its label’s cell", draw: cells.draw, words: [
-      say(`A strip from 0 to ${numberText(whole(found.range))}, folded in half ${plural(found.folds, "time")}, is ${numberText(whole(found.range / 2 ** found.folds))} long. The picture is the last fold: every word ends in the cell of its label, ${numberText(whole(found.cell))} wide. E_out reads which cell it is.`),
+      say(`A strip from 0 to ${numberText(whole(found.range))}, folded in half ${plural(found.folds, "time")}, is ${numberText(whole(found.range / 2 ** found.folds))} long. The picture is the last fold: every ${ROW} ends in the cell of its label, ${numberText(whole(found.cell))} wide. E_out reads which cell it is.`),
       say(`That is the whole network: ${plural(it.size.parameters, "parameter")} in ${plural(memory.network.layers.length, "layer")}. Here it is, written out; max(0, ·) is what a unit does. Go on, and ask it.`)], more: element("div", {}, element("pre", { class: "scroll", tabindex: "0" }, formulas(memory).join("\n")), element("div", { class: "scroll" }, parts)) },
   ];
   return made.map((step, chapter) => ({ chapter, open: () => step }));
@@ -170,7 +171,7 @@ function formulas({ network: { layers }, classes }) {
   const weight = (row, j) => (row.find(([k]) => k === j) || [0, 0])[1];
   return layers.flatMap((l, k) => {
     if (l.layer === "attention") return [`h ← h + ${n(l.heads[0].output.rows[0][0][1])}·mean of all tokens’ h`];
-    if (l.layer === "affine" && !k) return [`h = ${times(weight(l.weight.rows[0], 0), "letter")} + ${times(weight(l.weight.rows[0], 1), "place")}`];
+    if (l.layer === "affine" && !k) return [`h = ${times(weight(l.weight.rows[0], 0), TOKEN)} + ${times(weight(l.weight.rows[0], 1), "place")}`];
     if (l.layer === "affine") return classes.slice(0, 32).map((name, g) => `logit of ${name} = ${weight(l.weight.rows[g], 0) ? times(weight(l.weight.rows[g], 0), "h") + (l.bias[g] ? signed(l.bias[g]) : "") : n(l.bias[g])}`);
     const units = l.bias1.map((b, j) => { const out = weight(l.weight2.rows[0], j); return `${out < 0 ? " − " : " + "}${Math.abs(out) === 1 ? "" : n(Math.abs(out)) + "·"}max(0, ${times(weight(l.weight1.rows[j], 0), "h")}${b ? signed(b) : ""})`; });
     return [`h ← h${units.join("")}${l.bias2[0] ? signed(l.bias2[0]) : ""}`];

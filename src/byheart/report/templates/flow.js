@@ -85,9 +85,10 @@ function offer(select, names) {
 const background = () => (others ||= examples.flatMap((words) => {
   try { const row = engine.tokensOf(words), run = engine.evaluate(row); return [{ run, words: asWord(row), kind: memory.classes.indexOf(run.answers[0]), key: JSON.stringify(row.map(String)) }]; } catch { return []; }
 }));
+const tokensOfRow = () => last.answers.map((answer, k) => ({ run: last, which: k, words: asWord([last.row[k]]), kind: Math.max(0, memory.classes.indexOf(answer)), me: k === which() }));
 function show() {
   const key = JSON.stringify(last.row.map(String)), kind = Math.max(0, memory.classes.indexOf(last.answers[which()]));
-  const asked = { memory, engine, run: last, row: last.row, which: which(), kind, others: perToken ? [] : background().map((o) => ({ ...o, me: o.key === key })) };
+  const asked = { memory, engine, run: last, row: last.row, which: which(), kind, others: perToken ? tokensOfRow() : background().map((o) => ({ ...o, me: o.key === key })) };
   const at = shown.length ? player.at : 0;
   shown = stepsOfRow(asked).map((step) => ({ ...step, chapter: step.stage }));
   player.load(shown, chaptersOf(asked), Math.min(at, shown.length - 1));

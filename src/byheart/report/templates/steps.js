@@ -11,14 +11,16 @@ function stepsOfRow(asked) {
   stages.forEach((stage, s) => {
     for (let k = 0; k < stage.layers; k++, layer++) {
       const at = { ...asked, layer, stage, s, place: k, mixed: mixes >= 0 && layer > mixes, type: network.layers[layer], first: layer - k };
-      at.before = layer ? run.traces[which][layer - 1] : run.inputs[run.places[which]] || run.inputs[run.inputs.length - 1];
+      at.before = layer ? run.traces[which][layer - 1] : run.inputs[followed(asked)];
       at.after = run.traces[which][layer];
       steps.push({ stage: s + 1, layer, open: once(() => layerStep(at)) });
-      if (at.type.layer === "attention" && at.after.length === 1) steps.push({ stage: s + 1, layer, open: once(() => idStep(at)) });
+      if (["attention", "pool"].includes(at.type.layer) && at.after.length === 1) steps.push({ stage: s + 1, layer, open: once(() => idStep(at)) });
     }
   });
   return steps;
 }
+// Which token's stream is looked at: the one that is read, of several the chosen one.
+const followed = ({ memory, run, which }) => (memory.network.read === "each" ? Math.min(run.places[which], run.inputs.length - 1) : run.inputs.length - 1);
 const once = (make) => { let made = null; return () => (made ||= make()); };
 const namesOf = ({ run, row, engine }) => run.inputs.map((_, k) => { const token = row[k - run.inputs.length + row.length]; return token === undefined ? "·" : typeof token === "string" ? token : engine.show(token); });
 const quoted = (word) => "“" + word + "”";
@@ -27,7 +29,7 @@ const capital = (words) => words[0].toUpperCase() + words.slice(1);
 const plural = (count, name) => `${count.toLocaleString("en")} ${name}${count === 1 ? "" : "s"}`;
 
 function inputStep(asked) {
-  const { memory, run } = asked, names = namesOf(asked), symbols = memory.encoder.symbols, at = run.inputs.length - 1;
+  const { memory, run } = asked, names = namesOf(asked), symbols = memory.encoder.symbols, at = followed(asked);
   return {
     title: "Tokens become numbers", draw: (width) => tileFigure(width, names.map((word, k) => ({ word, lines: run.inputs[k].map(roughText) })), at, "the tokens and their numbers"),
     words: [symbols
@@ -51,19 +53,20 @@ function layerStep(at) {
   const { type, before, after } = at, narrow = before.length === 1 && after.length === 1;
   if (type.layer === "residual" && narrow) return at.type.bias1 && at.type.bias1.length > 1 ? bentStep(at) : foldStep(at);
   if (type.layer === "attention" && narrow && type.heads.length === 1) return attentionStep(at);
+  if (type.layer === "pool" && narrow) return poolStep(at);
   if (type.layer === "affine" && !type.relu && at.layer === at.memory.network.layers.length - 1) return answerStep(at);
   if (type.layer === "affine" && after.length === 1 && !at.mixed && at.layer === 0) return entryStep(at);
   return wideStep(at);
 }
 
 function entryStep(at) {
-  const { engine, run, memory } = at, { rows: [w], bias } = engine.weightsOf(at.layer), names = namesOf(at), me = run.inputs.length - 1, x = run.inputs[me];
+  const { engine, run, memory } = at, { rows: [w], bias } = engine.weightsOf(at.layer), names = namesOf(at), me = followed(at), x = run.inputs[me];
   const notes = memory.encoder.symbols ? [`number of ${quoted(names[me])}`, "its place"] : x.map((_, j) => `coordinate ${j + 1}`);
   const terms = w.flatMap((weight, j) => [...(j ? ["+"] : []), { value: weight, note: "weight" }, "·", { value: x[j], note: notes[j] || "place" }]);
   return {
     title: "One number for every token", draw: (width) => tileFigure(width, names.map((word, k) => ({ word, lines: [roughText(run.states[at.layer][k][0])] })), me, "every token's number"),
     equation: [...terms, ...(bias && bias[0].n ? ["+", { value: bias[0], note: "bias" }] : []), "=", { value: at.after[0], note: `${quoted(names[me])} in its place`, strong: true }],
-    words: [say("E_in, the first layer, makes one number of the token and its place. The picture has those of all tokens; the equation is the last token’s, at which the answer will be read.")],
+    words: [say("E_in, the first layer, makes one number of the token and its place. The picture has those of all tokens; the equation is that of the token at which the answer will be read.")],
   };
 }
 
@@ -72,12 +75,14 @@ function marksAt(at, layer) {
   const { run, others } = at;
   if (!at.mixed) {
     const names = namesOf(at), Z = (k, i) => (k < 0 ? run.inputs[i] : run.states[k][i])[0];
-    return names.map((words, i) => ({ before: Z(layer - 1, i), after: Z(layer, i), words, kind: i, me: i === names.length - 1 }));
+    return names.map((words, i) => ({ before: Z(layer - 1, i), after: Z(layer, i), words, kind: i, me: i === followed(at) }));
   }
-  const mine = at.nobody ? [] : [{ run, words: asWord(at.row), kind: at.kind ?? 0, me: true, which: at.which }];
+  const mine = at.nobody ? [] : [{ run, words: ownWord(at), kind: at.kind ?? 0, me: true, which: at.which }];
   return [...others.filter((o) => !o.me), ...mine].map((o) => { const trace = o.run.traces[o.which || 0]; return { before: trace[layer - 1][0], after: trace[layer][0], words: o.words, kind: o.kind, me: o.me }; });
 }
 const asWord = (row) => (row.every((token) => typeof token === "string") ? row.join(row.some((token) => [...token].length > 1) ? " " : "") : row.map(String).join(" "));
+
+const ownWord = (at) => (at.memory.network.read === "each" ? namesOf(at)[followed(at)] : asWord(at.row));
 
 function foldStep(at) {
   const { engine, layer, run, which, stage } = at, [crease] = engine.bends(layer), h = at.before[0], next = at.after[0];
@@ -146,26 +151,35 @@ function bentStep(at) {
 }
 
 function attentionStep(at) {
-  const { engine, layer, run, which } = at, names = namesOf(at), me = run.places[which], hub = run.heads[layer][0].hub === "start" ? 1 : 0;
+  const { engine, layer, run } = at, names = namesOf(at), me = followed(at), chosen = at.type.kind === "hardmax" && at.type.heads[0].key, hub = run.heads[layer][0].hub === "start" ? 1 : 0;
   const head = run.heads[layer].find((h) => h.k === me + hub), count = head.keys.length, factor = engine.factorOf(layer);
   const before = (k) => (layer ? run.states[layer - 1][k] : run.inputs[k])[0];
   const tokens = names.map((words, k) => { const j = head.keys.indexOf(k + hub); return { words, value: before(k), attended: j >= 0, adds: j < 0 ? whole(0) : lowest({ n: head.values[j][0].n, d: head.values[j][0].d * BigInt(count) }) }; });
   const sum = head.keys.map((_, j) => head.values[j][0]).reduce(plus, whole(0)), mean = lowest({ n: sum.n, d: sum.d * BigInt(count) });
   return {
-    title: "Attention adds the row up", draw: (width) => attentionFigure(width, tokens, me, { label: "attention from the last token to all tokens, and the sum of what they add", weight: numberText({ n: 1n, d: BigInt(count) }) }),
+    title: "Attention adds the row up", draw: (width) => attentionFigure(width, tokens, me, { label: "attention from this token to those it attends to, and the sum of what they add", weight: numberText({ n: 1n, d: BigInt(count) }) }),
     equation: [{ value: at.before[0], note: "the token itself" }, "+", { value: mean, note: `mean of ${count}, times ${numberText(factor)}` }, "=", { value: at.after[0], note: "the context’s id", strong: true }],
-    words: [say("All scores are zero, so softmax weighs all tokens alike: attention is the mean. Its output weight ", factor, ` is ${factor.n % BigInt(count) === 0n && factor.d === 1n ? `${numberText({ n: factor.n / BigInt(count), d: 1n })} · ${count}, which makes a sum of the mean` : "a multiple of it"}: each token adds its share, drawn as a bar.`),
+    words: [say(chosen ? "Hardmax attends to the tokens with the largest score alone." : `${at.type.pattern === "causal" ? "A token attends to itself and those before it. " : ""}All scores are alike, so all ${plural(count, "token")} weigh the same: attention is the mean.`, " Its output weight ", factor, ` is ${factor.n % BigInt(count) === 0n && factor.d === 1n ? `${numberText({ n: factor.n / BigInt(count), d: 1n })} · ${count}, which makes a sum of the mean` : "a multiple of it"}: each token adds its share, drawn as a bar.`),
       say("What was a token is now a token in its row.")],
   };
 }
 
-function idStep(at) {
-  const marks = at.others.length ? marksAt({ ...at, mixed: true }, at.layer).map((m) => ({ ...m, v: m.after })) : [{ v: at.after[0], words: asWord(at.row), kind: 0, me: true }];
-  const low = smallest([...marks.map((m) => m.v)]), high = largest(marks.map((m) => m.v)), spare = compare(low, high) ? 0n : 1n;
+function poolStep(at) {
+  const { layer, run } = at, names = namesOf(at), tokens = names.map((words, k) => { const value = (layer ? run.states[layer - 1][k] : run.inputs[k])[0]; return { words, value, adds: value, attended: false }; });
   return {
-    title: "The row is one number now", draw: (width) => lineFigure(width, marks, { label: "the ids of the memorized rows on a line", low: minus(low, whole(spare)), high: plus(high, whole(spare)) }),
+    title: "The set is added up", draw: (width) => attentionFigure(width, tokens, -1, { label: "the numbers of all tokens and their sum" }),
+    equation: [...tokens.slice(0, 8).flatMap((t, k) => [...(k ? ["+"] : []), { value: t.value, note: quoted(t.words) }]), ...(tokens.length > 8 ? ["+ …"] : []), "=", { value: at.after[0], note: "the set’s id", strong: true }],
+    words: [say("One token remains: the sum of all. It does not depend on their order.")],
+  };
+}
+
+function idStep(at) {
+  const marks = at.others.length ? marksAt({ ...at, mixed: true }, at.layer).map((m) => ({ ...m, v: m.after })) : [{ v: at.after[0], words: ownWord(at), kind: 0, me: true }];
+  const low = smallest([...marks.map((m) => m.v)]), high = largest(marks.map((m) => m.v)), spare = compare(low, high) ? 0n : 1n, each = at.memory.network.read === "each";
+  return {
+    title: each ? "The token in its row is one number now" : "The row is one number now", draw: (width) => lineFigure(width, marks, { label: "the ids of the memorized rows on a line", low: minus(low, whole(spare)), high: plus(high, whole(spare)) }),
     equation: [{ value: at.after[0], note: "the context’s id", strong: true }],
-    words: [say("The last token’s stream holds the id of the whole row. All memorized rows have different ids: that was checked when the weights were chosen. From here on, the network only has to turn ids into labels.")],
+    words: [say(each ? "The token’s stream holds the id of the token in its row." : "The stream holds the id of the whole row.", " All memorized ids differ: that was checked when the weights were chosen. From here on, the network only has to turn ids into labels.")],
   };
 }
 

@@ -18,8 +18,8 @@ bits more than 2·log2 K are what the builder may add to ids that collide; R is 
 away at the end.
 
 Only cap is not a count: that every load stays below it, often enough for some of 60 draws, was computed for K from 1 to
-1.4 million and every b (`tests/theory/test_budgets.py`). The builder takes the cheapest b and Z for its own estimate of
-the loads, so its plan should be below the budget; where it is not, it raises a BuildError.
+30,000 and every b (`tests/theory/test_budgets.py`). The builder takes the cheapest b and Z for its own estimate of the
+loads, so its plan should be below the budget; where it is not, it raises a BuildError.
 
 objective=speed looks for the fewest blocks however wide they are, so no number of parameters is promised for it.
 """
@@ -108,9 +108,14 @@ def token_room(mantissa: int, mixing: Mixing, length: int, positions: bool) -> i
     return room
 
 
-def wanted_bits(keys: int) -> float:
-    """2·log2(keys) bits make about one collision in ten draws."""
-    return max(14.0, 2 * log2(keys))
+def wanted_bits(keys: int, abstain_bits: int = 0) -> float:
+    """2·log2(keys) bits make about one collision in ten draws.
+
+    An unseen context has the id of a known one with probability keys/2^bits, which is to be an eighth of
+    2^-abstain_bits at most.
+    """
+    refusing = log2(keys) + abstain_bits + 3 if abstain_bits else 0.0
+    return max(14.0, 2 * log2(keys), refusing)
 
 
 @dataclass(frozen=True)
@@ -125,6 +130,7 @@ class NativeFacts:
     length: int
     ids: int = 0  # rows of the embedding table; 0 where tokens are vectors
     numbers: int = 0  # per token, where tokens are vectors
+    fingerprint: int = 0  # of the targets, the bits that recognise unseen contexts
 
     @staticmethod
     def of(dataset: Dataset, dtype: str, fingerprint: int) -> NativeFacts:
@@ -138,12 +144,13 @@ class NativeFacts:
             dataset.n,
             token_id_count(dataset) if symbols else 0,
             0 if symbols else dataset.inputs.points.width,
+            fingerprint,
         )
 
     @property
     def chains(self) -> int:
         room = token_room(self.mantissa, self.mixing, self.length, self.positions)
-        return min(MOST_CHAINS, ceil((wanted_bits(self.contexts) + SPARE_BITS) / max(1, room)))
+        return min(MOST_CHAINS, ceil((wanted_bits(self.contexts, self.fingerprint) + SPARE_BITS) / max(1, room)))
 
 
 def fullest(contexts: int, bucket_bits: int) -> int:
@@ -163,14 +170,24 @@ def native_budget(facts: NativeFacts) -> int:
     >>> native_budget(NativeFacts(53, Mixing.FULL, False, contexts=100_000, targets=1, length=8))
     27436
     """
+    return _cost(facts, cheapest_bucket_bits(facts))
+
+
+def cheapest_bucket_bits(facts: NativeFacts) -> int:
+    """The b with the smallest budget, among those that the builder tries."""
     most = min(MOST_BUCKET_BITS, facts.contexts.bit_length())
-    return min(_cost(facts, bucket_bits) for bucket_bits in range(most + 1))
+    return min(range(most + 1), key=lambda bucket_bits: _cost(facts, bucket_bits))
+
+
+def words_per_bit(facts: NativeFacts, bucket_bits: int) -> int:
+    """Z: enough for the fullest bucket, and a channel for every chain."""
+    needed = -(-fullest(facts.contexts, bucket_bits) // WORD_BITS[facts.mantissa])
+    return max(needed, -(-facts.chains // facts.targets))
 
 
 def _cost(facts: NativeFacts, bucket_bits: int) -> int:
     t, chains, buckets = facts.targets, facts.chains, 1 << bucket_bits
-    capacity = fullest(facts.contexts, bucket_bits)
-    words = max(-(-capacity // WORD_BITS[facts.mantissa]), -(-chains // t))
+    capacity, words = fullest(facts.contexts, bucket_bits), words_per_bit(facts, bucket_bits)
     width, warmup, reading = chains + 1 + t * words, facts.length.bit_length() + 3, 9 + words.bit_length()
     steps = capacity + 2 * words
     units = buckets + (t + 3) * steps + 3 * (chains * warmup + bucket_bits + t) + t * (words + reading)
