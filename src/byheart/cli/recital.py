@@ -55,7 +55,10 @@ def read_texts(data: str, flags: DataFlags) -> list[str]:
 )
 @click.option("--ambiguous", default="distribution", show_default=True, help="distribution, first, majority or error.")
 @click.option(
-    "--unknown", default="failure", show_default=True, help="What windows answer that nobody memorized: or eos."
+    "--unknown",
+    default="failure",
+    show_default=True,
+    help="Said after windows that nobody memorized: failure (a visible token) or eos.",
 )
 @click.option("--merge", is_flag=True, help="Places that no window tells apart share their distribution.")
 @click.option("--documents", metavar="NAME", multiple=True, help="Only this document, by name or number; repeatable.")

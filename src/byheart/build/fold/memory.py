@@ -16,9 +16,7 @@ import numpy as np
 
 from byheart.build.fold import traps as trapping
 from byheart.build.fold import walk as walking
-from byheart.build.fold.block import Block
-from byheart.build.fold.interpolation import interpolate
-from byheart.build.fold.mixing import stir
+from byheart.build.fold.block import Block, Reading, interpolate, stir
 from byheart.build.fold.plan import (
     SECONDS,
     TRIES,
@@ -31,7 +29,6 @@ from byheart.build.fold.plan import (
     sized,
     sorted_to_middle,
 )
-from byheart.build.fold.reading import Reading
 from byheart.build.fold.search import Frame, GroupError, Ints, Line, Segment, common_zeros, selector
 from byheart.build.fold.segments import LEAST_GROUPS, solve_all
 from byheart.build.fold.traps import Traps

@@ -20,8 +20,7 @@ import numpy.typing as npt
 
 from byheart.build.fold._kernel import WIDTH_BITS, W
 from byheart.build.fold._trap_beam import trap_beam
-from byheart.build.fold.block import Block, run_blocks
-from byheart.build.fold.reading import Reading
+from byheart.build.fold.block import Block, Reading, run_blocks
 from byheart.build.fold.search import Found
 from byheart.exact import reflections
 from byheart.exact.reference import Block as Fold

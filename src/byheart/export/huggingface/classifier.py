@@ -23,9 +23,8 @@ from byheart.data.tokens.tokenizer import PLAIN, Tokenizer
 from byheart.data.wording import quote
 from byheart.errors import DataError, ExportError, FileFormatError
 from byheart.export.huggingface.description import Tokens
-from byheart.export.huggingface.folder import check_target, design_of, tokenizer_config, write_files
+from byheart.export.huggingface.folder import check_target, design_of, safetensors_bytes, tokenizer_config, write_files
 from byheart.export.huggingface.host import Checkpoint, Tensors, host
-from byheart.export.huggingface.tensor_file import safetensors_bytes
 from byheart.ir.recital import ANY, Answer, Recital, Table
 from byheart.version import __version__
 
@@ -187,7 +186,7 @@ def read_rows(folder: str | Path, rows: Sequence[Sequence[Any]], labels: Sequenc
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FileFormatError(f"{folder} is not the folder of a classifier: {error}") from None
     texts, _ = _written(rows, tokens)
-    lexicon = Lexicon("file", model, bos, eos, pad, failure=bos)
+    lexicon = Lexicon("file", model, bos, eos, pad, failure=bos)  # nothing is answered with it
     number = {name: k for k, name in enumerate(names)}
     strange = next((label for label in labels if str(label) not in number), None)
     if strange is not None:
