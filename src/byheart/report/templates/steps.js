@@ -100,8 +100,8 @@ function foldStep(at) {
       : [{ value: next, note: "behind", strong: true }, "=", ...(compare(h, next) ? [{ value: minus(next, h), note: "bias" }, "+"] : []), { value: h, note: "before: it stays" }],
     bits, folds,
     words: [crease ? say("One unit, max(0, ·), that acts only beyond the crease at ", crease, ". ", h, moved ? (mirror ? " lies beyond it and is reflected." : " lies beyond it and is bent back.") : " does not lie beyond it and stays.") : say("This unit never acts."),
-      say(!at.mixed ? "All tokens of the row pass through the same fold: afterwards sums tell rows apart that have the same letters in another order."
-        : lastFold ? "That was the last one: the strip is short now, and every memorized row lies in the cell of its label."
+      say(!at.mixed ? "All tokens of the row pass through the same fold, so that sums can tell apart rows that have the same tokens in another order."
+        : lastFold ? "That was the last one: the strip is short now, and the cell in which a row lies is its label."
           : folds ? "Every memorized row goes through the same folds. Which of them turn it over is written in the bits of its number." : "")],
   };
 }
@@ -146,7 +146,7 @@ function bentStep(at) {
     title: isGroup ? "The group’s line" : stage.name === "label line" ? "One line through all rows" : capital(stage.name), draw: (width) => bendFigure(width, marks, corners, { label: "the bent line that this block draws, and the rows on it", bands: isGroup ? bands : [], across: "id of the row →", upwards: "→" }),
     equation: [{ value: slope, note: isGroup ? `S of group ${group}` : "slope here" }, "·", { value: me, note: "the id" }, "+", { value: constant, note: isGroup ? "U of the group" : "constant here" }, "=", { value: at.after[0], note: "where the line is", strong: true }],
     words: [say(`One block with ${plural(units, "unit")}. Each unit bends the line once${isGroup ? ", in a gap between groups" : ""}; ${fired.filter(Boolean).length === 1 ? "one of them acts" : fired.filter(Boolean).length + " of them act"} here.`),
-      isGroup ? say(`It falls into group ${group} of ${units}. S and U were chosen so that the folds that follow bring every id of the group to its label.`) : say(stage.name === "label line" ? "The line goes through every id at the height of its label." : stage.words ? `This stage ${stage.words}.` : "")],
+      isGroup ? say(`It falls into group ${group} of ${units}. S and U are the group’s own: with them the folds that follow have to bring every id of the group to its label.`) : say(stage.name === "label line" ? "The height of the line at an id tells its label." : stage.words ? `This stage ${stage.words}.` : "")],
   };
 }
 
@@ -179,7 +179,7 @@ function idStep(at) {
   return {
     title: each ? "The token in its row is one number now" : "The row is one number now", draw: (width) => lineFigure(width, marks, { label: "the ids of the memorized rows on a line", low: minus(low, whole(spare)), high: plus(high, whole(spare)) }),
     equation: [{ value: at.after[0], note: "the context’s id", strong: true }],
-    words: [say(each ? "The token’s stream holds the id of the token in its row." : "The stream holds the id of the whole row.", " All memorized ids differ: that was checked when the weights were chosen. From here on, the network only has to turn ids into labels.")],
+    words: [say(each ? "The token’s stream holds the id of the token in its row." : "The stream holds the id of the whole row.", " What has another label must have another id: from here on, the network only has to turn ids into labels.")],
   };
 }
 
