@@ -190,7 +190,7 @@ def test_the_way_stays_in_view_and_plays(open_page):
     """What every stage gives stands on its button; play goes on by itself and stops at the end."""
     tab = open_page(five())
     values = dict(text.split("\n") for text in tab.locator(".chapter").all_inner_texts() if "\n" in text)
-    assert values["label"] == "animal" and values["build: cells"] == "3"
+    assert values["label"] == "animal" and values["cells"] == "3"
     tab.click('.chapter:has-text("attention")')
     assert shown_value(tab) == int(values["attention"])
     tab.click(".chapter:has-text('folds')")

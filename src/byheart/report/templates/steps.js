@@ -243,7 +243,7 @@ const printedSteps = (steps, answerWords, most = 60) => (steps.length > most ? [
 // The player: chapters as buttons, the step's picture, equation and words, back and next, arrow keys.
 function makePlayer(root, { answerWords, onStep = () => {} }) {
   let steps = [], chapters = [], at = 0, drawn = 0;
-  const list = element("ol", { class: "chapters", "aria-label": "steps" }), title = element("h3", { "aria-live": "polite" }), stage = element("div", { class: "figure" }), live = element("div", { class: "live-text", "aria-live": "polite" });
+  const list = element("div", { class: "chapters" }), title = element("h3", { "aria-live": "polite" }), stage = element("div", { class: "figure" }), live = element("div", { class: "live-text", "aria-live": "polite" });
   const back = element("button", { type: "button", class: "back" }, "← Back"), play = element("button", { type: "button", class: "play", "aria-pressed": "false", "aria-label": "play all steps" }, "▶"), next = element("button", { type: "button", class: "next" }, "Next →"), count = element("span", { class: "count soft" });
   root.replaceChildren(list, element("div", { class: "stepper" }, back, element("span", { class: "middle" }, play, count), next), title, stage, live);
   const draw = () => {
@@ -256,11 +256,14 @@ function makePlayer(root, { answerWords, onStep = () => {} }) {
     root.hidden = !steps[at];
     if (!steps[at]) return;
     const step = steps[at].open(), now = steps[at].chapter;
-    list.replaceChildren(...chapters.map((chapter, k) => {
+    const groups = new Map(); // a line for building and one for asking, where there are both
+    chapters.forEach((chapter, k) => {
       const button = element("button", { type: "button", class: "chapter" + (k === now ? " current" : k < now ? " done" : ""), "aria-current": k === now ? "step" : null }, chapter.name, ...(chapter.value ? [element("small", {}, chapter.value)] : []));
       button.addEventListener("click", () => go(steps.findIndex((s) => s.chapter === k)));
-      return element("li", {}, button);
-    }));
+      const name = chapter.group || "";
+      groups.set(name, [...(groups.get(name) || []), element("li", {}, button)]);
+    });
+    list.replaceChildren(...[...groups].map(([name, items]) => element("ol", { "aria-label": name || "steps" }, ...(name ? [element("li", { class: "group" }, name)] : []), ...items)));
     const current = list.querySelector(".current"), box = current && current.parentNode;
     if (box) list.scrollLeft = box.offsetLeft - list.offsetLeft - (list.clientWidth - box.offsetWidth) / 2;
     back.disabled = at === 0;
@@ -295,7 +298,7 @@ function makePlayer(root, { answerWords, onStep = () => {} }) {
   });
   new ResizeObserver(() => { if (steps.length && Math.abs((stage.clientWidth || drawn) - drawn) > 8) draw(); }).observe(root);
   return {
-    // Steps are {chapter, open}; chapters are {name, value}, the value being what the stage gives.
+    // Steps are {chapter, open}; chapters are {name, value, group}, the value being what the stage gives.
     load(newSteps, newChapters, start = 0) { steps = newSteps; chapters = newChapters; at = Math.min(start, Math.max(0, steps.length - 1)); show(); },
     clear() { stop(); steps = []; root.hidden = true; },
     get at() { return at; },
