@@ -20,6 +20,7 @@ from byheart.export.huggingface.host import Checkpoint, host
 from byheart.export.huggingface.model_card import model_card
 from byheart.export.huggingface.tensor_file import DTYPES, safetensors_bytes
 from byheart.ir.recital import Recital
+from byheart.progress import timed
 
 FORMAT, VERSION = "byheart recital", 1
 FLAVOURS = ("parabola", "plateau", "units")
@@ -76,6 +77,7 @@ def design_of(dtype: str, flavour: str, shape: Mapping[str, Any] | None) -> Desi
         raise OptionError(f"unknown field of the shape: {error}") from None
 
 
+@timed("exporting")
 def write_folder(request: Request, target: str | Path, proof: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Computes the checkpoint and writes its folder; a summary of it.
 
