@@ -1,7 +1,7 @@
 """What `mkdocs build` does besides Markdown: formulas become MathML, and notebooks become pages.
 
-`$…$` and `$$…$$` are found by pymdownx.arithmatex, which leaves code alone, and translated here while the site is built:
-browsers draw MathML themselves, so a reader needs no script and no server for it. GitHub renders the same dollars.
+`$…$` and `$$…$$` are found by pymdownx.arithmatex, which leaves code alone, and translated here while the site is
+built: browsers draw MathML themselves, so a reader needs no script and no server. GitHub renders the same dollars.
 
 Notebooks are kept without outputs (the tests run them); their pages show text and code, with the file to download.
 """
