@@ -16,7 +16,6 @@ from byheart.cli.data_options import (
     complete_construction,
     complete_option,
     data_options,
-    is_verbose,
     output_options,
     parse_options,
     progress_for,
@@ -205,6 +204,3 @@ def print_memory(memory: Memory, note: str, path: Path | None, quiet: bool) -> N
     show.line(out, show.verdict_line(memory))
     if not quiet and path is not None:
         show.line(out, f"saved to {path}")
-    if is_verbose():
-        for step, seconds in memory.seconds.items():
-            click.echo(f"{step}: {seconds:.1f} s", err=True)

@@ -26,7 +26,7 @@ from byheart.export.huggingface.classifier import (
 from byheart.export.request import About, Request
 from byheart.files import write_atomically
 from byheart.ir.decoder_network import DecoderNetwork
-from byheart.progress import SILENT, Progress
+from byheart.progress import SILENT, Progress, timed
 
 if TYPE_CHECKING:
     from byheart.export.torch_runtime import Memory as TorchMemory
@@ -73,6 +73,7 @@ def _data_of(memory: Memory, dataset: Dataset | None, progress: Progress) -> tup
     return checked.asked, checked.certificate, True
 
 
+@timed("exporting")
 def to_huggingface(
     memory: Memory,
     folder: str | Path,
@@ -148,6 +149,7 @@ def to_torch(
     return build_torch(request_of(memory, dtype, dataset, progress), fast=fast)
 
 
+@timed("exporting")
 def export_file(
     memory: Memory,
     target: str,

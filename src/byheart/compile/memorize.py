@@ -28,7 +28,7 @@ from byheart.data.task import Task, as_task
 from byheart.data.tokens.tokenizer import PLAIN
 from byheart.errors import DataError, OptionError
 from byheart.ir.size import Claim
-from byheart.progress import SILENT, Progress, console_progress
+from byheart.progress import SILENT, Progress, console_progress, warn_left_out
 from byheart.theory.promises import promise
 
 WORDS = "building; the first time, code is compiled (some seconds)"
@@ -96,6 +96,8 @@ def memorize(
             present = settle_missing(sequences, () if labels is None else labels, missing, per_token=per_token)
             rows = (present.sequences, present.labels)
             settled = settle(*rows, task=task or "next-token", positions=positions, policy=conflicts)
+            warn_left_out("rows", {f"missing={present.policy}": present.left_out})
+    warn_left_out("rows", {f"conflicts={settled.policy}": len(settled.left_out)})
     counts = {f"conflicts={settled.policy}": len(settled.left_out), f"missing={present.policy}": present.left_out}
     counts |= {} if table is None else dict(table.left_out)
     left_out = {why: count for why, count in counts.items() if count}

@@ -27,6 +27,7 @@ from byheart.data.tokens.script import Script
 from byheart.errors import OptionError
 from byheart.ir.recital import Recital, Table
 from byheart.paper import Ref
+from byheart.progress import timed
 
 FORMS = ("auto", "windows", "rules", "full")
 MOST_WINDOWS = 30_000  # places of which every architecture has a code word for each
@@ -83,6 +84,7 @@ class Built:
     ),
     texts=True,
 )
+@timed("building recital")
 def build_recital(
     script: Script,
     vocabulary: int,

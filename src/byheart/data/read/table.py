@@ -33,7 +33,7 @@ from byheart.data.tokens.tokenizer import AUTO, LISTS, Tokenizer, choose, is_lis
 from byheart.data.values import PLAIN, convert, is_missing, listed, plain
 from byheart.data.wording import quote
 from byheart.errors import DataError
-from byheart.progress import SILENT, Progress
+from byheart.progress import SILENT, Progress, timed, warn_left_out
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,999})")
 _TOKEN = "a token is a text, a finite number, a truth value or a list of numbers (or choose --token-type str)"
@@ -87,6 +87,7 @@ class Table:
         return "; ".join(part for part in (*parts, self.missing.note) if part)
 
 
+@timed("reading")
 def read(
     source: Any,
     options: ReadOptions | None = None,
@@ -133,6 +134,7 @@ def read(
         records.origin,
         per_token=options.task.labels_per_token,
     )
+    warn_left_out(f"rows of {records.origin}", {f"missing={present.policy}": present.left_out})
     whole, labels = list(present.sequences), list(present.labels)
     numbers = rows.numbers if present.kept is None else [rows.numbers[row] for row in present.kept]
     if label is None:

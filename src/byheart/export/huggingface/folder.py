@@ -28,6 +28,7 @@ from byheart.export.huggingface.description import Design, Tokens
 from byheart.export.huggingface.ends import MIXED_LOGIT
 from byheart.export.huggingface.host import Checkpoint, host
 from byheart.ir.recital import Recital
+from byheart.progress import timed
 from byheart.version import __version__
 
 FORMAT, VERSION = "byheart recital", 1
@@ -85,6 +86,7 @@ def design_of(dtype: str, flavour: str, shape: Mapping[str, Any] | None) -> Desi
         raise OptionError(f"unknown field of the shape: {error}") from None
 
 
+@timed("exporting")
 def write_folder(request: Request, target: str | Path, proof: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Computes the checkpoint and writes its folder; a summary of it.
 
