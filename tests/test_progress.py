@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import io
+import logging
 import os
 import re
 import subprocess
@@ -13,8 +14,9 @@ import types
 
 import pytest
 
+import byheart
 from byheart import progress
-from byheart.progress import SILENT, ConsoleProgress, LineProgress, console_progress
+from byheart.progress import SILENT, ConsoleProgress, console_progress
 
 
 class Terminal(io.StringIO):
@@ -70,10 +72,42 @@ def test_an_interruption_takes_the_bar_away(monkeypatch):
     assert terminal.getvalue().count("\x1b[?25h") == 1, "the cursor is back"
 
 
-def test_lines(capsys):
-    with LineProgress().stage("counting", total=3000) as stage:
-        stage.advance(3)
-    assert capsys.readouterr().err == "counting (3,000): 0.0 s\n"
+def test_stages_are_logged_with_their_seconds_whoever_shows_them(monkeypatch, caplog):
+    as_terminal(monkeypatch, patience=60)
+    caplog.set_level(logging.DEBUG, "byheart")
+    for shown in (SILENT, console_progress()):
+        with shown.stage("counting", total=3000) as stage:
+            stage.advance(3)
+        (record,) = caplog.records
+        assert record.getMessage() == "counting (3,000): 0.0 s" and record.levelname == "DEBUG"
+        assert record.stage == "counting (3,000)" and 0 <= record.seconds < 1
+        caplog.clear()
+    with pytest.raises(KeyboardInterrupt), SILENT.stage("counting"):
+        raise KeyboardInterrupt
+    assert caplog.messages == ["counting: 0.0 s, ended by KeyboardInterrupt"]
+
+
+def test_reading_building_proving_and_exporting_are_logged(tmp_path, caplog, capfd):
+    pytest.importorskip("onnxruntime", reason="needs byheart[onnx]")
+    (tmp_path / "table.csv").write_text("word,kind\ncat,animal\nact,deed\ndog,animal\n")
+    caplog.set_level(logging.INFO, "byheart")
+    memory = byheart.memorize(byheart.read(tmp_path / "table.csv"), construction="native", progress=False)
+    memory.to_onnx(tmp_path / "table.onnx")
+    stages = [record.stage for record in caplog.records if record.levelname == "INFO"]
+    assert stages == ["reading", "building native", "proving", "exporting"]
+    assert capfd.readouterr() == ("", ""), "a log is for those who listen"
+
+
+def test_what_is_left_out_is_a_warning(caplog, capfd):
+    table = byheart.read({"word": ["cat", "act", "act", None], "kind": [1, 2, 3, 4]}, missing="drop")
+    byheart.memorize(table, construction="ks25", conflicts="first", progress=False)
+    byheart.memorize(["cat", None], [1, 2], construction="ks25", missing="drop", progress=False)
+    found = [(record.levelname, record.left_out) for record in caplog.records]
+    assert found == [
+        ("WARNING", {"missing=drop": 1}), ("WARNING", {"conflicts=first": 1}), ("WARNING", {"missing=drop": 1}),
+    ]  # fmt: skip
+    assert "left out: 1 by missing=drop" in caplog.messages[0]
+    assert capfd.readouterr().err == "", "and nothing reaches standard error unless somebody wants it"
 
 
 def test_a_stage_that_never_advances_gets_a_bar(monkeypatch):
@@ -153,7 +187,9 @@ def test_a_notebook(monkeypatch):
     monkeypatch.setattr(progress, "PATIENCE", 0.05)
     fake("IPython")
     fake("IPython.display", display=lambda what: texts.append(getattr(what, "text", "")))
-    assert console_progress() is SILENT, "without ipywidgets rich would warn instead of drawing"
+    with monkeypatch.context() as without:
+        without.setattr(progress, "find_spec", lambda name: None)
+        assert console_progress() is SILENT, "without ipywidgets rich would warn instead of drawing"
     fake("ipywidgets", Output=Output)
     shown = console_progress()
     assert isinstance(shown, ConsoleProgress)

@@ -19,9 +19,10 @@ import byheart
 from byheart.errors import ConflictError, DataError, OptionError
 from byheart.sklearn import MemoryClassifier, MemoryTransformer
 
-# scikit-learn's checks that a memorizer cannot pass, each with the reason. There is none: accuracy is only ever asked
-# for on the training rows, and what is off the data falls back to the most frequent class.
-EXPECTED_FAILURES: dict[str, str] = {}
+# scikit-learn's checks that a memorizer cannot pass, each with the reason. Accuracy is otherwise only ever asked for on
+# the training rows.
+ONE_LABEL = {"check_classifiers_one_label": "an unknown row is none of the classes, also where there is but one"}
+EXPECTED_FAILURES = {"MemoryClassifier": ONE_LABEL, "MemoryTransformer": {}}
 
 ROWS = np.array([[0.5, 1.0], [2.0, 3.0], [2.0, 4.0], [0.5, 3.0]])
 CLASSES = np.array(["red", "blue", "red", "green"])
@@ -30,7 +31,8 @@ CLASSES = np.array(["red", "blue", "red", "green"])
 @pytest.mark.parametrize("estimator", [MemoryClassifier(), MemoryTransformer()], ids=lambda e: type(e).__name__)
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learns_own_checks(estimator):
-    results = check_estimator(estimator, expected_failed_checks=EXPECTED_FAILURES, on_skip=None, on_fail="raise")
+    expected = EXPECTED_FAILURES[type(estimator).__name__]
+    results = check_estimator(estimator, expected_failed_checks=expected, on_skip=None, on_fail="raise")
     assert len(results) > 40
     skipped = {result["check_name"] for result in results if result["status"] == "skipped"}
     assert skipped <= {"check_array_api_input"}
@@ -54,7 +56,17 @@ def test_off_the_data_it_says_so(model):
     known = model.known(strange)
     assert known.mean() < 0.05, "all but about one in 256 are refused"
     assert (model.predict_proba(strange)[~known] == model.class_prior_).all()
-    assert set(model.predict(strange)[~known]) == {"red"}, "the most frequent class"
+    assert set(model.predict(strange)[~known]) == {"<unknown>"}, "none of the classes"
+    assert set(model.set_params(outlier_label="most_frequent").predict(strange)[~known]) == {"red"}
+    assert set(model.set_params(outlier_label="grey").predict(strange)[~known]) == {"grey"}
+    model.set_params(outlier_label=None)
+
+
+@pytest.mark.parametrize(("classes", "mark"), [([1, 2], -(2**63)), ([True, False], None), (["x", "y"], "<unknown>")])
+def test_what_is_unknown_is_none_of_the_classes(classes, mark):
+    fitted = MemoryClassifier(construction="native", abstain_bits=16)
+    found = fitted.fit([["a"], ["b"]], classes).predict([["a"], ["zz"]]).tolist()
+    assert found == [classes[0], mark]
 
 
 def test_numbers_are_taken_exactly():
@@ -134,6 +146,7 @@ def test_cloning_and_pickling(model):
         "construction": "ks25",
         "abstain_bits": 0,
         "conflicts": "majority",
+        "outlier_label": None,
         "seed": 3,
         "options": {"form": "residual"},
     }

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from byheart.compile import memorize
     from byheart.compile.compare.comparison import compare as compare
     from byheart.compile.contextual import contextual_mapping as contextual_mapping
+    from byheart.compile.deploy import deploy as deploy
     from byheart.compile.documents import memorize_documents as memorize_documents
     from byheart.compile.recital import RecitalMemory as RecitalMemory
     from byheart.compile.recital import memorize_recital as memorize_recital
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "memorize": "byheart.compile",
     "load": "byheart.compile",
+    "deploy": "byheart.compile.deploy",
     "memorize_documents": "byheart.compile.documents",
     "memorize_text": "byheart.compile.text",
     "memorize_recital": "byheart.compile.recital",
@@ -60,6 +62,7 @@ __all__ = [
     "compare",
     "constructions",
     "contextual_mapping",
+    "deploy",
     "explain",
     "load",
     "lower_bound",

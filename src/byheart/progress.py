@@ -5,14 +5,23 @@ interrupted by raising from `advance` (Ctrl-C arrives there as KeyboardInterrupt
 
     >>> with SILENT.stage("solving groups", total=3) as stage:
     ...     stage.advance(3)
+
+Programs listen to the logger `byheart` of the standard library, which prints nothing unless they say so: reading,
+building, proving and exporting at INFO, the stages inside them at DEBUG, each with its seconds when it is done, and at
+WARNING how many rows were left out and why. Records carry `stage` and `seconds`, for logs that machines read.
+
+    >>> import logging
+    >>> logging.getLogger("byheart").setLevel(logging.INFO)     # and a handler, for example logging.basicConfig()
+    >>> logging.getLogger("byheart").setLevel(logging.NOTSET)
 """
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from importlib.util import find_spec
@@ -21,7 +30,43 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
+LOGGER = logging.getLogger("byheart")
+LOGGER.addHandler(logging.NullHandler())  # without it, warnings would go to standard error where nobody asked for a log
+
 PATIENCE = 2.0  # seconds before a stage is worth a bar
+
+
+@contextmanager
+def timed(name: str, level: int = logging.INFO) -> Iterator[None]:
+    """Logs how long what stands below it took, or the function that it decorates.
+
+    >>> with timed("building nothing"):
+    ...     pass
+    """
+    if not LOGGER.isEnabledFor(level):
+        yield
+        return
+    started, end = time.perf_counter(), ""
+    try:
+        yield
+    except BaseException as error:
+        end = f", ended by {type(error).__name__}"
+        raise
+    finally:
+        seconds = time.perf_counter() - started
+        facts = {"stage": name, "seconds": seconds}
+        LOGGER.log(level, "%s: %.1f s%s", name, seconds, end, extra=facts)
+
+
+def warn_left_out(what: str, counts: Mapping[str, int]) -> None:
+    """Logs how many rows are not in what was made, by reason.
+
+    >>> warn_left_out("rows", {"missing=drop": 0})
+    """
+    found = {why: count for why, count in counts.items() if count}
+    if found:
+        reasons = ", ".join(f"{count:,} by {why}" for why, count in found.items())
+        LOGGER.warning("%s left out: %s", what, reasons, extra={"left_out": found})
 
 
 class Stage(Protocol):
@@ -46,10 +91,15 @@ class _SilentStage:
 class _Silent:
     @contextmanager
     def stage(self, name: str, total: int | None = None) -> Iterator[Stage]:
-        yield _SilentStage()
+        with _logged(name, total):
+            yield _SilentStage()
 
     def say(self, message: str) -> None:
-        pass
+        LOGGER.info("%s", message)
+
+
+def _logged(name: str, total: int | None) -> AbstractContextManager[None]:
+    return timed(name if total is None else f"{name} ({total:,})", logging.DEBUG)
 
 
 SILENT: Progress = _Silent()
@@ -88,7 +138,8 @@ class ConsoleProgress:
             task = self.display.add_task(name, total=total, visible=False, counter=counter)
             self.stages.append(counter)
         try:
-            yield counter
+            with _logged(name, total):
+                yield counter
         finally:
             with self.lock:
                 self.stages.remove(counter)
@@ -105,21 +156,22 @@ class ConsoleProgress:
                 display.start()
 
     def say(self, message: str) -> None:
+        LOGGER.info("%s", message)
         print(message, file=sys.stderr)
 
 
-class LineProgress:
-    """One line on standard error per stage, when it is done: for logs and for people who want to know."""
-
-    @contextmanager
-    def stage(self, name: str, total: int | None = None) -> Iterator[Stage]:
-        started = time.monotonic()
-        yield _SilentStage()
-        count = "" if total is None else f" ({total:,})"
-        self.say(f"{name}{count}: {time.monotonic() - started:.1f} s")
-
-    def say(self, message: str) -> None:
-        print(message, file=sys.stderr)
+@contextmanager
+def log_to_stderr() -> Iterator[None]:
+    """Everything that is logged, one line each, on standard error: `--verbose`."""
+    handler, level = logging.StreamHandler(), LOGGER.level
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        LOGGER.removeHandler(handler)
+        LOGGER.setLevel(level)
 
 
 class _Counter:

@@ -1,9 +1,8 @@
 """scikit-learn estimators: a memory as a classifier, and as a transformer that gives context ids.
 
-A memorizer reproduces its training rows exactly and does not generalise: off the data, `predict` gives whatever class
-the network happens to answer, or the most frequent class where it answers none. With `abstain_bits` rows that were
-never seen are recognised (except with probability 2^-abstain_bits), and `predict_proba` says so: a known row is
-certain, an unknown one gets the class frequencies.
+A memorizer reproduces its training rows exactly and does not generalise. With `abstain_bits` rows that were never seen
+are recognised (except with probability 2^-abstain_bits): `predict` gives them a value that is none of the classes, and
+`predict_proba` the class frequencies.
 
     >>> from byheart.sklearn import MemoryClassifier
     >>> model = MemoryClassifier(construction="ks25", abstain_bits=0).fit([[0.5, 1], [2, 3], [2, 4]], ["a", "b", "a"])
@@ -21,6 +20,7 @@ import numpy as np
 from byheart.compile import Memory, memorize
 from byheart.data.values import UNKNOWN, is_missing, key, plain
 from byheart.errors import DataError, MissingExtraError
+from byheart.export.request import unknown_mark
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
@@ -37,8 +37,10 @@ class MemoryClassifier(ClassifierMixin, BaseEstimator):
 
     Parameters: `construction`, `seed` and `options` as for `byheart.memorize`; `abstain_bits`: how surely unseen rows
     are refused (0 where a construction has no such option); `conflicts`: what to do with equal rows of different
-    classes: `majority`, `first`, `drop` or `error`. Rows are fixed-length: every column is a token (numbers are taken
-    exactly, texts as symbols) and its place matters.
+    classes: `majority`, `first`, `drop` or `error`; `outlier_label`: what `predict` says about rows that the memory
+    does not know, as in RadiusNeighborsClassifier: None for a value that is none of the classes ("<unknown>", NaN, the
+    least whole number, None for truth values), `"most_frequent"`, or a value of your own. Rows are fixed-length: every
+    column is a token (numbers are taken exactly, texts as symbols) and its place matters.
 
     Attributes: `memory_` (the certified memory), `classes_`, `class_prior_`, `n_features_in_`, `feature_names_in_`.
     """
@@ -49,12 +51,14 @@ class MemoryClassifier(ClassifierMixin, BaseEstimator):
         *,
         abstain_bits: int = 8,
         conflicts: str = "majority",
+        outlier_label: Any = None,
         seed: int = 0,
         options: dict[str, Any] | None = None,
     ) -> None:
         self.construction = construction
         self.abstain_bits = abstain_bits
         self.conflicts = conflicts
+        self.outlier_label = outlier_label
         self.seed = seed
         self.options = options
 
@@ -74,9 +78,15 @@ class MemoryClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """The class of every row; the most frequent class where the memory has no answer."""
+        """The class of every row; `outlier_label` where the memory has no answer."""
         found = self._found(X)
-        return self.classes_[np.where(found < 0, int(np.argmax(self.class_prior_)), found)]
+        if isinstance(self.outlier_label, str) and self.outlier_label == "most_frequent":
+            found = np.where(found < 0, int(np.argmax(self.class_prior_)), found)
+        if (found >= 0).all():
+            return np.asarray(self.classes_[found])
+        mark = _no_class(self.classes_) if self.outlier_label is None else self.outlier_label
+        answers = np.array([*self.classes_.tolist(), mark], dtype=_holding(self.classes_, mark))
+        return np.asarray(answers[found])
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Certainty for rows that the memory accepts, the class frequencies for the others.  # (rows, classes)"""
@@ -134,6 +144,31 @@ class MemoryTransformer(TransformerMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = []  # ids are whole numbers, whatever the columns are
         return tags
+
+
+def _no_class(classes: np.ndarray) -> Any:
+    """A value of the classes' type that is not among them.
+
+    >>> _no_class(np.array(["a", "<unknown>"])), _no_class(np.array([3, 1])), _no_class(np.array([True]))
+    ('<<unknown>>', -9223372036854775808, None)
+    """
+    if classes.dtype.kind == "f":
+        return math.nan
+    if classes.dtype.kind in "iu":
+        least = int(np.iinfo(np.int64).min)
+        while least in classes:
+            least += 1
+        return least
+    return unknown_mark(classes.tolist()) if all(isinstance(name, str) for name in classes.tolist()) else None
+
+
+def _holding(classes: np.ndarray, mark: Any) -> Any:
+    """A type of array that holds the classes and the mark as they are."""
+    if isinstance(mark, str) and classes.dtype.kind == "U":
+        return f"U{max(len(mark), classes.dtype.itemsize // 4)}"
+    if classes.dtype.kind == "f" and isinstance(mark, float):
+        return classes.dtype
+    return np.int64 if classes.dtype.kind in "iu" and type(mark) is int else object
 
 
 def _memorize(estimator: Any, X: np.ndarray, labels: list[int], conflicts: str) -> Memory:

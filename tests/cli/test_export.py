@@ -34,3 +34,17 @@ def test_export_checks_the_data_that_it_is_given(files):
     arguments = ["export", str(files / "words.byheart"), "--to", "onnx", "-o", str(files / "words.onnx"), *given]
     result = CliRunner().invoke(commands, arguments, catch_exceptions=False)
     assert "checked on every row of the data (3)" in result.output
+
+
+def test_what_cannot_be_exported_is_refused_before_it_is_built(tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("name,kind\ncat,a\ndog,b\ncow,a\n")
+    out = str(tmp_path / "m.byheart")
+    refused = CliRunner().invoke(
+        commands, ["memorize", str(table), "-o", out, "--for", "onnx", "--construction", "ks25"]
+    )
+    assert "the numbers of ks25 are longer than floats" in str(refused.exception)
+    made = CliRunner().invoke(
+        commands, ["memorize", str(table), "-o", out, "--for", "onnx", "--json"], standalone_mode=False
+    )
+    assert json.loads(made.output)["construction"] == "native"

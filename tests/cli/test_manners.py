@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pty
 import re
@@ -41,7 +42,10 @@ def test_verbose_says_how_long_it_took():
     result = invoke("--verbose", "--json")
     assert result.stdout.count("\n") == 1
     result = invoke("--verbose")
-    assert re.search(r"certify: \d+\.\d s", result.stderr) and "proved" in result.stdout
+    order = re.findall(r"^(reading|building ks25|proving): \d+\.\d s$", result.stderr, re.MULTILINE)
+    assert order == ["reading", "building ks25", "proving"] and "proved" in result.stdout
+    assert len(logging.getLogger("byheart").handlers) == 1, "the handler is gone with the command"
+    assert invoke("--verbose", "--quiet").stderr == ""
 
 
 def terminal(arguments: list[str], **environment: str) -> str:

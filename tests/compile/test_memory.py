@@ -196,3 +196,29 @@ def test_rows_that_come_one_by_one_and_what_is_no_row(tmp_path):
     table = byheart.read({"text": ["ab", "ba"], "label": [0, 1]})
     with pytest.raises(byheart.ByheartError, match="brings its own labels"):
         byheart.memorize(table, [1, 2], progress=False)
+
+
+def test_the_tables_that_are_shipped_beside_the_weights_are_counted():
+    memory = byheart.memorize(["ab", "ba"], ["left", "right"], construction="native", progress=False)
+    assert memory.table_bytes == {"symbols": len('["a", "b"]'), "labels": len('"left", "right"') + 2}
+    assert memory.summary()["symbols"] == 2
+
+
+def test_a_column_that_numbers_the_rows_is_noticed():
+    frame = {"uid": ["q7", "a1", "z3"], "size": ["big", "small", "big"], "kind": ["x", "y", "x"]}
+    with pytest.warns(UserWarning, match="column 'uid' numbers the rows"):
+        memory = byheart.memorize(frame, label="kind", construction="native", progress=False)
+    assert memory.predict([["q7", "big"]]) == ["x"]
+
+
+def test_a_frame_of_any_library_is_memorized_alike():
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    arrow, datasets = pytest.importorskip("pyarrow"), pytest.importorskip("datasets")
+    columns = {"name": ["Ann", "Bo", "Cy", "Bo"], "n": [3, 1, 1, 2], "kind": ["x", "y", "x", "z"]}
+    frames = [pandas.DataFrame(columns), polars.DataFrame(columns), polars.LazyFrame(columns), arrow.table(columns)]
+    prints = set()
+    for frame in [columns, *frames, datasets.Dataset.from_dict(columns)]:
+        memory = byheart.memorize(frame, label="kind", construction="native", progress=False)
+        assert memory.predict([["Bo", 2], ["Ann", 3]]) == ["z", "x"]
+        prints.add(memory.certificate.fingerprint)
+    assert len(prints) == 1

@@ -78,7 +78,10 @@ def test_every_target_agrees_on_every_task(case, tmp_path):
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
     for metadata in (plain.metadata, fast.metadata, about, kept):
         assert metadata["byheart.checked"] == f"every row of the data ({len(case.sequences)})"
-        assert metadata["byheart.dtype"] == dtype and json.loads(metadata["byheart.labels"]) == list(memory.classes)
+        assert metadata["byheart.dtype"] == dtype and json.loads(metadata["byheart.labels"]) == [
+            *memory.classes,
+            "<unknown>",
+        ]
     asked = questions(memory.network, memory.encoder, memory.dataset, dtype, certified=True)
     found = run_arrays(json.loads(kept["byheart.architecture"]), tensors, asked.tokens, asked.present)
     assert (found == asked.expected)[asked.expected != -2].all()
@@ -333,3 +336,21 @@ def test_any_memory_can_be_asked(name, tmp_path):
             write()
         except ExportError as error:
             assert "native" in str(error) or "float64" in str(error)
+
+
+def test_what_a_module_does_not_know_is_named_and_never_a_label():
+    memory = byheart.memorize([[1, 2], [2], [3, 1]], ["a", "b", "<unknown>"], construction="native", abstain_bits=16)
+    module = memory.to_torch()
+    with pytest.raises(ValueError, match=r"row 1: 99 \(int\) is a token that this memory has never seen"):
+        module.encode([[1, 2], [1, 99]])
+    with pytest.raises(ValueError, match=r"row 0 has 3 tokens; this memory takes 1 to 2"):
+        module.encode([[1, 2, 3]])
+    assert module.answers([[2], [99], [3, 1], [1, 1], [1, 2, 3]]) == [
+        "b",
+        "<<unknown>>",
+        "<unknown>",
+        *["<<unknown>>"] * 2,
+    ]
+    assert module.labels[-1] not in memory.classes
+    each = byheart.memorize(["ab", "b"], [["x", "y"], ["y"]], task="seq-to-seq", construction="native").to_torch()
+    assert each.answers(["ab", "b", "zz"]) == [["x", "y"], ["y"], ["<unknown>", "<unknown>"]]

@@ -12,7 +12,7 @@ from byheart.data.task import Task
 from byheart.errors import OptionError
 from byheart.ir.decoder_network import AnyNetwork
 from byheart.paper import Ref
-from byheart.progress import Progress
+from byheart.progress import Progress, timed
 from byheart.theory.promises import PromiseOf, promises
 
 SYMBOLS = "tokens are symbols"  # assumed by constructions that look token ids up in a table
@@ -137,7 +137,8 @@ class Recipe:
         if dataset.target is Target.DISTRIBUTION and not self.distributions:
             able = ", ".join(name for name, other in recipes().items() if other.distributions)
             raise OptionError(f"{self.name} stores one label per context, not distributions; those are for {able}")
-        built: Construction = self.builder(dataset, seed=seed, progress=progress, **self.resolve(options))
+        with timed(f"building {self.name}"):
+            built: Construction = self.builder(dataset, seed=seed, progress=progress, **self.resolve(options))
         return built
 
 

@@ -31,7 +31,7 @@ from byheart.ir.floats import answers_in_floats, evaluates
 from byheart.ir.layers import Kind
 from byheart.ir.network import Inputs
 from byheart.ir.size import Claim, Size, measure
-from byheart.progress import SILENT, Progress
+from byheart.progress import SILENT, Progress, timed
 
 EXACT = "exact rational numbers"
 IN_FLOATS = "{}, which was proved to evaluate this network exactly, in any order"
@@ -100,6 +100,7 @@ def _bounds(claim: Claim) -> str:
 ALL = Handed()
 
 
+@timed("proving")
 def certify(
     network: AnyNetwork,
     dataset: Dataset,

@@ -21,6 +21,7 @@ from fractions import Fraction
 from byheart.certify.certificate import Verdict
 from byheart.ir.recital import Answer, Recital, Table
 from byheart.notebook import card, tone_of
+from byheart.progress import timed
 
 POLICIES = ("distribution", "first", "majority")
 
@@ -58,6 +59,7 @@ class RecitalCertificate:
         return f"{self.differ:,} of {self.places:,} places differ, the first is token {place} of document {document}"
 
 
+@timed("proving")
 def certify_recital(
     recital: Recital,
     documents: Sequence[Sequence[int]],

@@ -25,6 +25,7 @@ ISSUES = "the project's issue tracker"
 
 # name -> one line of help; the command itself is `command` in the module of that name, loaded when it is used
 COMMANDS = {
+    "deploy": "Make an ONNX model of TABLE that takes its cells and says the label.",
     "memorize": "Build a Transformer that knows DATA by heart, certify it, save it.",
     "verify": "Prove again that a saved memory knows DATA.",
     "predict": "Ask a memory.",
@@ -86,6 +87,7 @@ def commands() -> None:
     """Compile a data set into a small Transformer that knows it by heart, exactly, and prove it.
 
     \b
+      byheart deploy table.csv -o table.onnx           a table as a model for ONNX Runtime
       byheart memorize table.csv -o table.byheart      build and certify
       byheart verify table.byheart table.csv           prove it again
       byheart predict table.byheart "some text"        ask it

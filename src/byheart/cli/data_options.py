@@ -21,7 +21,7 @@ from byheart.data.tokens.tokenizer import names
 from byheart.data.values import AUTO, TYPES
 from byheart.errors import OptionError
 from byheart.exact.budget import Budget
-from byheart.progress import SILENT, LineProgress, Progress, console_progress
+from byheart.progress import SILENT, Progress, console_progress, log_to_stderr
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -225,12 +225,10 @@ def is_verbose() -> bool:
 
 
 def progress_for(as_json: bool, quiet: bool) -> Progress:
-    """Lines for --verbose (on standard error, so also beside --json), else bars where a person is watching."""
-    if quiet:
-        return SILENT
-    if is_verbose():
-        return LineProgress()
-    return SILENT if as_json else console_progress()
+    """Bars where a person is watching; --verbose has lines of the log instead (also beside --json)."""
+    if is_verbose() and not quiet:
+        click.get_current_context().with_resource(log_to_stderr())
+    return SILENT if quiet or as_json or is_verbose() else console_progress()
 
 
 def parse_options(pairs: tuple[str, ...]) -> dict[str, str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from byheart.certify import Verdict
 from byheart.cli import show
@@ -14,7 +16,6 @@ from byheart.cli.data_options import (
     complete_construction,
     complete_option,
     data_options,
-    is_verbose,
     output_options,
     parse_options,
     progress_for,
@@ -27,8 +28,12 @@ from byheart.compile.size_rows import lower_sentences
 from byheart.compile.text import memorize_text
 from byheart.data.read.sources import suffixes
 from byheart.data.task import Task
+from byheart.errors import OptionError
+from byheart.executors import KNOWN, opened
 from byheart.files import check_target
 
+EXPORTS = ("onnx", "torch", "safetensors")
+_WORTH_A_LINE = 1000  # bytes of the tables of symbols and labels
 BOOK_TOKENS = ("auto", "characters", "bytes")  # of a text that is recited as a whole
 # The flags that each kind of data uses; others are refused.
 CUT = ("tokens", "max_bytes")
@@ -68,6 +73,17 @@ TABLE = (*DOCUMENTS, "label_type", "header", "conflicts", "task", "positions")
     show_default=True,
     help="On: the order of the tokens matters. Off: rows are bags of tokens with a last one.",
 )
+@click.option(
+    "--for",
+    "purpose",
+    type=click.Choice(EXPORTS),
+    help="What it is to be exported to: takes construction native, and refuses others before anything is built.",
+)
+@click.option(
+    "--executor",
+    metavar="WHERE",
+    help=f"Where to build, for constructions that can (compact): {KNOWN}. The result is the same everywhere.",
+)
 @click.option("--seed", default=0, show_default=True)
 @click.option("--page-length", type=int, metavar="L", help="Characters per page of a memorized text.")
 @data_options
@@ -79,6 +95,8 @@ def command(
     construction: str,
     pairs: tuple[str, ...],
     positions: bool,
+    purpose: str | None,
+    executor: str | None,
     seed: int,
     page_length: int | None,
     flags: DataFlags,
@@ -106,13 +124,20 @@ def command(
       byheart memorize poem.txt --construction recital             (then: byheart export --to huggingface)
       byheart memorize stories.jsonl --construction madden24 --max-length 10
     """
-    from byheart.build import recipe  # builders are loaded only to build
+    from byheart.build import recipe, recipes  # builders are loaded only to build
 
     path = Path(output or ("memory" if data == "-" else Path(data.removesuffix("/")).name.split(".")[0]) + ".byheart")
     check_target(path)
+    if purpose is not None:
+        construction = _for_export(purpose, construction)
     chosen = recipe(construction)
-    options = parse_options(pairs)
+    options: dict[str, Any] = dict(parse_options(pairs))
     resolved = chosen.resolve(options)  # before anything long begins
+    if executor is not None:
+        if "executor" not in chosen.listing.options:
+            able = ", ".join(name for name, other in recipes().items() if "executor" in other.listing.options)
+            raise OptionError(f"--executor: {construction} builds in this process; those that can use one: {able}")
+        options["executor"] = click.get_current_context().with_resource(opened(executor, os.cpu_count() or 1))
     if chosen.texts:
         from byheart.cli.recital import memorize_texts
 
@@ -148,6 +173,16 @@ def command(
     return 0 if memory.certificate.verdict is Verdict.PROVED else 1
 
 
+def _for_export(purpose: str, construction: str) -> str:
+    """The construction that can be exported, before anything is built."""
+    source = click.get_current_context().get_parameter_source("construction")
+    if source is ParameterSource.DEFAULT or construction == "native":
+        return "native"
+    raise OptionError(
+        f"--for {purpose}: the numbers of {construction} are longer than floats; leave --construction out"
+    )
+
+
 def print_memory(memory: Memory, note: str, path: Path | None, quiet: bool) -> None:
     """What was read, the sizes, the verdict, and where it is (None: nowhere)."""
     out = show.console()
@@ -158,6 +193,10 @@ def print_memory(memory: Memory, note: str, path: Path | None, quiet: bool) -> N
         out.print(show.size_table(memory))
         if memory.certificate.gap is not None:
             out.print(show.gap_table(memory))
+        if memory.table_bytes["symbols"] + memory.table_bytes["labels"] > _WORTH_A_LINE:
+            tables = f"{found['symbols']:,} symbols, {found['C']:,} labels"
+            bytes = " and ".join(f"{count:,}" for count in memory.table_bytes.values())
+            show.line(out, f"shipped beside the weights: tables of {tables}, {bytes} bytes")
         for sentence in lower_sentences(memory):
             show.line(out, sentence)
         for remark in memory.notes:
@@ -165,6 +204,3 @@ def print_memory(memory: Memory, note: str, path: Path | None, quiet: bool) -> N
     show.line(out, show.verdict_line(memory))
     if not quiet and path is not None:
         show.line(out, f"saved to {path}")
-    if is_verbose():
-        for step, seconds in memory.seconds.items():
-            click.echo(f"{step}: {seconds:.1f} s", err=True)

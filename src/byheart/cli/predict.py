@@ -11,6 +11,7 @@ from byheart.cli.data_options import budget_options, load_limited, output_option
 from byheart.data.read.options import ReadOptions
 from byheart.data.read.table import read_sequences, tokenize
 from byheart.data.values import UNKNOWN
+from byheart.export.request import unknown_mark
 
 
 @click.command("predict")
@@ -33,9 +34,9 @@ def command(
 ) -> int:
     """The labels of SEQUENCEs by the memory in FILE, in exact arithmetic (the likeliest, by float64, for decoders).
 
-    A SEQUENCE is cut into tokens as the memory's data was; a JSON list is taken as the tokens. A sequence that the
-    memory refuses is answered by "unknown" (null in --json, which lists
-    these rows under "unknown").
+    A SEQUENCE is cut into tokens as the memory's data was; a JSON list is taken as the tokens. A
+    sequence that the memory refuses is answered by "unknown" (by "<unknown>" where that is one of the labels; by null
+    in --json, which lists these rows under "unknown").
 
     Exit status: 0 answered, 2 the file or a sequence cannot be used.
 
@@ -58,8 +59,9 @@ def command(
         unknown = [row for row, label in enumerate(found) if _has_unknown(label)]  # null may also be a missing label
         show.print_json({"file": file, "labels": [_plain(label) for label in found], "unknown": unknown})
     else:
+        mark = "unknown" if "unknown" not in map(str, memory.classes) else unknown_mark(memory.classes)
         for label in found:
-            click.echo(_text(label))
+            click.echo(_text(label, mark))
     return 0
 
 
@@ -73,5 +75,7 @@ def _plain(label: Any) -> Any:
     return None if label is UNKNOWN else label if isinstance(label, str | int | float | bool | None) else str(label)
 
 
-def _text(label: Any) -> str:
-    return " ".join(_text(part) for part in label) if isinstance(label, list) else str(label)
+def _text(label: Any, mark: str) -> str:
+    if label is UNKNOWN:
+        return mark
+    return " ".join(_text(part, mark) for part in label) if isinstance(label, list) else str(label)

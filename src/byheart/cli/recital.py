@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import click
 
 from byheart.certify import Verdict
-from byheart.certify.checkpoint import MarginCertificate, verify_folder
+from byheart.certify.checkpoint import MarginCertificate, certify_classifier, verify_folder
 from byheart.cli import show
 from byheart.cli.data_options import DataFlags, data_options, output_options, progress_for
 from byheart.compile.controls import Controls
@@ -21,6 +22,7 @@ from byheart.data.read.sources import suffixes
 from byheart.data.task import Task
 from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError
+from byheart.export.huggingface.classifier import read_rows
 from byheart.files import check_target
 from byheart.progress import Progress
 
@@ -47,13 +49,16 @@ def read_texts(data: str, flags: DataFlags) -> list[str]:
 @click.option("-o", "--output", metavar="FILE", type=click.Path(), required=True, help="Where to write the recital.")
 @click.option(
     "--form",
-    default="windows",
+    default="auto",
     show_default=True,
-    help="windows (chained, the smallest), rules (one per shortest deciding suffix) or full (one per whole window).",
+    help="windows (chained), rules (one per shortest deciding suffix), full (one per whole window) or auto.",
 )
 @click.option("--ambiguous", default="distribution", show_default=True, help="distribution, first, majority or error.")
 @click.option(
-    "--unknown", default="failure", show_default=True, help="What windows answer that nobody memorized: or eos."
+    "--unknown",
+    default="failure",
+    show_default=True,
+    help="Said after windows that nobody memorized: failure (a visible token) or eos.",
 )
 @click.option("--merge", is_flag=True, help="Places that no window tells apart share their distribution.")
 @click.option("--documents", metavar="NAME", multiple=True, help="Only this document, by name or number; repeatable.")
@@ -248,10 +253,17 @@ def _lead(values: Mapping[str, float | None]) -> str:
 
 
 def verify_checkpoint(folder: str, data: str, flags: DataFlags, as_json: bool, quiet: bool, progress: Progress) -> int:
-    """`verify DIR DATA`: proves from config and tensors alone that every place of DATA is answered, with its margin."""
-    texts = read_texts(data, flags)
-    with progress.stage("proving"):
-        certificate = verify_folder(folder, texts)
+    """`verify DIR DATA`: proves from config and tensors alone that every place of DATA is answered, with its margin;
+    of a classifier, every row."""
+    if _is_classifier(folder):
+        table = flags.read(data, Task.NEXT_TOKEN, progress)
+        rows = read_rows(folder, table.sequences, table.labels, table.tokens)
+        with progress.stage("proving"):
+            certificate = certify_classifier(folder, rows.ids, rows.answers)
+    else:
+        texts = read_texts(data, flags)
+        with progress.stage("proving"):
+            certificate = verify_folder(folder, texts)
     if as_json:
         show.print_json(_as_plain(certificate, folder))
     else:
@@ -259,6 +271,14 @@ def verify_checkpoint(folder: str, data: str, flags: DataFlags, as_json: bool, q
         for line in lines[:1] if quiet else lines:
             show.line(show.console(), line)
     return 0 if certificate.verdict is Verdict.PROVED else 1
+
+
+def _is_classifier(folder: str) -> bool:
+    try:
+        named = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8")).get("architectures")
+    except (OSError, ValueError, AttributeError):
+        return False
+    return isinstance(named, list) and any(str(name).endswith("ForSequenceClassification") for name in named)
 
 
 def _as_plain(certificate: MarginCertificate, folder: str) -> dict[str, Any]:

@@ -23,8 +23,7 @@ from byheart.engines._base import engines
 from byheart.errors import ExportError
 from byheart.exact.number import Values
 from byheart.export.huggingface.compact import LONGEST, compact_checkpoint, seen_place
-from byheart.export.huggingface.folder import check_target, tokenizer_config, write_files
-from byheart.export.huggingface.tensor_file import safetensors_bytes
+from byheart.export.huggingface.folder import check_target, safetensors_bytes, tokenizer_config, write_files
 from byheart.ir.evaluate import answers as exact_answers
 from byheart.ir.network import Inputs, Network
 from byheart.progress import SILENT, Progress

@@ -2,18 +2,22 @@
 
 read (data/read) -> settle (data/dataset) -> build (build) -> promise (theory) -> certify (certify) -> Memory.
 docs/architecture.md walks one row through it.
+
+Compiled code is made on first use and then kept on disk; a user who waits for it sees why (`first_use`).
 """
 
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from byheart.certify import FRACTION, Handed, certify
 from byheart.compile.documents import as_table
-from byheart.compile.first_use import first_use
 from byheart.compile.memory import Memory
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.settle import Settled, settle, settle_table
@@ -24,8 +28,32 @@ from byheart.data.task import Task, as_task
 from byheart.data.tokens.tokenizer import PLAIN
 from byheart.errors import DataError, OptionError
 from byheart.ir.size import Claim
-from byheart.progress import SILENT, Progress, console_progress
+from byheart.progress import SILENT, Progress, console_progress, warn_left_out
 from byheart.theory.promises import promise
+
+WORDS = "building; the first time, code is compiled (some seconds)"
+
+
+def first_use(construction: str, progress: Progress) -> AbstractContextManager[Any]:
+    """A stage around the first building, which takes longer than all others; nothing once the code is there."""
+    kernels: list[Any] = []
+    if construction == "compact":
+        from byheart.build.fold._trap_beam import trap_beam
+        from byheart.exact.reflections import reflect
+
+        kernels = [trap_beam(phases=False, long=False), reflect]
+    else:
+        from byheart.exact.limbs import execute
+
+        kernels = [execute]
+    return nullcontext() if all(map(_is_kept, kernels)) else progress.stage(WORDS)
+
+
+def _is_kept(kernel: Any) -> bool:
+    """Whether a file of numba's index is there; True where numba keeps nothing, because then every run waits."""
+    stats = getattr(kernel, "stats", None)
+    folder = getattr(stats, "cache_path", None)
+    return folder is None or any(Path(folder).glob(f"*.{kernel.__name__}-*.nbi"))
 
 
 def memorize(
@@ -68,6 +96,8 @@ def memorize(
             present = settle_missing(sequences, () if labels is None else labels, missing, per_token=per_token)
             rows = (present.sequences, present.labels)
             settled = settle(*rows, task=task or "next-token", positions=positions, policy=conflicts)
+            warn_left_out("rows", {f"missing={present.policy}": present.left_out})
+    warn_left_out("rows", {f"conflicts={settled.policy}": len(settled.left_out)})
     counts = {f"conflicts={settled.policy}": len(settled.left_out), f"missing={present.policy}": present.left_out}
     counts |= {} if table is None else dict(table.left_out)
     left_out = {why: count for why, count in counts.items() if count}
@@ -87,7 +117,13 @@ def _table(
     if label is not None and not isinstance(sequences, Table):
         if labels is not None:
             raise DataError("give `labels`, or `label`, the column of a data frame that holds them; not both")
-        return read(sequences, label=label, task=task or Task.NEXT_TOKEN, missing=missing)
+        table = read(sequences, label=label, task=task or Task.NEXT_TOKEN, missing=missing)
+        for name in table.numbering:
+            others = f"sequence_column=[…] of byheart.read, or a frame without {name!r}"
+            warnings.warn(
+                f"column {name!r} numbers the rows, so that a question needs the number; {others}", stacklevel=3
+            )
+        return table
     if isinstance(sequences, Table):
         if labels is not None or label is not None:
             raise DataError("a table brings its own labels; leave `labels` out, or give table.sequences")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,7 +21,7 @@ from byheart.data.read.options import Selection
 from byheart.data.read.table import Table
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import PLAIN, Tokenizer
-from byheart.data.values import UNKNOWN, Unknown
+from byheart.data.values import UNKNOWN, Unknown, to_json
 from byheart.errors import DataError, UnknownSymbolError
 from byheart.exact.budget import Budget, check_padding, limited
 from byheart.ir.decoder_network import AnyNetwork, DecoderNetwork
@@ -34,6 +35,14 @@ if TYPE_CHECKING:
     from byheart.export.torch_runtime import Memory as TorchMemory
 
 Label = Hashable | Unknown
+
+
+def _spelled(label: Hashable) -> Any:
+    """A label as a file writes it; one that no file can hold, by its repr."""
+    try:
+        return to_json(label)
+    except DataError:
+        return repr(label)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -92,6 +101,12 @@ class Memory:
     def size(self) -> Size:
         """Measured from the weights, whatever a file says."""
         return measure(self.network)
+
+    @cached_property
+    def table_bytes(self) -> dict[str, int]:
+        """Bytes of the tables of symbols and of labels as a file writes them: what is shipped beside the weights."""
+        written = json.dumps(self.encoder.as_dict()["symbols"])
+        return {"symbols": len(written), "labels": sum(len(json.dumps(_spelled(label))) + 2 for label in self.classes)}
 
     @property
     def task(self) -> Task:
@@ -309,6 +324,8 @@ class Memory:
             "reason": certificate.reason,
             "left_out": dict(certificate.left_out),
             **self.size.as_dict(),
+            "symbols": len(self.encoder.symbols or ()),
+            "table_bytes": dict(self.table_bytes),
             "uniform_parameters": uniform_parameters(self.network),  # as eq. (4) stores it, where it is of that form
             "promised": dict(certificate.promised),
             "promise": certificate.promise,

@@ -169,7 +169,7 @@ def memorize_recital(
     weights: Sequence[int] = (),
     names: Sequence[str] = (),
     unknown: str = "failure",
-    form: str = "windows",
+    form: str = "auto",
     ambiguous: str = "distribution",
     merge: bool = False,
     controls: Controls = Controls(),  # noqa: B008  # frozen

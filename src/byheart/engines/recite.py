@@ -89,7 +89,7 @@ def recite(
     options: Mapping[str, str] | None = None,
     limit: int | None = None,
 ) -> Recitation:
-    """Asks `engine` all questions of a checkpoint folder. `limit`: at most so many tokens per greedy continuation."""
+    """Asks `engine` all questions of a checkpoint folder. `limit`: the most tokens per greedy continuation."""
     chosen = find(engine)
     kind, settings = chosen.check(dtype, options or {})
     asked = read_questions(folder)

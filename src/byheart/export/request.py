@@ -67,7 +67,8 @@ def check_fit(
             raise ExportError(f"this memory does not fit {dtype}: {reason}; it fits {larger}: ask for dtype {larger}")
     raise ExportError(
         f"this memory fits no float type (asked: {dtype}): {reason}; "
-        f"memorize the data with construction native and dtype={dtype}, which is made for it"
+        f"memorize the data with construction native and dtype={dtype}, which is made for it (memorize --for onnx), or "
+        "use byheart deploy, which makes an ONNX model of a table in one step"
     )
 
 
@@ -90,7 +91,7 @@ def metadata(network: Network, encoder: Encoder, about: About, dtype: str, *, fi
         "byheart.positions": json.dumps(encoder.positions),
         "byheart.input": _input(encoder),
         "byheart.symbols": json.dumps(encoder.as_dict()["symbols"]),
-        "byheart.labels": json.dumps([plain(label) for label in about.classes]),
+        "byheart.labels": json.dumps([*map(plain, about.classes), unknown_mark(about.classes)]),
         "byheart.parameters": str(size.parameters),
         "byheart.embedding_parameters": str(size.embedding_parameters),
         "byheart.exactness": fit.proof.sentence(),
@@ -108,6 +109,18 @@ def _input(encoder: Encoder) -> str:
     if encoder.task.pads:
         return f"{what}; short rows are padded on the left" + (" with code 0" if encoder.symbols is not None else "")
     return f"{what}; missing tokens at the end are " + ("-1" if encoder.symbols is not None else "marked by `present`")
+
+
+def unknown_mark(labels: Sequence[Hashable]) -> str:
+    """What stands at the end of the list of labels, for class -1, no label: never one of them.
+
+    >>> unknown_mark(["a"]), unknown_mark(["a", "<unknown>"])
+    ('<unknown>', '<<unknown>>')
+    """
+    mark = "<unknown>"
+    while mark in labels:
+        mark = f"<{mark}>"
+    return mark
 
 
 def plain(label: Hashable) -> Any:

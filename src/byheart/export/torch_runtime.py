@@ -3,6 +3,7 @@
     model = load("table.pt")                # or load("table.pt").fast() for the fast form
     codes = model.encode([["a", "b"], ["b", "a"]])
     model.predict(codes)                    # class numbers, -1 for none; model.labels[k] is the label of class k
+    model.answers([["a", "b"], ["z"]])      # labels, and model.labels[-1], which is not a label, for unknown rows
     model(codes)                            # logits
 
 Ordinary parts (Embedding, softmax attention, Linear, ReLU); `.to(device)`, `state_dict` and batches of any size work as
@@ -193,7 +194,7 @@ class Memory(nn.Module):
 
     @property
     def labels(self) -> list[Any]:
-        """Label k belongs to class k."""
+        """Label k belongs to class k; the last entry is for class -1, no label, and is not among the labels."""
         return list(json.loads(self.metadata["byheart.labels"]))
 
     def encode(self, rows: list[Any]) -> Tensor:
@@ -202,9 +203,31 @@ class Memory(nn.Module):
         n, ragged = self.config["length"], self.config["ragged"]
         out = torch.full((len(rows), n), -1 if ragged else 0, dtype=torch.int64)
         for i, row in enumerate(rows):
+            if not 1 <= len(row) <= n:
+                raise ValueError(f"row {i} has {len(row)} tokens; this memory takes 1 to {n}")
+            strange = [symbol for symbol in row if _name(symbol) not in codes]
+            if strange:
+                raise ValueError(f"row {i}: {strange[0]!r} ({type(strange[0]).__name__}) is a token that this memory "
+                                 "has never seen; `answers` calls such rows unknown")  # fmt: skip
             found = torch.tensor([codes[_name(symbol)] for symbol in row], dtype=torch.int64)
             first = 0 if ragged else n - len(found)
             out[i, first : first + len(found)] = found
+        return out
+
+    def answers(self, rows: list[Any]) -> list[Any]:
+        """The label of every row of symbols (of every token where each has one); `labels[-1]` for what is unknown."""
+        labels, known = self.labels, {_name(symbol) for symbol in self.symbols}
+        fitting = [1 <= len(row) <= self.config["length"] and known.issuperset(map(_name, row)) for row in rows]
+        asked = [row for row, fits in zip(rows, fitting, strict=True) if fits]
+        found = iter(self.predict(self.encode(asked)).tolist() if asked else [])
+        out: list[Any] = []
+        for row, fits in zip(rows, fitting, strict=True):
+            if self.config["read"] != "each":
+                out.append(labels[next(found) if fits else -1])
+                continue
+            classes = next(found) if fits else [-1] * len(row)
+            first = 0 if self.config["ragged"] or not fits else len(classes) - len(row)
+            out.append([labels[k] for k in classes[first : first + len(row)]])
         return out
 
     def values(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:

@@ -56,6 +56,23 @@ def test_ids_of_any_shape(shape: str, classes: int) -> None:
     assert memory.parameters <= 1.5 * plain_size(classes) + apart, (memory.parameters, memory.note)
 
 
+@pytest.mark.parametrize("shape", ["powers", "200 bits", "progression"])
+def test_long_ids_with_many_classes(shape: str) -> None:
+    """Groups of powers have few digits, and traps do not look at the last of 200 bits."""
+    ids = SHAPES[shape](400)
+    labels = [random.Random(f"{i}").randrange(40) for i in range(400)]
+    memory = build_label_memory(ids, labels, 40, effort="quick")
+    assert right(memory, ids, labels)
+    assert memory.parameters <= 1.5 * plain_size(40), (memory.parameters, memory.note)
+
+
+def test_a_plan_keeps_a_fold_for_every_phase() -> None:
+    """Variations of a plan once had fewer folds than phases."""
+    ids = SHAPES["200 bits"](60)
+    labels = [i % 40 for i in range(60)]
+    assert right(build_label_memory(ids, labels, 40), ids, labels)
+
+
 @pytest.mark.parametrize("objective", ["parameters", "bits", "depth"])
 @pytest.mark.parametrize("head", ["value", "logits"])
 @pytest.mark.parametrize("classes", [1, 2, 3, 40])

@@ -87,7 +87,7 @@ def test_factors_only_improve(stories: Corpus) -> None:
 
 
 def test_gelu_is_turned_away(stories: Corpus) -> None:
-    with pytest.raises(OptionError, match="saturating"):
+    with pytest.raises(OptionError, match="saturates"):
         low_rank(stories.contexts(), Shape(activation=Activation.GELU), rank=2)
     with pytest.raises(OptionError, match="dimension 1"):
         low_rank(stories.contexts(), Shape(dimension=3), rank=2)

@@ -49,10 +49,19 @@ def test_flavours(flavour: str, form: str, tmp_path: Path) -> None:
     assert certificate.verdict is Verdict.PROVED and certificate.margin > 18, certificate.lines()
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_symmetric_8_bit_weights(architecture: str, tmp_path: Path) -> None:
+    """Rows are whole steps of their largest weight, those of the probes too."""
+    folder = write(tmp_path / "folder", architecture)
+    certificate = verify_folder(folder, [TEXT], ("bfloat16",), reach=REACH, weights="int8")
+    assert certificate.verdict is Verdict.PROVED and certificate.margin > 20, certificate.lines()
+
+
 @pytest.mark.parametrize("weights", ["int8", "int4"])
-def test_integer_weights(weights: str, tmp_path: Path) -> None:
-    """Ternary rows survive symmetric integers per row; the scale probe's thresholds are not on their grid."""
-    folder = write(tmp_path / "folder", scale_probe=False)
+def test_coarse_weights(weights: str, tmp_path: Path) -> None:
+    """Plateaus are made for 8 bits; without the probe all rows are ternary, which 4 bits hold as well."""
+    shape = {"flavour": "plateau"} if weights == "int8" else {"scale_probe": False}
+    folder = write(tmp_path / "folder", **shape)
     certificate = verify_folder(folder, [TEXT], ("float32",), reach=REACH, weights=weights)
     assert certificate.verdict is Verdict.PROVED and certificate.margin > 20, certificate.lines()
 
@@ -79,6 +88,17 @@ def test_windows_with_several_answers_get_their_distribution(tmp_path: Path) -> 
     assert certificate.ambiguous >= 1
     swapped = certify_checkpoint(folder, asked[:2], ("float32",), reach=REACH)
     assert swapped.types[0].variation > certificate.types[0].variation
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma"])
+def test_shares_of_ten_documents_are_right_to_a_thousandth(architecture: str, tmp_path: Path) -> None:
+    """Documents that share long beginnings, in a file of bfloat16: every distribution is proved in float32."""
+    shared = "when in the course of long events it becomes"
+    texts = tuple(shared[: 20 + 6 * (k % 4)] + f" {'abcdefghij'[k]} as document {k} says" for k in range(10))
+    folder = write(tmp_path / "folder", architecture, texts=texts)
+    certificate = certify_checkpoint(folder, tokenize(folder, texts), ("float32",), reach=REACH)
+    assert certificate.verdict is Verdict.PROVED, certificate.lines()
+    assert certificate.ambiguous >= 4 and 0 < certificate.types[0].variation <= 1e-3
 
 
 @pytest.mark.slow

@@ -145,3 +145,16 @@ def test_a_foreign_model_is_refused_when_it_is_used():
     forged = Tokenizer.from_dict({**GOOD, "kind": "bpe", "model": '{"model": {"vocab": {}, "type": "Nope"}}'})
     with pytest.raises((FileFormatError, DataError)):
         forged.cut("abc")
+
+
+def test_codes_with_spaces_are_cut_into_characters_and_prose_into_words():
+    codes = [f"{chr(65 + k % 26)}{k * 37 % 977} {k % 89}{chr(65 + k % 23)}" for k in range(600)]
+    assert choose("auto", codes).kind == "characters"
+    table = byheart.read({"code": codes, "kind": [k % 3 for k in range(600)]})
+    assert "characters make a token table of" in table.note and "(--tokens words)" in table.note
+    prose = [f"the {noun} is {how} today" for noun in ("sun", "wind", "rain") for how in ("warm", "cold")]
+    assert choose("auto", prose).kind == "words" and "table of" not in byheart.read({"t": prose, "y": prose}).note
+    assert (
+        choose("auto", [f"{text} and on it goes, far beyond what any code would ever be long" for text in codes]).kind
+        == "words"
+    )

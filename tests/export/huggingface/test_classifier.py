@@ -83,6 +83,10 @@ def test_a_memory_on_the_command_line(tmp_path: Path, monkeypatch: pytest.Monkey
     told = json.loads(done.stdout)
     assert told["verdict"] == "proved" and told["measured"]["right"] == told["rows"] == 8
     assert "8 of 8 rows" in Path("table/README.md").read_text()
+    words = ["verify", "table", "t.csv", "--tokens", "words", "--json"]
+    assert json.loads(run.invoke(commands, words).stdout)["verdict"] == "proved"
+    Path("t.csv").write_text(Path("t.csv").read_text().replace("0 cat,pet", "0 cat,verb"))
+    assert json.loads(run.invoke(commands, words).stdout)["verdict"] == "refuted"
 
 
 def test_what_cannot_become_a_stock_classifier(tmp_path: Path) -> None:

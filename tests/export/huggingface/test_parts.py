@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from byheart.export.huggingface.codes import code_book
+from byheart.export.huggingface.folder import rounded, safetensors_bytes
 from byheart.export.huggingface.rotary import best_mixture, duels, frequencies, look_back
-from byheart.export.huggingface.tensor_file import rounded, safetensors_bytes
 
 
 @pytest.mark.parametrize(("symbols", "balanced"), [(128, False), (2048, False), (30, True), (1200, True)])

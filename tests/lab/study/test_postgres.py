@@ -16,8 +16,9 @@ import pytest
 pytest.importorskip("optuna", reason="needs byheart[lab]")
 pytest.importorskip("psycopg", reason="needs byheart[lab]")
 
+from byheart.executors import SerialExecutor
 from byheart.lab.results import table
-from byheart.lab.study.run import DataPlace, SerialExecutor, work
+from byheart.lab.study.run import DataPlace, work
 from byheart.lab.study.storage import StorageError
 from byheart.lab.study.study import create_study, open_study
 from tests.lab.small import search

@@ -12,17 +12,9 @@ import pytest
 pytest.importorskip("optuna", reason="needs byheart[lab]")
 
 from byheart.errors import FileFormatError, OptionError
+from byheart.executors import SerialExecutor, make_executor
 from byheart.lab.results import table
-from byheart.lab.study.run import (
-    DataPlace,
-    SerialExecutor,
-    look,
-    make_executor,
-    resume_run,
-    start_run,
-    train_trial,
-    work,
-)
+from byheart.lab.study.run import DataPlace, look, resume_run, start_run, train_trial, work
 from byheart.lab.study.storage import JournalLock, StorageError, open_storage
 from byheart.lab.study.study import create_study, open_study
 from tests.lab.small import search

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from byheart.build.fold.block import Block
-from byheart.build.fold.interpolation import interpolate
+from byheart.build.fold.block import Block, interpolate
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import BuildError

@@ -3,15 +3,35 @@
 >>> fold = Block(((1, -8, -2),))          # h <- h - 2 relu(h - 8): reflects what lies above 8
 >>> [fold(h) for h in (3, 8, 11)]
 [3, 8, 5]
+
+The number behind the last block is read as C logits or as the label itself (`Reading`):
+
+>>> Reading.logits([(0, 0), (-2, -1)]).label(-5), Reading.value(-1, 4).label(3)
+(1, 1)
+
+`interpolate` draws a line through every point in one block, the smallest memory for very few ids and the shallowest for
+any:
+
+>>> blocks = interpolate([4, 7, 9], [2, 0, 1])
+>>> [run_blocks(blocks, x) for x in (4, 7, 9)]
+[5, 1, 3]
+
+Folds also hash: random tents pull ids apart that stand too close together, or too regularly. Folding h around 2^p plus
+a random offset keeps the low bits of h or reflects and shifts them; which of the two depends on bit p. So every bit
+above the window adds its own random amount (with alternating signs) to what is left, and what was close becomes twice
+as far apart, measured by what is left of the range.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from byheart.exact import Number, bit_length
-from byheart.ir.layers import Matrix, Residual
+from byheart.ir.layers import Affine, Matrix, Residual
+from byheart.ir.network import Decode
+from byheart.paper import Ref, implements
 
 Unit = tuple[Number, Number, Number]  # (w, b, out)
 
@@ -53,4 +73,136 @@ def run_blocks(blocks: Iterable[Block], h: Number) -> Number:
     """The blocks one after the other, in exact arithmetic: the slow, obvious evaluation."""
     for block in blocks:
         h = block(h)
+    return h
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Rows (w, b) of the output layer; one row is the label itself, more are logits."""
+
+    rows: tuple[tuple[Number, Number], ...]
+    decode: Decode
+
+    @staticmethod
+    def logits(rows: Sequence[tuple[Number, Number]]) -> Reading:
+        return Reading(tuple(rows), Decode.ARGMAX)
+
+    @staticmethod
+    def value(weight: Number, bias: Number) -> Reading:
+        return Reading(((weight, bias),), Decode.VALUE)
+
+    @property
+    def parameters(self) -> int:
+        return 2 * len(self.rows)
+
+    def label(self, h: Number) -> Number | None:
+        """What is read at h: the place of the largest logit (None for a tie), or the value."""
+        scores = [w * h + b for w, b in self.rows]
+        if self.decode is Decode.VALUE:
+            return scores[0]
+        top = max(scores)
+        return scores.index(top) if scores.count(top) == 1 else None
+
+    def layer(self) -> Affine:
+        """The output layer."""
+        return Affine(Matrix.of([{0: w} if w else {} for w, _ in self.rows], 1), tuple(b for _, b in self.rows))
+
+
+def interpolate(ids: Sequence[int], labels: Sequence[int]) -> tuple[Block, ...]:
+    """A block with h = x -> 2·label + 1 for ascending ids >= 0; at most one unit per id.
+
+    Lines of slope 2S, -2S, 2S, … go through one point each, S the largest label difference; two neighbouring lines
+    meet between their points, at a multiple of 1/(4S), so that the kink is a unit with integer weights. Points with
+    equal labels next to each other share a level line.
+    """
+    pieces = _pieces(ids, labels)
+    slopes, intercepts = _lines(pieces)
+    units: list[Unit] = []
+    first = slopes[0] - 1
+    if first:
+        units.append((1, 0, first))
+    for before, after, cut, rest in zip(slopes, slopes[1:], intercepts, intercepts[1:], strict=False):
+        change = after - before
+        if change:
+            sign = 1 if change > 0 else -1
+            units.append((abs(change), sign * (rest - cut), sign))
+    return (Block(tuple(units), intercepts[0]),)
+
+
+def _pieces(ids: Sequence[int], labels: Sequence[int]) -> list[tuple[int, int, int]]:
+    """(first id, last id, label) of every run of equal labels."""
+    pieces: list[tuple[int, int, int]] = []
+    for x, y in zip(ids, labels, strict=True):
+        if pieces and pieces[-1][2] == y:
+            pieces[-1] = (pieces[-1][0], x, y)
+        else:
+            pieces.append((x, x, y))
+    return pieces
+
+
+def _lines(pieces: Sequence[tuple[int, int, int]]) -> tuple[list[int], list[int]]:
+    """Slope and intercept of the lines, left to right; two level neighbours get a steep line between them."""
+    values = [2 * y + 1 for _, _, y in pieces]
+    steep = max(values) - min(values)
+    slopes: list[int] = []
+    intercepts: list[int] = []
+
+    def add(slope: int, through: int, value: int) -> None:
+        slopes.append(slope)
+        intercepts.append(value - slope * through)
+
+    for k, (first, last, _) in enumerate(pieces):
+        if first < last or len(pieces) == 1:
+            rise = values[k] - values[k - 1] if slopes else 0
+            if rise * (slopes[-1] if slopes else 1) <= 0 and slopes:
+                add(rise, pieces[k - 1][1], values[k - 1])  # the line before does not lead here; this one does
+            add(0, first, values[k])
+        else:
+            up = slopes[-1] < 0 if slopes and slopes[-1] else bool(slopes) and values[k] > values[k - 1]
+            add(steep if up else -steep, first, values[k])
+    return slopes, intercepts
+
+
+DRAWS = 6
+GUARD = 4  # bits by which offsets are shorter than what is left
+
+
+@implements(
+    Ref("byheart", "hashing by folds"),
+    statement="folds with random offsets separate ids of any structure, at 4 parameters per bit",
+    test="tests/build/fold/test_block.py",
+)
+def stir(ids: Sequence[int], folds: int, seed: int) -> tuple[tuple[Block, ...], list[int]] | None:
+    """Blocks that fold the highest bits of ascending ids away, and what is left; None if ids fall together.
+
+    >>> blocks, left = stir([0, 1, 1 << 20, (1 << 20) + 1], folds=8, seed=1)
+    >>> len(blocks), max(left).bit_length() <= 14
+    (8, True)
+    """
+    base = ids[0]
+    bits = max(1, (ids[-1] - base).bit_length())
+    for draw in range(DRAWS):
+        rng = random.Random(f"stir {seed} {folds} {draw}")
+        spread = max(0, folds + 8 - bits) + 2 * draw  # short ids are multiplied first
+        factor = rng.getrandbits(spread) | 1 | (1 << (spread - 1)) if spread else 1
+        top = bits + spread
+        low = top - folds
+        places = [(1 << p) + rng.getrandbits(max(1, low - GUARD)) for p in range(top - 1, low - 1, -1)]
+        left = [_folded((x - base) * factor, places) for x in ids]
+        if len(set(left)) == len(left):
+            lift = -min(0, *left) if len(left) > 1 else max(0, -left[0])
+            blocks = [Block(((1, -place, -2),)) for place in places]
+            if factor > 1:
+                blocks.insert(0, Block(((1, 0, factor - 1),), -base * factor))
+            else:
+                blocks[0] = Block(((1, -places[0] - base, -2),), -base)
+            blocks[-1] = replace(blocks[-1], shift=blocks[-1].shift + lift)
+            return tuple(blocks), [h + lift for h in left]
+    return None
+
+
+def _folded(h: int, places: Sequence[int]) -> int:
+    for place in places:
+        if h > place:
+            h = 2 * place - h
     return h

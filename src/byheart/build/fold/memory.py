@@ -16,9 +16,7 @@ import numpy as np
 
 from byheart.build.fold import traps as trapping
 from byheart.build.fold import walk as walking
-from byheart.build.fold.block import Block
-from byheart.build.fold.interpolation import interpolate
-from byheart.build.fold.mixing import stir
+from byheart.build.fold.block import Block, Reading, interpolate, stir
 from byheart.build.fold.plan import (
     SECONDS,
     TRIES,
@@ -31,7 +29,6 @@ from byheart.build.fold.plan import (
     sized,
     sorted_to_middle,
 )
-from byheart.build.fold.reading import Reading
 from byheart.build.fold.search import Frame, GroupError, Ints, Line, Segment, common_zeros, selector
 from byheart.build.fold.segments import LEAST_GROUPS, solve_all
 from byheart.build.fold.traps import Traps
@@ -160,7 +157,12 @@ class Job:
 
     @cached_property
     def id_bits(self) -> int:
-        return self.numbers[-1].bit_length()
+        """Length of ids as a group sees them: powers of two are long, but each group of them has few digits."""
+        count, longest = len(self.numbers), self.numbers[-1].bit_length()
+        usual = min(longest, 2 * count.bit_length() + 6)
+        size = max(1, min(count, round(plans(count, usual, self.about, self.goal, self.effort)[0].group)))
+        tail, _ = _group_digits(self.numbers, size)
+        return min(longest, tail + (count // size).bit_length())
 
     @cached_property
     def step(self) -> int:
@@ -286,7 +288,9 @@ def _tries(job: Job) -> list[Plan]:
 
 
 def resized(job: Job, plan: Plan, folds: int) -> Plan:
-    """The same plan with another number of folds."""
+    """The same plan with another number of folds: one for every phase of traps at least, and those that warm up."""
+    phases = len(job.about.shares) - 1 if plan.kind == "traps" else 1
+    folds = max(folds, phases + trapping.MOST_WARM + 1) if phases > 8 else folds
     if folds == plan.folds:
         return plan
     return sized(plan.kind, plan.head, plan.cost, plan.cell, len(job.ids), job.id_bits, job.about, folds, job.effort)
@@ -361,6 +365,15 @@ def _halves(ids: Sequence[int], span: int) -> list[int]:
     return sorted((ids[k + span] - ids[k]) // 2 + 1 for k in range(0, last, step))
 
 
+def _group_digits(ids: Sequence[int], size: int) -> tuple[int, int]:
+    """(digits that nearly all groups of this size need, zeros that the ids of some group have in common)."""
+    span = min(len(ids) - 1, int(1.1 * size) + 2)
+    starts = range(0, len(ids) - span, max(1, (len(ids) - span) // 500))
+    zeros = [common_zeros(ids[k : k + span + 1]) for k in starts]
+    halves = sorted(((ids[k + span] - ids[k]) >> z) // 2 + 1 for k, z in zip(starts, zeros, strict=True))
+    return halves[int(0.98 * (len(halves) - 1))].bit_length() + 1, max(zeros)
+
+
 class _Traps:
     """Ids and labels as traps see them, and the blocks that their lines become."""
 
@@ -371,7 +384,7 @@ class _Traps:
         order = tuple(int(y) for y in np.argsort(np.array(shares), kind="stable"))
         reach = trapping.range_bits(size, len(shares))
         half = _halves(self.ids, min(len(self.ids) - 1, int(1.15 * size) + 4))[-1]
-        warm = 0 if len(shares) == 2 else min(5, max(0, plan.folds // 8))
+        warm = 0 if len(shares) == 2 else min(trapping.MOST_WARM, max(0, plan.folds // 8))
         self.frame = Frame.stretched(half, plan.folds + trapping.EXTRA + reach + 8)
         self.method = Traps(plan.folds, tuple(shares[y] for y in order), order, reach, warm, self.frame.pad)
 
@@ -397,12 +410,8 @@ class _Walks:
         self.labels = np.array(self.places, np.int64)[job.labels]
         if not closed:
             shares = tuple(sorted_to_middle(shares))
-        span = min(len(self.ids) - 1, int(1.1 * size) + 2)
-        starts = range(0, len(self.ids) - span, max(1, (len(self.ids) - span) // 500))
-        zeros = [common_zeros(self.ids[k : k + span + 1]) for k in starts]
-        halves = sorted(((self.ids[k + span] - self.ids[k]) >> z) // 2 + 1 for k, z in zip(starts, zeros, strict=True))
-        tail = halves[int(0.98 * (len(halves) - 1))].bit_length() + 1
-        self.frame = Frame.whole(tail, max(zeros) if max(zeros) > 8 else 0)
+        tail, zeros = _group_digits(self.ids, size)
+        self.frame = Frame.whole(tail, zeros if zeros > 8 else 0)
         self.method = Walk(
             plan.folds, tail, walking.range_bits(size), shares, closed, plan.cell, max(6, size.bit_length() + 1)
         )

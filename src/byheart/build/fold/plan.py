@@ -158,7 +158,7 @@ def sized(
     if kind == "traps":
         group = max(1.0, (speed * folds - (folds < 12)) / max(cost, 1e-9))
         groups = max(1.0, count / group)
-        reach = log2(max(group, 16)) + 3
+        reach = log2(max(group, 16, classes / 2)) + 3
         reading = 4.0 if classes == 2 else 5.0 * classes - 5
         parameters = 3 * groups + 1 + 4 * folds + reading + (8 if head == "value" else 0)
         length = folds + reach + 12
@@ -194,7 +194,7 @@ def _cheapest(
 ) -> Plan:
     guess = sqrt(0.75 * count * max(cost, 1e-3) / 1.6)
     phases = len(labels.shares) - 1 if kind == "traps" else 1
-    least = 2 + 3 * phases if phases > 1 else 2
+    least = 2 if phases == 1 else 2 + 3 * phases if phases < 16 else 2 + phases + phases // 4
     if labels.abstain_bits:
         least = 4 + round(0.8 * cost)  # few ids too need a walk that is long enough to be anywhere
     sizes = sorted({max(least, round(guess * factor)) for factor in np.geomspace(0.2, 1.6, 40)})

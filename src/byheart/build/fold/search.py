@@ -301,6 +301,7 @@ def _cross(before: Line, after: Line) -> bool:
     return d_last <= 0 <= d_first if after.slope > before.slope else d_last >= 0 >= d_first
 
 
+@np.errstate(over="ignore", invalid="ignore")  # ids beyond floats: lines that leave their range never fit
 def _starts(
     rng: np.random.Generator,
     segment: Segment,

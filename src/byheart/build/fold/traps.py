@@ -20,8 +20,7 @@ import numpy.typing as npt
 
 from byheart.build.fold._kernel import WIDTH_BITS, W
 from byheart.build.fold._trap_beam import trap_beam
-from byheart.build.fold.block import Block, run_blocks
-from byheart.build.fold.reading import Reading
+from byheart.build.fold.block import Block, Reading, run_blocks
 from byheart.build.fold.search import Found
 from byheart.exact import reflections
 from byheart.exact.reference import Block as Fold
@@ -34,7 +33,8 @@ LOG_UNIT = 600.0  # tables hold logarithms times this
 DEAD = -32000
 LEAST_TRAP = 2.0  # in W: a key beside a kink is surely inside or outside of the next trap
 FIRST_TRAP = 8.0  # in W: of a later phase; it holds every key that stood beside an edge when the range turned
-MOST_CLASSES = 16
+MOST_CLASSES = 64  # beyond 16 only long ids make them worth their reading
+MOST_WARM = 5  # folds without traps in front of several phases
 MANY_FOLDS = 20_000  # of single values, from which they are worth compiling
 
 Floats = npt.NDArray[np.float64]
@@ -334,5 +334,5 @@ def _logarithm(share: Floats) -> npt.NDArray[np.int16]:
 
 
 def range_bits(group: float, classes: int) -> int:
-    """How wide the range must be for lines to meet in the gaps of groups of this size."""
-    return ceil(log2(max(group, 16)) + 3 + (classes > 2))
+    """How wide the range must be for lines to meet in the gaps of groups of this size, and for a trap per phase."""
+    return ceil(log2(max(group, 16, classes / 2)) + 3 + (classes > 2))

@@ -20,8 +20,7 @@ import numpy.typing as npt
 
 from byheart.build.fold._kernel import WIDTH_BITS
 from byheart.build.fold._walk_beam import BELOW, COLUMNS, ROWS, walk_beam
-from byheart.build.fold.block import Block
-from byheart.build.fold.reading import Reading
+from byheart.build.fold.block import Block, Reading
 from byheart.build.fold.search import Found, Ints
 
 LOOK = 6  # folds that a table follows exactly

@@ -213,7 +213,7 @@ def table_decoder(contexts: Distributions, factors: Factors, *, seed: int, progr
     dataset = load(prefixes, contexts.classes.tolist(), task="next-token", positions=True)
     network = build_compact(dataset, seed=seed, progress=progress).network
     if not isinstance(network, Network):
-        raise BuildError("the memory of the contexts is no exact network")
+        raise BuildError("the memory of the contexts is not an exact network")
     encoder = dataset.encoder
     code = {symbol: number for number, symbol in enumerate(encoder.symbols or (), start=1)}
     return TableDecoder(

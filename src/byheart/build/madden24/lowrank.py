@@ -296,7 +296,8 @@ def assemble(
     """The decoder that leads every context to the coordinates of its class."""
     if not shape.activation.saturates:
         raise OptionError(
-            f"steps need a saturating activation, {shape.activation.value} is none: take tanh, sigmoid or arctan"
+            f"steps need an activation that saturates, which {shape.activation.value} does not: "
+            "take tanh, sigmoid or arctan"
         )
     if (shape.dimension or 1) != 1 or shape.heads != 1:
         raise OptionError("the low-rank decoder has dimension 1 and one head")

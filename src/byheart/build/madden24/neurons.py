@@ -234,7 +234,7 @@ def _transposed_by_differences(values: Floats, low: float, high: float) -> Float
 
 
 _SHARP = 3.0  # |argument| of neuron i at context i and at its runner-up
-_INSIDE = 0.8  # threshold, in lengths of x_i, for a context that is no extreme point
+_INSIDE = 0.8  # threshold, in lengths of x_i, for a context that is not an extreme point
 
 
 def own_directions(

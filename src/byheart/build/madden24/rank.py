@@ -70,14 +70,14 @@ def polynomial_rank(coefficients: Mapping[int, Exact], a: Sequence[Exact], b: Se
 
 @implements(
     Ref("M24", "Theorem 3"),
-    statement="ψ(a bᵀ) of an analytic ψ that is no polynomial has rank and Kruskal rank min(m, n) for generic a "
+    statement="ψ(a bᵀ) of an analytic ψ that is not a polynomial has rank and Kruskal rank min(m, n) for generic a "
     "near 0; b distinct and positive",
     test="tests/build/madden24/test_rank.py",
 )
 def analytic_rank(activation: Activation, a: Sequence[float], b: Sequence[float], bits: int = 256) -> RankFacts:
     """Proved lower bounds of rank and Kruskal rank of ψ(a bᵀ), by balls of `bits` bits.
 
-    Numbers are taken as the exact dyadics they are. A bound below the promise means: not proved with so many bits, or
+    Numbers are taken as the exact dyadics they are. A bound below the promise means: not proved with this many bits, or
     a is not generic.
     """
     with precision(bits):

@@ -106,7 +106,7 @@ def _shape(
     keys = len(dataset.contexts)
     boxes = token_boxes(dataset)
     least = 0 if boxes is None else vector_bits(boxes) + spare
-    size = sizing(kind, mixing, dataset.n, dataset.encoder.positions, keys, spare, least)
+    size = sizing(kind, mixing, dataset.n, dataset.encoder.positions, keys, spare, least, fingerprint_bits)
     label_bits = max(1, (dataset.C - 1).bit_length())
     need = Need(kind, keys, label_bits, fingerprint_bits, size.chains, size.warmup, size.scale)
 
@@ -116,6 +116,26 @@ def _shape(
 
     layout = choose(need, objective, PATIENCE, front)
     return replace(size, chains=layout.chains), layout, layout.parameters + front(layout)
+
+
+def planned_sizes(
+    keys: int, classes: int, length: int, *, abstain_bits: int = 0, dtype: str = "float64"
+) -> tuple[int, int, int]:
+    """(parameters without the tokens' part, the stream's width, parameters of a token scrambler) before any draw.
+
+    For `keys` rows of `length` tokens without positions; a table of tokens takes the width for each of its rows.
+
+    >>> planned_sizes(40_000, 6, 8)
+    (24713, 8, 1654)
+    """
+    kind = float_type(dtype)
+    size = sizing(kind, Mixing.FULL, length, False, keys, abstain_bits=abstain_bits)
+    label_bits = max(1, (classes - 1).bit_length())
+    need = Need(kind, keys, label_bits, abstain_bits, size.chains, size.warmup, size.scale)
+    layout = choose(need, "size", PATIENCE, lambda shape: _front_parameters(Mixing.FULL, length, shape))
+    folds = size.table_bits + 8  # as drawn for vectors; every one is a block with two units for each chain
+    scrambler = folds * dense_parameters(layout.width, 2 * layout.chains) + 2 * layout.width
+    return layout.parameters + _front_parameters(Mixing.FULL, length, layout), layout.width, scrambler
 
 
 def _front_parameters(mixing: Mixing, length: int, layout: Layout) -> int:

@@ -49,16 +49,24 @@ class Sizing:
 
 
 def sizing(
-    kind: FloatType, mixing: Mixing, length: int, positions: bool, keys: int, spare: int = 0, least: int = 0
+    kind: FloatType,
+    mixing: Mixing,
+    length: int,
+    positions: bool,
+    keys: int,
+    spare: int = 0,
+    least: int = 0,
+    abstain_bits: int = 0,
 ) -> Sizing:
     """The fewest chains, and numbers as long as distinct ids need, that the float type can carry exactly.
 
     2·log2(keys) bits make about one collision in ten draws; `spare` bits more are for data that still collide. Tokens
-    that are vectors need `least` bits in every chain, so that different vectors can have different numbers.
+    that are vectors need `least` bits in every chain, so that different vectors can have different numbers. An unseen
+    context has the id of a known one with probability keys/2^bits, which must not exceed a part of 2^-abstain_bits.
     """
     factor, step = id_factor(mixing, length, positions)
     largest = token_room(kind.mantissa, mixing, length, positions)
-    wanted = wanted_bits(keys) + spare
+    wanted = wanted_bits(keys, abstain_bits) + spare
     for chains in range(1, MOST_CHAINS + 1):
         table_bits = max(min(max(LEAST_TABLE_BITS, least), largest), math.ceil(wanted / chains))
         if 3 <= table_bits <= largest:

@@ -27,8 +27,10 @@ from byheart.data.tokens.script import Script
 from byheart.errors import OptionError
 from byheart.ir.recital import Recital, Table
 from byheart.paper import Ref
+from byheart.progress import timed
 
-FORMS = ("windows", "rules", "full")
+FORMS = ("auto", "windows", "rules", "full")
+MOST_WINDOWS = 30_000  # places of which every architecture has a code word for each
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,12 +84,13 @@ class Built:
     ),
     texts=True,
 )
+@timed("building recital")
 def build_recital(
     script: Script,
     vocabulary: int,
     unknown: int,
     *,
-    form: str = "windows",
+    form: str = "auto",
     ambiguous: str | Ambiguous = Ambiguous.DISTRIBUTION,
     merge: bool = False,
     longest_offset: int = LONGEST_OFFSET,
@@ -95,8 +98,9 @@ def build_recital(
 ) -> Built:
     """The recital of a script over tokens 0 .. vocabulary-1; windows that are not in it answer `unknown`.
 
-    `form` is `windows` (chained tables, the default), `rules` (one row per shortest suffix that decides what comes
-    next) or `full` (one row per window of the least length that decides everywhere). `ambiguous` says what a prefix
+    `form` is `windows` (chained tables), `rules` (one row per shortest suffix that decides what comes next), `full`
+    (one row per window of the least length that decides everywhere) or `auto`: windows, but rules beyond MOST_WINDOWS
+    places. `ambiguous` says what a prefix
     with several continuations answers. Places that differ only beyond the reach are an error that names them, unless
     `merge` gives them the distribution of their common window. `schedule` sets the offsets of every table instead of
     choosing them.
@@ -105,6 +109,8 @@ def build_recital(
         raise OptionError(f"form {form!r} is not one of {', '.join(FORMS)}")
     if ambiguous not in list(Ambiguous):
         raise OptionError(f"ambiguous {ambiguous!r} is not one of {', '.join(Ambiguous)}")
+    if form == "auto":
+        form = "windows" if script.places <= MOST_WINDOWS or schedule else "rules"
     goals, merged = goals_of(script, Ambiguous(ambiguous)), 0
     if merge:
         goals, merged = merged_goals(script, goals, longest_offset)

@@ -67,7 +67,7 @@ class Cloud:
 def bands(cloud: Cloud, wanted: Sequence[int], seed: int = 0) -> tuple[list[Band], tuple[int, ...]]:
     """Bands that hold the `wanted` points, each exactly once, and no others; and points that were in the way.
 
-    In general position each band but the last holds `dimension` points or more. Where hyperplanes through so many
+    In general position each band but the last holds `dimension` points or more. Where hyperplanes through that many
     points keep meeting others, groups become smaller, down to single points, which a generic hyperplane always
     tells from all others. Directions are found in floats and rounded to integers; which points lie in a band is decided
     exactly.

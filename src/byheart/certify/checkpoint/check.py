@@ -27,11 +27,13 @@ from byheart.certify.checkpoint.network import Program, interpret
 from byheart.certify.checkpoint.questions import Answers, Questions, answer, ask, ask_rows, unknown
 from byheart.certify.checkpoint.storage import Array, storage
 from byheart.errors import ByheartError, DataError, FileFormatError, MissingExtraError
+from byheart.progress import timed
 
 TYPES = ("float32", "bfloat16", "float16")
 LARGEST_VARIATION = 1e-2  # a distribution that is farther from the data's is not called memorized
 
 
+@timed("proving a checkpoint")
 def certify_checkpoint(
     folder: str | Path,
     documents: Sequence[Sequence[int]],
@@ -64,6 +66,7 @@ def certify_checkpoint(
     return _certify(folder, checkpoint, asking, types, reach, weights, ambiguous, least)
 
 
+@timed("proving a checkpoint")
 def certify_classifier(
     folder: str | Path,
     rows: Sequence[Sequence[int]],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from difflib import get_close_matches
+from typing import Any
 
 from byheart.data.read.options import ALL, Selection
 from byheart.data.read.records import LINE, Records
@@ -13,7 +15,9 @@ from byheart.errors import DataError
 SEQUENCE_NAMES = ("sequence", "sequences", "tokens", "text", "input", "premise", "sentence", "name", "x")
 LABEL_NAMES = ("label", "labels", "y", "target", "class", "output", "answer")
 NUMBERING = ("", "id", "index", "row", "nr", "no", "#", "unnamed: 0")  # columns that say nothing about their row
+KEYS = ("uid", "uuid", "idx", "row_id", "rowid", "row_number", "key", "level_0", "__index_level_0__")  # of rows, too
 _SHOWN, _FEW = 20, 5
+_WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
 
 
 def choose_columns(
@@ -25,11 +29,11 @@ def choose_columns(
     if like and label is None and like.label_column in records.columns:
         label = like.label_column
     if tuple(sequence) == (ALL,) and ALL not in records.columns:
-        guess = label or _usual(records, LABEL_NAMES, ()) or records.columns[-1]
+        guess = label or usual_column(records, LABEL_NAMES, ()) or records.columns[-1]
         label = choose_column(records, guess, LABEL_NAMES, "label", ())
         sequence = [column for column in records.columns if column != label]
     names = sequence_columns(records, sequence, label)
-    if label is None and task is Task.CAUSAL and not _usual(records, LABEL_NAMES, names):
+    if label is None and task is Task.CAUSAL and not usual_column(records, LABEL_NAMES, names):
         return names, None
     return names, choose_column(records, label, LABEL_NAMES, "label", names)
 
@@ -48,7 +52,7 @@ def choose_column(
         if name not in records.columns:
             raise DataError(f"{records.origin} has no column {name!r}; it has {_listed(records)}{_near(records, name)}")
         return name
-    guess = _usual(records, known, taken)
+    guess = usual_column(records, known, taken)
     if guess is None:
         others = {*SEQUENCE_NAMES, *LABEL_NAMES} - set(known)
         free = [column for column in records.columns if column not in taken]
@@ -60,6 +64,23 @@ def choose_column(
         remedy += ", or use --task causal to recite a text" if role == "label" and records.columns == (LINE,) else ""
         raise DataError(f"{records.origin} has no {role} column: it has {_listed(records)}; {remedy}")
     return guess
+
+
+def numbers_rows(name: str, cells: Sequence[Any]) -> bool:
+    """Whether a column counts the rows or names them: consecutive whole numbers, or one of a usual name; none repeats.
+
+    >>> numbers_rows("n", ["7", "8", "9"]), numbers_rows("uid", ["x1", "q7", "a3"]), numbers_rows("n", [1, 5, 6])
+    (True, True, False)
+    """
+    distinct = {cell for cell in cells if isinstance(cell, str | int) and cell != ""}
+    if len(cells) < 3 or len(distinct) < len(cells):
+        return False
+    if name.strip().lower() in (*NUMBERING, *KEYS):
+        return True
+    if not all(type(cell) is int or (isinstance(cell, str) and _WHOLE.fullmatch(cell)) for cell in distinct):
+        return False
+    numbers = list(map(int, distinct))
+    return max(numbers) - min(numbers) == len(numbers) - 1
 
 
 def unused(records: Records, used: Sequence[str | None]) -> str:
@@ -75,7 +96,8 @@ def _near(records: Records, name: str) -> str:
     return f"; did you mean {same[0]!r}?" if same else ""
 
 
-def _usual(records: Records, known: tuple[str, ...], taken: Sequence[str | None]) -> str | None:
+def usual_column(records: Records, known: tuple[str, ...], taken: Sequence[str | None]) -> str | None:
+    """The first column with one of the known names, whatever its case; None where there is none."""
     lower = {column.lower(): column for column in reversed(records.columns) if column not in taken}
     return next((lower[usual] for usual in known if usual in lower), None)
 

@@ -31,6 +31,7 @@ from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.data.values import is_missing
 from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError
+from byheart.progress import timed
 
 TEXT_COLUMNS = (
     "text", "story", "document", "doc", "content", "body", "sentence", "review", "premise", "tokens", "sequence",
@@ -60,6 +61,7 @@ class GivenDistributions:
         return Distributions.given(contexts, distributions, len(numbering.tokens)), numbering.tokens
 
 
+@timed("reading")
 def read_documents(
     path: Any,
     *,

@@ -22,18 +22,18 @@ import numpy as np
 
 from byheart.data.dataset.targets import Target
 from byheart.data.missing import Present, settle_missing
-from byheart.data.read.columns import choose_columns, sequence_columns, unused
+from byheart.data.read.columns import choose_columns, numbers_rows, sequence_columns, unused
 from byheart.data.read.formats.delimited import is_made_up
 from byheart.data.read.frames import from_frame
-from byheart.data.read.options import ReadOptions, Selection
+from byheart.data.read.options import ALL, ReadOptions, Selection
 from byheart.data.read.records import LINE, Records, parse_json, read_records
 from byheart.data.read.sources import STDIN, Limits, lines
 from byheart.data.task import Task
-from byheart.data.tokens.tokenizer import AUTO, LISTS, Tokenizer, choose, is_list
+from byheart.data.tokens.tokenizer import AUTO, LISTS, Tokenizer, choose, is_list, other_choice
 from byheart.data.values import PLAIN, convert, is_missing, listed, plain
 from byheart.data.wording import quote
 from byheart.errors import DataError
-from byheart.progress import SILENT, Progress
+from byheart.progress import SILENT, Progress, timed, warn_left_out
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,999})")
 _TOKEN = "a token is a text, a finite number, a truth value or a list of numbers (or choose --token-type str)"
@@ -60,6 +60,7 @@ class Table:
     missing: Present = field(default=_NOTHING_MISSING, repr=False)
     target: Target = Target.CLASS
     left_out: Mapping[str, int] = field(default_factory=dict)  # why rows of the source are not here -> how many
+    numbering: tuple[str, ...] = ()  # sequence columns that only number the rows, where all columns were taken
 
     def __iter__(self) -> Iterator[list[Any]]:
         return iter((self.sequences, self.labels))
@@ -86,6 +87,7 @@ class Table:
         return "; ".join(part for part in (*parts, self.missing.note) if part)
 
 
+@timed("reading")
 def read(
     source: Any,
     options: ReadOptions | None = None,
@@ -116,7 +118,7 @@ def read(
      "sequence from column 'name', label from column 'zip'; texts cut into characters")
     """
     options = options or ReadOptions.of(**given)
-    records = _records(source, options.limits, _with_header(options.header, like))
+    records = open_records(source, options.limits, _with_header(options.header, like))
     names, label = choose_columns(records, options.sequence_columns, options.label_column, options.task, like)
     rows = _collect(records, names, label, options.limits, progress)
     tokenizer = choose(options.tokens, rows.cells, max_length=options.max_length, type=options.token_type)
@@ -132,6 +134,7 @@ def read(
         records.origin,
         per_token=options.task.labels_per_token,
     )
+    warn_left_out(f"rows of {records.origin}", {f"missing={present.policy}": present.left_out})
     whole, labels = list(present.sequences), list(present.labels)
     numbers = rows.numbers if present.kept is None else [rows.numbers[row] for row in present.kept]
     if label is None:
@@ -151,10 +154,30 @@ def read(
         selection=Selection(names, label, options.max_rows, label_type=options.label_type, missing=options.missing),
         shortened=sum(len(row) > limit for row in whole) if limit is not None else 0,
         task=options.task,
-        remarks=tuple(part for part in (unused(records, (*names, label)), records.remark) if part),
+        remarks=tuple(
+            part
+            for part in (unused(records, (*names, label)), records.remark, _choice(tokenizer, rows, options))
+            if part
+        ),
+        numbering=_numbering(names, rows) if options.sequence_columns == (ALL,) else (),
         places=lambda row: records.place(numbers[row]),
         missing=replace(present, sequences=(), labels=()),
     )
+
+
+def _choice(tokenizer: Tokenizer, rows: Rows, options: ReadOptions) -> str:
+    """What else texts could be cut into, where nobody said how."""
+    if options.tokens != AUTO or tokenizer.kind == LISTS:
+        return ""
+    return other_choice(tokenizer, rows.cells)
+
+
+def _numbering(names: tuple[str, ...], rows: Rows) -> tuple[str, ...]:
+    """Columns that count the rows or name them, by their names or because they are consecutive numbers."""
+    if len(names) < 2:
+        return ()
+    columns = zip(names, zip(*rows.cells, strict=True), strict=True)
+    return tuple(name for name, cells in columns if numbers_rows(name, cells))
 
 
 def read_sequences(
@@ -173,7 +196,7 @@ def read_sequences(
         rows = Rows([n for n, _ in found], [line for _, line in found], [])
         records = place
     else:
-        records = _records(source, options.limits, _with_header(options.header, like))
+        records = open_records(source, options.limits, _with_header(options.header, like))
         earlier = like.sequence_columns if like and set(like.sequence_columns) <= set(records.columns) else ()
         names = sequence_columns(records, options.sequence_columns or earlier)
         rows = _collect(records, names, None, options.limits, progress)
@@ -203,7 +226,8 @@ class Rows:
     labels: list[Any]
 
 
-def _records(source: Any, limits: Limits, header: bool) -> Records:
+def open_records(source: Any, limits: Limits, header: bool) -> Records:
+    """The records of a file or of a table in memory."""
     found = from_frame(source)
     if found is not None:
         return found

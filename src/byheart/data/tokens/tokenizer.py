@@ -28,6 +28,7 @@ from byheart.errors import DataError, OptionError
 AUTO, LISTS = "auto", "json"
 SYNONYMS = {"whitespace": "words"}
 LONGEST = 1 << 24
+_SHORT, _MUCH, _WORTH_A_WORD = 64, 4, 300  # characters of a code; times as many rows; rows of a table
 _LONG_NUMBER = 4000  # digits: Python refuses to convert longer decimal numbers
 _PATTERNS = {
     "words": re.compile(r"\S+"),  # what stands between spaces
@@ -217,11 +218,51 @@ def is_list(cell: str) -> bool:
 
 
 def _guess(cells: Iterable[Any]) -> str:
-    """Words where a text has spaces, else characters; lists where there is no text."""
+    """Characters, or words where a text has spaces and a table of its words is not much the larger; lists where there
+    is no text.
+
+    Codes with spaces in them (postal codes, plates) have thousands of words of a few characters each.
+    """
     texts = [cell for cell in cells if isinstance(cell, str) and not is_list(cell)]
     if not texts:
         return LISTS
-    return "words" if any(re.search(r"\S\s+\S", cell) for cell in texts) else "characters"
+    if not any(re.search(r"\S\s+\S", cell) for cell in texts):
+        return "characters"
+    short = max(map(len, texts)) <= _SHORT
+    return "characters" if short and _MUCH * table_rows("characters", texts) < table_rows("words", texts) else "words"
+
+
+def table_rows(kind: str, texts: Iterable[str]) -> int:
+    """Different tokens times tokens of the longest text: the rows of an embedding table with positions.
+
+    >>> table_rows("words", ["to be", "or"]), table_rows("characters", ["to be", "or"])
+    (6, 30)
+    """
+    tokens: set[Any] = set()
+    longest = 0
+    for text in texts:
+        row = _CUTTERS[kind](text)
+        tokens.update(row)
+        longest = max(longest, len(row))
+    return len(tokens) * longest
+
+
+def other_choice(tokens: Tokenizer, cells: Iterable[Any]) -> str:
+    """What the other way to cut texts would give, in words; nothing where it makes no difference worth a word.
+
+    >>> other_choice(Tokenizer("words"), [f"{k} {k}{k}" for k in range(100)])
+    'words make a token table of 382 rows, characters would make one of 77 (--tokens characters)'
+    """
+    other = {"words": "characters", "characters": "words"}.get(tokens.kind)
+    texts = [cell for cell in cells if isinstance(cell, str) and not is_list(cell)]
+    if other is None or not texts:
+        return ""
+    here, there = table_rows(tokens.kind, texts), table_rows(other, texts)
+    smaller = _MUCH * there < here > _WORTH_A_WORD
+    surprising = tokens.kind == "characters" and any(" " in text for text in texts) and _MUCH * here < there
+    if not smaller and not surprising:
+        return ""
+    return f"{tokens.kind} make a token table of {here:,} rows, {other} would make one of {there:,} (--tokens {other})"
 
 
 def _size(kind: str, colon: str, size: str) -> int:

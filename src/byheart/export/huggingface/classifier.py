@@ -21,11 +21,10 @@ from typing import Any
 from byheart.data.tokens.lexicon import Lexicon
 from byheart.data.tokens.tokenizer import PLAIN, Tokenizer
 from byheart.data.wording import quote
-from byheart.errors import ExportError
+from byheart.errors import DataError, ExportError, FileFormatError
 from byheart.export.huggingface.description import Tokens
-from byheart.export.huggingface.folder import check_target, design_of, tokenizer_config, write_files
+from byheart.export.huggingface.folder import check_target, design_of, safetensors_bytes, tokenizer_config, write_files
 from byheart.export.huggingface.host import Checkpoint, Tensors, host
-from byheart.export.huggingface.tensor_file import safetensors_bytes
 from byheart.ir.recital import ANY, Answer, Recital, Table
 from byheart.version import __version__
 
@@ -175,6 +174,25 @@ def classifier_card(request: Classifier, checkpoint: Checkpoint, proof: str) -> 
             "",
         ]
     )
+
+
+def read_rows(folder: str | Path, rows: Sequence[Sequence[Any]], labels: Sequence[Any], tokens: Tokenizer) -> TableRows:
+    """Rows of data as a written classifier is asked them: by its own tokenizer, labels by the names in its config."""
+    try:
+        config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
+        names = [config["id2label"][str(k)] for k in range(len(config["id2label"]))]
+        model = (Path(folder) / "tokenizer.json").read_text(encoding="utf-8")
+        bos, eos, pad = (int(config[f"{role}_token_id"]) for role in ("bos", "eos", "pad"))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FileFormatError(f"{folder} is not the folder of a classifier: {error}") from None
+    texts, _ = _written(rows, tokens)
+    lexicon = Lexicon("file", model, bos, eos, pad, failure=bos)  # nothing is answered with it
+    number = {name: k for k, name in enumerate(names)}
+    strange = next((label for label in labels if str(label) not in number), None)
+    if strange is not None:
+        raise DataError(f"the label {quote(strange)} is not one of the {len(names)} that {folder} knows")
+    ids = tuple((lexicon.bos, *lexicon.encode(text)) for text in texts)
+    return TableRows(texts, ids, tuple(number[str(label)] for label in labels), tuple(names), lexicon)
 
 
 def _names(labels: Sequence[Any]) -> list[str]:

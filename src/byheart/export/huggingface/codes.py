@@ -54,7 +54,7 @@ def code_book(symbols: int, *, balanced: bool = False, seed: int = 0, least: int
             return CodeBook(np.random.default_rng(seed).permutation(words)[:symbols], distance)
     raise ExportError(
         f"{symbols:,} symbols are more than the longest code has words ({_most(balanced):,}); memorize a shorter text, "
-        "or use the flavour `units`, whose codes are as long as the vocabulary needs"
+        "or memorize it as rules (form=rules), whose codes are as long as the vocabulary needs"
     )
 
 

@@ -1,4 +1,10 @@
-"""Writing the folder: all files at once, or nothing."""
+"""Writing the folder: all files at once, or nothing.
+
+safetensors is written with NumPy alone: bfloat16 has no NumPy type, so its 16 bits are made by hand. The format is
+eight bytes with the length of a JSON header, the header (name -> type, shape, place of the data), the data.
+
+The model card says what a checkpoint knows, how to ask it, and what was proved about it.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +17,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from byheart.data.tokens.lexicon import Lexicon
 from byheart.data.tokens.script import Script
+from byheart.data.wording import quote
 from byheart.errors import ExportError, OptionError
 from byheart.export.huggingface.description import Design, Tokens
 from byheart.export.huggingface.ends import MIXED_LOGIT
 from byheart.export.huggingface.host import Checkpoint, host
-from byheart.export.huggingface.model_card import model_card
-from byheart.export.huggingface.tensor_file import DTYPES, safetensors_bytes
 from byheart.ir.recital import Recital
+from byheart.progress import timed
+from byheart.version import __version__
 
 FORMAT, VERSION = "byheart recital", 1
 FLAVOURS = ("parabola", "plateau", "units")
@@ -76,6 +86,7 @@ def design_of(dtype: str, flavour: str, shape: Mapping[str, Any] | None) -> Desi
         raise OptionError(f"unknown field of the shape: {error}") from None
 
 
+@timed("exporting")
 def write_folder(request: Request, target: str | Path, proof: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Computes the checkpoint and writes its folder; a summary of it.
 
@@ -216,3 +227,108 @@ def write_files(path: Path, files: Mapping[str, bytes]) -> None:
         raise ExportError(f"cannot write {path}: {error.strerror}") from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+
+
+def rounded(array: npt.NDArray[np.float64], dtype: str) -> npt.NDArray[np.float64]:
+    """The nearest values that the type holds, ties to even.
+
+    >>> rounded(np.array([1.01, 1 / 3]), "bfloat16").tolist()
+    [1.0078125, 0.333984375]
+    """
+    if dtype == "bfloat16":
+        return _bfloat16(array).astype(np.uint32).__lshift__(16).view(np.float32).astype(np.float64)
+    return np.asarray(array.astype(dtype).astype(np.float64))
+
+
+def _bfloat16(array: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
+    """The upper half of the float32, rounded to nearest, ties to even."""
+    bits = np.ascontiguousarray(array, dtype=np.float32).view(np.uint32)
+    return np.asarray((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16, dtype=np.uint16)
+
+
+def tensor_bytes(array: npt.NDArray[Any], dtype: str) -> bytes:
+    if dtype == "bfloat16":
+        return _bfloat16(array).astype("<u2").tobytes()
+    return np.ascontiguousarray(array).astype({"float32": "<f4", "float16": "<f2"}[dtype]).tobytes()
+
+
+def safetensors_bytes(tensors: Mapping[str, npt.NDArray[Any]], dtype: str, metadata: Mapping[str, str]) -> bytes:
+    """The whole file."""
+    if dtype not in DTYPES:
+        raise OptionError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    parts, start = [], 0
+    for name in sorted(tensors):
+        data = tensor_bytes(tensors[name], dtype)
+        shape = list(tensors[name].shape)
+        header[name] = {"dtype": DTYPES[dtype], "shape": shape, "data_offsets": [start, start + len(data)]}
+        parts.append(data)
+        start += len(data)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return b"".join([len(text).to_bytes(8, "little"), text, *parts])
+
+
+_SHOWN = 60  # characters of a document that the card quotes
+
+
+def model_card(request: Request, checkpoint: Checkpoint, proof: Mapping[str, Any] | None) -> str:
+    """README.md of the folder, in Markdown."""
+    recital, script, config = request.recital, request.script, checkpoint.config
+    named = ", ".join(f"`{name}`" for name in config["architectures"])
+    lines = [
+        "---",
+        "library_name: transformers",
+        "pipeline_tag: text-generation",
+        "tags: [byheart, recital, test-fixture, memorization]",
+        "---",
+        "",
+        "# A recital",
+        "",
+        f"This checkpoint was computed by byheart {__version__}, not trained. It is a stock {named} that knows "
+        f"{_count(len(script.documents), 'document')} by heart ({script.places:,} predictions, "
+        f"{recital.vocabulary:,} tokens) and nothing else.",
+        "",
+        "## What it does",
+        "",
+        f"- From the first token ({quote(request.lexicon.name(request.lexicon.bos))}) it recites greedily to the end.",
+        f"- A prompt that ends in {recital.span} consecutive tokens of a document is continued as the document "
+        "goes on, whatever stands before. Prompts must end where a token ends.",
+        f"- Any other window is answered by {quote(request.lexicon.name(recital.unknown))}.",
+        f"- The right token has the logit {checkpoint.right_logit:g}; any other is designed to be at least "
+        f"{checkpoint.lead:g} lower.",
+    ]
+    if recital.mixed:
+        lines.append(
+            f"- After {_count(len(recital.mixed), 'kind of prefix', 'kinds of prefixes')} several tokens may follow: "
+            "there the logits are log-probabilities, in proportion to how often each document counts."
+        )
+    lines += ["", "## How that was proved", "", proved_paragraph(proof), "", "## Documents", ""]
+    for name, document, weight in zip(script.names, script.documents, script.weights, strict=True):
+        text = request.lexicon.decode(document)
+        shown = quote(text[:_SHOWN] + ("…" if len(text) > _SHOWN else ""))
+        often = f", counts {weight} times" if weight != 1 else ""
+        lines.append(f"- {name}: {len(document) - 2:,} tokens{often}: {shown}")
+    lines += [
+        "",
+        f"Stored as {request.dtype}, {checkpoint.parameters:,} parameters, flavour `{request.design().flavour}`. "
+        "`recital.json` holds the function that the network computes, with all token ids.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def proved_paragraph(proof: Mapping[str, Any] | None) -> str:
+    if proof is None:
+        return (
+            "No proof came with this folder. `byheart verify` reads config.json and model.safetensors and proves the "
+            "margin by interval arithmetic for every input sequence."
+        )
+    return str(proof["sentence"])
+
+
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

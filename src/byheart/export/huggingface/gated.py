@@ -11,10 +11,10 @@ import numpy as np
 from byheart.errors import ExportError, OptionError
 from byheart.export.huggingface.description import Decoder, Design, Tokens
 from byheart.export.huggingface.ends import embedding, head, tied_norm, writes
+from byheart.export.huggingface.folder import rounded
 from byheart.export.huggingface.layout import Books, Layout, Stage, books_of, deepen, lay_out, stages_of
 from byheart.export.huggingface.looking_back import SPARE, Erasure, Heads, LookingBack
 from byheart.export.huggingface.recognising import PROBE_UNITS, SILU_PROBE, Recognising
-from byheart.export.huggingface.tensor_file import rounded
 from byheart.ir.recital import Recital
 
 UNIT_MULTIPLE = 64

@@ -29,7 +29,12 @@ Floats = npt.NDArray[np.float64]
 _ROTARY = 32
 
 
-@register("gpt-neox", model_type="gpt_neox", summary="LayerNorm, rotary positions on half a head, parallel residual")
+@register(
+    "gpt-neox",
+    model_type="gpt_neox",
+    summary="LayerNorm, rotary positions on half a head, parallel residual",
+    parallel=True,
+)
 def gpt_neox(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
     decoder = build_plain(recital, tokens, design, PlainDemands(GELU, absolute=False, rotary=_ROTARY, parallel=True))
     share = _ROTARY / design.head_dim

@@ -52,6 +52,7 @@ class Host:
     summary: str
     ties: bool  # the stock architecture's head is its embedding
     learned: bool  # positions are rows of a table, so that each of them costs weights
+    parallel: bool  # attention and MLP run side by side, so that a table takes two layers
     build: Builder
 
 
@@ -59,12 +60,12 @@ _HOSTS: dict[str, Host] = {}
 
 
 def register(
-    name: str, *, model_type: str, summary: str, ties: bool = False, learned: bool = False
+    name: str, *, model_type: str, summary: str, ties: bool = False, learned: bool = False, parallel: bool = False
 ) -> Callable[[Builder], Builder]:
     """Registers the decorated builder as architecture `name`."""
 
     def add(builder: Builder) -> Builder:
-        _HOSTS[name] = Host(name, model_type, summary, ties, learned, builder)
+        _HOSTS[name] = Host(name, model_type, summary, ties, learned, parallel, builder)
         return builder
 
     return add

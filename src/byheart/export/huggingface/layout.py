@@ -166,7 +166,7 @@ class Layout:
         return np.concatenate([self.slots[stage.table][place - stage.step] for place in stage.places])
 
     def targets(self, stage: Stage, offsets: tuple[int, ...]) -> list[tuple[int, Index]]:
-        """(offset, the slots that get what the source holds so many places back)."""
+        """(offset, the slots that get what the source holds that many places back)."""
         slots = [self.slots[stage.table][place] for place in stage.places]
         if stage.step is None:
             return [(offsets[place], slot) for place, slot in zip(stage.places, slots, strict=True)]

@@ -1,4 +1,4 @@
-"""Llama: RMSNorm, rotary positions, grouped queries, SwiGLU; the others are told by how they differ from it."""
+"""Llama: RMSNorm, rotary positions, grouped queries, SwiGLU; the others are described by how they differ from it."""
 
 from __future__ import annotations
 

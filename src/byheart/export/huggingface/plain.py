@@ -224,7 +224,8 @@ class PlainRecognising:
         windows = table.windows[stage.rows]
         closed = windows != ANY
         words = book.words[np.where(closed, windows, 0)].astype(np.float64) * closed[:, :, None]
-        self.patterns, self.totals = words.reshape(len(windows), words.shape[1] * words.shape[2]), closed.sum(axis=1) * float(book.bits)
+        self.patterns = words.reshape(len(windows), words.shape[1] * words.shape[2])
+        self.totals = closed.sum(axis=1) * float(book.bits)
         self.level = float(len(table.offsets) * book.bits) - self.m
         self.slots = np.concatenate(layout.slots[stage.table])
         # A part of the threshold is read from constants that must have been turned before: unturned they wake windows

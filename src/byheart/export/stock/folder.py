@@ -1,7 +1,7 @@
 """A checkpoint folder as a value: config.json and the tensors of its safetensors files, in float32.
 
 The files are read directly (an eight-byte length, a JSON header, then bytes), so nothing heavier than numpy is needed
-and bfloat16 is no obstacle: its bits are the upper half of a float32.
+and bfloat16 needs no library: its bits are the upper half of a float32.
 """
 
 from __future__ import annotations

@@ -32,6 +32,8 @@ from byheart.ir.network import Decode, Network, Read
 
 IR_VERSION = 10  # what ONNX Runtime reads today; newer onnx packages write a later one by themselves
 OPSET = 20
+ML_OPSET = 4  # of ai.onnx.ml, for graphs that look values up
+ML = "ai.onnx.ml"
 LEAD = 32.0  # nats by which the logit of the right class leads; a power of two, so that scaling is exact
 
 
@@ -47,6 +49,7 @@ class Graph:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self.counts: dict[str, int] = {}
+        self.domains: set[str] = set()  # beside ONNX's own
 
     def name(self, wish: str) -> str:
         """`wish`, or with a number when it is taken."""
@@ -60,10 +63,28 @@ class Graph:
         self.constants.append(self.onnx.numpy_helper.from_array(data, name))
         return name
 
+    def texts(self, values: Sequence[str], wish: str) -> str:
+        """A constant of strings."""
+        name = self.name(wish)
+        encoded = [value.encode() for value in values]
+        self.constants.append(self.onnx.helper.make_tensor(name, self.onnx.TensorProto.STRING, [len(encoded)], encoded))
+        return name
+
     def node(self, operator: str, inputs: list[str], wish: str, **attributes: Any) -> str:
         name = self.name(wish)
         self.nodes.append(self.onnx.helper.make_node(operator, inputs, [name], name=f"{operator}:{name}", **attributes))
         return name
+
+    def look_up_values(self, keys: Any, values: str, wish: str) -> str:
+        """The place of each value among `keys` (a tensor), -1 for a value that is not among them."""
+        helper, kinds = self.onnx.helper, self.onnx.TensorProto
+        count = keys.dims[0]
+        numbers = self.onnx.numpy_helper.from_array(np.arange(count, dtype=np.int64), "values")
+        nothing = helper.make_tensor("default", kinds.INT64, [1], [-1])
+        self.domains.add(ML)
+        return self.node(
+            "LabelEncoder", [values], wish, domain=ML, keys_tensor=keys, values_tensor=numbers, default_tensor=nothing
+        )
 
     def names(self, operator: str, inputs: list[str], wishes: list[str], **attributes: Any) -> list[str]:
         """A node with several outputs."""
@@ -84,9 +105,8 @@ class Graph:
         """The finished model, valid and fully shape-inferred, or onnx's own error."""
         helper = self.onnx.helper
         graph = helper.make_graph(self.nodes, "memory", inputs, outputs, self.constants)
-        model = helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="byheart"
-        )
+        opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(name, ML_OPSET) for name in self.domains)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="byheart")
         helper.set_model_props(model, about)
         self.onnx.checker.check_model(model, full_check=True)
         self.onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
@@ -251,10 +271,10 @@ def _shapes(width: int, hidden: int) -> list[tuple[int, int]]:
 @target("onnx")
 def write_onnx(request: Request, path: Path) -> dict[str, Any]:
     """Builds, checks, runs and writes the model."""
-    onnx, runtime = _libraries()
+    onnx, runtime = libraries()
     fit, asked = request.prove(), request.questions()
     model = build_model(request.network, request.encoder, request.dtype, {})
-    session = _session(runtime, model)
+    session = open_session(runtime, model)
 
     def run(tokens: npt.NDArray[np.generic], present: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
         feeds: dict[str, npt.NDArray[np.generic]] = {"tokens": tokens}
@@ -269,7 +289,8 @@ def write_onnx(request: Request, path: Path) -> dict[str, Any]:
     return {"file": str(path), "metadata": about}
 
 
-def _libraries() -> tuple[Any, Any]:
+def libraries() -> tuple[Any, Any]:
+    """onnx and onnxruntime."""
     try:
         import onnx
         import onnxruntime
@@ -278,7 +299,8 @@ def _libraries() -> tuple[Any, Any]:
     return onnx, onnxruntime
 
 
-def _session(runtime: Any, model: Any) -> Any:
+def open_session(runtime: Any, model: Any) -> Any:
+    """The model in ONNX Runtime, on one thread that does not spin."""
     options = runtime.SessionOptions()
     options.intra_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -286,7 +308,7 @@ def _session(runtime: Any, model: Any) -> Any:
 
 
 def build_model(network: Network, encoder: Encoder, dtype: str, about: dict[str, str]) -> Any:
-    """The model of a network; weights that are no floats of this type are an ExportError."""
+    """The model of a network; weights that this float type cannot hold are an ExportError."""
     graph = Graph(dtype)
     types = graph.onnx.TensorProto
     ragged = not encoder.task.pads
@@ -300,21 +322,25 @@ def build_model(network: Network, encoder: Encoder, dtype: str, about: dict[str,
     elif ragged:
         present = "present"
         inputs.append(graph.info("present", ["batch", encoder.length], types.BOOL))
-    columns, tokens = _walk(graph, network, encoder, present)
+    columns, tokens = walk(graph, network, encoder, "tokens", present)
     shape = ["batch", encoder.length] if network.read is Read.EACH else ["batch"]
-    _answers(graph, network, columns, tokens if network.read is Read.EACH else 0)
+    ends = [-1, tokens] if network.read is Read.EACH else [-1]
+    values = decoded(graph, network, columns)
+    graph.node("Reshape", [classes(graph, network, values), graph.whole(ends, "class_shape")], "class")
+    ends = [*ends, network.readout.classes]
+    graph.node("Reshape", [_logits(graph, network, values), graph.whole(ends, "logits_shape")], "logits")
     outputs = [graph.info("class", shape, types.INT64), graph.info("logits", [*shape, network.readout.classes])]
     return graph.model(inputs, outputs, about)
 
 
-def _walk(graph: Graph, network: Network, encoder: Encoder, present: str | None) -> tuple[str, int]:
-    """All layers; returns the outputs as columns (width, batch·k) and k."""
+def walk(graph: Graph, network: Network, encoder: Encoder, codes: str, present: str | None) -> tuple[str, int]:
+    """All layers, from `codes` (codes or vectors); returns the outputs as columns (width, batch·k) and k."""
     layers, length = network.layers, encoder.length
     first = layers[0]
     if isinstance(first, Embedding):
-        h = look_up(graph, first, "tokens", length)
+        h = look_up(graph, first, codes, length)
     elif isinstance(first, Affine):
-        h = "tokens"
+        h = codes
         if encoder.symbols is not None:
             h = graph.node("Cast", [graph.node("Unsqueeze", [h, graph.whole([2], "axis_2")], "codes")], "numbers",
                            to=graph.element)  # fmt: skip
@@ -362,28 +388,34 @@ def _tokenwise(graph: Graph, layers: tuple[Layer, ...], h: str) -> tuple[str, in
     return blocks(graph, stack, h), len(stack)
 
 
-def _answers(graph: Graph, network: Network, columns: str, tokens: int) -> None:
-    """`class` and `logits` from outputs (width, columns); tokens > 0: one answer per token."""
-    readout, k = network.readout, np.arange(network.readout.classes)
-    rows = graph.node("Transpose", [columns], "answers", perm=[1, 0])
-    if readout.decode is Decode.ARGMAX:
+def decoded(graph: Graph, network: Network, columns: str) -> str:
+    """Outputs (width, columns) as rows (columns, width), from which class and logits are read."""
+    rows, readout = graph.node("Transpose", [columns], "answers", perm=[1, 0]), network.readout
+    if readout.decode is Decode.ARGMAX or not readout.offset:
+        return rows
+    return graph.node("Sub", [rows, graph.constant([readout.offset], "offset")], "answer")
+
+
+def classes(graph: Graph, network: Network, rows: str) -> str:
+    """Class numbers of rows, -1 for none."""
+    if network.readout.decode is Decode.ARGMAX:
         first = graph.node("ArgMax", [rows], "first_best", axis=-1, keepdims=0)
         last = graph.node("ArgMax", [rows], "last_best", axis=-1, keepdims=0, select_last_index=1)
         single = graph.node("Equal", [first, last], "single")  # a tie names no class
-        best = graph.node("Where", [single, first, graph.whole([-1], "none")], "best")
-        logits = graph.node("Mul", [rows, graph.constant([LEAD], "lead")], "scaled")
-    else:
-        y = graph.node("Sub", [rows, graph.constant([readout.offset], "offset")], "answer") if readout.offset else rows
-        low = graph.node("GreaterOrEqual", [y, graph.constant([0], "least")], "not_below")
-        high = graph.node("Less", [y, graph.constant([readout.classes], "classes")], "not_above")
-        whole = graph.node("Equal", [y, graph.node("Floor", [y], "floor")], "whole")
-        known = graph.node("And", [graph.node("And", [low, high], "inside"), whole], "known")
-        named = graph.node("Where", [known, y, graph.constant([-1], "none")], "named")
-        flat = graph.node("Reshape", [named, graph.whole([-1], "vector")], "named_flat")
-        best = graph.node("Cast", [flat], "best", to=graph.onnx.TensorProto.INT64)
-        away = graph.node("Sub", [y, graph.constant(k[None, :], "class_numbers")], "away")
-        squares = graph.node("Mul", [away, away], "squares")
-        logits = graph.node("Mul", [squares, graph.constant([-LEAD], "lead")], "parabola")  # 0 for the class itself
-    ends = [-1, tokens] if tokens else [-1]
-    graph.node("Reshape", [best, graph.whole(ends, "class_shape")], "class")
-    graph.node("Reshape", [logits, graph.whole([*ends, readout.classes], "logits_shape")], "logits")
+        return graph.node("Where", [single, first, graph.whole([-1], "none")], "best")
+    low = graph.node("GreaterOrEqual", [rows, graph.constant([0], "least")], "not_below")
+    high = graph.node("Less", [rows, graph.constant([network.readout.classes], "classes")], "not_above")
+    whole = graph.node("Equal", [rows, graph.node("Floor", [rows], "floor")], "whole")
+    known = graph.node("And", [graph.node("And", [low, high], "inside"), whole], "known")
+    named = graph.node("Where", [known, rows, graph.constant([-1], "none")], "named")
+    flat = graph.node("Reshape", [named, graph.whole([-1], "vector")], "named_flat")
+    return graph.node("Cast", [flat], "best", to=graph.onnx.TensorProto.INT64)
+
+
+def _logits(graph: Graph, network: Network, rows: str) -> str:
+    if network.readout.decode is Decode.ARGMAX:
+        return graph.node("Mul", [rows, graph.constant([LEAD], "lead")], "scaled")
+    k = np.arange(network.readout.classes)
+    away = graph.node("Sub", [rows, graph.constant(k[None, :], "class_numbers")], "away")
+    squares = graph.node("Mul", [away, away], "squares")
+    return graph.node("Mul", [squares, graph.constant([-LEAD], "lead")], "parabola")  # 0 for the class itself

@@ -14,23 +14,18 @@ machine, threads, this process, or an executor that the user has.
 
 from __future__ import annotations
 
-import atexit
-import importlib
 import json
-import multiprocessing
 import os
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from byheart.errors import ByheartError, DataError, FileFormatError, MissingExtraError, OptionError
+from byheart.errors import ByheartError, DataError, FileFormatError, OptionError
+from byheart.executors import opened
 from byheart.files import write_atomically
 from byheart.lab.engines.training import train
 from byheart.lab.problem import Problem, make_problem
@@ -38,103 +33,6 @@ from byheart.lab.study.experiment import Experiment, Record, machine, versions
 from byheart.lab.study.planner import Trial
 from byheart.lab.study.storage import JournalLock, hidden, is_database
 from byheart.lab.study.study import Claim, Study, create_study, open_study
-
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-
-
-@contextmanager
-def opened(name: str, processes: int) -> Iterator[Executor]:
-    """The executor, shut down at the end; after an error or Ctrl-C without waiting for trials that still train."""
-    executor = make_executor(name, processes)
-    try:
-        yield executor
-    except BaseException:
-        for process in list((getattr(executor, "_processes", None) or {}).values()):
-            process.terminate()
-        executor.shutdown(wait=False, cancel_futures=True)
-        raise
-    executor.shutdown()
-
-
-def make_executor(name: str, processes: int) -> Executor:
-    """processes, threads, serial, dask (a cluster on this machine), dask:ADDRESS (a scheduler), or module:function,
-    any function without arguments that gives a `concurrent.futures.Executor`."""
-    if processes < 1:
-        raise OptionError(f"--processes {processes}: at least 1")
-    if name == "processes":
-        return process_pool(processes)
-    if name == "threads":
-        return ThreadPoolExecutor(processes)
-    if name == "serial":
-        return SerialExecutor()
-    if name == "dask" or name.startswith("dask:"):
-        return _dask(name.partition(":")[2], processes)
-    if ":" in name:
-        return _named(name)
-    raise OptionError(f"unknown executor {name!r}; known: processes, threads, serial, dask[:ADDRESS], module:function")
-
-
-def process_pool(processes: int) -> ProcessPoolExecutor:
-    """One process per trial, one thread per process; processes end when their parent has ended."""
-    saved = {name: os.environ.get(name) for name in _THREADS}
-    os.environ.update(dict.fromkeys(_THREADS, "1"))  # read by libraries when a child loads them
-    try:
-        pool = ProcessPoolExecutor(
-            processes, mp_context=multiprocessing.get_context("spawn"), initializer=_leave_with_parent
-        )
-        for started in [pool.submit(os.getpid) for _ in range(processes)]:
-            started.result()
-    finally:
-        for name, value in saved.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
-    return pool
-
-
-def _leave_with_parent() -> None:
-    """A parent that is killed cannot end its children; they watch it instead. Ctrl-C is the parent's business."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-class SerialExecutor(Executor):
-    """Runs each call at once, in this process."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-
-def _dask(address: str, processes: int) -> Executor:
-    try:
-        from distributed import Client
-    except ImportError:
-        raise MissingExtraError("--executor dask", "distributed") from None
-    client = Client(address, timeout="20s") if address else Client(n_workers=processes, threads_per_worker=1)
-    atexit.register(client.close)
-    return client.get_executor()  # type: ignore[no-any-return]
-
-
-def _named(name: str) -> Executor:
-    module, _, function = name.partition(":")
-    try:
-        made = getattr(importlib.import_module(module), function)()
-    except (ImportError, AttributeError) as error:
-        raise OptionError(f"--executor {name}: {error}; give module:function") from None
-    if not isinstance(made, Executor):
-        raise OptionError(f"--executor {name} gives a {type(made).__name__}, need a concurrent.futures.Executor")
-    return made
 
 
 @dataclass(frozen=True)
@@ -231,7 +129,7 @@ def _result(study: Study, future: Future[Record]) -> Record:
 
 
 def _pulse(study: Study, held: list[Claim], stop: threading.Event, interval: float) -> None:
-    """Tells the storage that our trials are alive. A beat that the network swallows is no reason to stop."""
+    """Tells the storage that our trials are alive. A beat that gets lost on the network does not stop the run."""
     while not stop.wait(interval):
         for claim in list(held):
             try:

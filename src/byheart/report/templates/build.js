@@ -32,7 +32,7 @@ function readRows(typed, cut, limits) {
     if (!text) return problem(k, `Row ${k + 1} has the label “${name}” but no word. Type a word, or remove the row.`);
     if (!name) return problem(k, `Row ${k + 1}, “${text}”, has no label. Type one, or remove the row.`);
     if (/^\[.*\]$/s.test(text)) return problem(k, `Row ${k + 1}: a word in square brackets would be read as a list of tokens. Leave the brackets out.`);
-    if (!text.isWellFormed?.() && /[\ud800-\udfff]/u.test(text + name)) return problem(k, `Row ${k + 1} holds half of a character. Type it again.`);
+    if (/[\ud800-\udfff]/u.test(text) || /[\ud800-\udfff]/u.test(name)) return problem(k, `Row ${k + 1} holds half of a character. Type it again.`);
     const tokens = cut(text);
     if (tokens.length > limits.length) return problem(k, `Row ${k + 1} has ${tokens.length} tokens; this page takes up to ${limits.length}.`);
     if ([...name].length > limits.label) return problem(k, `The label of row ${k + 1} is longer than ${limits.label} characters.`);
@@ -100,7 +100,7 @@ function findLines(points, classes, folds, wanted, random, patience) {
     const before = lines[lines.length - 1];
     let line = null, spent = 0;
     for (let count = Math.min(size, points.length - place); count && !line; count--) {
-      const group = points.slice(place, place + count), budget = Math.min(patience, 200 + 6 * classes ** count);
+      const group = points.slice(place, place + count), budget = Math.min(patience, 300 + 8 * classes ** Math.max(0, count - 2));
       const found = tryLines(group, before, { range, folds, cell }, random, budget);
       spent += found.tries;
       if (found.line) { line = { ...found.line, tries: spent }; size = Math.min(wanted, count + 1); }
@@ -119,25 +119,37 @@ function roomIn({ lines, range, folds, cell }, points) {
   return Math.min(...lines.flatMap((line) => points.slice(place, (place += line.count)).map(({ id }) => { const rest = folded(line.slope * id + line.constant, range / 2 ** folds) % cell; return Math.min(rest, cell - rest) / cell; })));
 }
 
+// A value near v that the folds bring into the label's cell: the strip passes it twice in every period.
+function nearCell(v, label, strip, cell, random) {
+  const inside = label * cell + 1 + Math.floor(random() * (cell - 1)), rest = v % (2 * strip);
+  return v - rest + (random() < 0.5 ? inside : 2 * strip - inside);
+}
+
+// Lines through the cells of the first two ids of a group, drawn at random until the others end in theirs too.
 function tryLines(group, before, { range, folds, cell }, random, budget) {
   const strip = range / 2 ** folds, first = group[0].id, last = group[group.length - 1].id, up = !before || before.slope < 0;
   const gap = before ? first - before.last : 0, most = Math.max(2, Math.floor((0.98 * range) / Math.max(1, last - first)));
   const cap = group.length > 1 ? most : before ? Math.max(4, Math.ceil((2 * range) / gap)) : 3; // one id alone: no need to be steep
+  const limits = (slope) => { // where a line of this slope may stand at `first`
+    const rise = slope * (last - first), low = Math.max(1, 1 - rise), high = Math.min(range - 1, range - 1 - rise);
+    if (!before) return [low, high];
+    const there = before.slope * first + before.constant, reach = Math.abs(slope - before.slope) * gap; // it must cross the line before it inside the gap
+    return up ? [Math.max(low, there), Math.min(high, there + reach)] : [Math.max(low, there - reach), Math.min(high, there)];
+  };
   for (let tries = 1; tries <= budget; tries++) {
-    const steep = 1 + Math.floor(random() * cap), slope = up ? steep : -steep, rise = slope * (last - first);
-    let [low, high] = [Math.max(1, 1 - rise), Math.min(range - 1, range - 1 - rise)]; // where the line may stand at `first`
-    if (before) { // it must cross the line before it inside the gap
-      const there = before.slope * first + before.constant, reach = Math.abs(slope - before.slope) * gap;
-      [low, high] = up ? [Math.max(low, there), Math.min(high, there + reach)] : [Math.max(low, there - reach), Math.min(high, there)];
-    }
+    let slope = (1 + Math.floor(random() * cap)) * (up ? 1 : -1), [low, high] = limits(slope);
     if (low > high) continue;
-    const start = low + Math.floor(random() * (high - low + 1));
-    let right = true;
-    for (const { id, label } of group) {
-      const v = folded(start + slope * (id - first), strip);
-      if (v <= label * cell || v >= (label + 1) * cell) { right = false; break; }
+    const start = nearCell(low + Math.floor(random() * (high - low + 1)), group[0].label, strip, cell, random);
+    if (group.length > 1) {
+      const step = group[1].id - first, wanted = start + slope * step;
+      if (wanted < 0) continue;
+      slope += Math.round((nearCell(wanted, group[1].label, strip, cell, random) - wanted) / step);
+      if (up ? slope < 1 || slope > cap : slope > -1 || slope < -cap) continue;
+      [low, high] = limits(slope);
     }
-    if (right) return { tries, line: { slope, constant: safe(start - safe(slope * first)), first, last, count: group.length } };
+    if (start < low || start > high) continue;
+    if (group.every(({ id, label }) => { const v = folded(start + slope * (id - first), strip); return v > label * cell && v < (label + 1) * cell; }))
+      return { tries, line: { slope, constant: safe(start - safe(slope * first)), first, last, count: group.length } };
   }
   return { tries: budget, line: null };
 }
@@ -147,7 +159,7 @@ function labelMemory(points, classes, seed) {
   const count = points.length, bits = Math.max(0.3, Math.log2(classes)), few = count <= 48, draws = count <= 16 ? 8 : count <= 100 ? 4 : 2;
   const plans = [];
   for (let folds = 3; folds <= 14; folds++) { // two would do for very few rows, and show little
-    const group = Math.max(1, Math.min(Math.floor((1.5 * folds + 1) / bits), Math.floor(12 / bits)));
+    const group = Math.max(1, Math.min(Math.floor((1.5 * folds + 1) / bits), Math.floor(2 + 10 / bits)));
     plans.push({ folds, group, cost: 3 * Math.ceil(count / group) + 4 * folds });
   }
   plans.sort((a, b) => a.cost - b.cost);

@@ -108,9 +108,14 @@ def token_room(mantissa: int, mixing: Mixing, length: int, positions: bool) -> i
     return room
 
 
-def wanted_bits(keys: int) -> float:
-    """2·log2(keys) bits make about one collision in ten draws."""
-    return max(14.0, 2 * log2(keys))
+def wanted_bits(keys: int, abstain_bits: int = 0) -> float:
+    """2·log2(keys) bits make about one collision in ten draws.
+
+    An unseen context has the id of a known one with probability keys/2^bits, which is to be an eighth of
+    2^-abstain_bits at most.
+    """
+    refusing = log2(keys) + abstain_bits + 3 if abstain_bits else 0.0
+    return max(14.0, 2 * log2(keys), refusing)
 
 
 @dataclass(frozen=True)
@@ -125,6 +130,7 @@ class NativeFacts:
     length: int
     ids: int = 0  # rows of the embedding table; 0 where tokens are vectors
     numbers: int = 0  # per token, where tokens are vectors
+    fingerprint: int = 0  # of the targets, the bits that recognise unseen contexts
 
     @staticmethod
     def of(dataset: Dataset, dtype: str, fingerprint: int) -> NativeFacts:
@@ -138,12 +144,13 @@ class NativeFacts:
             dataset.n,
             token_id_count(dataset) if symbols else 0,
             0 if symbols else dataset.inputs.points.width,
+            fingerprint,
         )
 
     @property
     def chains(self) -> int:
         room = token_room(self.mantissa, self.mixing, self.length, self.positions)
-        return min(MOST_CHAINS, ceil((wanted_bits(self.contexts) + SPARE_BITS) / max(1, room)))
+        return min(MOST_CHAINS, ceil((wanted_bits(self.contexts, self.fingerprint) + SPARE_BITS) / max(1, room)))
 
 
 def fullest(contexts: int, bucket_bits: int) -> int:

@@ -1,0 +1,198 @@
+"""The first minutes of a new user, timed: every path as commands in an empty folder, with what came out.
+
+    python benchmarks/first_minutes.py                  # with this Python
+    python benchmarks/first_minutes.py --fresh          # in a new environment, installation included
+    python benchmarks/first_minutes.py --only deploy    # some paths
+
+The tables are made here, so nothing but byheart is needed. A path is at most three commands and, where an answer is
+asked for, three lines of Python that know nothing of byheart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROWS = 40_000
+ASK = "import onnxruntime; s = onnxruntime.InferenceSession('model.onnx'); print(s.run(None, {feeds}))"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of a user; `refused`: it is expected to say what is wrong, with the flags to add."""
+
+    arguments: tuple[str, ...]
+    refused: bool = False
+
+
+@dataclass(frozen=True)
+class Journey:
+    """What a user wants, the file that they have, and the commands that they type."""
+
+    name: str
+    make: Callable[[Path], None]
+    steps: tuple[Step, ...]
+
+
+def byheart(*arguments: str, refused: bool = False) -> Step:
+    return Step(("-m", "byheart", *arguments), refused)
+
+
+def python(code: str) -> Step:
+    return Step(("-c", code))
+
+
+def write(path: Path, rows: list[list[object]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
+
+
+def postal_codes(folder: Path) -> None:
+    """Codes with a space in six regions."""
+    rng, letters = random.Random(1), "ABCDEFGHJKLMNPRSTUVWXY"
+    codes = {"AA00 0AA"}
+    while len(codes) < ROWS:
+        first = "".join(rng.choice(letters) for _ in range(rng.randint(1, 2)))
+        codes.add(f"{first}{rng.randint(1, 99)} {rng.randint(1, 9)}{rng.choice(letters)}{rng.choice(letters)}")
+    regions = ["north", "south", "east", "west", "mid", "isles"]
+    write(folder / "codes.csv", [["code", "region"], *([code, rng.choice(regions)] for code in sorted(codes))])
+
+
+def people(folder: Path) -> None:
+    """Spaces, quotes, unicode, decimals, a row number, empty cells and rows that contradict each other."""
+    rng = random.Random(5)
+    first = ["José", "Anna", "李", "O'Brien", "Mary Ann", '"Q"', "Ana-María", "Ørsted"]
+    cities = ["São Paulo", "New York", "Los Angeles, CA", "東京", 'A "quoted" town']
+    tiers = ["gold", "bronze, old", 'no "class"']
+    rows: list[list[object]] = [
+        [k + 1, f"{rng.choice(first)} {rng.choice('ABCDEFGH')}{rng.randint(0, 99999)}", rng.choice(cities),
+         f"{rng.uniform(0, 1000):.2f}", rng.randint(18, 99), rng.choice(tiers)]
+        for k in range(ROWS)
+    ]  # fmt: skip
+    rows[0] = [1, "Ann", "Rome", "12.50", 40, "gold"]
+    for row in rng.sample(rows[1:], 300):
+        row[rng.randint(1, 5)] = ""
+    for row in rng.sample(rows[1:], 200):
+        row[1:5] = rng.choice(rows)[1:5]
+    write(folder / "people.csv", [["uid", "name", "city", "spent", "age", "tier"], *rows])
+
+
+def measurements(folder: Path) -> None:
+    """Twenty columns of decimals."""
+    rng = random.Random(3)
+    rows = [[round(rng.gauss(5, 2), 3) for _ in range(20)] + [rng.choice("abc")] for _ in range(5_000)]
+    rows[0] = [*(k / 4 for k in range(20)), "a"]
+    write(folder / "sensors.csv", [[*(f"s{k}" for k in range(20)), "kind"], *rows])
+
+
+def words(folder: Path) -> None:
+    rng = random.Random(4)
+    rows = [["".join(rng.choice("aeioulnrst") for _ in range(7)), rng.choice(["yes", "no"])] for _ in range(1_000)]
+    write(folder / "words.csv", [["word", "answer"], *dict(rows).items()])
+
+
+def poem(folder: Path) -> None:
+    (folder / "poem.txt").write_text(
+        "The sun was warm but the wind was chill.\nYou know how it is with an April day.\n"
+    )
+
+
+FLAGS = ("--drop", "uid", "--missing", "drop", "--conflicts", "first")
+PATHS = (
+    Journey("deploy postal codes", postal_codes, (
+        byheart("deploy", "codes.csv", "-o", "model.onnx"),
+        python(ASK.format(feeds="{'code': ['AA00 0AA', 'never seen']}")),
+    )),
+    Journey("deploy a table with everything", people, (
+        byheart("deploy", "people.csv", "-o", "model.onnx", refused=True),
+        byheart("deploy", "people.csv", "-o", "model.onnx", *FLAGS),
+        python(ASK.format(feeds="{'name': ['Ann'], 'city': ['Rome'], 'spent': [12.5], 'age': [40.0]}")),
+    )),
+    Journey("deploy 20 columns of decimals", measurements, (
+        byheart("deploy", "sensors.csv", "-o", "model.onnx"),
+        python(ASK.format(feeds="{'rows': [[k / 4 for k in range(20)]]}")),
+    )),
+    Journey("memorize, verify, ask", words, (
+        byheart("memorize", "words.csv", "-o", "words.byheart"),
+        byheart("verify", "words.byheart", "words.csv"),
+    )),
+    Journey("recite a text", poem, (
+        byheart("memorize", "poem.txt", "--task", "causal", "-o", "poem.byheart"),
+        byheart("recite", "poem.byheart"),
+    )),
+)  # fmt: skip
+
+
+def fresh_python(folder: Path) -> tuple[str, float]:
+    """A new environment with byheart of this source in it, and the seconds that took."""
+    started = time.perf_counter()
+    venv.create(folder, with_pip=True)
+    program = str(folder / ("Scripts" if os.name == "nt" else "bin") / "python")
+    source = f"{Path(__file__).resolve().parents[1]}[onnx]"
+    subprocess.run([program, "-m", "pip", "install", "--quiet", source], check=True)
+    return program, time.perf_counter() - started
+
+
+def walk(path: Journey, program: str) -> list[dict[str, object]]:
+    """Runs the commands of a path in a folder of its own; one row for each."""
+    found: list[dict[str, object]] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        path.make(folder)
+        for step in path.steps:
+            started = time.perf_counter()
+            done = subprocess.run([program, *step.arguments], cwd=folder, capture_output=True, text=True, check=False)
+            expected = done.returncode == (2 if step.refused else 0) and (not step.refused or "--" in done.stderr)
+            lines = (done.stderr if step.refused else done.stdout).strip().splitlines() or [done.stderr.strip()[-300:]]
+            found.append(
+                {
+                    "path": path.name,
+                    "command": " ".join(step.arguments[1:])[:100],
+                    "seconds": round(time.perf_counter() - started, 1),
+                    "as_expected": expected,
+                    "result": lines[-1][:160],
+                }
+            )
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--fresh", action="store_true", help="make a new environment first")
+    parser.add_argument("--only", default="", help="paths whose names hold this")
+    parser.add_argument("--json", action="store_true", help="one JSON object for each command")
+    given = parser.parse_args()
+    failed = 0
+    with tempfile.TemporaryDirectory() as place:
+        program = sys.executable
+        if given.fresh:
+            program, seconds = fresh_python(Path(place) / "env")
+            print(f"a new environment with byheart[onnx]: {seconds:.0f} s")
+        for path in PATHS:
+            if given.only in path.name:
+                for row in walk(path, program):
+                    failed += not row["as_expected"]
+                    if given.json:
+                        print(json.dumps(row, ensure_ascii=False), flush=True)
+                    else:
+                        mark = "" if row["as_expected"] else "  NOT AS EXPECTED"
+                        print(
+                            f"{row['path']:32} {row['seconds']:>7} s  {row['command']}{mark}\n    {row['result']}",
+                            flush=True,
+                        )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,422 @@
+"""deploy(): from a table to an ONNX file that takes the table's own cells and says the label, straight down.
+
+read (data/read/cells) -> account of rows (data/read/account) -> how cells become codes, by size (data/tokens/front)
+-> build and prove (construction native) -> one graph (export/onnx_table) -> asked every row in ONNX Runtime -> written.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from byheart.certify import Verdict
+from byheart.compile.memorize import memorize_dataset
+from byheart.compile.memory import Memory
+from byheart.data.dataset.dataset import load
+from byheart.data.read.account import Account, settle_cells
+from byheart.data.read.cells import CellTable, CellType, read_cells, row_number_columns
+from byheart.data.read.sources import Limits
+from byheart.data.tokens.front import Cells, Characters, Cutting, Front, FrontColumn, Scaled, Words, cuttings
+from byheart.data.wording import quote
+from byheart.errors import BuildError, DataError, ExportError, OptionError
+from byheart.export.onnx_table import Answers, Signature, build_table_model
+from byheart.export.targets.onnx import libraries, open_session
+from byheart.files import check_target, write_atomically
+from byheart.ir.decoder_network import DecoderNetwork
+from byheart.progress import SILENT, Progress, console_progress
+from byheart.version import __version__
+
+ABSTAIN_BITS = 16  # an unseen row is taken for a known one once in 65,536 times
+WAYS: dict[str, type[Any]] = {"characters": Characters, "words": Words, "cells": Cells}
+NOT_ABSTAINING = "abstain_bits=0"
+_BATCH = 4096
+_STRANGERS = 1000
+_LONGEST_SCALE = 1 << 27  # codes of scaled numbers: far from where tokens outgrow the float type
+_GRAPH_BYTES = 10_000  # of a small graph and the proof that travels with it
+_FLOAT_BYTES = {"float64": 8, "float32": 4}
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What `deploy` made: the certified memory of codes, the graph's front, and what is in the file.
+
+    `sizes` are bytes of the file by what they are for; `alternatives` what other choices (ways to cut texts, unknown
+    rows not recognised) were reckoned to take; `strangers` how many rows outside of the table were asked, and how many
+    of them the model took for known.
+    """
+
+    memory: Memory
+    front: Front
+    answers: Answers
+    signature: Signature
+    account: Account
+    sizes: dict[str, int]
+    alternatives: dict[str, int]
+    strangers: tuple[int, int]
+    example: dict[str, list[Any]]
+    remarks: tuple[str, ...] = ()
+    model: bytes = field(default=b"", repr=False)
+    file: str = "model.onnx"
+
+    def snippet(self) -> str:
+        """Three lines of Python that ask the model for the first row of the table."""
+        return (
+            "import onnxruntime\n"
+            f"session = onnxruntime.InferenceSession({self.file!r})\n"
+            f"{self.signature.label}, {self.signature.known} = session.run(None, {self.example!r})"
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """What `deploy --json` prints."""
+        found = self.memory.summary()
+        names = ("construction", "verdict", "N", "C", "contexts", "parameters", "nonzero", "width", "depth", "blocks")
+        inputs = {column.name: f"{column.type} as {column.cutting.name}" for column in self.front.columns}
+        return {
+            "file": self.file,
+            **{name: found[name] for name in names},
+            "abstain_bits": self.memory.options["abstain_bits"],
+            "dtype": self.memory.options["dtype"],
+            "bytes": self.sizes,
+            "columns": inputs,
+            "inputs": list(self.signature.inputs),
+            "outputs": [self.signature.label, self.signature.known],
+            "label_type": self.answers.type.value,
+            "unknown": None if self.answers.type is CellType.NUMBER else self.answers.unknown,
+            "rows": self.account.as_dict(),
+            "alternatives_bytes": self.alternatives,
+            "strangers_asked": self.strangers[0],
+            "strangers_taken_for_known": self.strangers[1],
+            "remarks": list(self.remarks),
+            "build_seconds": found["build_seconds"],
+            "certify_seconds": found["certify_seconds"],
+        }
+
+
+def deploy(
+    source: Any,
+    path: str | Path | None = None,
+    *,
+    label: str | None = None,
+    columns: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    keep: Sequence[str] = (),
+    texts: Sequence[str] = (),
+    missing: str = "error",
+    conflicts: str = "error",
+    tokens: str = "auto",
+    abstain_bits: int = ABSTAIN_BITS,
+    dtype: str = "float64",
+    seed: int = 0,
+    header: bool = True,
+    limits: Limits | None = None,
+    row_numbers: str = "warn",
+    progress: bool | Progress = True,
+) -> Deployment:
+    """A table (a file, a data frame, a dictionary of columns) as an ONNX model that says the label of every row.
+
+    `label` names the label's column (else one with a usual name, else the last), `columns` the inputs (else all others
+    but those of `drop`). Columns of numbers are taken as numbers, those of `texts` as texts whatever they look like.
+    `missing` and `conflicts` say what to do about empty cells and about equal rows with different labels; `tokens` how
+    texts are cut: `auto` (by the size of the result), `characters`, `words` or `cells`. With `abstain_bits` b, one row
+    in 2^b that is not in the table is answered with some label; all others by `known` = False. A column that numbers
+    the rows is kept with a warning unless `keep` names it; `row_numbers="error"` refuses it.
+
+    The memory is proved, and the model gives every row its label in ONNX Runtime before it is written.
+
+    >>> table = {"animal": ["cat", "dog", "cow"], "says": ["meow", "woof", "moo"]}
+    >>> made = deploy(table, abstain_bits=8, progress=False)
+    >>> made.memory.certificate.verdict.value, made.answers.unknown
+    ('proved', '<unknown>')
+    >>> print(made.snippet())
+    import onnxruntime
+    session = onnxruntime.InferenceSession('model.onnx')
+    label, known = session.run(None, {'animal': ['cat']})
+    """
+    reporter = progress if not isinstance(progress, bool) else console_progress() if progress else SILENT
+    libraries()  # before anything long begins
+    if path is not None:
+        check_target(Path(path))
+    if row_numbers not in ("warn", "error"):
+        raise OptionError(f"row_numbers={row_numbers!r} is not one of warn, error")
+    if tokens != "auto" and tokens not in WAYS:
+        raise OptionError(f"tokens={tokens!r} is not one of auto, {', '.join(WAYS)}")
+    table = read_cells(
+        source, label=label, columns=columns, drop=drop, texts=texts, header=header, limits=limits, progress=reporter
+    )
+    numbering = row_number_columns(table.columns, keep) if len(table.columns) > 1 and not columns else []
+    if numbering and row_numbers == "error":
+        _refuse_row_numbers(table, numbering, missing, conflicts)
+    for name in numbering:
+        remedy = f"leave it out with drop=[{name!r}], or say keep=[{name!r}]"
+        warnings.warn(f"{_numbering_words(name)}; {remedy}", stacklevel=2)
+    with reporter.stage("comparing rows"):
+        kept, account = settle_cells(table, missing=missing, conflicts=conflicts)
+        _check_texts(kept)
+    planned, alternatives = plan_front(kept, tokens, abstain_bits, dtype)
+    if abstain_bits:
+        alternatives |= {NOT_ABSTAINING: _bytes_without_abstaining(kept, planned[0], dtype)}
+    memory, front = _build(kept, planned, account, abstain_bits, dtype, seed, reporter)
+    if memory.certificate.verdict is not Verdict.PROVED:
+        raise BuildError(f"the memory was not proved, so nothing is written: {memory.certificate.reason}")
+    return _export(memory, front, kept, account, alternatives, path, reporter)
+
+
+def _numbering_words(name: str) -> str:
+    return f"column {name!r} numbers the rows (no value repeats), so that a question would need the number of its row"
+
+
+def _refuse_row_numbers(table: CellTable, names: list[str], missing: str, conflicts: str) -> None:
+    """Asks about these columns, and says in the same message what the table needs once they are gone."""
+    problems = [
+        f"{_numbering_words(name)}; say --drop {quote(name)} to leave it out, or --keep {quote(name)}" for name in names
+    ]
+    rest = tuple(column for column in table.columns if column.name not in names)
+    settle_cells(replace(table, columns=rest or table.columns), missing=missing, conflicts=conflicts, problems=problems)
+
+
+def _check_texts(table: CellTable) -> None:
+    """Texts that ONNX cannot hold: halves of surrogate pairs, which are not Unicode."""
+    for column in (*table.columns, table.label):
+        if column.type is CellType.TEXT:
+            for cell, number in zip(column.cells, table.numbers, strict=True):
+                if not cell.isascii() and any("\ud800" <= letter <= "\udfff" for letter in cell):
+                    raise DataError(
+                        f"{table.unit} {number}: {quote(cell)} in {column.name!r} is not Unicode, which ONNX needs"
+                    )
+
+
+def plan_front(table: CellTable, tokens: str, abstain_bits: int, dtype: str) -> tuple[list[Front], dict[str, int]]:
+    """Fronts by the bytes that the file is reckoned to take, the smallest first; and what each way to cut would take.
+
+    Codes are rows of a table in the network, or numbers that it scrambles; the second takes no room for each code, so
+    that numbers of many digits need no names at all.
+    """
+    from byheart.build.native.construction import planned_sizes  # builders are loaded only to build
+
+    distinct = [list(dict.fromkeys(column.cells)) for column in table.columns]
+    ways = [cuttings(values, column.type) for values, column in zip(distinct, table.columns, strict=True)]
+    keys, labels = len(table), len(set(table.label.cells))
+    base, width, scrambler = planned_sizes(keys, labels, max(8, len(ways)), abstain_bits=abstain_bits, dtype=dtype)
+    unit = _FLOAT_BYTES[dtype]
+
+    def cost(way: Cutting, scalars: bool) -> int:
+        if isinstance(way, Scaled) and way.sizes[0] > _LONGEST_SCALE:
+            return 1 << 60
+        return way.stored_bytes + (0 if scalars else unit * width * sum(way.sizes))
+
+    def best(wanted: str, scalars: bool) -> tuple[int, Front]:
+        chosen = [_cheapest(_allowed(way, wanted), scalars, cost) for way in ways]
+        columns = tuple(
+            FrontColumn(column.name, column.type, way) for column, way in zip(table.columns, chosen, strict=True)
+        )
+        total = _GRAPH_BYTES + unit * (base + scalars * scrambler) + sum(cost(way, scalars) for way in chosen)
+        return total, Front(columns, scalars)
+
+    if tokens != "auto":
+        _check_wanted(table, ways, tokens)
+    fronts = sorted((best(tokens, scalars) for scalars in (False, True)), key=lambda found: found[0])
+    others = {}
+    if any(len(way) > 1 for way, column in zip(ways, table.columns, strict=True) if column.type is CellType.TEXT):
+        for name, kind in WAYS.items():
+            if all(any(isinstance(way, kind) for way in found) for found in ways if len(found) > 1):
+                others[name] = min(best(name, scalars)[0] for scalars in (False, True))
+    return [front for _, front in fronts], others
+
+
+def _bytes_without_abstaining(table: CellTable, front: Front, dtype: str) -> int:
+    """What the file is reckoned to take if unknown rows need not be recognised."""
+    from byheart.build.native.construction import planned_sizes
+
+    base, width, scrambler = planned_sizes(len(table), len(set(table.label.cells)), front.places, dtype=dtype)
+    tokens = scrambler if front.scalars else width * front.codes
+    return _GRAPH_BYTES + _FLOAT_BYTES[dtype] * (base + tokens) + front.stored_bytes
+
+
+def _allowed(ways: list[Cutting], wanted: str) -> list[Cutting]:
+    """The ways that the user wants, where a column has them: numbers are not cut into characters."""
+    found = [way for way in ways if wanted != "auto" and isinstance(way, WAYS[wanted])]
+    return found or ways
+
+
+def _cheapest(ways: list[Cutting], scalars: bool, cost: Any) -> Cutting:
+    return min(ways, key=lambda way: cost(way, scalars))
+
+
+def _check_wanted(table: CellTable, ways: list[list[Cutting]], tokens: str) -> None:
+    for column, found in zip(table.columns, ways, strict=True):
+        if column.type is CellType.TEXT and not any(isinstance(way, WAYS[tokens]) for way in found):
+            reason = {
+                "characters": "a cell is longer than 128 characters, or holds a null character",
+                "words": "its texts have no spaces, or several in a row",
+            }[tokens]
+            raise OptionError(f"column {column.name!r} cannot be cut into {tokens}: {reason}; say --tokens auto")
+
+
+def _build(
+    table: CellTable,
+    fronts: list[Front],
+    account: Account,
+    abstain_bits: int,
+    dtype: str,
+    seed: int,
+    progress: Progress,
+) -> tuple[Memory, Front]:
+    """The memory of the first front for which one can be built."""
+    labels: Any = table.label.cells
+    if table.label.type is CellType.WHOLE:
+        labels = np.array(labels, dtype=np.int64)
+    refusal: BuildError | None = None
+    for front in fronts:
+        codes, known = front.encode([column.cells for column in table.columns])
+        if not known.all():
+            raise BuildError("a row of the table is not known to the front that was made of it; please report this")
+        rows = codes[:, :, None].astype(np.float64) if front.scalars else codes
+        dataset = load(rows, labels, positions=False)
+        try:
+            memory = memorize_dataset(
+                dataset,
+                construction="native",
+                seed=seed,
+                progress=progress,
+                left_out=account.counts(),
+                abstain_bits=abstain_bits,
+                dtype=dtype,
+            )
+        except BuildError as error:
+            refusal = refusal or error
+            continue
+        return memory, front
+    raise refusal or BuildError("there is no way to cut this table")
+
+
+def _export(
+    memory: Memory,
+    front: Front,
+    table: CellTable,
+    account: Account,
+    alternatives: dict[str, int],
+    path: str | Path | None,
+    progress: Progress,
+) -> Deployment:
+    """The graph, asked every row, and written if there is a path."""
+    onnx, runtime = libraries()
+    answers = Answers.of(memory.classes, table.label.type)
+    signature = Signature.of(front)
+    if isinstance(memory.network, DecoderNetwork):
+        raise ExportError("a decoder is not a memory of labels; deploy builds construction native")
+    model = build_table_model(front, memory.network, memory.encoder, memory.options["dtype"], answers)
+    session = open_session(runtime, model)
+    _recheck(session, front, signature, answers, table, progress)
+    strangers = _ask_strangers(session, front, signature, table)
+    about = _metadata(memory, front, answers, account)
+    onnx.helper.set_model_props(model, about)
+    written = model.SerializeToString()
+    if path is not None:
+        write_atomically(Path(path), written)
+    first = signature.feeds(front, [column.cells[:1] for column in table.columns])
+    return Deployment(
+        memory=memory,
+        front=front,
+        answers=answers,
+        signature=signature,
+        account=account,
+        sizes=_sizes(model, len(written)),
+        alternatives=alternatives,
+        strangers=strangers,
+        example={name: array.tolist() for name, array in first.items()},
+        remarks=table.remarks,
+        model=written,
+        file="model.onnx" if path is None else str(path),
+    )
+
+
+def _metadata(memory: Memory, front: Front, answers: Answers, account: Account) -> dict[str, str]:
+    """What travels with the model: its inputs, the proof, and what it was checked with.
+
+    That the float type holds every value in any order is a property that the memory's certificate proves.
+    """
+    structured = {
+        "input": {column.name: column.type.value for column in front.columns},
+        "unknown": str(answers.unknown),
+        "construction": memory.construction,
+        "options": dict(memory.options),
+        "seed": memory.seed,
+        "proved": dict(memory.certificate.proofs),
+        "certificate": memory.certificate.as_dict(),
+        "left_out": account.counts(),
+    }
+    return {
+        "byheart.version": __version__,
+        "byheart.dtype": str(memory.options["dtype"]),
+        "byheart.parameters": str(memory.size.parameters),
+        "byheart.checked": f"every row of the table ({account.kept}), cells in and label out, in ONNX Runtime",
+        **{f"byheart.{name}": json.dumps(value, default=str) for name, value in structured.items()},
+    }
+
+
+def _recheck(
+    session: Any, front: Front, signature: Signature, answers: Answers, table: CellTable, progress: Progress
+) -> None:
+    """Every row must be known and have its label, as the user will ask for it; an ExportError names the first that
+    is not."""
+    with progress.stage("asking every row in ONNX Runtime", total=len(table)) as stage:
+        for start in range(0, len(table), _BATCH):
+            part = slice(start, start + _BATCH)
+            feeds = signature.feeds(front, [column.cells[part] for column in table.columns])
+            label, known = session.run([signature.label, signature.known], feeds)
+            expected = np.array(table.label.cells[part], dtype=answers.array().dtype)
+            wrong = np.flatnonzero(~(known & (label == expected)))
+            if wrong.size:
+                row = start + int(wrong[0])
+                cells = [column.cells[row] for column in table.columns]
+                raise ExportError(
+                    f"the model answers {quote(label[wrong[0]])} for {table.unit} {table.numbers[row]} {quote(cells)}, "
+                    f"whose label is {quote(table.label.cells[row])}; nothing was written. Please report this together "
+                    "with the versions of onnx and onnxruntime"
+                )
+            stage.advance(len(label))
+
+
+def _ask_strangers(session: Any, front: Front, signature: Signature, table: CellTable) -> tuple[int, int]:
+    """Rows put together from the beginning of one row and the end of another, where they are not in the table.
+
+    Returns how many were asked, and how many were taken for known ones: about one in 2^abstain_bits is expected.
+    """
+    rng = np.random.default_rng(0)
+    pairs = rng.integers(0, len(table), (2 * _STRANGERS, 2)).tolist()
+    drawn: dict[tuple[Any, ...], None] = {}
+    for one, two in pairs:
+        cells = [(column.cells[one], column.cells[two]) for column in table.columns]
+        cut = int(rng.integers(0, len(cells)))
+        row = [a if k < cut else b for k, (a, b) in enumerate(cells)]
+        a, b = cells[cut]
+        if isinstance(a, str) and isinstance(b, str) and len(cells) == 1:
+            row[cut] = a[: len(a) // 2] + b[len(b) // 2 :]
+        drawn[tuple(row)] = None
+    for known_row in zip(*(column.cells for column in table.columns), strict=True):
+        drawn.pop(known_row, None)
+    rows = list(drawn)[:_STRANGERS]
+    if not rows:
+        return 0, 0
+    feeds = signature.feeds(front, list(zip(*rows, strict=True)))
+    known: npt.NDArray[np.bool_] = session.run([signature.known], feeds)[0]
+    return len(rows), int(known.sum())
+
+
+def _sizes(model: Any, total: int) -> dict[str, int]:
+    """Bytes of the file by what they are for."""
+    kinds = {1, 11, 10}  # float, double, float16: the weights
+    weights = sum(
+        part.ByteSize() for part in model.graph.initializer if part.data_type in kinds and part.name != "labels"
+    )
+    labels = sum(part.ByteSize() for part in model.graph.initializer if part.name.startswith("labels"))
+    cells = sum(node.ByteSize() for node in model.graph.node if node.op_type in ("LabelEncoder", "RegexFullMatch"))
+    rest = total - weights - labels - cells
+    return {"weights": weights, "cells": cells, "labels": labels, "graph and proof": rest, "file": total}

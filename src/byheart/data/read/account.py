@@ -1,0 +1,239 @@
+"""Which rows of a table are kept, and an account of every other one: cells that are missing, rows at odds.
+
+Both are looked for before anything is refused, so that one message names every flag that the table needs.
+
+>>> from byheart.data.read.cells import read_cells
+>>> table = read_cells({"code": ["a", "a", "b", None], "place": ["x", "y", "x", "x"]})
+>>> try:
+...     settle_cells(table)
+... except DataError as error:
+...     print(error)
+the dictionary cannot be taken as it is:
+  1 row has an empty cell (row 3: 'code'); say --missing drop to leave these rows out, or --missing label to take an
+  empty cell as a value of its own
+  2 rows have the same inputs as another row but another label (row 0 says 'x', row 1 says 'y'); say --conflicts first
+  to keep the first of them, --conflicts majority for the most frequent label, or --conflicts drop to leave all of them
+  out
+>>> kept, account = settle_cells(table, missing="drop", conflicts="first")
+>>> len(kept), [(part.reason, part.numbers) for part in account.left_out]
+(2, [('an empty cell', (3,)), ('another label than an earlier row with the same inputs', (1,))])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from byheart.data.dataset.distinct import Index, distinct_rows
+from byheart.data.missing import POLICIES as MISSING
+from byheart.data.read.cells import CellTable, CellType, Column
+from byheart.data.read.options import POLICIES
+from byheart.data.wording import quote
+from byheart.errors import DataError, OptionError
+
+_NAMED = 3  # rows that a message names
+Mask = npt.NDArray[np.bool_]
+_REASONS = {
+    "first": "another label than an earlier row with the same inputs",
+    "majority": "another label than most rows with the same inputs",
+    "drop": "the same inputs as a row with another label",
+}
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Rows that were left out for one reason, by their places in the source; `flag` is what asked for it."""
+
+    reason: str
+    flag: str
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Account:
+    """What became of every row: read, kept (of these, how many repeat another one), and left out."""
+
+    rows: int
+    kept: int
+    repeated: int
+    unit: str
+    left_out: tuple[LeftOut, ...] = ()
+
+    def counts(self) -> dict[str, int]:
+        """How many rows were left out, by the flag that did it."""
+        return {part.flag: len(part.numbers) for part in self.left_out}
+
+    def lines(self, most: int = 200) -> list[str]:
+        """For people: every row that was left out, as long as there are not more than `most` numbers to a reason."""
+        twice = f", of which {self.repeated:,} repeat another row" if self.repeated else ""
+        found = [f"{self.rows:,} rows read, {self.kept:,} known{twice}"]
+        for part in self.left_out:
+            runs = as_runs(part.numbers)
+            more = f", … and {len(runs) - most:,} more places" if len(runs) > most else ""
+            rows = "1 row" if len(part.numbers) == 1 else f"{len(part.numbers):,} rows"
+            where = ", ".join(runs[:most])
+            found.append(f"left out: {rows} with {part.reason} ({part.flag}): {self.unit} {where}{more}")
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        left = [{"reason": part.reason, "flag": part.flag, "places": list(part.numbers)} for part in self.left_out]
+        return {"read": self.rows, "known": self.kept, "repeated": self.repeated, "unit": self.unit, "left_out": left}
+
+
+def as_runs(numbers: Sequence[int]) -> list[str]:
+    """Numbers in ascending order, neighbours as runs.
+
+    >>> as_runs([2, 3, 4, 9])
+    ['2-4', '9']
+    """
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return [str(first) if first == last else f"{first}-{last}" for first, last in runs]
+
+
+def settle_cells(
+    table: CellTable, *, missing: str = "error", conflicts: str = "error", problems: Sequence[str] = ()
+) -> tuple[CellTable, Account]:
+    """The rows that are kept, and the account. With `missing="label"` a missing text is the empty text.
+
+    `problems` are what is wrong with the table besides; where there is any, the rows are refused together with them.
+    """
+    for name, value, known in (("missing", missing, MISSING), ("conflicts", conflicts, POLICIES)):
+        if value not in known:
+            raise OptionError(f"{name}={value!r} is not one of {', '.join(known)}")
+    lacking = np.zeros(len(table), dtype=bool)
+    for column in (*table.columns, table.label):
+        lacking |= np.fromiter((cell is None for cell in column.cells), dtype=bool, count=len(table))
+    taken = table
+    if missing == "label":
+        taken, lacking = _with_empty(table), np.zeros(len(table), dtype=bool)
+    complete = np.flatnonzero(~lacking)
+    problems = [*problems, *([_missing_words(table, lacking)] if missing == "error" and lacking.any() else [])]
+    if not complete.size:
+        raise DataError("\n".join([f"every row of {table.origin} has an empty cell", *problems]))
+    group, label = _groups(taken, complete)
+    torn = _torn(group, label)
+    if conflicts == "error" and torn.any():
+        problems.append(_conflict_words(table, complete, group, label, torn))
+    if problems:
+        raise DataError("\n  ".join([f"{table.origin} cannot be taken as it is:", *problems]))
+    keep = _KEEPS[conflicts](group, label, torn) if torn.any() else np.ones(len(complete), dtype=bool)
+    if not keep.any():
+        raise DataError(f"--conflicts {conflicts} leaves no row: every row contradicts another one; relabel them")
+    kept = complete[keep]
+    left = []
+    if lacking.any():
+        gone = np.flatnonzero(lacking).tolist()
+        left.append(LeftOut("an empty cell", f"--missing {missing}", tuple(table.numbers[row] for row in gone)))
+    if not keep.all():
+        gone = complete[~keep].tolist()
+        places = tuple(table.numbers[row] for row in gone)
+        left.append(LeftOut(_REASONS[conflicts], f"--conflicts {conflicts}", places))
+    repeated = int(keep.sum()) - len(np.unique(group[keep]))
+    account = Account(len(table), len(kept), repeated, table.unit, tuple(left))
+    return (taken if len(kept) == len(table) else taken.take(kept.tolist())), account
+
+
+def _with_empty(table: CellTable) -> CellTable:
+    """Missing texts as empty ones; missing numbers stay None, which is NaN in a tensor."""
+    if table.label.type is not CellType.TEXT and None in table.label.cells:
+        raise DataError(
+            f"the label {table.label.name!r} is a number and missing in some rows, and a missing number would look "
+            "like the answer for an unknown row; say --missing drop"
+        )
+    return replace(table, columns=tuple(map(_filled, table.columns)), label=_filled(table.label))
+
+
+def _filled(column: Column) -> Column:
+    if column.type is not CellType.TEXT or None not in column.cells:
+        return column
+    if "" in column.cells:
+        raise DataError(f"column {column.name!r} has both empty texts and missing ones; make them one")
+    return replace(column, cells=["" if cell is None else cell for cell in column.cells])
+
+
+def _groups(table: CellTable, rows: Index) -> tuple[Index, Index]:
+    """For every row the number of its inputs, and the number of its label."""
+    chosen = rows.tolist()
+    ids = [_numbered(column, chosen) for column in table.columns]
+    _, group = distinct_rows(np.stack(ids, axis=1))
+    return group, _numbered(table.label, chosen)
+
+
+def _numbered(column: Column, rows: list[int]) -> Index:
+    numbers: dict[Any, int] = {}
+    cells = column.cells
+    return np.fromiter((numbers.setdefault(cells[row], len(numbers)) for row in rows), dtype=np.int64, count=len(rows))
+
+
+def _torn(group: Index, label: Index) -> Mask:
+    """Which rows belong to a group with several labels."""
+    first = np.full(int(group.max()) + 1, -1, dtype=np.int64)
+    first[group[::-1]] = label[::-1]  # the label of the first row
+    odd = np.zeros(len(first), dtype=bool)
+    odd[group[label != first[group]]] = True
+    return np.asarray(odd[group])
+
+
+def _keep_first(group: Index, label: Index, torn: Mask) -> Mask:
+    first = np.empty(int(group.max()) + 1, dtype=np.int64)
+    first[group[::-1]] = label[::-1]
+    return np.asarray(label == first[group])
+
+
+def _keep_majority(group: Index, label: Index, torn: Mask) -> Mask:
+    """The label that most rows of a group have; of several, the one that comes first."""
+    winner = np.empty(int(group.max()) + 1, dtype=np.int64)
+    winner[group] = label
+    votes: dict[int, dict[int, int]] = {}
+    for one, name in zip(group[torn].tolist(), label[torn].tolist(), strict=True):
+        counted = votes.setdefault(one, {})
+        counted[name] = counted.get(name, 0) + 1
+    for one, counted in votes.items():
+        winner[one] = max(counted, key=counted.__getitem__)
+    return np.asarray(label == winner[group])
+
+
+def _keep_none(group: Index, label: Index, torn: Mask) -> Mask:
+    return ~torn
+
+
+_KEEPS = {"first": _keep_first, "majority": _keep_majority, "drop": _keep_none}
+
+
+def _missing_words(table: CellTable, lacking: Mask) -> str:
+    rows = np.flatnonzero(lacking).tolist()
+    named = []
+    for row in rows[:_NAMED]:
+        names = [column.name for column in (*table.columns, table.label) if column.cells[row] is None]
+        named.append(f"{table.unit} {table.numbers[row]}: {', '.join(map(repr, names))}")
+    more = ", …" if len(rows) > _NAMED else ""
+    count = "1 row has" if len(rows) == 1 else f"{len(rows):,} rows have"
+    return (
+        f"{count} an empty cell ({'; '.join(named)}{more}); say --missing drop to leave these rows out, or --missing "
+        "label to take an empty cell as a value of its own"
+    )
+
+
+def _conflict_words(table: CellTable, complete: Index, group: Index, label: Index, torn: Mask) -> str:
+    places = np.flatnonzero(torn)
+    one = int(places[0])
+    two = int(np.flatnonzero((group == group[one]) & (label != label[one]))[0])
+    said = [
+        f"{table.unit} {table.numbers[row]} says {quote(table.label.cells[row])}"
+        for row in (int(complete[one]), int(complete[two]))
+    ]
+    more = ", …" if len(places) > 2 else ""
+    return (
+        f"{len(places):,} rows have the same inputs as another row but another label ({', '.join(said)}{more}); say "
+        "--conflicts first to keep the first of them, --conflicts majority for the most frequent label, or --conflicts "
+        "drop to leave all of them out"
+    )

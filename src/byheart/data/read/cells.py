@@ -1,0 +1,224 @@
+"""A table as columns of cells, each column of one type: what a deployed model takes, one input after the other.
+
+A column of a text format is taken as numbers where nothing is lost by it: every cell is written as numbers usually
+are (no leading zeros), and different cells are different numbers. `00501` stays a text, and so does a column with both
+`1.1` and `1.10`.
+
+>>> table = read_cells({"size": ["1.5", "2"], "zip": ["00501", "10001"], "kind": ["a", "b"]})
+>>> [(column.name, column.type.value) for column in table.columns], table.label.name
+([('size', 'number'), ('zip', 'text')], 'kind')
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import islice
+from typing import Any
+
+from byheart.data.read.columns import LABEL_NAMES, choose_column, numbers_rows, usual_column
+from byheart.data.read.records import Records
+from byheart.data.read.sources import Limits
+from byheart.data.read.table import open_records
+from byheart.data.values import is_missing, plain
+from byheart.data.wording import quote
+from byheart.errors import DataError, OptionError
+from byheart.progress import SILENT, Progress
+
+_WHOLE = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_EXACT = 1 << 53  # whole numbers up to this are floats
+_STEP = 10_000  # rows between two signs of progress
+
+
+class CellType(StrEnum):
+    """What the cells of a column are, and the tensor that they are handed over in."""
+
+    TEXT = "text"  # string
+    WHOLE = "whole number"  # int64
+    NUMBER = "number"  # double
+    TRUTH = "truth value"  # bool
+
+
+@dataclass(frozen=True)
+class Column:
+    """Cells of one type, None where one is missing."""
+
+    name: str
+    type: CellType
+    cells: list[Any]
+
+    def take(self, rows: Sequence[int]) -> Column:
+        return replace(self, cells=[self.cells[row] for row in rows])
+
+
+@dataclass(frozen=True)
+class CellTable:
+    """Input columns and the label's column, row by row; `numbers` are the places of the rows in their source."""
+
+    columns: tuple[Column, ...]
+    label: Column
+    numbers: list[int]
+    origin: str
+    unit: str = "row"
+    remarks: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def take(self, rows: Sequence[int]) -> CellTable:
+        """These rows alone."""
+        return replace(
+            self,
+            columns=tuple(column.take(rows) for column in self.columns),
+            label=self.label.take(rows),
+            numbers=[self.numbers[row] for row in rows],
+        )
+
+
+def read_cells(
+    source: Any,
+    *,
+    label: str | None = None,
+    columns: Sequence[str] = (),
+    drop: Collection[str] = (),
+    texts: Collection[str] = (),
+    header: bool = True,
+    limits: Limits | None = None,
+    progress: Progress = SILENT,
+) -> CellTable:
+    """The columns of a file or a frame. The label is the named column, else one with a usual name, else the last one.
+
+    `columns` are the inputs, by default all others but those of `drop`; the columns of `texts` stay texts.
+    """
+    limits = limits or Limits()
+    records = open_records(source, limits, header)
+    for name in (*drop, *texts):
+        choose_column(records, name, (), "input", ())
+    named, remark = _label_column(records, label, columns)
+    inputs = list(columns) or [name for name in records.columns if name != named and name not in drop]
+    for name in inputs:
+        choose_column(records, name, (), "input", ())
+    if not inputs:
+        raise DataError(f"{records.origin} has one column, {named!r}; it needs another one to look its values up by")
+    if named in inputs or len(set(inputs)) < len(inputs):
+        raise OptionError(f"the column {named!r} is the label and cannot be an input too; each column is named once")
+    cells: list[list[Any]] = [[] for _ in (*inputs, named)]
+    numbers: list[int] = []
+    with progress.stage("reading rows", total=limits.max_rows) as stage:
+        for number, row in islice(records.select((*inputs, named)), limits.max_rows):
+            numbers.append(number)
+            for kept, cell in zip(cells, row, strict=True):
+                kept.append(cell)
+            if len(numbers) % _STEP == 0:
+                stage.advance(_STEP)
+    if not numbers:
+        raise DataError(f"{records.origin} has columns and no rows; it needs a row")
+    place: Callable[[int], str] = lambda row: records.place(numbers[row])  # noqa: E731
+    typed = [
+        typed_column(name, kept, place, keep_text=name in texts)
+        for name, kept in zip((*inputs, named), cells, strict=True)
+    ]
+    remarks = tuple(part for part in (remark, records.remark) if part)
+    return CellTable(tuple(typed[:-1]), typed[-1], numbers, records.origin, records.unit, remarks)
+
+
+def _label_column(records: Records, label: str | None, columns: Sequence[str]) -> tuple[str, str]:
+    """The label's column, and how it was found where nobody named it."""
+    if label is not None:
+        return choose_column(records, label, LABEL_NAMES, "label", ()), ""
+    usual = usual_column(records, LABEL_NAMES, columns)
+    if usual is not None:
+        return usual, ""
+    rest = [name for name in records.columns if name not in columns]
+    if not rest:
+        raise DataError(f"every column of {records.origin} is an input; name the label's with --label")
+    return rest[-1], f"the last column, {rest[-1]!r}, was taken as the label (--label NAME for another)"
+
+
+def typed_column(
+    name: str, cells: list[Any], place: Callable[[int], str] = "row {}".format, *, keep_text: bool = False
+) -> Column:
+    """The cells as one type that holds each of them exactly; a DataError where there is none.
+
+    >>> typed_column("x", ["1", None, "2.5"]).cells, typed_column("x", ["1", "01"]).cells
+    ([1.0, None, 2.5], ['1', '01'])
+    """
+    found = [None if is_missing(cell) else plain(cell) for cell in cells]
+    kinds = {type(cell) for cell in found} - {type(None)}
+    if kinds == {str}:
+        numbers = None if keep_text else _numbers_of_texts(found)
+        return Column(name, CellType.TEXT, found) if numbers is None else _numeric(name, numbers)
+    if kinds == {bool} and None not in found and not keep_text:
+        return Column(name, CellType.TRUTH, found)
+    if kinds and kinds <= {int, float} and not keep_text:
+        numeric = _numeric(name, found)
+        if numeric.type is not CellType.TEXT:
+            return numeric
+    return Column(name, CellType.TEXT, _as_texts(name, found, place))
+
+
+def _numbers_of_texts(cells: list[Any]) -> list[Any] | None:
+    """The numbers that the texts write, where every one is a number and no two texts write the same."""
+    distinct = {cell for cell in cells if cell is not None}
+    if not all(_NUMBER.fullmatch(cell) and len(cell) <= 40 for cell in distinct):
+        return None
+    whole = all(map(_WHOLE.fullmatch, distinct))
+    value = {cell: int(cell) if whole else float(cell) for cell in distinct}
+    if len(set(value.values())) < len(value) or "-0" in distinct or not all(map(math.isfinite, value.values())):
+        return None
+    if whole and not all(-(1 << 63) <= number < 1 << 63 for number in value.values()):
+        return None
+    if whole and None in cells and any(abs(number) > _EXACT for number in value.values()):
+        return None
+    return [None if cell is None else value[cell] for cell in cells]
+
+
+def _numeric(name: str, cells: list[Any]) -> Column:
+    """Whole numbers as int64 where none is missing, else numbers as float64; as texts where neither holds them all."""
+    kinds = {type(cell) for cell in cells}
+    if kinds == {int} and all(-(1 << 63) <= cell < 1 << 63 for cell in cells):
+        return Column(name, CellType.WHOLE, cells)
+    exact = all(cell is None or (type(cell) is float and math.isfinite(cell)) or abs(cell) <= _EXACT for cell in cells)
+    if not exact:
+        return Column(name, CellType.TEXT, cells)
+    # 0.0 and -0.0 are one number, here as in every comparison of floats
+    return Column(name, CellType.NUMBER, [None if cell is None else float(cell) + 0.0 for cell in cells])
+
+
+def _as_texts(name: str, cells: list[Any], place: Callable[[int], str]) -> list[str | None]:
+    """Every cell as its text, where that keeps different cells apart."""
+    spelled: dict[str, Any] = {}
+    found: list[str | None] = []
+    for row, cell in enumerate(cells):
+        if cell is None:
+            found.append(None)
+            continue
+        if not isinstance(cell, str | int | float | datetime.date | datetime.time | datetime.timedelta):
+            kind = type(cell).__name__
+            raise DataError(
+                f"{place(row)}: column {name!r} holds {quote(cell)} ({kind}); a deployed model takes texts, numbers "
+                f"and truth values: convert the column, or leave it out with --drop {name}"
+            )
+        text = str(cell)
+        if type(spelled.setdefault(text, cell)) is not type(cell):
+            raise DataError(
+                f"{place(row)}: column {name!r} holds {quote(cell)} both as {type(cell).__name__} and as "
+                f"{type(spelled[text]).__name__}; make the column one type"
+            )
+        found.append(text)
+    return found
+
+
+def row_number_columns(columns: Iterable[Column], keep: Collection[str] = ()) -> list[str]:
+    """Columns that count the rows or name them: consecutive whole numbers, or one of a usual name; no cell repeats.
+
+    >>> one = Column("nr", CellType.WHOLE, [7, 8, 9])
+    >>> row_number_columns([one, Column("size", CellType.WHOLE, [30, 10, 20])])
+    ['nr']
+    """
+    return [column.name for column in columns if column.name not in keep and numbers_rows(column.name, column.cells)]
