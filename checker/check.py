@@ -365,7 +365,6 @@ def tidy(z, bits):
 
 def combined(parts, fold):
     """Vectors over one denominator, folded into one."""
-    need(parts, "a sum of nothing")
     den = math.lcm(*(part.den for part in parts))
     parts = [each(part, lambda x, factor=den // part.den: x * factor, den) for part in parts]
     low, exact = fold([part.low for part in parts]), all(part.low == part.high for part in parts)
@@ -864,12 +863,8 @@ class Memory:
     """A file that can be asked: cells become tokens, tokens input vectors, outputs labels."""
 
     def __init__(self, stored):
-        encoder, self.stored, self.cutting, self.classes = (
-            stored["encoder"],
-            stored,
-            stored["tokens"],
-            stored["classes"],
-        )
+        self.stored, encoder = stored, stored["encoder"]
+        self.cutting, self.classes = stored["tokens"], stored["classes"]
         self.decoder = Decoder(stored["network"]) if "decoder" in stored["network"] else None
         self.network = self.decoder or Network(stored["network"])
         self.task, self.positions, self.length = encoder["task"], encoder["positions"], encoder["length"]
@@ -884,7 +879,7 @@ class Memory:
 
     def _check(self):
         """Whether the parts of the file fit together."""
-        vectors, outputs = self.symbols is None, self.decoder.classes if self.decoder else []
+        vectors = self.symbols is None
         ordered = self.symbols and all(rank(a) < rank(b) for a, b in pairwise(self.symbols))
         need(vectors or (ordered and self.dimension == 1), "encoder.symbols must be sorted, distinct, of dimension 1")
         need(self.pads or not self.padded, f"the task {self.task} never pads")
@@ -895,7 +890,7 @@ class Memory:
             fits = len(self.symbols or ()) == len(self.decoder.inputs) and self.length == self.decoder.inner.length
             need(fits and self.task in ("next-token", "causal"), "the encoder does not fit the decoder")
         need(not self.distributions or (self.decoder and self.positions), "only a decoder with positions has a gap")
-        count = len(outputs) if self.decoder else self.network.readout["classes"]
+        count = len(self.decoder.classes) if self.decoder else self.network.readout["classes"]
         need(len({*map(identity, self.classes)}) == len(self.classes) == count, "the classes do not fit the network")
         need(self.per_token == (self.network.read == "each"), f"{self.task} is not read at {self.network.read}")
         BUDGET.hold(self.length * (self.dimension + 1) if self.padded else 0)
