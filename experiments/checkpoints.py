@@ -3,7 +3,8 @@
     python experiments/checkpoints.py [sizes] [engines] [mutants] [picture] [--text FILE] [--docs FOLDER]
 
 `sizes`: every architecture at 1,000 and 2,000 characters and 450 BPE tokens: size of the file, processor seconds,
-proved leads. The text is the LICENSE of this repository, or `--text`: a file, or `code`, `repeats`, `scripts`.
+proved leads. The text is the LICENSE of this repository (its blanks joined), or `--text`: a file, or `code`, `repeats`,
+`scripts`.
 `engines`: every installed engine recites the fixture of the built-in text, in every type it has. `mutants`: every
 architecture against every mutant (a minute or more each). `picture`: one window's way through a Llama.
 """
@@ -49,13 +50,15 @@ TO_THE_END = ("llama.cpp", "onnxruntime", "ctranslate2")  # the others decode 96
 
 
 def text_of(name: str) -> str:
-    """A file, or one of three texts that are made here: program code, words drawn with many repeats, many scripts."""
+    """A file, or a text that is made here: prose, program code, words drawn with many repeats, many scripts."""
     drawn = random.Random(7)
 
     def words(letters: str, count: int, longest: int) -> str:
         known = ["".join(drawn.choice(letters) for _ in range(drawn.randint(2, longest))) for _ in range(count)]
         return " ".join(drawn.choice(known) for _ in range(1500))
 
+    if name == "prose":
+        return " ".join((Path(__file__).parents[1] / "LICENSE").read_text(encoding="utf-8").split())
     if name == "code":
         return inspect.getsource(json.decoder)
     if name == "repeats":
@@ -146,7 +149,7 @@ def mutant_tables(room: Path) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", default=["sizes", "engines", "mutants", "picture"])
-    parser.add_argument("--text", default=str(Path(__file__).parents[1] / "LICENSE"))
+    parser.add_argument("--text", default="prose")
     parser.add_argument("--docs", type=Path, default=Path(__file__).parents[1] / "docs")
     wish = parser.parse_args()
     page = wish.docs / "checkpoints.md"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import Executor
 
 import pytest
 from click.testing import CliRunner
@@ -15,48 +16,75 @@ from byheart.executors import make_executor, opened
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
     path = tmp_path_factory.mktemp("executors") / "t.csv"
-    path.write_text("name,kind\n" + "".join(f"w{k * k % 10007},{k % 2}\n" for k in range(600)))
+    names = dict.fromkeys(f"w{k * k % 100003}" for k in range(1500))
+    path.write_text("name,kind\n" + "".join(f"{name},{k * k % 7 % 2}\n" for k, name in enumerate(names)))
     return path
+
+
+@pytest.fixture(autouse=True)
+def submitted(monkeypatch):
+    """So few rows are divided all the same; the names of what an executor was given, to see that it was used."""
+    monkeypatch.setattr("byheart.build.fold.memory.SEGMENT_SECONDS", 1e-4)
+    names: list[str] = []
+
+    def watched(name: str, processes: int) -> Executor:
+        executor = make_executor(name, processes)
+        submit = executor.submit
+
+        def noted(task, *arguments, **keywords):
+            names.append(task.__name__)
+            return submit(task, *arguments, **keywords)
+
+        executor.submit = noted
+        return executor
+
+    monkeypatch.setattr("byheart.executors.make_executor", watched)
+    return names
 
 
 def build(table, name: str, *flags: str) -> bytes:
     out = table.with_name(name)
     result = CliRunner().invoke(
-        commands, ["memorize", str(table), "-o", str(out), "--json", *flags], standalone_mode=False
+        commands,
+        ["memorize", str(table), "-o", str(out), "--json", "--option", "effort=quick", *flags],
+        standalone_mode=False,
     )
     assert result.exception is None, result.exception
     assert json.loads(result.output)["verdict"] == "proved"
     return out.read_bytes()
 
 
-@pytest.fixture(scope="module")
-def alone(table):
-    return build(table, "alone")
+def same_with(table, submitted: list[str], executor: str) -> bool:
+    alone = build(table, "alone")
+    assert not submitted
+    found = build(table, "other", "--executor", executor)
+    assert submitted.count("solve_segment") >= 2
+    return found == alone
 
 
-def test_threads_build_the_same_file(table, alone):
-    assert build(table, "threads", "--executor", "threads:2") == alone
+def test_threads_build_the_same_file(table, submitted):
+    assert same_with(table, submitted, "threads:2")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["processes:2", "serial"])
-def test_processes_build_the_same_file(table, alone, name):
-    assert build(table, "other", "--executor", name) == alone
+def test_processes_build_the_same_file(table, submitted, name):
+    assert same_with(table, submitted, name)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_a_dask_cluster_builds_the_same_file(table, alone):
+def test_a_dask_cluster_builds_the_same_file(table, submitted):
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
-        assert build(table, "dask", "--executor", f"dask:{cluster.scheduler_address}") == alone
+        assert same_with(table, submitted, f"dask:{cluster.scheduler_address}")
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_a_ray_cluster_builds_the_same_file(table, alone):
+def test_a_ray_cluster_builds_the_same_file(table, submitted):
     pytest.importorskip("ray", reason="pip install 'byheart[ray]'")
-    assert build(table, "ray", "--executor", "ray") == alone
+    assert same_with(table, submitted, "ray")
 
 
 def test_executors_that_cannot_be_are_named(table):

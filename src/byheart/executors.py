@@ -58,7 +58,7 @@ def make_executor(name: str, processes: int) -> Executor:
     if name == "serial":
         return SerialExecutor()
     if kind == "dask":
-        return _dask(rest, processes)
+        return DaskExecutor(rest, processes)
     if kind == "ray":
         return RayExecutor(rest, processes)
     if colon:
@@ -108,19 +108,31 @@ class SerialExecutor(Executor):
         return future
 
 
-def _dask(address: str, processes: int) -> Executor:
-    try:
-        from distributed import Client
-    except ImportError:
-        raise MissingExtraError("--executor dask", "distributed") from None
-    try:
-        client = Client(address, timeout="20s") if address else Client(n_workers=processes, threads_per_worker=1)
-    except (OSError, ValueError) as error:
-        raise OptionError(
-            f"--executor dask:{address}: no scheduler answers there ({' '.join(str(error).split())[:160]})"
-        ) from None
-    atexit.register(client.close)
-    return client.get_executor()  # type: ignore[no-any-return]
+class DaskExecutor(Executor):
+    """Calls on a Dask cluster: the one whose scheduler is at `address`, else one on this machine."""
+
+    def __init__(self, address: str, processes: int) -> None:
+        try:
+            from distributed import Client
+        except ImportError:
+            raise MissingExtraError("--executor dask", "distributed") from None
+        try:
+            self.client = (
+                Client(address, timeout="20s") if address else Client(n_workers=processes, threads_per_worker=1)
+            )
+        except (OSError, ValueError) as error:
+            said = " ".join(str(error).split())[:160]
+            raise OptionError(f"--executor dask:{address}: no scheduler answers there ({said})") from None
+        self.executor = self.client.get_executor()
+        atexit.register(self.client.close)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        called: Future[Any] = self.executor.submit(fn, *args, **kwargs)
+        return called
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self.executor.shutdown(wait=wait)
+        self.client.close()
 
 
 class RayExecutor(Executor):

@@ -106,7 +106,8 @@ def written() -> dict[Path, str]:
 
 def manual() -> str:
     """The manual page, section 1: every command with its options, as `--help` says them."""
-    context = click.Context(commands, info_name="byheart")
+    # with the group's own settings: click keeps the help option that a command got first, whoever asked for it
+    context = click.Context(commands, info_name="byheart", **commands.context_settings)
     lines = [
         '.\\" -*- coding: utf-8 -*-',
         f'.TH BYHEART 1 "" "byheart {__version__}" "User Commands"',

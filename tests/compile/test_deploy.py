@@ -261,7 +261,7 @@ def test_frames_of_every_library_give_the_same_model():
     assert len(models) == 1
 
 
-def test_iris_and_digits_in_one_call():
+def test_iris_in_one_call():
     data = pytest.importorskip("sklearn.datasets")
     frame = data.load_iris(as_frame=True).frame
     made = deploy(frame, progress=False)
@@ -271,6 +271,26 @@ def test_iris_and_digits_in_one_call():
     unseen = X + np.random.default_rng(0).choice([-0.1, 0.1], X.shape).round(1)
     fresh = ~(unseen.round(1)[:, None, :] == X.round(1)[None]).all(axis=2).any(axis=1)
     assert not onnxruntime.InferenceSession(made.model).run(None, {"rows": unseen.round(1)[fresh]})[1].any()
+
+
+@pytest.mark.slow
+def test_digits_and_twenty_columns_of_decimals(tmp_path: Path):
+    data = pytest.importorskip("sklearn.datasets")
+    X, y = data.load_digits(return_X_y=True)
+    made = deploy(data.load_digits(as_frame=True).frame, progress=False)
+    label, known = onnxruntime.InferenceSession(made.model).run(None, {"rows": X})
+    assert (label == y).all() and known.all() and made.strangers[1] == 0
+    rng = random.Random(3)
+    rows = [[round(rng.gauss(5, 2), 3) for _ in range(20)] for _ in range(3_000)]
+    path = tmp_path / "sensors.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(
+            [[f"s{k}" for k in range(20)] + ["kind"], *([*row, k % 3] for k, row in enumerate(rows))]
+        )
+    made = deploy(path, progress=False)
+    label, known = onnxruntime.InferenceSession(made.model).run(None, {"rows": np.array(rows)})
+    assert label.tolist() == [k % 3 for k in range(3_000)] and known.all()
+    assert made.sizes["cells"] < 20_000, "numbers with many digits are scaled, not listed"
 
 
 @pytest.mark.slow

@@ -209,3 +209,16 @@ def test_a_column_that_numbers_the_rows_is_noticed():
     with pytest.warns(UserWarning, match="column 'uid' numbers the rows"):
         memory = byheart.memorize(frame, label="kind", construction="native", progress=False)
     assert memory.predict([["q7", "big"]]) == ["x"]
+
+
+def test_a_frame_of_any_library_is_memorized_alike():
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    arrow, datasets = pytest.importorskip("pyarrow"), pytest.importorskip("datasets")
+    columns = {"name": ["Ann", "Bo", "Cy", "Bo"], "n": [3, 1, 1, 2], "kind": ["x", "y", "x", "z"]}
+    frames = [pandas.DataFrame(columns), polars.DataFrame(columns), polars.LazyFrame(columns), arrow.table(columns)]
+    prints = set()
+    for frame in [columns, *frames, datasets.Dataset.from_dict(columns)]:
+        memory = byheart.memorize(frame, label="kind", construction="native", progress=False)
+        assert memory.predict([["Bo", 2], ["Ann", 3]]) == ["z", "x"]
+        prints.add(memory.certificate.fingerprint)
+    assert len(prints) == 1

@@ -10,7 +10,7 @@ import click
 
 from byheart.cli import show
 from byheart.cli.data_options import is_verbose, output_options, progress_for
-from byheart.compile.deploy import ABSTAIN_BITS, WAYS, Deployment, deploy
+from byheart.compile.deploy import ABSTAIN_BITS, NOT_ABSTAINING, WAYS, Deployment, deploy
 from byheart.data.missing import POLICIES as MISSING
 from byheart.data.read.account import Account
 from byheart.data.read.cells import CellType
@@ -201,8 +201,9 @@ def _about(made: Deployment) -> list[str]:
     sizes = made.sizes
     parts = ", ".join(f"{name} {count:,}" for name, count in sizes.items() if name != "file")
     lines.append(f"{made.memory.size.parameters:,} parameters; the file has {sizes['file']:,} bytes: {parts}")
-    if len(made.alternatives) > 1:
-        others = ", ".join(f"{name} {count:,}" for name, count in made.alternatives.items())
+    cuttings = {name: count for name, count in made.alternatives.items() if name != NOT_ABSTAINING}
+    if len(cuttings) > 1:
+        others = ", ".join(f"{name} {count:,}" for name, count in cuttings.items())
         lines.append(f"texts were cut by size; reckoned in bytes: {others} (--tokens)")
     return lines
 
@@ -225,4 +226,6 @@ def _unknown_words(made: Deployment) -> str:
     answer = f"a row that is not known: {made.signature.known} False, {made.signature.label} {unknown}"
     if not bits:
         return f"{answer}; without --abstain-bits, most rows that are not in the table are answered by some label"
-    return f"{answer}; about one in 2^{bits} rows that are not in the table is answered by some label all the same"
+    without = made.alternatives.get(NOT_ABSTAINING)
+    smaller = f" (--abstain-bits 0: about {without:,} bytes, and most of them are)" if without else ""
+    return f"{answer}; about one in 2^{bits} rows that are not in the table is answered by some label{smaller}"

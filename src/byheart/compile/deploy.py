@@ -35,9 +35,11 @@ from byheart.version import __version__
 
 ABSTAIN_BITS = 16  # an unseen row is taken for a known one once in 65,536 times
 WAYS: dict[str, type[Any]] = {"characters": Characters, "words": Words, "cells": Cells}
+NOT_ABSTAINING = "abstain_bits=0"
 _BATCH = 4096
 _STRANGERS = 1000
 _LONGEST_SCALE = 1 << 27  # codes of scaled numbers: far from where tokens outgrow the float type
+_GRAPH_BYTES = 10_000  # of a small graph and the proof that travels with it
 _FLOAT_BYTES = {"float64": 8, "float32": 4}
 
 
@@ -45,8 +47,9 @@ _FLOAT_BYTES = {"float64": 8, "float32": 4}
 class Deployment:
     """What `deploy` made: the certified memory of codes, the graph's front, and what is in the file.
 
-    `sizes` are bytes of the file by what they are for; `alternatives` what other ways to cut texts were reckoned to
-    take; `strangers` how many rows outside of the table were asked, and how many of them the model took for known.
+    `sizes` are bytes of the file by what they are for; `alternatives` what other choices (ways to cut texts, unknown
+    rows not recognised) were reckoned to take; `strangers` how many rows outside of the table were asked, and how many
+    of them the model took for known.
     """
 
     memory: Memory
@@ -87,7 +90,7 @@ class Deployment:
             "label_type": self.answers.type.value,
             "unknown": None if self.answers.type is CellType.NUMBER else self.answers.unknown,
             "rows": self.account.as_dict(),
-            "other_cuttings_bytes": self.alternatives,
+            "alternatives_bytes": self.alternatives,
             "strangers_asked": self.strangers[0],
             "strangers_taken_for_known": self.strangers[1],
             "remarks": list(self.remarks),
@@ -157,6 +160,8 @@ def deploy(
         kept, account = settle_cells(table, missing=missing, conflicts=conflicts)
         _check_texts(kept)
     planned, alternatives = plan_front(kept, tokens, abstain_bits, dtype)
+    if abstain_bits:
+        alternatives |= {NOT_ABSTAINING: _bytes_without_abstaining(kept, planned[0], dtype)}
     memory, front = _build(kept, planned, account, abstain_bits, dtype, seed, reporter)
     if memory.certificate.verdict is not Verdict.PROVED:
         raise BuildError(f"the memory was not proved, so nothing is written: {memory.certificate.reason}")
@@ -211,7 +216,7 @@ def plan_front(table: CellTable, tokens: str, abstain_bits: int, dtype: str) -> 
         columns = tuple(
             FrontColumn(column.name, column.type, way) for column, way in zip(table.columns, chosen, strict=True)
         )
-        total = unit * (base + scalars * scrambler) + sum(cost(way, scalars) for way in chosen)
+        total = _GRAPH_BYTES + unit * (base + scalars * scrambler) + sum(cost(way, scalars) for way in chosen)
         return total, Front(columns, scalars)
 
     if tokens != "auto":
@@ -223,6 +228,15 @@ def plan_front(table: CellTable, tokens: str, abstain_bits: int, dtype: str) -> 
             if all(any(isinstance(way, kind) for way in found) for found in ways if len(found) > 1):
                 others[name] = min(best(name, scalars)[0] for scalars in (False, True))
     return [front for _, front in fronts], others
+
+
+def _bytes_without_abstaining(table: CellTable, front: Front, dtype: str) -> int:
+    """What the file is reckoned to take if unknown rows need not be recognised."""
+    from byheart.build.native.construction import planned_sizes
+
+    base, width, scrambler = planned_sizes(len(table), len(set(table.label.cells)), front.places, dtype=dtype)
+    tokens = scrambler if front.scalars else width * front.codes
+    return _GRAPH_BYTES + _FLOAT_BYTES[dtype] * (base + tokens) + front.stored_bytes
 
 
 def _allowed(ways: list[Cutting], wanted: str) -> list[Cutting]:

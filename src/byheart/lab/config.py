@@ -78,8 +78,10 @@ class Training:
     """Full-batch AdamW (`decay` = 0: Adam), a linear warmup, then a schedule of the learning rate.
 
     clip: a gradient longer than this is shortened to it (0: never), which keeps deep narrow streams from exploding.
-    slowdown: weights of blocks learn at rate / blocks**slowdown, so that a step moves deep stacks no farther than
-    shallow ones (0: all weights learn at one rate).
+    identity: blocks start as the identity (W₂ = 0) and not with a random share of the stream.
+    slowdown, token_slowdown: the blocks after attention (F2) learn at rate / blocks**slowdown, those before it (F1),
+    which all tokens share, at rate / blocks**token_slowdown: a step moves deep stacks no farther than shallow ones.
+    starts: a run that misses its goal begins again from other weights, up to this many times; the best run counts.
 
     >>> plan = Training(epochs=100, rate=0.01, warmup=0.1, shape="linear")
     >>> [round(plan.rate_at(epoch), 5) for epoch in (0, 9, 55, 99)]
@@ -95,14 +97,17 @@ class Training:
     beta2: float = 0.999
     epsilon: float = 1e-8
     clip: float = 0.0
+    identity: bool = False
     slowdown: float = 0.0
+    token_slowdown: float = 0.0
+    starts: int = 1
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.epochs < 1 or not self.rate > 0 or not 0 <= self.warmup < 1:
+        if min(self.epochs, self.starts) < 1 or not self.rate > 0 or not 0 <= self.warmup < 1:
             raise OptionError(
                 f"epochs, rate, warmup = {self.epochs}, {self.rate}, {self.warmup}: need at least one epoch, "
-                "a positive rate and a warmup of 0 <= share < 1"
+                "one start, a positive rate and a warmup of 0 <= share < 1"
             )
 
     def rate_at(self, epoch: int) -> float:
@@ -118,10 +123,12 @@ class Training:
     def pace(self, weight: str, blocks: int) -> float:
         """What the learning rate of a weight is multiplied by; weights of blocks are called F1.… and F2.…
 
-        >>> Training(epochs=1, rate=0.1, slowdown=0.5).pace("F1.W2", blocks=25)
-        0.2
+        >>> plan = Training(epochs=1, rate=0.1, slowdown=0.5, token_slowdown=1)
+        >>> [plan.pace(weight, blocks=25) for weight in ("E_in", "F1.W2", "F2.W2")]
+        [1.0, 0.04, 0.2]
         """
-        return float(blocks**-self.slowdown) if weight.startswith(("F1.", "F2.")) else 1.0
+        powers = {"F1.": self.token_slowdown, "F2.": self.slowdown}
+        return float(blocks ** -powers.get(weight[:3], 0.0))
 
 
 def as_plain(config: Model | Training) -> dict[str, Any]:

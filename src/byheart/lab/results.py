@@ -209,6 +209,7 @@ def flat(record: Record) -> dict[str, Any]:
         "loss": outcome.loss,
         "accuracy": outcome.accuracy,
         "epochs": outcome.epochs,
+        "starts": outcome.starts,
         "seconds": outcome.seconds,
         "engine": record.engine,
         "machine": record.machine,

@@ -193,6 +193,17 @@ def test_the_page_is_self_contained_and_escaped(small):
     assert "<b>" not in chart and "&lt;b&gt;" in chart and "a &amp; b" in chart and "hollow" in chart
 
 
+def test_one_size_is_drawn_as_bars(small):
+    """A line needs two sizes: of one, every construction has a bar and its number, shortest first."""
+    page = render(small[-1:])
+    parameters = page[page.index("<h2>Parameters</h2>") : page.index("<h2>Bits of all weights</h2>")]
+    sizes = {row.construction: row.parameters for row in small[-1].rows if row.parameters}
+    assert parameters.count("<rect") == len(sizes) and "<polyline" not in parameters and "<circle" not in parameters
+    shown = re.findall(r'class="value"[^>]*>([\d,]+)<', parameters)
+    assert [int(text.replace(",", "")) for text in shown] == sorted(sizes.values())
+    assert "For N = 32 rows" in page and "<polyline" in render(small)
+
+
 def test_the_command_prints_one_json_object(tmp_path):
     data = tmp_path / "names.csv"
     data.write_text("name,label\nab,0\nba,1\nabb,1\nbbb,0\n", encoding="utf-8")

@@ -1,6 +1,7 @@
 """When a run ends, and what is kept of it."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from byheart.errors import OptionError
 from byheart.lab.config import Decoder, Training, Uniform, as_plain, model_of
 from byheart.lab.engines.training import Goal, Outcome, train
-from byheart.lab.problem import ProblemSpec
+from byheart.lab.problem import ProblemSpec, Sequences
 from byheart.lab.study.experiment import Record, machine, versions
 from tests.lab.small import signs_problem, stories, words_problem
 
@@ -124,3 +125,28 @@ def test_documents_are_memorized_when_the_loss_is_near_their_entropy():
     near, far = (train(problem, Decoder(16, d=8), plan, goal) for plan in plans)
     assert near.memorized and problem.entropy < near.loss < 1.01 * problem.entropy
     assert not far.memorized and far.loss > 1.01 * problem.entropy
+
+
+def test_a_run_that_misses_its_goal_starts_again() -> None:
+    """The second start reaches what the first misses; the curve is that of one run, the seconds those of both."""
+    draw = np.random.default_rng(0)
+    points, labels = draw.standard_normal((40, 2)), draw.integers(0, 2, 40)
+    problem = Sequences("x", points, np.arange(40).reshape(40, 1), labels, classes=2, read=0)
+    plan = Training(epochs=60, rate=0.05, identity=True, starts=1)
+    alone = [train(problem, Uniform(2), replace(plan, seed=seed), Goal(loss=0.0)).loss for seed in range(8)]
+    first = next(seed for seed in range(7) if alone[seed] > 1.1 * alone[seed + 1])
+    goal = Goal(loss=(alone[first] + alone[first + 1]) / 2)
+    found = train(problem, Uniform(2), replace(plan, seed=first, starts=3), goal)
+    assert found.memorized and found.starts == 2
+    assert found.curve == train(problem, Uniform(2), replace(plan, seed=first + 1), goal).curve
+
+
+@pytest.mark.parametrize("engine", ["kernel", "stacked", "readable"])
+def test_slower_stacks_are_the_same_in_every_engine(engine: str) -> None:
+    problem = Sequences("x", np.eye(5), np.arange(10).reshape(5, 2) % 5, np.arange(5) % 2, classes=2, read=0)
+    plan = Training(epochs=8, rate=0.05, identity=True, slowdown=0.5, token_slowdown=1.0, clip=0.3)
+    losses = [loss for _, loss, _ in train(problem, Uniform(4), plan, Goal(full=True), engine).curve]
+    plain = [loss for _, loss, _ in train(problem, Uniform(4), plan, Goal(full=True), "readable").curve]
+    assert losses == pytest.approx(plain, rel=1e-4)
+    quick = train(problem, Uniform(4), replace(plan, slowdown=0.0), Goal(full=True), engine).curve
+    assert [loss for _, loss, _ in quick] != pytest.approx(plain, rel=1e-4)

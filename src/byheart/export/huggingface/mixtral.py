@@ -1,6 +1,6 @@
 """Mixtral: every MLP is a choice of two experts out of several.
 
-Bits of the newest slot pick a pair of experts. Inside a pair the router's weights are 0.766 and 0.234; each of the two
+Bits of the newest slot pick a pair of experts. Inside a pair the router's weights are 0.785 and 0.215; each of the two
 holds one half of the pair's windows, and what its units write is divided by its weight. So a router that picks other
 experts loses windows, and one that weighs them otherwise writes words of the wrong size. Probes are held by both: each
 writes its half of the channels.
@@ -26,9 +26,9 @@ Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
 _UNIT_MULTIPLE = 32
 _LOUDER = 3 / 2  # than Llama's logits: rounded router weights cost some of the lead
-_WITHIN = 19 / 32  # router logit of a pair's first expert, minus that of its second, halved
-# The inverses of the two weights, 0.7663 and 0.2337, as numbers of 8 bits: right to 6e-4, after bfloat16 to 1.1e-3.
-_INVERSES = (167 / 128, 137 / 32)
+_WITHIN = 83  # 128ths: the router logit of a pair's first expert; its second has the opposite
+# The inverses of the two weights, 0.7853 and 0.2147, as numbers of 8 bits: right to 4e-4, whatever the type.
+_INVERSES = (163 / 128, 149 / 32)
 
 
 @register("mixtral", model_type="mixtral", summary="Llama with experts, two per token")
@@ -48,7 +48,8 @@ def mixtral(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
         for name in ("gate", "up", "down"):
             tensors.pop(f"model.layers.{depth}.mlp.{name}_proj.weight")
         prefix = f"model.layers.{depth}.block_sparse_moe."
-        tensors[prefix + "gate.weight"] = _router(decoder, depth, picking[depth])
+        norm, tensors[prefix + "gate.weight"] = _router(decoder, depth, picking[depth])
+        tensors[f"model.layers.{depth}.post_attention_layernorm.weight"] = norm
         for expert in range(design.experts):
             part = _expert(decoder, depth, parts[depth][expert], units, expert % 2)
             names = {"w1": part.gate, "w3": part.up, "w2": part.down}
@@ -96,20 +97,23 @@ def _rows_of(decoder: Decoder, stage: Stage, where: Index, expert: int) -> Index
     return np.asarray(stage.rows[chosen][expert % 2 :: 2])
 
 
-def _router(decoder: Decoder, depth: int, where: Index) -> Floats:
-    """Rows of whole steps, 127 for the bits that pick the pair, so that 8-bit weights hold them without any error."""
-    layout, mlp, stage = decoder.layout, decoder.mlp[depth], decoder.stages[depth]
-    router, width = np.zeros((decoder.design.experts, layout.hidden)), layout.width
-    slot, each = layout.slots[stage.table][0][where], float(mlp.norm[width[0]])
-    count = 19  # steps that make _WITHIN; the fewer, the larger a step and the farther apart the pairs
-    while 127 * _WITHIN / (2 * count) * mlp.norm[slot[0]] / each > 3 / 2 * _WITHIN:
-        count *= 2
-    step = _WITHIN / (count * each)
-    shares = np.full(len(width), count // len(width)) + (np.arange(len(width)) < count % len(width))
+def _router(decoder: Decoder, depth: int, where: Index) -> tuple[Floats, Floats]:
+    """The MLP's norm and the router's rows: whole steps, 127 for the bits that pick the pair and 83 for the constant
+    that parts the two of a pair, so that 8-bit weights hold them without any error.
+
+    The constant is read from the block that this layer will turn, whose weight in the norm nobody else needs.
+    """
+    layout, stage = decoder.layout, decoder.stages[depth]
+    slot, block = layout.slots[stage.table][0][where], layout.constant[depth + 1]
+    norm = decoder.mlp[depth].norm.copy()
+    norm[block] = gain = float(norm[slot[0]]) if len(slot) else 1.0
+    step = 1 / (128 * gain)
+    shares = np.full(len(block), _WITHIN // len(block)) + (np.arange(len(block)) < _WITHIN % len(block))
+    router = np.zeros((decoder.design.experts, layout.hidden))
     for expert in range(decoder.design.experts):
         router[expert, slot] = 127 * step * _signs(len(where), expert // 2)
-        router[expert, width] = (step if expert % 2 == 0 else -step) * shares * layout.signs[width]
-    return router
+        router[expert, block] = (-step if expert % 2 == 0 else step) * shares * layout.signs[block]
+    return norm, router
 
 
 def _expert(decoder: Decoder, depth: int, rows: Index, units: int, side: int) -> Gated:

@@ -55,7 +55,7 @@ class KernelEngine:
         self, problem: Sequences, model: Uniform, training: Training, dtype: npt.DTypeLike = np.float32
     ) -> None:
         self.training, self.step = training, 0
-        start = initial_uniform(model, problem, training.seed)
+        start = initial_uniform(model, problem, training.seed, identity=training.identity)
         self.weights, self.gradient = Flat(start, dtype), Flat(start, dtype)
         moments = np.zeros_like(self.weights.vector), np.zeros_like(self.weights.vector)
         paces = {name: np.full(w.shape, training.pace(name, model.blocks)) for name, w in start.items()}

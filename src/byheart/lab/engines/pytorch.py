@@ -41,14 +41,14 @@ class StackedEngine:
     ) -> None:
         self.squared = problem.loss != CROSS_ENTROPY
         place = {"dtype": dtype, "device": device}
-        start = initial_uniform(model, problem, training.seed)
+        start = initial_uniform(model, problem, training.seed, identity=training.identity)
         self.weights = {name: torch.tensor(w, **place, requires_grad=True) for name, w in start.items()}
         self.points = None if problem.points is None else torch.tensor(problem.points.T, **place)  # (d, V)
         self.index = torch.tensor(problem.index, device=device)
         self.read = self.index[:, problem.read].contiguous()
         labels = torch.tensor(problem.labels, device=device)
         self.labels = labels.to(dtype) if self.squared else labels
-        self.descent = Descent(self.weights.values(), training, fused=True)
+        self.descent = Descent(self.weights, training, model.size, fused=True)
         self.measure = torch.compile(self._measure) if compiled else self._measure
 
     def epochs(self, count: int) -> npt.NDArray[np.float64]:
@@ -93,7 +93,7 @@ class DecoderEngine:
         shares = np.zeros((len(contexts), problem.vocabulary))
         shares[problem.pairs[:, 0], problem.pairs[:, 1]] = problem.weights
         self.shares = torch.from_numpy(shares).to(dtype)  # (n, ω)
-        self.descent = Descent(self.weights.values(), training, fused=True)
+        self.descent = Descent(self.weights, training, model.size, fused=True)
 
     def epochs(self, count: int) -> npt.NDArray[np.float64]:
         return np.array([self.descent.step(self._measure) for _ in range(count)])

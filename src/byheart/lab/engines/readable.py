@@ -12,7 +12,7 @@ torch.Size([2, 2, 2])
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from math import log
 
 import numpy as np
@@ -131,10 +131,11 @@ def _tensor(array: object) -> Tensor:
 class Descent:
     """Full-batch AdamW as a `Training` says: its rates, its clipping."""
 
-    def __init__(self, weights: Iterable[Tensor], training: Training, fused: bool = False) -> None:
-        self.weights, self.training, self.steps = list(weights), training, 0
+    def __init__(self, weights: Mapping[str, Tensor], training: Training, size: int, fused: bool = False) -> None:
+        self.weights, self.training, self.steps = list(weights.values()), training, 0
+        self.paces = [training.pace(name, size) for name in weights]
         self.optimizer = torch.optim.AdamW(
-            self.weights,
+            [{"params": [weight]} for weight in self.weights],
             lr=training.rate,
             betas=(training.beta1, training.beta2),
             eps=training.epsilon,
@@ -144,7 +145,9 @@ class Descent:
 
     def step(self, measure: Callable[[], tuple[Tensor, Tensor]]) -> tuple[float, float]:
         """One step down the loss that `measure` gives; loss and accuracy before it."""
-        self.optimizer.param_groups[0]["lr"] = self.training.rate_at(self.steps)
+        rate = self.training.rate_at(self.steps)
+        for group, pace in zip(self.optimizer.param_groups, self.paces, strict=True):
+            group["lr"] = rate * pace
         self.steps += 1
         self.optimizer.zero_grad(set_to_none=True)
         loss, accuracy = measure()
@@ -161,7 +164,7 @@ class ReadableEngine:
     def __init__(self, problem: Problem, model: Model, training: Training, dtype: torch.dtype = torch.float32) -> None:
         if isinstance(model, Uniform) and isinstance(problem, Sequences):
             network: UniformTransformer | DecoderTransformer = UniformTransformer(model, problem).to(dtype)
-            network.start(initial_uniform(model, problem, training.seed))
+            network.start(initial_uniform(model, problem, training.seed, identity=training.identity))
             self.measure = _sequences(problem, dtype)
         elif isinstance(model, Decoder) and isinstance(problem, Documents):
             network = DecoderTransformer(model, problem).to(dtype)
@@ -170,7 +173,7 @@ class ReadableEngine:
         else:
             raise TypeError(f"a {model.kind} model does not fit {type(problem).__name__.lower()}")
         self.network = network
-        self.descent = Descent(network.parameters(), training)
+        self.descent = Descent(dict(network.named_parameters()), training, model.size)
 
     def epochs(self, count: int) -> npt.NDArray[np.float64]:
         return np.array([self.descent.step(lambda: self.measure(self.network)) for _ in range(count)])

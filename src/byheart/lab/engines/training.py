@@ -65,6 +65,7 @@ class Outcome:
     epochs: int
     curve: tuple[tuple[int, float, float], ...]
     seconds: float
+    starts: int = 1
 
     @property
     def memorized(self) -> bool:
@@ -72,7 +73,19 @@ class Outcome:
 
 
 def train(problem: Problem, model: Model, training: Training, goal: Goal, engine: str = "auto") -> Outcome:
-    """Trains until the goal is reached, the run is hopeless or the epochs are over. Deterministic for a seed."""
+    """Trains until the goal is reached, the run is hopeless or the epochs are over. Deterministic for a seed.
+
+    With several `starts`, a run that misses the goal is followed by another one from other weights; the best is
+    returned, with the number of starts and the seconds of all.
+    """
+    found: list[Outcome] = []
+    while len(found) < training.starts and not (found and found[-1].memorized):
+        found.append(_train(problem, model, replace(training, seed=training.seed + len(found)), goal, engine))
+    best = min(found, key=lambda outcome: (not outcome.memorized, outcome.loss))
+    return replace(best, starts=len(found), seconds=sum(outcome.seconds for outcome in found))
+
+
+def _train(problem: Problem, model: Model, training: Training, goal: Goal, engine: str) -> Outcome:
     started = time.perf_counter()
     if isinstance(problem, Documents) and problem.entropy > 0:
         goal = replace(goal, loss=(1 + goal.loss) * problem.entropy)

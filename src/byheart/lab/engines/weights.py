@@ -3,7 +3,7 @@
 They follow PyTorch's defaults (nn.Linear: uniform in ±1/√fan-in, nn.Embedding: normal) but come from NumPy's generator,
 so that the fast engine, which never loads PyTorch, starts where the readable model starts. One departure: what a block
 adds to the stream is divided by √blocks, because the sum of fifty unscaled blocks starts far out and learns badly (KS25
-does not state its initialization).
+does not state its initialization). With `identity` blocks add nothing at first, as in normalization-free networks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from byheart.lab.problem import Documents, Sequences
 Weights = dict[str, npt.NDArray[np.floating]]
 
 
-def initial_uniform(model: Uniform, problem: Sequences, seed: int) -> Weights:
+def initial_uniform(model: Uniform, problem: Sequences, seed: int, *, identity: bool = False) -> Weights:
     """Stacked weights of eq. (165): F1 and F2 have one array of W₁, b₁, W₂, b₂ each, the blocks along axis 0.
 
     >>> tiny = Sequences("tiny", None, np.array([[0, 1]]), np.array([0]), classes=2, read=0)
@@ -27,13 +27,14 @@ def initial_uniform(model: Uniform, problem: Sequences, seed: int) -> Weights:
     draw = _Draw(seed)
     L, m, q, s = model.blocks, model.m, model.q, model.s
     one_hot = problem.points is None
+    share = 0.0 if identity else 1 / np.sqrt(L)
     weights: Weights = {"E_in": draw.normal(m, problem.d) if one_hot else draw.linear(problem.d, m, problem.d)}
     for stack in ("F1", "F2"):
         weights |= {
             f"{stack}.W1": draw.linear(m, L, q, m),
             f"{stack}.b1": draw.linear(m, L, q),
-            f"{stack}.W2": draw.linear(q, L, m, q) / np.sqrt(L),
-            f"{stack}.b2": draw.linear(q, L, m) / np.sqrt(L),
+            f"{stack}.W2": draw.linear(q, L, m, q) * share,
+            f"{stack}.b2": draw.linear(q, L, m) * share,
         }
         if stack == "F1":
             weights |= {"WV": draw.linear(m, s, m), "WO": draw.linear(s, m, s)}

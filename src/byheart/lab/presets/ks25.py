@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from byheart.lab.presets._base import LADDER, TUNED, curves, preset
+from byheart.lab.presets._base import DEEP, LADDER, TUNED, WIDTH, curves, preset
 from byheart.lab.problem import ProblemSpec
 from byheart.lab.study.experiment import Experiment
 
@@ -13,7 +13,7 @@ def multinli_curves(scale: str) -> Experiment:
     N, d, epochs, trials = {
         "small": (600, 32, 15000, 8),
         "medium": (1000, 64, 20000, 16),
-        "paper": (2000, 256, 1000, 2),
+        "paper": (2000, WIDTH, 1000, 2),
     }[scale]
     return curves("ks25-fig1", scale, ProblemSpec("mnli", N, 8, d), (1, 10, 20, 30, 40, 50), epochs, trials)
 
@@ -24,7 +24,7 @@ def imdb_curves(scale: str) -> Experiment:
     N, d, epochs, trials = {
         "small": (800, 32, 15000, 8),
         "medium": (1500, 64, 20000, 16),
-        "paper": (3000, 256, 1000, 2),
+        "paper": (3000, WIDTH, 1000, 2),
     }[scale]
     return curves("ks25-fig2", scale, ProblemSpec("imdb", N, 8, d), (1, 10, 20, 30, 40), epochs, trials)
 
@@ -37,7 +37,7 @@ def least_blocks_by_rows(scale: str) -> Experiment:
         "medium": tuple(range(100, 601, 50)),
         "paper": tuple(range(600, 1701, 100)),
     }[scale]
-    d = {"small": 16, "medium": 32, "paper": 256}[scale]
+    d = {"small": 16, "medium": 32, "paper": WIDTH}[scale]
     epochs, trials, repeats = {"small": (15000, 6, 2), "medium": (20000, 10, 3), "paper": (1000, 10, 1)}[scale]
     return Experiment(
         preset="ks25-fig3",
@@ -48,8 +48,8 @@ def least_blocks_by_rows(scale: str) -> Experiment:
         sizes=LADDER,
         epochs=epochs,
         trials=trials,
-        space=TUNED,
-        accuracy=True,
+        space=DEEP if scale == "paper" else TUNED,
+        accuracy=scale != "paper",  # the paper asks for the loss alone
         first=4,
     )
 
@@ -71,6 +71,6 @@ def least_blocks_by_length(scale: str) -> Experiment:
         sizes=LADDER,
         epochs=epochs,
         trials=trials,
-        space=TUNED,
+        space=DEEP if scale == "paper" else TUNED,
         first=4,
     )

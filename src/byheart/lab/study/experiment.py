@@ -36,6 +36,10 @@ class Space:
     decay: float = 0.0
     beta2: float = 0.999
     clip: float = 0.0
+    identity: bool = False
+    slowdown: float = 0.0
+    token_slowdown: float = 0.0
+    starts: int = 1
 
     @property
     def fixed(self) -> bool:

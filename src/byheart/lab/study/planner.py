@@ -172,6 +172,10 @@ def propose(experiment: Experiment, cell: tuple[int, int], earlier: Sequence[Res
             decay=space.decay,
             beta2=space.beta2,
             clip=space.clip,
+            identity=space.identity,
+            slowdown=space.slowdown,
+            token_slowdown=space.token_slowdown,
+            starts=space.starts,
             seed=stable_seed(seed, cell, done + i, "weights"),
         )
         for i, (rate, warmup) in enumerate(points)

@@ -106,7 +106,7 @@ function askFor(word) {
   const ask = current || chosen !== "here" ? asked() : null;
   refresh(ask && player.chapter < buildChapters(ask).length ? buildSteps(ask).length : undefined);
 }
-const buildChapters = ({ built }) => (built ? [[TOKEN + "s", built.encoder.symbols.length], ["ids", built.rows.length], ["lines", built.memory.lines.length], ["cells", built.classes.length]].map(([name, value]) => ({ name: "build: " + name, value: String(value) })) : []);
+const buildChapters = ({ built }) => (built ? [[TOKEN + "s", built.encoder.symbols.length], ["ids", built.rows.length], ["lines", built.memory.lines.length], ["cells", built.classes.length]].map(([name, value]) => ({ name, value: String(value), group: "build" })) : []);
 
 // Shows the question's way; `start` is the step to begin with (else the one that was in view).
 function refresh(start) {
@@ -125,7 +125,7 @@ function refresh(start) {
     const others = it.others.map((o) => ({ ...o, me: JSON.stringify(o.tokens) === JSON.stringify(row) }));
     const way = { memory: it.memory, engine: it.engine, run, row, which: 0, others, kind: Math.max(0, it.memory.classes.indexOf(label)) };
     steps.push(...stepsOfRow(way).map((step) => ({ ...step, chapter: chapters.length + step.stage })));
-    chapters.push(...chaptersOf(way, CHAPTERS));
+    chapters.push(...chaptersOf(way, CHAPTERS).map((chapter) => ({ ...chapter, group: it.built ? "ask" : "" })));
   } catch (error) {
     problem.textContent = error.message[0].toUpperCase() + error.message.slice(1) + ".";
     if (!steps.length) { player.clear(); return; }

@@ -100,8 +100,8 @@ function foldStep(at) {
       : [{ value: next, note: "behind", strong: true }, "=", ...(compare(h, next) ? [{ value: minus(next, h), note: "bias" }, "+"] : []), { value: h, note: "before: it stays" }],
     bits, folds,
     words: [crease ? say("One unit, max(0, ·), that acts only beyond the crease at ", crease, ". ", h, moved ? (mirror ? " lies beyond it and is reflected." : " lies beyond it and is bent back.") : " does not lie beyond it and stays.") : say("This unit never acts."),
-      say(!at.mixed ? "All tokens of the row pass through the same fold: afterwards sums tell rows apart that have the same letters in another order."
-        : lastFold ? "That was the last one: the strip is short now, and every memorized row lies in the cell of its label."
+      say(!at.mixed ? "All tokens of the row pass through the same fold, so that sums can tell apart rows that have the same tokens in another order."
+        : lastFold ? "That was the last one: the strip is short now, and the cell in which a row lies is its label."
           : folds ? "Every memorized row goes through the same folds. Which of them turn it over is written in the bits of its number." : "")],
   };
 }
@@ -146,7 +146,7 @@ function bentStep(at) {
     title: isGroup ? "The group’s line" : stage.name === "label line" ? "One line through all rows" : capital(stage.name), draw: (width) => bendFigure(width, marks, corners, { label: "the bent line that this block draws, and the rows on it", bands: isGroup ? bands : [], across: "id of the row →", upwards: "→" }),
     equation: [{ value: slope, note: isGroup ? `S of group ${group}` : "slope here" }, "·", { value: me, note: "the id" }, "+", { value: constant, note: isGroup ? "U of the group" : "constant here" }, "=", { value: at.after[0], note: "where the line is", strong: true }],
     words: [say(`One block with ${plural(units, "unit")}. Each unit bends the line once${isGroup ? ", in a gap between groups" : ""}; ${fired.filter(Boolean).length === 1 ? "one of them acts" : fired.filter(Boolean).length + " of them act"} here.`),
-      isGroup ? say(`It falls into group ${group} of ${units}. S and U were chosen so that the folds that follow bring every id of the group to its label.`) : say(stage.name === "label line" ? "The line goes through every id at the height of its label." : stage.words ? `This stage ${stage.words}.` : "")],
+      isGroup ? say(`It falls into group ${group} of ${units}. S and U are the group’s own: with them the folds that follow have to bring every id of the group to its label.`) : say(stage.name === "label line" ? "The height of the line at an id tells its label." : stage.words ? `This stage ${stage.words}.` : "")],
   };
 }
 
@@ -179,7 +179,7 @@ function idStep(at) {
   return {
     title: each ? "The token in its row is one number now" : "The row is one number now", draw: (width) => lineFigure(width, marks, { label: "the ids of the memorized rows on a line", low: minus(low, whole(spare)), high: plus(high, whole(spare)) }),
     equation: [{ value: at.after[0], note: "the context’s id", strong: true }],
-    words: [say(each ? "The token’s stream holds the id of the token in its row." : "The stream holds the id of the whole row.", " All memorized ids differ: that was checked when the weights were chosen. From here on, the network only has to turn ids into labels.")],
+    words: [say(each ? "The token’s stream holds the id of the token in its row." : "The stream holds the id of the whole row.", " What has another label must have another id: from here on, the network only has to turn ids into labels.")],
   };
 }
 
@@ -243,7 +243,7 @@ const printedSteps = (steps, answerWords, most = 60) => (steps.length > most ? [
 // The player: chapters as buttons, the step's picture, equation and words, back and next, arrow keys.
 function makePlayer(root, { answerWords, onStep = () => {} }) {
   let steps = [], chapters = [], at = 0, drawn = 0;
-  const list = element("ol", { class: "chapters", "aria-label": "steps" }), title = element("h3", { "aria-live": "polite" }), stage = element("div", { class: "figure" }), live = element("div", { class: "live-text", "aria-live": "polite" });
+  const list = element("div", { class: "chapters" }), title = element("h3", { "aria-live": "polite" }), stage = element("div", { class: "figure" }), live = element("div", { class: "live-text", "aria-live": "polite" });
   const back = element("button", { type: "button", class: "back" }, "← Back"), play = element("button", { type: "button", class: "play", "aria-pressed": "false", "aria-label": "play all steps" }, "▶"), next = element("button", { type: "button", class: "next" }, "Next →"), count = element("span", { class: "count soft" });
   root.replaceChildren(list, element("div", { class: "stepper" }, back, element("span", { class: "middle" }, play, count), next), title, stage, live);
   const draw = () => {
@@ -256,11 +256,14 @@ function makePlayer(root, { answerWords, onStep = () => {} }) {
     root.hidden = !steps[at];
     if (!steps[at]) return;
     const step = steps[at].open(), now = steps[at].chapter;
-    list.replaceChildren(...chapters.map((chapter, k) => {
+    const groups = new Map(); // a line for building and one for asking, where there are both
+    chapters.forEach((chapter, k) => {
       const button = element("button", { type: "button", class: "chapter" + (k === now ? " current" : k < now ? " done" : ""), "aria-current": k === now ? "step" : null }, chapter.name, ...(chapter.value ? [element("small", {}, chapter.value)] : []));
       button.addEventListener("click", () => go(steps.findIndex((s) => s.chapter === k)));
-      return element("li", {}, button);
-    }));
+      const name = chapter.group || "";
+      groups.set(name, [...(groups.get(name) || []), element("li", {}, button)]);
+    });
+    list.replaceChildren(...[...groups].map(([name, items]) => element("ol", { "aria-label": name || "steps" }, ...(name ? [element("li", { class: "group" }, name)] : []), ...items)));
     const current = list.querySelector(".current"), box = current && current.parentNode;
     if (box) list.scrollLeft = box.offsetLeft - list.offsetLeft - (list.clientWidth - box.offsetWidth) / 2;
     back.disabled = at === 0;
@@ -295,7 +298,7 @@ function makePlayer(root, { answerWords, onStep = () => {} }) {
   });
   new ResizeObserver(() => { if (steps.length && Math.abs((stage.clientWidth || drawn) - drawn) > 8) draw(); }).observe(root);
   return {
-    // Steps are {chapter, open}; chapters are {name, value}, the value being what the stage gives.
+    // Steps are {chapter, open}; chapters are {name, value, group}, the value being what the stage gives.
     load(newSteps, newChapters, start = 0) { steps = newSteps; chapters = newChapters; at = Math.min(start, Math.max(0, steps.length - 1)); show(); },
     clear() { stop(); steps = []; root.hidden = true; },
     get at() { return at; },
