@@ -3,6 +3,9 @@
 In a console block, `$ cat FILE` followed by lines makes that file, so that the commands after it find it.
 """
 
+import importlib
+import inspect
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -13,6 +16,8 @@ import pytest
 from click.testing import CliRunner
 
 import byheart
+import byheart.plots
+from tests.report.conftest import chromium as chromium
 
 PROJECT = Path(__file__).parent.parent
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
@@ -30,7 +35,12 @@ def blocks(page: Path) -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
+def with_blocks() -> list[object]:
+    marks = {"gallery.md": [pytest.mark.slow]}  # a dozen pictures, with a checkpoint and a small study
+    return [pytest.param(page, id=page.name, marks=marks.get(page.name, [])) for page in PAGES if blocks(page)]
+
+
+@pytest.mark.parametrize("page", with_blocks())
 def test_examples_run(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "example"}
@@ -67,10 +77,62 @@ def test_links_between_pages_lead_somewhere():
             assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
 
 
-def test_site_builds_without_warnings(tmp_path):
+def test_the_gallery_draws_and_shows_every_picture():
+    page = (PROJECT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    for module in pkgutil.iter_modules(byheart.plots.__path__, "byheart.plots."):
+        for name, function in inspect.getmembers(importlib.import_module(module.name), inspect.isfunction):
+            if function.__annotations__.get("return") == "Figure" and name not in ("new_figure", *OTHER_PICTURES):
+                assert f"{name}(" in page, f"the gallery lacks {name}"
+    drawn, shown = re.findall(r'"(gallery-\w+\.png)"\)', page), re.findall(r"\(pictures/(gallery-\w+\.png)\)", page)
+    kept = [path.name for path in (PROJECT / "docs" / "pictures").glob("gallery-*")]
+    assert sorted(drawn) == sorted(shown) == sorted(kept)
+
+
+OTHER_PICTURES = ("grid_figure", "bits_figure")  # of whole studies: on the laboratory's page
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
     pytest.importorskip("mkdocs", reason="needs byheart[docs]")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     run = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
-    pages = "".join(path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.html"))
+    return folder
+
+
+def test_site_builds_without_warnings_and_needs_no_server(site):
+    pages = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.html"))
     assert not re.findall(r'(?:src|<link[^>]*href)="https?://[^"]*"', pages), "the site must work offline"
+    assert len(re.findall(r'<li class="md-tabs__item', (site / "index.html").read_text(encoding="utf-8"))) <= 7
+    for notebook in (PROJECT / "examples" / "notebooks").glob("*.ipynb"):
+        assert (site / "notebooks" / notebook.name).read_bytes() == notebook.read_bytes()
+
+
+@pytest.mark.parametrize("page", ["ks25", "compact", "bounds", "native", "decoder"])
+def test_formulas_are_typeset(site, page):
+    source = (PROJECT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    shown = (site / page / "index.html").read_text(encoding="utf-8")
+    text = re.sub(r"```.*?```|`[^`]*`", "", source, flags=re.DOTALL)
+    assert shown.count("<math") == len(re.findall(r"\$\$.+?\$\$|\$[^$]+\$", text, re.DOTALL)) > 5
+    assert "arithmatex" not in shown and "$" not in re.sub(r"<pre.*?</pre>|<[^>]+>", "", shown, flags=re.DOTALL)
+
+
+CUT = """[...document.querySelectorAll('article table')].filter(table => {
+    const box = table.closest('.md-typeset__scrollwrap') || table.parentElement;
+    return box.scrollWidth > box.clientWidth + 1 || table.getBoundingClientRect().right > innerWidth;
+}).map(table => table.textContent.slice(0, 80))"""
+
+
+@pytest.mark.slow
+def test_no_table_is_cut(site, chromium):
+    tab = chromium.new_page(viewport={"width": 1280, "height": 800})
+    pages = sorted(site.rglob("index.html"))
+    for page in pages:
+        tab.goto(page.as_uri())
+        assert tab.evaluate(CUT) == [], page
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 1280, page
+    tab.goto((site / "index.html").as_uri())
+    shown = tab.frame_locator("iframe.live").get_by_role("heading", level=1)
+    shown.wait_for()
+    assert shown.bounding_box()["y"] < 800 and len(pages) > 25, "the live page is on the first screen"

@@ -49,15 +49,13 @@ def test_notebooks_run(name, tmp_path, monkeypatch):
     for needed in ("nbclient", "ipykernel", "matplotlib", *NOTEBOOKS[name]):
         pytest.importorskip(needed)
     monkeypatch.setenv("PYTHONPATH", str(Path(byheart.__file__).parents[1]))
-    monkeypatch.setenv("MPLBACKEND", "agg")
     notebook = nbformat.read(EXAMPLES / "notebooks" / f"{name}.ipynb", as_version=4)
     nbformat.validate(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert not any(cell.outputs or cell.execution_count for cell in code), "kept without outputs"
-    run_notebook(notebook, tmp_path)
-    shown = [output for cell in code for output in cell.outputs]
+    shown = [output for cell in run_notebook(notebook, tmp_path) for output in cell.outputs]
     assert [output.text for output in shown if output.get("name") == "stderr"] == []
-    assert len(shown) >= 4 and any({"text/html", "image/png"} & set(output.get("data", {})) for output in shown)
+    assert len(shown) >= 3 and any({"text/html", "image/png"} & set(output.get("data", {})) for output in shown)
 
 
 def test_progress_in_a_kernel(tmp_path, monkeypatch):
@@ -67,7 +65,7 @@ def test_progress_in_a_kernel(tmp_path, monkeypatch):
         pytest.importorskip(needed)
     monkeypatch.setenv("PYTHONPATH", str(Path(byheart.__file__).parents[1]))
     cells = [nbformat.v4.new_code_cell(text) for text in (BARS, SILENCE)]
-    run_notebook(nbformat.v4.new_notebook(cells=cells), tmp_path)
+    cells = run_notebook(nbformat.v4.new_notebook(cells=cells), tmp_path)
     drawn = [output for output in cells[0].outputs if output.output_type == "display_data"]
     assert any("application/vnd.jupyter.widget-view+json" in output.data for output in drawn)
     assert not any(output.output_type == "stream" for output in cells[0].outputs)
@@ -90,17 +88,22 @@ memory = byheart.memorize(["cat", "act"], [0, 1], construction="ks25", progress=
 """
 
 
+RUN = """
+import sys, nbformat
+from nbclient import NotebookClient
+notebook = nbformat.read(sys.argv[1], as_version=4)
+NotebookClient(notebook, timeout=120, resources={"metadata": {"path": sys.argv[2]}}).execute()
+nbformat.write(notebook, sys.argv[1])
+"""
+
+
 def run_notebook(notebook, folder):
-    """Runs the cells in a kernel of this very interpreter."""
-    import asyncio
-    import warnings
+    """The cells after a run in a kernel of this interpreter, in an empty folder."""
+    import nbformat
 
-    from jupyter_client.manager import AsyncKernelManager
-    from nbclient import NotebookClient
-
-    manager = AsyncKernelManager()
-    manager.kernel_cmd = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    client = NotebookClient(notebook, km=manager, timeout=120, resources={"metadata": {"path": str(folder)}})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of the kernel's client, not ours
-        asyncio.run(client.async_execute())
+    path, empty = folder / "notebook.ipynb", folder / "empty"
+    empty.mkdir()
+    nbformat.write(notebook, path)
+    run = subprocess.run([sys.executable, "-c", RUN, str(path), str(empty)], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]

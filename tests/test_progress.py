@@ -98,6 +98,16 @@ def test_reading_building_proving_and_exporting_are_logged(tmp_path, caplog, cap
     assert capfd.readouterr() == ("", ""), "a log is for those who listen"
 
 
+def test_deploying_is_logged_too(caplog):
+    pytest.importorskip("onnxruntime", reason="needs byheart[onnx]")
+    caplog.set_level(logging.INFO, "byheart")
+    table = {"word": ["cat", "act", None], "kind": ["animal", "deed", "?"]}
+    byheart.deploy(table, abstain_bits=0, missing="drop", progress=False)
+    stages = [record.stage for record in caplog.records if record.levelname == "INFO"]
+    assert stages == ["reading", "building native", "proving", "exporting"]
+    assert [record.left_out for record in caplog.records if record.levelname == "WARNING"] == [{"--missing drop": 1}]
+
+
 def test_what_is_left_out_is_a_warning(caplog, capfd):
     table = byheart.read({"word": ["cat", "act", "act", None], "kind": [1, 2, 3, 4]}, missing="drop")
     byheart.memorize(table, construction="ks25", conflicts="first", progress=False)

@@ -30,7 +30,7 @@ from byheart.export.onnx_table import Answers, Signature, build_table_model
 from byheart.export.targets.onnx import libraries, open_session
 from byheart.files import check_target, write_atomically
 from byheart.ir.decoder_network import DecoderNetwork
-from byheart.progress import SILENT, Progress, console_progress
+from byheart.progress import SILENT, Progress, console_progress, timed, warn_left_out
 from byheart.version import __version__
 
 ABSTAIN_BITS = 16  # an unseen row is taken for a known one once in 65,536 times
@@ -159,6 +159,7 @@ def deploy(
     with reporter.stage("comparing rows"):
         kept, account = settle_cells(table, missing=missing, conflicts=conflicts)
         _check_texts(kept)
+    warn_left_out("rows", account.counts())
     planned, alternatives = plan_front(kept, tokens, abstain_bits, dtype)
     if abstain_bits:
         alternatives |= {NOT_ABSTAINING: _bytes_without_abstaining(kept, planned[0], dtype)}
@@ -296,6 +297,7 @@ def _build(
     raise refusal or BuildError("there is no way to cut this table")
 
 
+@timed("exporting")
 def _export(
     memory: Memory,
     front: Front,

@@ -27,7 +27,7 @@ from byheart.data.read.table import open_records
 from byheart.data.values import is_missing, plain
 from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError
-from byheart.progress import SILENT, Progress
+from byheart.progress import SILENT, Progress, timed
 
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -80,6 +80,7 @@ class CellTable:
         )
 
 
+@timed("reading")
 def read_cells(
     source: Any,
     *,
