@@ -67,7 +67,7 @@ def test_coarse_weights(weights: str, tmp_path: Path) -> None:
 
 
 def test_other_data_is_not_proved(llama: Path) -> None:
-    certificate = verify_folder(llama, [TEXT.replace("shore", "shire")], ("float32",), reach=REACH)
+    certificate = verify_folder(llama, [TEXT.replace("shore", "horse")], ("float32",), reach=REACH)
     assert certificate.verdict is Verdict.REFUTED
     assert certificate.witness is not None and certificate.witness.expected != certificate.witness.found
 

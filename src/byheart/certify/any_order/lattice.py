@@ -68,6 +68,7 @@ class FloatFormat:
     def holds(self, value: Number) -> bool:
         """Whether `value` is 0 or a normal number of this type.
 
+        >>> from byheart.exact import dyadic
         >>> [FORMATS["float32"].holds(x) for x in (0, 3 << 100, (1 << 24) + 1, 1 << 128, dyadic(1, -127))]
         [True, True, False, False, False]
         """

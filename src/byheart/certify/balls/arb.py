@@ -11,6 +11,7 @@ kind of balls, not another program.
 
 `ArbBalls` are arrays of arb balls, slower and with nothing to trust but arb.
 
+>>> from byheart.exact.rigor import precision
 >>> with precision(200):
 ...     third = ArbBalls.exact(np.array([1.0])) / ArbBalls.exact(np.array([3.0]))
 >>> bool(third.radii()[0] < 1e-55)
