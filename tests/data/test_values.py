@@ -221,7 +221,9 @@ def test_options_are_one_value() -> None:
 
 def test_missing_is_recognised() -> None:
     pandas = pytest.importorskip("pandas")
-    assert all(map(is_missing, [None, float("nan"), np.float32("nan"), np.datetime64("NaT"), pandas.NA, pandas.NaT]))
+    assert all(
+        map(is_missing, [None, float("nan"), np.float32("nan"), np.datetime64("NaT", "s"), pandas.NA, pandas.NaT])
+    )
     assert not any(map(is_missing, ["", "nan", 0, False, np.int64(0), (), b""]))
 
 
