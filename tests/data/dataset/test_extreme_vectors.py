@@ -21,7 +21,10 @@ LABELS = ["a", "b", "a"]
 ENDS = (1e300, -1e300, 1e-300, 5e-324, 1.7e308, 1.0, 0.0)
 
 
-@pytest.mark.parametrize("construction", sorted(set(byheart.constructions()) - {"kim23", "park21", "vardi22", "recital"}))
+LEFT_OUT = {"kim23", "park21", "vardi22", "recital"}  # too slow here; a recital has no rows
+
+
+@pytest.mark.parametrize("construction", sorted(set(byheart.constructions()) - LEFT_OUT))
 def test_no_construction_crashes(construction: str, tmp_path: Path) -> None:
     task = "set" if construction == "ks25-sets" else "next-token"
     try:
