@@ -28,6 +28,7 @@ ROWS = np.array([[0.5, 1.0], [2.0, 3.0], [2.0, 4.0], [0.5, 3.0]])
 CLASSES = np.array(["red", "blue", "red", "green"])
 
 
+@pytest.mark.slow  # .ci/run runs it all the same
 @pytest.mark.parametrize("estimator", [MemoryClassifier(), MemoryTransformer()], ids=lambda e: type(e).__name__)
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learns_own_checks(estimator):
