@@ -201,7 +201,8 @@ def picture(
         least = [
             byheart.lower_bound(task="next-token", N=int(c["contexts"]), n=8, d=1, C=classes) for _, c, _ in chosen
         ]
-        axes.plot(sizes, [b.parameters for b in least], ":", color=colour(7), label="lower bound of every network")
+        words = "the hardest labels need at least this"
+        axes.plot(sizes, [b.parameters for b in least], ":", color=colour(7), label=words)
         label_axes(axes, f"Parameters that know N rows by heart, C = {classes}", "N", "parameters")
         axes.legend()
         save(figure, path)
