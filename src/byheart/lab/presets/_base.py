@@ -18,7 +18,7 @@ SCALES = ("small", "medium", "paper")
 # Full-batch steps on a stream of two numbers explode without a short gradient; with it fifty blocks train.
 TUNED = Space(rate=(3e-3, 6e-2), warmup=(0.0, 0.2), beta2=0.99, clip=0.1)
 # What trains deep stacks in the papers' 1000 epochs: blocks that start as the identity, slower steps for stacks that
-# are deep (and most for the one that all tokens share), a long warmup, up to four starts of each trial.
+# are deep (and most for the one that all tokens share), a long warmup, up to eight starts of each trial.
 DEEP = Space(
     rate=(0.02, 0.1),
     warmup=(0.2, 0.4),
@@ -27,7 +27,7 @@ DEEP = Space(
     identity=True,
     slowdown=0.25,
     token_slowdown=1.0,
-    starts=4,
+    starts=8,
 )
 WIDTH = 768  # of the vectors of words at the scale of the paper: that of a usual encoder (BERT base)
 LADDER = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
