@@ -177,7 +177,7 @@ def _shorter(
     """The same number of folds with as few bits below them as still tell the contexts apart.
 
     Ids of b bits collide with probability about M^2/2^(b+1), so a few draws find 2·log2 M - 2 bits; every bit saves
-    the walk two parameters, and the search is several times as fast where a group's ids fit a word. Attention multiplies
+    the walk two parameters, and the search is three times as fast where a group fits a word. Attention multiplies
     by 2 or 3 (with 1, exchanging two tokens could be no difference); few folds leave so few different sums that only
     longer factors tell contexts apart, which costs their length, so they come second.
     """
