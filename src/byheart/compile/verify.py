@@ -105,7 +105,8 @@ def check_rows(
     if len(sequences) != len(labels):
         raise DataError(f"there are {len(sequences):,} sequences but {len(labels):,} labels; give one label per row")
     numbers, left_out = _asked_rows(memory, sequences, labels, excuses)
-    sequences, labels = [sequences[i] for i in numbers], [labels[i] for i in numbers]
+    if len(numbers) < len(sequences):
+        sequences, labels = [sequences[i] for i in numbers], [labels[i] for i in numbers]
     own = _as_memorized(memory, sequences, labels)
     with limited(memory.budget):
         asked, strange = _questions(memory, sequences, labels, own.fingerprint)
@@ -149,10 +150,10 @@ def _promise(memory: Memory, own: Dataset) -> tuple[Claim | None, str]:
 
 def _asked_rows(
     memory: Memory, sequences: list[Any], labels: list[Any], excuses: Excuses
-) -> tuple[list[int], dict[str, int]]:
+) -> tuple[Sequence[int], dict[str, int]]:
     """Which rows are asked, and how many are not, by the flag that excuses them."""
     left_out = dict(excuses.left_out)
-    numbers = list(range(len(sequences)))
+    numbers: Sequence[int] = range(len(sequences))
     if excuses.max_rows is not None and len(numbers) > excuses.max_rows:
         left_out[f"beyond --max-rows {excuses.max_rows}"] = len(numbers) - excuses.max_rows
         numbers = numbers[: excuses.max_rows]

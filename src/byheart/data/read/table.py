@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import re
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
@@ -136,7 +137,7 @@ def read(
     )
     warn_left_out(f"rows of {records.origin}", {f"missing={present.policy}": present.left_out})
     whole, labels = list(present.sequences), list(present.labels)
-    numbers = rows.numbers if present.kept is None else [rows.numbers[row] for row in present.kept]
+    numbers = rows.numbers if present.kept is None else array("q", (rows.numbers[row] for row in present.kept))
     if label is None:
         whole, labels = _next_tokens(whole, records, numbers)
     else:
@@ -148,7 +149,7 @@ def read(
     if options.task.labels_per_token and limit is not None:
         labels = [row[:limit] for row in labels]
     return Table(
-        sequences=[tokenizer.fit_length(row) for row in whole],
+        sequences=whole if limit is None else [tokenizer.fit_length(row) for row in whole],
         labels=labels,
         tokens=tokenizer,
         selection=Selection(names, label, options.max_rows, label_type=options.label_type, missing=options.missing),
@@ -193,7 +194,7 @@ def read_sequences(
     if isinstance(source, str) and source == STDIN:
         found = [(n, line.rstrip("\r\n")) for n, line in lines(STDIN) if line.strip()]
         place = Records((LINE,), lambda names: iter(()), "standard input", "line")
-        rows = Rows([n for n, _ in found], [line for _, line in found], [])
+        rows = Rows(array("q", (n for n, _ in found)), [line for _, line in found], [])
         records = place
     else:
         records = open_records(source, options.limits, _with_header(options.header, like))
@@ -221,7 +222,7 @@ def tokenize(text: str, tokens: str | Tokenizer, number: int = 1) -> list[Any]:
 class Rows:
     """Columns of a source: the number of each row's place, its sequence cell (or list of cells) and its label."""
 
-    numbers: list[int]
+    numbers: array[int]
     cells: list[Any]
     labels: list[Any]
 
@@ -247,7 +248,7 @@ def _with_header(given: bool | None, like: Selection | None) -> bool:
 
 def _collect(records: Records, names: tuple[str, ...], label: str | None, limits: Limits, progress: Progress) -> Rows:
     """The rows; several sequence columns are one list of cells."""
-    rows = Rows([], [], [])
+    rows = Rows(array("q"), [], [])
     wanted = names if label is None else (*names, label)
     with progress.stage("reading rows", total=limits.max_rows) as stage:
         for number, row in islice(records.select(wanted), limits.max_rows):
@@ -328,14 +329,14 @@ def _is_number(x: Any) -> bool:
     return type(x) is int or (isinstance(x, int | float) and not isinstance(x, bool) and not math.isinf(x))
 
 
-def _check_counts(sequences: list[Any], labels: list[Any], records: Records, numbers: list[int]) -> None:
+def _check_counts(sequences: list[Any], labels: list[Any], records: Records, numbers: Sequence[int]) -> None:
     for sequence, row, number in zip(sequences, labels, numbers, strict=True):
         if len(sequence) != len(row):
             counts = f"there are {len(sequence)} tokens but {len(row)} labels"
             raise DataError(f"{records.place(number)}: {counts}; give one per token")
 
 
-def _label_lists(cells: list[Any], records: Records, numbers: list[int], task: Task) -> list[Any]:
+def _label_lists(cells: list[Any], records: Records, numbers: Sequence[int], task: Task) -> list[Any]:
     """A list of labels per row, as it stands; None where it is missing."""
     rows = []
     for cell, number in zip(cells, numbers, strict=True):
@@ -350,7 +351,7 @@ def _label_lists(cells: list[Any], records: Records, numbers: list[int], task: T
     return rows
 
 
-def _typed_labels(labels: list[Any], records: Records, numbers: list[int], options: ReadOptions) -> list[Any]:
+def _typed_labels(labels: list[Any], records: Records, numbers: Sequence[int], options: ReadOptions) -> list[Any]:
     """The labels as the user's type; a DataError names the first that cannot be one, and how many there are."""
     nested = options.task.labels_per_token
     found: list[Any] = []
@@ -374,7 +375,7 @@ def _label(label: Any, options: ReadOptions) -> Any:
     return label
 
 
-def _next_tokens(rows: list[Any], records: Records, numbers: list[int]) -> tuple[list[Any], list[Any]]:
+def _next_tokens(rows: list[Any], records: Records, numbers: Sequence[int]) -> tuple[list[Any], list[Any]]:
     """Every prefix is labelled with the token that follows it."""
     for row, number in zip(rows, numbers, strict=True):
         if len(row) < 2:
