@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import wraps
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from byheart.certify import Asking
 from byheart.compile import Memory, load
 from byheart.data.dataset.settle import Settled, settle_table
 from byheart.data.missing import POLICIES as MISSING
@@ -21,9 +24,12 @@ from byheart.data.tokens.tokenizer import names
 from byheart.data.values import AUTO, TYPES
 from byheart.errors import OptionError
 from byheart.exact.budget import Budget
+from byheart.executors import KNOWN, opened
+from byheart.files import check_target
 from byheart.progress import SILENT, Progress, console_progress, log_to_stderr
 
 F = TypeVar("F", bound=Callable[..., Any])
+_CORES = os.cpu_count() or 1
 
 _OPTIONS = (
     click.option(
@@ -188,6 +194,29 @@ def budget_options(command: F) -> F:
         callback=_remember_budget,
         help="Bytes that the numbers of FILE may take.",
     )(command)
+
+
+def asking_options(command: F) -> F:
+    """Adds where rows are asked, and what goes on after an interruption."""
+    command = click.option(
+        "--resume",
+        metavar="FILE",
+        type=click.Path(),
+        help="Keeps what is done in FILE until all of it is, so that an interrupted command goes on where it stopped.",
+    )(command)
+    return click.option(
+        "--executor",
+        metavar="WHERE",
+        help=f"Where work is done that can be divided: {KNOWN}. The result is the same everywhere.",
+    )(command)
+
+
+def asked_by(executor: str | None, resume: str | None) -> Asking:
+    """How rows are asked, with the executor open until the command ends."""
+    if resume is not None:
+        check_target(Path(resume))
+    opened_one = None if executor is None else click.get_current_context().with_resource(opened(executor, _CORES))
+    return Asking(opened_one, None if resume is None else Path(resume))
 
 
 def _remember_budget(context: click.Context, parameter: click.Parameter, value: int) -> None:

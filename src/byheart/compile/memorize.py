@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from byheart.certify import FRACTION, Handed, certify
+from byheart.certify import FRACTION, Asking, Handed, certify
 from byheart.compile.documents import as_table
 from byheart.compile.memory import Memory
 from byheart.data.dataset.dataset import Dataset
@@ -30,6 +30,9 @@ from byheart.errors import DataError, OptionError
 from byheart.ir.size import Claim
 from byheart.progress import SILENT, Progress, console_progress, warn_left_out
 from byheart.theory.promises import promise
+
+if TYPE_CHECKING:
+    from byheart.build import Recipe
 
 WORDS = "building; the first time, code is compiled (some seconds)"
 
@@ -76,8 +79,10 @@ def memorize(
     `byheart.read` brings its labels and its task, and a data frame with `label="column"` is read into one. `conflicts`
     says what to do with equal inputs of different labels: `error`, or leave rows out by `first`, `majority` or `drop`;
     `missing` what to do with None and NaN: `error`, `drop` the rows, or take them as a `label` of their own. `options`
-    are the construction's own, see `byheart.constructions()`. The verdict is
-    `memory.certificate.verdict`; nothing is rounded anywhere.
+    are the construction's own, see `byheart.constructions()`; and for every construction `executor`, where rows are
+    asked (and built from, where that can be done in parts), and `resume`, the name of a file that keeps what was done
+    of a build and a proof that were interrupted. The verdict is `memory.certificate.verdict`; nothing is rounded
+    anywhere.
 
     A label may be a `Distribution` over classes, for constructions that store these (`madden24`). Sequences without
     labels are documents for them: texts, or lists of tokens, whose next-token distributions are counted.
@@ -147,6 +152,18 @@ def _with_origin(memory: Memory, settled: Settled, table: Table | None, missing:
     return replace(memory, notes=notes, selection=selection, tokens=tokens, conflicts=settled.as_dict())
 
 
+def _asking(chosen: Recipe, options: dict[str, Any]) -> tuple[Asking, dict[str, Any]]:
+    """How the proof asks its rows, and the options that are left for the builder.
+
+    `executor` and `resume` are for every construction: all of them ask their rows on the executor and keep seals of an
+    interrupted proof; those that also build in parts have options of these names, and a journal beside the seals.
+    """
+    executor, resume = options.get("executor"), options.get("resume")
+    names = {option.name for option in chosen.options}
+    left = {name: value for name, value in options.items() if name in names or name not in ("executor", "resume")}
+    return Asking(executor, None if resume is None else Path(f"{resume}.seals")), left
+
+
 def memorize_dataset(
     dataset: Dataset,
     *,
@@ -161,6 +178,7 @@ def memorize_dataset(
 
     reporter = progress if not isinstance(progress, bool) else console_progress() if progress else SILENT
     chosen = recipe(construction)
+    asking, options = _asking(chosen, options)
     started = time.perf_counter()
     with first_use(construction, reporter):
         built = chosen.build(dataset, seed=seed, progress=reporter, options=options)
@@ -172,7 +190,7 @@ def memorize_dataset(
         claim = Claim(chosen.ref)
     handed = Handed(left_out=left_out or {})
     fraction = resolved.get("gap", FRACTION)
-    certificate = certify(built.network, dataset, claim, reporter, handed=handed, fraction=fraction)
+    certificate = certify(built.network, dataset, claim, reporter, handed=handed, fraction=fraction, asking=asking)
     return Memory(
         construction=construction,
         options=resolved,

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from byheart.certify import FRACTION, STRANGE, Certificate, Handed, Record, certify
+from byheart.certify import AT_ONCE, FRACTION, STRANGE, Asking, Certificate, Handed, Record, certify
 from byheart.compile.memory import Memory
 from byheart.data.dataset.dataset import Dataset, load, unchecked
 from byheart.data.dataset.distinct import Index
@@ -82,13 +82,15 @@ def verify_rows(
     *,
     excuses: Excuses = NONE,
     place: Callable[[int], str] = "row {}".format,
+    asking: Asking = AT_ONCE,
 ) -> Certificate:
     """A new certificate for `memory` on these rows: how many there are, were asked, agree, differ and were left out.
 
     proved only if every row that was asked gets its label and the promise is kept. A memory may be asked for a part of
     what it knows, if `excuses.part` says that it is one; the certificate then says that the promise was not checked.
+    `asking` says where rows are asked, and which file keeps what was done of a proof that was interrupted.
     """
-    return check_rows(memory, sequences, labels, progress, excuses=excuses, place=place).certificate
+    return check_rows(memory, sequences, labels, progress, excuses=excuses, place=place, asking=asking).certificate
 
 
 def check_rows(
@@ -99,6 +101,7 @@ def check_rows(
     *,
     excuses: Excuses = NONE,
     place: Callable[[int], str] = "row {}".format,
+    asking: Asking = AT_ONCE,
 ) -> Checked:
     """`verify_rows` with what else was found on the way."""
     sequences, labels = list(memory.tokens.cut_texts(sequences)), list(labels)
@@ -136,6 +139,7 @@ def check_rows(
             unchecked=unchecked,
             excused=excuses.part,
             fraction=excuses.gap,
+            asking=asking,
         )
     return Checked(certificate, claim, asked)
 
