@@ -17,7 +17,7 @@ from byheart.data.dataset.settle import Settled, settle_table
 from byheart.data.missing import POLICIES as MISSING
 from byheart.data.read.options import POLICIES, ReadOptions
 from byheart.data.read.sources import Limits, open_bytes
-from byheart.data.read.table import Table
+from byheart.data.read.table import Planning, Table
 from byheart.data.read.table import read as read_table
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import names
@@ -110,9 +110,9 @@ class DataFlags:
         """The one value that a reading takes."""
         return ReadOptions(task=task, **self.given)
 
-    def read(self, path: str, task: Task, progress: Progress = SILENT) -> Table:
+    def read(self, path: str, task: Task, progress: Progress = SILENT, planning: Planning | None = None) -> Table:
         """The table as these flags say."""
-        return read_table(path, self.options(task), progress=progress)
+        return read_table(path, self.options(task), planning=planning, progress=progress)
 
     def read_text(self, path: str) -> str | bytes:
         """A whole text: as characters when it is UTF-8, else (or when asked) as bytes."""

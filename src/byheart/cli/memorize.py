@@ -24,7 +24,7 @@ from byheart.cli.data_options import (
 )
 from byheart.compile import Memory
 from byheart.compile.documents import read_documents_table
-from byheart.compile.memorize import memorize
+from byheart.compile.memorize import memorize, planning
 from byheart.compile.size_rows import lower_sentences
 from byheart.compile.text import memorize_text
 from byheart.data.read.sources import suffixes
@@ -156,7 +156,7 @@ def command(
         note = f"a text of {len(text):,} {memory.tokens}"
     else:
         refuse_unused("rows of a table", *TABLE)
-        table = flags.read(data, Task(task or Task.NEXT_TOKEN), progress)
+        table = flags.read(data, Task(task or Task.NEXT_TOKEN), progress, planning(construction, resolved))
         memory = memorize(table, positions=positions, conflicts=flags.conflicts or "error", **building)
         facts = {"columns": table.columns, "conflicts": memory.conflicts, "shortened": table.shortened}
         facts["missing"] = table.missing.as_dict()

@@ -23,9 +23,9 @@ from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.settle import Settled, settle, settle_table
 from byheart.data.missing import settle_missing
 from byheart.data.read.options import Selection
-from byheart.data.read.table import Table, read
+from byheart.data.read.table import Planning, Table, read
 from byheart.data.task import Task, as_task
-from byheart.data.tokens.tokenizer import PLAIN
+from byheart.data.tokens.tokenizer import PLAIN, TokenTable
 from byheart.errors import DataError, OptionError
 from byheart.ir.size import Claim
 from byheart.progress import SILENT, Progress, console_progress, warn_left_out
@@ -92,7 +92,7 @@ def memorize(
     ('proved', [1])
     """
     reporter = progress if not isinstance(progress, bool) else console_progress() if progress else SILENT
-    table = _table(sequences, labels, label, task, missing, construction)
+    table = _table(sequences, labels, label, task, missing, construction, options)
     with reporter.stage("comparing rows"):
         if table is not None:
             settled, present = settle_table(table, task=task, positions=positions, policy=conflicts), table.missing
@@ -112,8 +112,45 @@ def memorize(
     return _with_origin(memory, settled, table, present.note)
 
 
+def planning(construction: str, options: Mapping[str, Any]) -> Planning | None:
+    """How many parameters a construction plans for rows of symbols, before anything is built: by it `--tokens auto`
+    chooses. None where that is not known.
+
+    >>> plan = planning("native", {})
+    >>> plan(TokenTable("characters", 36, 8, 144), 40_000, 6), plan(TokenTable("words", 8000, 2, 56_000), 40_000, 6)
+    (27022, 152586)
+    """
+    if construction == "native":
+        from byheart.build.native.construction import planned_sizes
+
+        dtype, bits = str(options.get("dtype", "float64")), int(options.get("abstain_bits", 0))
+
+        def native(table: TokenTable, rows: int, classes: int) -> int:
+            base, width, _ = planned_sizes(rows, classes, table.length, abstain_bits=bits, dtype=dtype, positions=True)
+            return base + width * (table.symbols + 1) * table.length
+
+        return native
+    if construction == "compact":
+        from byheart.theory.promises.compact import CompactFacts, compact_budget
+
+        def compact(table: TokenTable, rows: int, classes: int) -> int:
+            token_bits = (table.symbols + 1).bit_length() + table.length.bit_length()
+            tokens = table.symbols * table.length
+            facts = CompactFacts(rows, classes, table.length.bit_length(), 2, token_bits, tokens)
+            return compact_budget(facts)
+
+        return compact
+    return None
+
+
 def _table(
-    sequences: Any, labels: Any, label: str | None, task: str | None, missing: str, construction: str
+    sequences: Any,
+    labels: Any,
+    label: str | None,
+    task: str | None,
+    missing: str,
+    construction: str,
+    options: Mapping[str, Any],
 ) -> Table | None:
     """The table that was given, that a frame and the name of its label column make, or that documents are; None for
     bare sequences with labels."""
@@ -122,7 +159,8 @@ def _table(
     if label is not None and not isinstance(sequences, Table):
         if labels is not None:
             raise DataError("give `labels`, or `label`, the column of a data frame that holds them; not both")
-        table = read(sequences, label=label, task=task or Task.NEXT_TOKEN, missing=missing)
+        plan = planning(construction, options)
+        table = read(sequences, label=label, task=task or Task.NEXT_TOKEN, missing=missing, planning=plan)
         for name in table.numbering:
             others = f"sequence_column=[…] of byheart.read, or a frame without {name!r}"
             warnings.warn(

@@ -49,7 +49,7 @@ def fingerprint(encoder: Encoder, inputs: Inputs, labels: Index, classes: Classe
     for start in range(0, inputs.points.count, _CHUNK):
         digest.update("".join(map("{:x} ".format, inputs.points.numerators[start : start + _CHUNK].flat)).encode())
     for part in sorted_distinct_rows(table):
-        digest.update(part.astype("<i8").tobytes())
+        digest.update(np.ascontiguousarray(part, dtype="<i8").data)
     return digest.hexdigest()
 
 

@@ -24,7 +24,7 @@ Table = npt.NDArray[Any]  # (T, k) of int64 or uint64
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _FOLD = np.uint64(29)
 _DENSE = 1 << 20
-_CHUNK = 1 << 20  # keys ranked, rows written at once
+_CHUNK = 1 << 18  # keys ranked, rows sorted out at once
 
 
 def distinct_rows(table: Table) -> tuple[Index, Index]:

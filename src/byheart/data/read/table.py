@@ -15,6 +15,7 @@ import re
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import chain, islice
 from os import PathLike
 from typing import Any
@@ -30,7 +31,16 @@ from byheart.data.read.options import ALL, ReadOptions, Selection
 from byheart.data.read.records import LINE, Records, parse_json, read_records
 from byheart.data.read.sources import STDIN, Limits, lines
 from byheart.data.task import Task
-from byheart.data.tokens.tokenizer import AUTO, LISTS, Tokenizer, choose, is_list, other_choice
+from byheart.data.tokens.tokenizer import (
+    AUTO,
+    LISTS,
+    Planned,
+    Tokenizer,
+    TokenTable,
+    choose,
+    is_list,
+    other_choice,
+)
 from byheart.data.values import PLAIN, convert, is_missing, listed, plain
 from byheart.data.wording import quote
 from byheart.errors import DataError
@@ -40,6 +50,7 @@ _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,999})")
 _TOKEN = "a token is a text, a finite number, a truth value or a list of numbers (or choose --token-type str)"
 _STEP = 1000  # rows between two signs of progress
 _NOTHING_MISSING = Present((), ())
+Planning = Callable[[TokenTable, int, int], int]  # parameters for a way to cut, so many rows and so many classes
 
 
 @dataclass(frozen=True)
@@ -94,6 +105,7 @@ def read(
     options: ReadOptions | None = None,
     *,
     like: Selection | None = None,
+    planning: Planning | None = None,
     progress: Progress = SILENT,
     **given: Any,
 ) -> Table:
@@ -110,7 +122,8 @@ def read(
     bool); without them a value is what the source has. `missing`: error, drop or label. `max_length` keeps the first
     tokens of a row, `pad` fills shorter ones up to it. Without a label column the task `causal` takes every next token
     as the label. `header=False` says that a CSV file begins with a row; its columns are then `column 1`, `column 2`, …
-    `like` prefers the columns of an earlier reading where they exist.
+    `like` prefers the columns of an earlier reading where they exist; `planning` gives the parameters of a memory that
+    is wanted of the rows, by which `tokens="auto"` chooses.
 
     >>> import pandas
     >>> table = read(pandas.DataFrame({"name": ["cat", "dog"], "zip": ["00501", "10001"]}))
@@ -122,7 +135,11 @@ def read(
     records = open_records(source, options.limits, _with_header(options.header, like))
     names, label = choose_columns(records, options.sequence_columns, options.label_column, options.task, like)
     rows = _collect(records, names, label, options.limits, progress)
-    tokenizer = choose(options.tokens, rows.cells, max_length=options.max_length, type=options.token_type)
+    planned = None if planning is None else _planned(planning, rows, options)
+    tokenizer = choose(
+        options.tokens, rows.cells, max_length=options.max_length, type=options.token_type, planned=planned
+    )
+    remark = _choice(tokenizer, rows, options, planned)
     whole = _cut(rows, tokenizer, records, progress)
     labels = rows.labels if label is not None else [0] * len(whole)
     if label is not None and options.task.labels_per_token:
@@ -155,22 +172,27 @@ def read(
         selection=Selection(names, label, options.max_rows, label_type=options.label_type, missing=options.missing),
         shortened=sum(len(row) > limit for row in whole) if limit is not None else 0,
         task=options.task,
-        remarks=tuple(
-            part
-            for part in (unused(records, (*names, label)), records.remark, _choice(tokenizer, rows, options))
-            if part
-        ),
+        remarks=tuple(part for part in (unused(records, (*names, label)), records.remark, remark) if part),
         numbering=_numbering(names, rows) if options.sequence_columns == (ALL,) else (),
         places=lambda row: records.place(numbers[row]),
         missing=replace(present, sequences=(), labels=()),
     )
 
 
-def _choice(tokenizer: Tokenizer, rows: Rows, options: ReadOptions) -> str:
+def _planned(planning: Planning, rows: Rows, options: ReadOptions) -> Planned | None:
+    """The planned parameters by how these rows are cut. Where every token has a label, the way to cut them decides
+    what is memorized, and not only its size."""
+    if options.tokens != AUTO or options.task.labels_per_token:
+        return None
+    classes = len(set(map(str, rows.labels)))
+    return cache(lambda table: planning(table, len(rows.cells), classes))
+
+
+def _choice(tokenizer: Tokenizer, rows: Rows, options: ReadOptions, planned: Planned | None) -> str:
     """What else texts could be cut into, where nobody said how."""
     if options.tokens != AUTO or tokenizer.kind == LISTS:
         return ""
-    return other_choice(tokenizer, rows.cells)
+    return other_choice(tokenizer, rows.cells, planned)
 
 
 def _numbering(names: tuple[str, ...], rows: Rows) -> tuple[str, ...]:
