@@ -1,11 +1,15 @@
-"""Whoever waits for code that is compiled for the first time hears of it; afterwards nobody does."""
+"""Code that is compiled for the first time is waited for with a word; tokens are chosen by the size of the result."""
 
 from __future__ import annotations
 
 import importlib
 from types import SimpleNamespace
 
-from byheart.compile.memorize import WORDS, _is_kept
+import pytest
+
+import byheart
+from byheart.compile.memorize import WORDS, _is_kept, planning
+from byheart.data.tokens.tokenizer import TokenTable
 from byheart.progress import SILENT
 
 
@@ -36,3 +40,26 @@ def test_the_stage_is_named(monkeypatch):
         with module.first_use("compact", Listener()):
             pass
         assert heard == words
+
+
+@pytest.mark.parametrize("tokens", ["characters", "words"])
+def test_plans_are_what_is_built(tokens):
+    codes = sorted({f"{chr(65 + k % 23)}{k * 37 % 97} {k % 89}{chr(65 + k % 19)}" for k in range(500)})
+    frame = {"code": codes, "kind": [k % 3 for k in range(len(codes))]}
+    table = byheart.read(frame, tokens=tokens)
+    plan = planning("native", {})
+    planned = plan(TokenTable.of(tokens, codes), len(codes), 3)
+    assert byheart.memorize(table, construction="native", progress=False).size.parameters == planned
+
+
+def test_tokens_are_chosen_by_the_size_of_the_memory():
+    few_words = [f"{one} {two}" for one in ("northern", "southern") for two in ("harbour", "mountain", "plateau")]
+    codes = sorted({f"{chr(65 + k % 23)}{k * 37 % 97} {k % 89}{chr(65 + k % 19)}" for k in range(500)})
+    for rows, kind in ((few_words, "words"), (codes, "characters")):
+        frame = {"text": rows, "kind": [k % 3 for k in range(len(rows))]}
+        for construction in ("native", "compact"):
+            table = byheart.read(frame, planning=planning(construction, {}))
+            assert table.tokens.kind == kind
+        memory = byheart.memorize(frame, label="kind", construction="native", progress=False)
+        assert memory.tokens.kind == kind
+    assert "characters are planned to take" in table.note and "(--tokens words)" in table.note

@@ -119,17 +119,17 @@ def _shape(
 
 
 def planned_sizes(
-    keys: int, classes: int, length: int, *, abstain_bits: int = 0, dtype: str = "float64"
+    keys: int, classes: int, length: int, *, abstain_bits: int = 0, dtype: str = "float64", positions: bool = False
 ) -> tuple[int, int, int]:
     """(parameters without the tokens' part, the stream's width, parameters of a token scrambler) before any draw.
 
-    For `keys` rows of `length` tokens without positions; a table of tokens takes the width for each of its rows.
+    For `keys` rows of `length` tokens; a table of tokens takes the width for each of its rows.
 
     >>> planned_sizes(40_000, 6, 8)
     (24713, 8, 1654)
     """
     kind = float_type(dtype)
-    size = sizing(kind, Mixing.FULL, length, False, keys, abstain_bits=abstain_bits)
+    size = sizing(kind, Mixing.FULL, length, positions, keys, abstain_bits=abstain_bits)
     label_bits = max(1, (classes - 1).bit_length())
     need = Need(kind, keys, label_bits, abstain_bits, size.chains, size.warmup, size.scale)
     layout = choose(need, "size", PATIENCE, lambda shape: _front_parameters(Mixing.FULL, length, shape))

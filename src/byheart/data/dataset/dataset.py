@@ -48,7 +48,8 @@ def fingerprint(encoder: Encoder, inputs: Inputs, labels: Index, classes: Classe
     digest.update(f"points over {inputs.points.denominator:x}: ".encode())
     for start in range(0, inputs.points.count, _CHUNK):
         digest.update("".join(map("{:x} ".format, inputs.points.numerators[start : start + _CHUNK].flat)).encode())
-    digest.update(sorted_distinct_rows(table).astype("<i8").tobytes())
+    for part in sorted_distinct_rows(table):
+        digest.update(np.ascontiguousarray(part, dtype="<i8").data)
     return digest.hexdigest()
 
 

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from byheart.data.dataset.distinct import Index, rank_keys
+from byheart.data.dataset.distinct import Index, rank_in_place, rank_keys
 from byheart.data.dataset.sequences import Kind, Symbol, Tokens, find_vector, join, numbers, padding_vector, read_tokens
 from byheart.data.task import Task
 from byheart.data.values import damaged, from_json, key, load_bool, load_int, load_number, order, store_number, to_json
@@ -94,8 +94,10 @@ class Encoder:
         """
         tokens = self.read(sequences)
         table, known_tokens = self._table(tokens)
-        rows = np.repeat(np.arange(len(tokens.lengths)), tokens.lengths)
         known = self._fitting_lengths(tokens.lengths)
+        if known.all() and known_tokens.all():
+            return self._inputs(tokens.lengths, table[tokens.ids], tokens), known
+        rows = np.repeat(np.arange(len(tokens.lengths)), tokens.lengths)
         known[rows[~known_tokens[tokens.ids]]] = False
         kept = known[rows]
         inputs = self._inputs(np.where(known, tokens.lengths, 0), table[tokens.ids[kept]], tokens)
@@ -207,21 +209,20 @@ class Encoder:
 
     def _inputs(self, lengths: Index, keys: Index, tokens: Tokens) -> Inputs:
         grid = self._grid(lengths, keys, 0 if self.task.pads else ABSENT)
-        present = grid >= 0
-        places = np.broadcast_to(np.arange(self.length, dtype=np.int64), grid.shape)[present]
         bound = (tokens.vectors.count if tokens.vectors is not None else len(self.symbols or ())) + 1
+        if self.positions:  # token and place are one key; all of it in place, because this is as large as the data
+            for column in range(self.length):
+                cells = grid[:, column]
+                np.add(cells * self.length, column, out=cells, where=cells >= 0)
+        distinct = rank_in_place(grid, bound * self.length if self.positions else bound)
         if self.positions:
-            distinct, ranks = rank_keys(grid[present] * self.length + places, bound * self.length)
-            points = self._points(distinct // self.length, distinct % self.length, tokens.vectors)
-        else:
-            distinct, ranks = rank_keys(grid[present], bound)
-            points = self._points(distinct, None, tokens.vectors)
-        index = np.full(grid.shape, ABSENT, dtype=np.int64)
-        index[present] = ranks
-        return Inputs(points, index)
+            return Inputs(self._points(distinct // self.length, distinct % self.length, tokens.vectors), grid)
+        return Inputs(self._points(distinct, None, tokens.vectors), grid)
 
     def _grid(self, lengths: Index, values: Index, elsewhere: int) -> Index:
         """Values, one per token and row after row, in their places.  # (N, n)"""
+        if bool((lengths == self.length).all()):
+            return values.reshape(-1, self.length)
         grid = np.full((len(lengths), self.length), elsewhere, dtype=np.int64)
         columns = np.arange(self.length)
         start = (self.length - lengths)[:, None] if self.task.pads else 0

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.data.dataset.distinct import Index, distinct_rows
-from byheart.data.values import distinct, listed, plain
+from byheart.data.values import distinct, listed, numbered, plain
 from byheart.data.wording import quote
 from byheart.errors import DataError, InexactError
 from byheart.exact.number import Dyadic, Number, Values, as_fraction, dyadic, from_float, from_fraction, parts
@@ -162,7 +162,23 @@ def read_tokens(sequences: Iterable[Any], kind: Kind = Kind.ANY, *, unordered: b
             return tokens
     rows = _rows(sequences, unordered)
     lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+    kinds = set(map(type, chain.from_iterable(rows)))
+    if kinds <= {int, str} and not (kinds <= {int} and kind is Kind.VECTORS):
+        return _from_names(lengths, rows, kinds)
     return _from_flat(lengths, list(chain.from_iterable(rows)), kind)
+
+
+def _from_names(lengths: Index, rows: list[Any], kinds: set[type]) -> Tokens:
+    """Texts and whole numbers, most of all data: gone through twice, so that no list of all tokens is made."""
+    count = int(lengths.sum())
+    if kinds <= {int}:
+        try:
+            return _from_ints(lengths, np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=count))
+        except OverflowError:
+            pass
+    symbols, number = numbered(set(chain.from_iterable(rows)))
+    ids = np.fromiter(map(number.__getitem__, chain.from_iterable(rows)), dtype=np.int64, count=count)
+    return Tokens(lengths, ids, symbols, None)
 
 
 def _from_array(array: np.ndarray[Any, Any], kind: Kind) -> Tokens | None:
@@ -227,11 +243,6 @@ def _from_flat(lengths: Index, flat: list[Any], kind: Kind) -> Tokens:
     numbers = kinds <= {int, float, Dyadic, Fraction}
     if numbers and (kind is Kind.VECTORS or (kind is Kind.ANY and not kinds <= {int})):
         return _from_coordinates(lengths, flat, 1)
-    if kinds <= {int}:
-        try:
-            return _from_ints(lengths, np.array(flat, dtype=np.int64))
-        except OverflowError:
-            pass
     return _from_symbols(lengths, flat, kinds)
 
 
