@@ -45,6 +45,16 @@ def test_errors_are_for_people(arguments: tuple[str, ...]) -> None:
     assert isinstance(result.exception, OptionError) and result.stdout == ""
 
 
+def test_hard_documents_are_written(tmp_path: Path) -> None:
+    target = tmp_path / "hard.jsonl"
+    found = json.loads(run("--N", "20", "--omega", "4", "--documents", str(target), "--json").stdout)
+    hard, lines = found["documents"], target.read_text().splitlines()
+    assert (hard["hard"], hard["forced"], hard["documents"]) == (20, 60, len(lines))
+    lemma = next(b for b in found["bounds"] if b["theorem"] == "M24, Lemma 1")
+    assert lemma["value"] == hard["forced"] and all(len(json.loads(line)["tokens"]) == 4 for line in lines)
+    assert isinstance(run("--N", "20", "--documents", str(target)).exception, OptionError)
+
+
 def test_plot_is_written(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     target = tmp_path / "bounds.png"

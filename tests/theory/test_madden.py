@@ -6,6 +6,8 @@ from fractions import Fraction
 
 import pytest
 
+import byheart
+from byheart.data.dataset.documents import Corpus
 from byheart.errors import OptionError
 from byheart.theory.madden import (
     Decoder,
@@ -16,6 +18,7 @@ from byheart.theory.madden import (
     distribution_parameters,
     document_capacity,
     document_parameters,
+    hard_documents,
 )
 
 
@@ -52,6 +55,29 @@ def test_decoder_counts() -> None:
 def test_the_ratio_tends_to_one() -> None:
     ratios = [float(Decoder(omega=k, length=10, neurons=k).ratio) for k in (10, 100, 1000, 10**4)]
     assert ratios == sorted(ratios, reverse=True) and ratios[-1] < 1.001
+
+
+@pytest.mark.parametrize(("k", "omega"), [(1, 2), (1, 5), (4, 5), (7, 2), (20, 3), (63, 2), (64, 2), (500, 6)])
+def test_hard_documents_are_those_of_theorem_1(k: int, omega: int) -> None:
+    found = hard_documents(k, omega)
+    contexts = Corpus.of_texts(found.documents).contexts()
+    assert contexts.count == found.contexts and contexts.vocabulary_size == omega
+    assert found.hard == k // (omega - 1) + 1 and found.forced > k
+    assert found.contexts <= document_capacity(k, omega) <= found.limit  # Theorem 1's count, at this k and above
+    longest = (contexts.tokens >= 0).sum(axis=1) == contexts.tokens.shape[1]
+    assert longest.sum() == found.hard and (contexts.supports[longest] == omega).all()
+    assert hard_documents(k, omega) == found != hard_documents(k, omega, seed=1)
+
+
+def test_hard_documents_are_fitted_by_theorem_5_with_no_less_than_they_force() -> None:
+    found = hard_documents(9, 3)
+    memory = byheart.memorize(found.documents, construction="madden24")
+    assert memory.certificate.verdict.value == "proved" and memory.size.parameters >= found.forced
+
+
+def test_hard_documents_need_repeats() -> None:
+    with pytest.raises(OptionError, match="repeats = 2"):
+        hard_documents(9, 3, repeats=2)
 
 
 def test_bad_arguments() -> None:

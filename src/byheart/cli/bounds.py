@@ -11,7 +11,9 @@ from rich.table import Table
 
 from byheart.cli.show import console as output
 from byheart.data.task import Task
-from byheart.theory import Architecture, Bound, LowerBound, Problem, lower_bound, upper_bounds
+from byheart.errors import OptionError
+from byheart.files import write_atomically
+from byheart.theory import Architecture, Bound, LowerBound, Problem, hard_documents, lower_bound, upper_bounds
 
 _UNITS = {
     "parameters": "parameters",
@@ -35,6 +37,12 @@ _UNITS = {
 @click.option("--r", type=float, default=None, help="Largest norm of a token.  [default: that of numbered symbols]")
 @click.option("--delta", type=float, default=1.0, show_default=True, help="Smallest distance of two tokens.")
 @click.option("--B", "limit", type=int, default=None, help="KS25's limit on bits, 1 to √N: adds Theorem F.1.")
+@click.option(
+    "--documents",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="With --omega: a JSON Lines file to write, documents whose N contexts force N(ω − 1) parameters.",
+)
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), default=None, help="PNG, SVG or PDF to write.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def command(
@@ -49,6 +57,7 @@ def command(
     r: float | None,
     delta: float,
     limit: int | None,
+    documents: Path | None,
     plot: Path | None,
     as_json: bool,
 ) -> None:
@@ -58,6 +67,7 @@ def command(
       byheart bounds --N 10000 --n 8 --C 16
       byheart bounds --N 2000 --n 8 --C 3 --architecture 16,16,16,1,64,20 --json
       byheart bounds --N 10000 --n 8 --C 16 --plot bounds.png
+      byheart bounds --N 50 --omega 10 --documents hard.jsonl
     """
     shape = None if architecture is None else Architecture.parse(architecture)
     lower = lower_bound(
@@ -72,12 +82,36 @@ def command(
     )
     problem = Problem(lower.task, lower.N, lower.n, lower.d, lower.C, omega, r, delta, limit)
     upper = upper_bounds(problem)
+    hard = None if documents is None else write_documents(documents, sequences, omega)
     if plot is not None:
         draw(problem, plot)
     if as_json:
-        click.echo(json.dumps(as_object(lower, upper, omega, plot), ensure_ascii=False))
+        found = {**as_object(lower, upper, omega, plot), "documents": hard}
+        click.echo(json.dumps(found, ensure_ascii=False))
     else:
         show(lower, upper, plot)
+        if hard is not None:
+            sentence = (
+                "{file}: {documents:,} documents, {contexts:,} contexts; M24's Theorem 1 forces {forced:,} parameters"
+            )
+            output().print(sentence.format(**hard), highlight=False)
+
+
+def write_documents(path: Path, contexts: int, omega: int | None) -> dict[str, Any]:
+    """Writes the documents of M24's Theorem 1 for this many hard contexts, and says what they force."""
+    if omega is None:
+        raise OptionError("--documents needs --omega, the number of tokens that may follow a context")
+    found = hard_documents(max(1, contexts * (omega - 1) - 1), omega)
+    lines = [json.dumps({"tokens": [str(token) for token in document]}) for document in found.documents]
+    write_atomically(path, ("\n".join(lines) + "\n").encode("utf-8"))
+    return {
+        "file": str(path),
+        "documents": len(found.documents),
+        "contexts": found.contexts,
+        "hard": found.hard,
+        "forced": found.forced,
+        "theorem": "M24, Theorem 1",
+    }
 
 
 def draw(problem: Problem, path: Path) -> None:

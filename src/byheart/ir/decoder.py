@@ -64,6 +64,15 @@ class Activation(StrEnum):
             raise OptionError(f"{self.value} has no limits on both sides")
         return limits[self]
 
+    @property
+    def radius(self) -> float:
+        """How far its series at 0 converges: the distance to the nearest singularity among the complex numbers.
+
+        >>> Activation.ARCTAN.radius, Activation.GELU.radius        # 1 + x² vanishes at i; x·Φ(x) is entire
+        (1.0, inf)
+        """
+        return {Activation.TANH: math.pi / 2, Activation.SIGMOID: math.pi, Activation.ARCTAN: 1.0}.get(self, math.inf)
+
     def __call__(self, x: Floats) -> Floats:
         match self:
             case Activation.TANH:

@@ -16,6 +16,7 @@ from byheart.data.task import Task
 from byheart.errors import OptionError
 from byheart.notebook import card
 from byheart.theory.capacity import Architecture, Verdict, shatterable, verdict
+from byheart.theory.madden import hard_documents
 from byheart.theory.problem import Bound, Problem, Quantity
 from byheart.theory.report import bounds, input_dimension, lower_bounds, upper_bounds
 
@@ -26,6 +27,7 @@ __all__ = [
     "Problem",
     "Verdict",
     "bounds",
+    "hard_documents",
     "lower_bound",
     "lower_bounds",
     "shatterable",

@@ -14,6 +14,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
 
 from byheart.errors import OptionError
 from byheart.paper import Ref, implements
@@ -59,6 +62,68 @@ def document_parameters(contexts: int, omega: int) -> int:
     """
     _check(contexts, omega)
     return (contexts - 1) * (omega - 1) ** 2 // (2 * omega - 1) + 1
+
+
+@dataclass(frozen=True)
+class HardDocuments:
+    """Theorem 1's documents: `hard` contexts of one length, each followed by every token, at random frequencies.
+
+    A model that is a C¹ function of k parameters, definable by exp and restricted analytic functions, and fits the
+    distributions behind these contexts for more than a nowhere dense set of frequencies, has k ≥ hard·(ω−1). So these
+    documents, drawn at random, are out of reach for it with probability one in the limit of many repeats, whatever the
+    model is. No single finite set of documents is hard for every model: a model may have it built in.
+    """
+
+    documents: tuple[tuple[int, ...], ...]  # tokens are numbers from 0 to ω − 1
+    omega: int
+    hard: int
+
+    @property
+    def forced(self) -> int:
+        """hard·(ω−1): the parameters that such a model needs."""
+        return self.hard * (self.omega - 1)
+
+    @property
+    def limit(self) -> Fraction:
+        """Theorem 1's bound on all contexts, (2 + 1/(ω−1))·k/(ω−1) + 1 with k = forced − 1 parameters."""
+        return document_capacity(max(1, self.forced - 1), self.omega)
+
+    @cached_property
+    def contexts(self) -> int:
+        """All contexts, prefixes of the hard ones included."""
+        return len({document[:length] for document in set(self.documents) for length in range(1, len(document))})
+
+
+@implements(
+    Ref("M24", "Theorem 1"),
+    statement="the documents of its proof: n' = ⌊k/(ω−1)⌋ + 1 contexts of one length with every token behind each, at "
+    "random frequencies; a generator, since which frequencies are out of reach depends on the model",
+    test=TEST,
+)
+def hard_documents(parameters: int, omega: int, *, repeats: int | None = None, seed: int = 0) -> HardDocuments:
+    """Documents that are too much for a smooth model with this many parameters, for almost all frequencies.
+
+    `repeats` documents go through each hard context (4ω where not given); more of them come closer to the drawn
+    distribution. Contexts are the first n' words of length T = ⌈log n'/log ω⌉ in lexicographic order, which have the
+    fewest prefixes. The paper's T is 0 for k < ω − 1, where a context would be empty; here it is at least 1.
+
+    >>> documents = hard_documents(parameters=20, omega=3)
+    >>> documents.hard, documents.forced, documents.contexts, float(documents.limit)
+    (11, 22, 17, 27.25)
+    """
+    _check(parameters, omega)
+    hard, length = parameters // (omega - 1) + 1, 1
+    while omega**length < hard:
+        length += 1
+    repeats = 4 * omega if repeats is None else repeats
+    if type(repeats) is not int or repeats < omega:
+        raise OptionError(f"repeats = {repeats}: every token follows every hard context once, so take at least {omega}")
+    rng, documents = np.random.default_rng(seed), []
+    for number in range(hard):
+        context = tuple(number // omega**place % omega for place in reversed(range(length)))
+        counts = 1 + rng.multinomial(repeats - omega, rng.dirichlet(np.ones(omega)))
+        documents += [(*context, token) for token in range(omega) for _ in range(counts[token])]
+    return HardDocuments(tuple(documents), omega, hard)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import byheart
 from byheart.build.madden24.construction import Features, closed_form
 from byheart.build.madden24.fit import MixerKind, Shape, target_logits
 from byheart.certify.next_token import prove_gap
@@ -99,10 +100,52 @@ def test_condition_number_grows_like_the_number_of_contexts(activation: Activati
         assert fit.condition < 2 * fit.decoder.neurons and fit.residual < 1e-11
 
 
-def test_the_papers_random_draw_is_hopeless() -> None:
-    corpus = Corpus.of_texts(random_texts(30, 30, 6, seed=4))
+@pytest.mark.parametrize(("mixer", "activation"), ALL)
+@pytest.mark.parametrize("scaled", [True, False])
+def test_the_papers_algorithm_as_written(mixer: MixerKind, activation: Activation, scaled: bool) -> None:
+    """Sample all of θ, scale, solve: proved at d = 16, and every entry of W, b, Z, … is a draw."""
+    contexts = Corpus.of_texts(random_texts(30, 30, 6, seed=4)).contexts()
+    shape = Shape(mixer, activation, dimension=16, heads=2 if mixer is MixerKind.ATTENTION else 1)
+    fit = closed_form(contexts, shape, features=Features.SAMPLED, scaled=scaled)
+    assert contexts.count > 80 and fit.decoder.neurons == contexts.count and fit.condition < 1e13
+    assert prove_gap(fit.decoder, contexts, fraction=1e-3).verdict == "proved"
+    drawn = (*fit.decoder.reader.matrices, fit.decoder.hidden, fit.decoder.bias)
+    assert all(len(np.unique(matrix)) == matrix.size for matrix in drawn)
+    inner = fit.decoder.reader.mixed(contexts.tokens) @ fit.decoder.hidden + fit.decoder.bias
+    if scaled:
+        assert np.abs(inner).max() < activation.radius
+    elif activation is Activation.TANH:
+        assert np.abs(inner).max() > activation.radius  # step 2 is not needed, and not taken here
+
+
+def test_the_draw_on_a_line_is_singular() -> None:
+    """The reduction of Theorem 5's proof, d = 1: independent for generic θ, and not for float64."""
+    contexts = Corpus.of_texts(random_texts(30, 30, 6, seed=4)).contexts()
     with pytest.raises(BuildError, match="condition number"):
-        closed_form(corpus.contexts(), features=Features.RANDOM)
+        closed_form(contexts, Shape(dimension=1), features=Features.SAMPLED)
+
+
+def test_more_dimensions_make_the_draw_better_conditioned() -> None:
+    contexts = Corpus.of_texts(random_texts(30, 30, 6, seed=4)).contexts()
+    middle = []
+    for dimension in (8, 16, 64):
+        fits = (closed_form(contexts, Shape(dimension=dimension), features=Features.SAMPLED, seed=k) for k in range(5))
+        middle.append(np.median([fit.condition for fit in fits]))
+    assert middle[0] > 3 * middle[1] > 9 * middle[2]
+
+
+@pytest.mark.parametrize("options", [{}, {"heads": 3, "dimension": 12}, {"mixer": "average"}, {"activation": "gelu"}])
+def test_the_sampled_decoder_keeps_its_promise(options: dict[str, object]) -> None:
+    texts = random_texts(8, 12, 5, seed=1)
+    memory = byheart.memorize(texts, construction="madden24", features="sampled", **options)
+    assert memory.certificate.verdict.value == "proved"
+    assert memory.claim.bounds["parameters"] == memory.size.parameters
+    assert "all of θ drawn" in " ".join(memory.notes)
+
+
+def test_sampled_features_belong_to_the_closed_form() -> None:
+    with pytest.raises(OptionError, match="objective=closed-form"):
+        byheart.memorize(["a b", "a c"], construction="madden24", features="sampled", objective="size")
 
 
 def test_floor_costs_what_it_says(corpus: Corpus) -> None:

@@ -1,7 +1,9 @@
 """The one-layer decoder in closed form: embed, mix to distinct vectors, place neurons between them, solve for V.
 
-M24 names the algorithm (sample, scale, solve) and leaves the numbers open: a random draw is singular in float64 for a
-handful of contexts. Here the neurons are placed with the contexts in view, so that the system is well-conditioned.
+M24 names an algorithm (sample all of θ, scale, solve for V); features="sampled" runs it as written. In a dozen
+dimensions or more its system can be solved in float64; on the line to which the proof reduces it cannot, for more than
+a handful of contexts. Without that option neurons stand where the contexts ask for them and the condition number stays
+small.
 
     >>> from byheart.data.dataset.documents import Corpus
     >>> corpus = Corpus.of_texts(["a cat sat", "a dog sat", "a dog ran"])
@@ -49,6 +51,8 @@ from byheart.build.madden24.fit import (
     line_direction,
     line_reader,
     name,
+    sampled_neurons,
+    sampled_reader,
     space_reader,
     target_logits,
 )
@@ -64,7 +68,7 @@ from byheart.ir.decoder_network import AnyDecoder, DecoderNetwork, TableDecoder,
 from byheart.ir.network import Network, Read
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.promises.madden24 import CLOSED_FORM, LOW_RANK, SIZE
+from byheart.theory.promises.madden24 import CLOSED_FORM, FEATURES, LOW_RANK, SAMPLED_DIMENSION, SIZE
 
 Floats = npt.NDArray[np.float64]
 
@@ -78,19 +82,18 @@ class Features(StrEnum):
 
     STEPS = "steps"  # on a line, between neighbouring contexts
     DIRECTIONS = "directions"  # in R^d, one in the direction of each context
-    RANDOM = "random"  # the paper's draw: instructive, and singular in float64 for more than a few contexts
-
-    @staticmethod
-    def named(text: str) -> Features:
-        try:
-            return Features(text)
-        except ValueError:
-            raise OptionError(f"unknown features {text!r}; known: {', '.join(Features)}") from None
+    SAMPLED = "sampled"  # wherever a draw of all of θ puts them: the algorithm below Theorem 5
 
 
 @implements(
     Ref("M24", "Theorem 5"),
     statement="a one-layer decoder with m neurons interpolates any next-token distributions of m contexts",
+    test="tests/build/madden24/test_construction.py",
+)
+@implements(
+    Ref("M24", "Algorithm after Theorem 5"),
+    statement="sample θ from a continuous distribution, scale W into the interval of convergence, solve for V: as "
+    "written, with features=sampled; float64 solves it where the condition number allows, and the gap is proved",
     test="tests/build/madden24/test_construction.py",
 )
 @implements(
@@ -103,6 +106,7 @@ def closed_form(
     shape: Shape = Shape(),  # noqa: B008  # frozen
     *,
     features: Features | None = None,
+    scaled: bool = True,
     floor: float | None = None,
     factored: bool = False,
     seed: int = 0,
@@ -112,9 +116,11 @@ def closed_form(
 
     Notation: contexts.count = n = m, V = decoder.output[0], (z, u) are drawn from `seed`. Without a `floor` it is set
     such that zeros cost at most 10^-5 of the entropy. `factored` stores V as (m, s)·(s, ω), where s tokens follow
-    anywhere: fewer numbers when s is much smaller than ω.
-    Cost: O(n²ω) for steps, O(n³ + n²ω) for directions. Departs from the proof in the choice of w and b only: the proof
-    takes any generic w near 0 and b = η, this places the neurons where the condition number stays of order n.
+    anywhere: fewer numbers when s is much smaller than ω. `scaled` is step 2 of the sampled algorithm. The paper needs
+    it for a ψ that is analytic near one point; ours are analytic on the whole line, so the minors are analytic in all
+    of θ and vanish on a null set with or without it.
+    Cost: O(n²ω) for steps, O(n³ + n²ω) for the others. Steps and directions depart from the proof in the choice of w
+    and b only: the proof takes any generic w near 0 and b = η, these stand where the condition number stays of order n.
     """
     follow = np.unique(contexts.pair_token) if factored else None
     columns = contexts.vocabulary_size if follow is None else len(follow)
@@ -125,7 +131,7 @@ def closed_form(
     for features_, dimension in _attempts(contexts, shape, features):
         try:
             tried = replace(shape, dimension=dimension)
-            fit = _fit(contexts, tried, features_, floor, follow, seed, progress)
+            fit = _fit(contexts, tried, features_, scaled, floor, follow, seed, progress)
         except BuildError as error:
             failure = failure or error
             continue
@@ -156,6 +162,7 @@ def _fit(
     contexts: Distributions,
     shape: Shape,
     features: Features,
+    scaled: bool,
     floor: float,
     follow: npt.NDArray[np.int64] | None,
     seed: int,
@@ -165,7 +172,7 @@ def _fit(
     if not staircase:
         check_size(contexts.count, contexts.count, "the matrix of features")
     with progress.stage(f"placing {contexts.count} neurons"):
-        reader, hidden, bias = _neurons(contexts, shape, features, seed)
+        reader, hidden, bias, notes = _neurons(contexts, shape, features, scaled, seed)
     targets, excess = target_logits(contexts, floor, follow)
     mixed = reader.mixed(contexts.tokens)
     with progress.stage("solving for the output matrix"):
@@ -184,22 +191,27 @@ def _fit(
         output = (*output, places)
     decoder = Decoder(reader, hidden, bias, shape.activation, output)
     gap = _smallest_distance(mixed)
-    return Fit(decoder, name(shape.mixer), solution.condition, solution.residual, gap, floor, excess)
+    return Fit(decoder, name(shape.mixer), solution.condition, solution.residual, gap, floor, excess, notes)
 
 
-def _neurons(contexts: Distributions, shape: Shape, features: Features, seed: int) -> tuple[Reader, Floats, Floats]:
-    """The reader, W (d, n) and b (n,)."""
+def _neurons(
+    contexts: Distributions, shape: Shape, features: Features, scaled: bool, seed: int
+) -> tuple[Reader, Floats, Floats, tuple[str, ...]]:
+    """The reader, W (d, n), b (n,), and what to know about the draw."""
+    if features is Features.SAMPLED:
+        rng, dimension = np.random.default_rng(seed), shape.dimension or SAMPLED_DIMENSION
+        reader = sampled_reader(contexts, shape, dimension, rng)
+        drawn = sampled_neurons(reader.mixed(contexts.tokens), contexts.count, shape.activation, scaled, rng)
+        weight, bias, epsilon = drawn
+        return reader, weight, bias, (f"all of θ drawn at d = {dimension} with seed {seed}, ε = {epsilon:.3g}",)
     if features is Features.DIRECTIONS:
         reader = space_reader(contexts, shape, shape.dimension or DIMENSION, seed)
         weight, bias = own_directions(reader.mixed(contexts.tokens), shape.activation)
-        return reader, weight, bias
+        return reader, weight, bias, ()
     reader, direction, _ = line_reader(contexts, shape, seed)
     numbers = reader.mixed(contexts.tokens) @ direction
-    if features is Features.RANDOM:
-        weight = np.random.default_rng(seed).standard_normal(contexts.count) / np.abs(numbers).max()
-        return reader, np.outer(direction, weight), np.ones(contexts.count)
     neurons = steps_between(np.sort(numbers), shape.activation)
-    return reader, np.outer(direction, neurons.weight), neurons.bias
+    return reader, np.outer(direction, neurons.weight), neurons.bias, ()
 
 
 def _smallest_distance(mixed: Floats) -> float:
@@ -227,6 +239,7 @@ def table_decoder(contexts: Distributions, factors: Factors, *, seed: int, progr
 
 
 TASKS = (Task.NEXT_TOKEN, Task.CAUSAL)
+PLACES = "of the neurons; none: as the activation needs them; sampled: the paper's algorithm"
 OBJECTIVES = "a neuron per context; shared outputs of low rank; or the fewest parameters, in a deeper network"
 
 
@@ -235,6 +248,8 @@ def _options(mixer: MixerKind) -> tuple[Option, ...]:
         Option("mixer", str, mixer.value, "what tells contexts apart", tuple(kind.value for kind in MixerKind)),
         Option("activation", str, "tanh", "of the neurons", tuple(kind.value for kind in Activation)),
         Option("objective", str, CLOSED_FORM, OBJECTIVES, (CLOSED_FORM, LOW_RANK, SIZE)),
+        Option("features", str, None, PLACES, FEATURES, optional=True),
+        Option("scaled", bool, True, "with features=sampled: ε keeps the neurons where the series of ψ converges"),
         Option("effort", int, 1, f"with objective={LOW_RANK} or {SIZE}: how hard to look, 1 or more"),
         Option("gap", float, 0.01, "the part of the entropy that the cross-entropy may exceed it by"),
         Option("dimension", int, None, "of the embedding; none: as the construction needs it", optional=True),
@@ -276,6 +291,8 @@ def build(
     mixer: str,
     activation: str,
     objective: str,
+    features: str | None,
+    scaled: bool,
     effort: int,
     gap: float,
     dimension: int | None,
@@ -290,8 +307,13 @@ def build(
     contexts = ordered_distributions(dataset)
     shape = Shape(MixerKind(mixer), Activation(activation), dimension, heads, skip)
     if objective == CLOSED_FORM:
-        fit = closed_form(contexts, shape, factored=_factored(dataset, contexts), seed=seed, progress=progress)
+        places, factored = None if features is None else Features(features), _factored(dataset, contexts)
+        fit = closed_form(
+            contexts, shape, features=places, scaled=scaled, factored=factored, seed=seed, progress=progress
+        )
         return _construction(dataset, contexts, fit)
+    if features is not None:
+        raise OptionError(f"features={features} is for objective={CLOSED_FORM}; {objective} places its own neurons")
     factors = smallest_factors(contexts, gap, effort, seed, progress)
     if objective == LOW_RANK:
         return _construction(dataset, contexts, assemble(contexts, shape, factors, seed, progress))

@@ -158,6 +158,11 @@ class Shape:
             raise OptionError("token averaging has no heads; leave heads at 1 or take the attention mixer")
 
 
+def head_size(shape: Shape, dimension: int) -> int:
+    """d_0 = d_1 of each head where all matrices are drawn: the heads share the dimension."""
+    return max(1, dimension // shape.heads)
+
+
 @dataclass(frozen=True, eq=False)
 class Fit:
     """A decoder and the numbers that say how it came about.
@@ -302,3 +307,44 @@ def space_reader(contexts: Distributions, shape: Shape, dimension: int, seed: in
         output[row + np.arange(len(part)), part] = 1.0
         row += head.value.shape[1]
     return Reader(embedding, SelfAttention(positions, tuple(heads), output), shape.skip)
+
+
+def sampled_reader(contexts: Distributions, shape: Shape, dimension: int, rng: np.random.Generator) -> Reader:
+    """Every matrix of the reader drawn from a normal distribution: step 1 of the algorithm that Theorem 5 suggests.
+
+    Any continuous distribution will do in exact arithmetic. In float64 its spread matters: entries of variance 1/d in
+    the attention, and 1/(d·d_1) in the query, keep the scores of order one. With larger ones softmax looks at one token
+    alone, and contexts that differ elsewhere get the same vector.
+    """
+    longest, head = contexts.tokens.shape[1], head_size(shape, dimension)
+    embedding = rng.standard_normal((contexts.vocabulary_size, dimension))
+    if shape.mixer is MixerKind.AVERAGE:
+        return Reader(embedding, Average(rng.standard_normal(longest)), shape.skip)
+    positions = rng.standard_normal((longest, dimension))
+    heads = tuple(
+        AttentionHead(
+            key=rng.standard_normal((dimension, head)) / math.sqrt(dimension),
+            query=rng.standard_normal((dimension, head)) / math.sqrt(dimension * head),
+            value=rng.standard_normal((dimension, head)) / math.sqrt(dimension),
+        )
+        for _ in range(shape.heads)
+    )
+    output = rng.standard_normal((shape.heads * head, dimension)) / math.sqrt(shape.heads * head)
+    return Reader(embedding, SelfAttention(positions, heads, output), shape.skip)
+
+
+def sampled_neurons(
+    mixed: Floats, neurons: int, activation: Activation, scaled: bool, rng: np.random.Generator
+) -> tuple[Floats, Floats, float]:
+    """(W (d, m), b (m,), ε): W and b drawn; with `scaled`, ε·W takes the place of W, ε as large as step 2 allows.
+
+    Step 2 asks that every entry of ε·Wᵀh + b lie where the series of ψ at 0 converges. b is drawn from the middle half
+    of that interval, and ε is then as large as it may be. For GELU the interval is the whole line and ε = 1.
+    """
+    weight, radius = rng.standard_normal((mixed.shape[1], neurons)), activation.radius
+    if not scaled or math.isinf(radius):
+        return weight, rng.standard_normal(neurons), 1.0
+    bias = rng.uniform(-radius / 2, radius / 2, neurons)
+    largest = float(np.abs(mixed @ weight).max())
+    epsilon = min(1.0, 0.499 * radius / largest) if largest else 1.0
+    return epsilon * weight, bias, epsilon

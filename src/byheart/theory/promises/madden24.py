@@ -1,7 +1,7 @@
 """What the decoders of M24 promise: the parameters of Theorems 5 and 7 for one neuron per context.
 
-With an activation that has no limits (GELU) the dimension is found on the way, and the smallest decoder is searched
-for: both promise no size.
+With an activation that has no limits (GELU) or neurons in their contexts' directions the dimension is found on the way,
+and the smallest decoder is searched for: these promise no size.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from byheart.theory.madden import Decoder
 from byheart.theory.promises import choice, promises
 
 CLOSED_FORM, LOW_RANK, SIZE = "closed-form", "low-rank", "size"
+STEPS, DIRECTIONS, SAMPLED = FEATURES = ("steps", "directions", "sampled")
+SAMPLED_DIMENSION = 16  # where none is given: that of M24's experiments
 ATTENTION, AVERAGE = "attention", "average"
 
 
@@ -35,13 +37,19 @@ def _promise(dataset: Dataset, options: Mapping[str, Any], default: str) -> Clai
     mixer = choice(options, "mixer", *((ATTENTION, AVERAGE) if default == ATTENTION else (AVERAGE, ATTENTION)))
     ref = Ref("M24", "Theorem 5" if mixer == ATTENTION else "Theorem 7")
     activation = Activation.named(choice(options, "activation", *(kind.value for kind in Activation)))
-    if choice(options, "objective", CLOSED_FORM, LOW_RANK, SIZE) != CLOSED_FORM or not activation.saturates:
+    features = choice(options, "features", None, *FEATURES)
+    if features is None:
+        features = STEPS if activation.saturates else DIRECTIONS
+    if choice(options, "objective", CLOSED_FORM, LOW_RANK, SIZE) != CLOSED_FORM or features == DIRECTIONS:
         return Claim(ref)
     contexts = ordered_distributions(dataset)
-    shape = {"d": options.get("dimension") or 1, "heads": options.get("heads", 1)}
+    least = SAMPLED_DIMENSION if features == SAMPLED else 1
+    shape = {"d": options.get("dimension") or least, "heads": options.get("heads", 1)}
     if any(type(size) is not int or size < 1 for size in shape.values()):
         raise OptionError(f"{shape} is not a shape")
+    head = max(1, shape["d"] // shape["heads"]) if features == SAMPLED else 1
+    shape |= {"value_size": head, "key_size": head}
     counted = Decoder(contexts.vocabulary_size, contexts.tokens.shape[1], contexts.count, **shape)
     whole = counted.parameters if mixer == ATTENTION else counted.averaging_parameters
-    formula = "ωm + m(d+1) + 4hd + (ω+T)d" if mixer == ATTENTION else "dω + T + dm + m + mω"
+    formula = "ωm + m(d+1) + 2h(d₀+d₁)d + (ω+T)d" if mixer == ATTENTION else "dω + T + dm + m + mω"
     return Claim(ref, {"parameters": whole}, {"parameters": f"{formula} with one neuron per context"})
