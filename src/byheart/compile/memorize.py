@@ -122,12 +122,14 @@ def planning(construction: str, options: Mapping[str, Any]) -> Planning | None:
     """
     if construction == "native":
         from byheart.build.native.construction import planned_sizes
+        from byheart.build.native.front import FEW_TABLE_ROWS
 
         dtype, bits = str(options.get("dtype", "float64")), int(options.get("abstain_bits", 0))
 
         def native(table: TokenTable, rows: int, classes: int) -> int:
-            base, width, _ = planned_sizes(rows, classes, table.length, abstain_bits=bits, dtype=dtype, positions=True)
-            return base + width * (table.symbols + 1) * table.length
+            base, width, scrambler = planned_sizes(rows, classes, table.length, abstain_bits=bits, dtype=dtype, positions=True)
+            height = (table.symbols + 1) * table.length
+            return base + (width * height if height <= FEW_TABLE_ROWS else min(width * height, scrambler))
 
         return native
     if construction == "compact":
