@@ -21,12 +21,12 @@ from byheart.compile.documents import as_table
 from byheart.compile.memory import Memory
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.settle import Settled, settle, settle_table
-from byheart.data.missing import settle_missing
+from byheart.data.missing import Present, settle_missing
 from byheart.data.read.options import Selection
 from byheart.data.read.table import Planning, Table, read
 from byheart.data.task import Task, as_task
 from byheart.data.tokens.tokenizer import PLAIN, TokenTable
-from byheart.errors import DataError, OptionError
+from byheart.errors import DataError, OptionError, TokenRoomError
 from byheart.ir.size import Claim
 from byheart.progress import SILENT, Progress, console_progress, warn_left_out
 from byheart.theory.promises import promise
@@ -34,6 +34,10 @@ from byheart.theory.promises import promise
 if TYPE_CHECKING:
     from byheart.build import Recipe
 
+NAMES = (
+    "the numbers have too many digits for the float type: they are taken as names, {:,} different ones, and any other "
+    "number is unknown"
+)
 WORDS = "building; the first time, code is compiled (some seconds)"
 
 
@@ -93,23 +97,40 @@ def memorize(
     """
     reporter = progress if not isinstance(progress, bool) else console_progress() if progress else SILENT
     table = _table(sequences, labels, label, task, missing, construction, options)
-    with reporter.stage("comparing rows"):
-        if table is not None:
-            settled, present = settle_table(table, task=task, positions=positions, policy=conflicts), table.missing
-        else:
-            per_token = task is not None and as_task(task).labels_per_token
-            present = settle_missing(sequences, () if labels is None else labels, missing, per_token=per_token)
-            rows = (present.sequences, present.labels)
-            settled = settle(*rows, task=task or "next-token", positions=positions, policy=conflicts)
-            warn_left_out("rows", {f"missing={present.policy}": present.left_out})
+    present = table.missing if table is not None else _present(sequences, labels, task, missing)
+
+    def settled_rows(named: bool) -> Settled:
+        how: dict[str, Any] = {"positions": positions, "policy": conflicts, "named": named}
+        with reporter.stage("comparing rows"):
+            if table is not None:
+                return settle_table(table, task=task, **how)
+            return settle(present.sequences, present.labels, task=task or "next-token", **how)
+
+    settled = settled_rows(False)
     warn_left_out("rows", {f"conflicts={settled.policy}": len(settled.left_out)})
     counts = {f"conflicts={settled.policy}": len(settled.left_out), f"missing={present.policy}": present.left_out}
     counts |= {} if table is None else dict(table.left_out)
     left_out = {why: count for why, count in counts.items() if count}
-    memory = memorize_dataset(
-        settled.dataset, construction=construction, seed=seed, progress=reporter, left_out=left_out, **options
-    )
-    return _with_origin(memory, settled, table, present.note)
+    building = {"construction": construction, "seed": seed, "progress": reporter, "left_out": left_out, **options}
+    note = ""
+    try:
+        memory = memorize_dataset(settled.dataset, **building)
+    except TokenRoomError:
+        names = settled_rows(True)
+        symbols = names.dataset.encoder.symbols
+        if symbols is None or names.left_out != settled.left_out:
+            raise
+        settled, note = names, NAMES.format(len(symbols))
+        memory = memorize_dataset(settled.dataset, **building)
+    return _with_origin(memory, settled, table, (present.note, note))
+
+
+def _present(sequences: Any, labels: Any, task: str | None, missing: str) -> Present:
+    """Bare rows without missing values, or with None in their place."""
+    per_token = task is not None and as_task(task).labels_per_token
+    present = settle_missing(sequences, () if labels is None else labels, missing, per_token=per_token)
+    warn_left_out("rows", {f"missing={present.policy}": present.left_out})
+    return present
 
 
 def planning(construction: str, options: Mapping[str, Any]) -> Planning | None:
@@ -118,16 +139,20 @@ def planning(construction: str, options: Mapping[str, Any]) -> Planning | None:
 
     >>> plan = planning("native", {})
     >>> plan(TokenTable("characters", 36, 8, 144), 40_000, 6), plan(TokenTable("words", 8000, 2, 56_000), 40_000, 6)
-    (27022, 152586)
+    (27022, 26224)
     """
     if construction == "native":
         from byheart.build.native.construction import planned_sizes
+        from byheart.build.native.front import FEW_TABLE_ROWS
 
         dtype, bits = str(options.get("dtype", "float64")), int(options.get("abstain_bits", 0))
 
         def native(table: TokenTable, rows: int, classes: int) -> int:
-            base, width, _ = planned_sizes(rows, classes, table.length, abstain_bits=bits, dtype=dtype, positions=True)
-            return base + width * (table.symbols + 1) * table.length
+            base, width, scrambler = planned_sizes(
+                rows, classes, table.length, abstain_bits=bits, dtype=dtype, positions=True
+            )
+            height = (table.symbols + 1) * table.length
+            return base + (width * height if height <= FEW_TABLE_ROWS else min(width * height, scrambler))
 
         return native
     if construction == "compact":
@@ -182,9 +207,9 @@ def _table(
     return None
 
 
-def _with_origin(memory: Memory, settled: Settled, table: Table | None, missing: str) -> Memory:
+def _with_origin(memory: Memory, settled: Settled, table: Table | None, remarks: tuple[str, ...]) -> Memory:
     """The memory with how its rows were read and what was left out."""
-    notes = (*memory.notes, *filter(None, (settled.note, missing)))
+    notes = (*memory.notes, *filter(None, (settled.note, *remarks)))
     selection = replace(table.selection if table else Selection(), conflicts=settled.policy)
     tokens = table.tokens if table else PLAIN
     return replace(memory, notes=notes, selection=selection, tokens=tokens, conflicts=settled.as_dict())

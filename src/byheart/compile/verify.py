@@ -164,7 +164,8 @@ def _asked_rows(
     if excuses.conflicts not in (None, "error"):
         rows, given = [sequences[i] for i in numbers], [_fitting(sequences[i], labels[i]) for i in numbers]
         policy, task, positions = excuses.conflicts, memory.task, memory.encoder.positions
-        settled = settle(rows, given, task=task, positions=positions, policy=policy)
+        named = memory.encoder.named
+        settled = settle(rows, given, task=task, positions=positions, policy=policy, named=named)
         if settled.left_out:
             gone = set(settled.left_out)
             left_out[f"by --conflicts {policy}"] = len(gone)
@@ -177,7 +178,8 @@ def _as_memorized(memory: Memory, sequences: list[Any], labels: list[Any]) -> Da
     given = [_fitting(row, label) for row, label in zip(sequences, labels, strict=True)]
     if memory.target is Target.DISTRIBUTION:
         return load(sequences, given, task=memory.task, positions=True, target=Target.DISTRIBUTION)
-    return unchecked(sequences, given, task=memory.task, positions=memory.encoder.positions)
+    encoder = memory.encoder
+    return unchecked(sequences, given, task=memory.task, positions=encoder.positions, named=encoder.named)
 
 
 def _fitting(row: Any, labels: Any) -> Any:

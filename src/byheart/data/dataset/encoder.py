@@ -63,6 +63,11 @@ class Encoder:
         pad = padding_vector(tokens.vectors) if padded else None
         return Encoder(task, positions, length, None, tokens.vectors.width, padded, pad)
 
+    @cached_property
+    def named(self) -> bool:
+        """Whether numbers are names: every symbol is a float, and a whole number in a question stands for its equal."""
+        return bool(self.symbols) and all(type(symbol) is float for symbol in self.symbols or ())
+
     @property
     def input_width(self) -> int:
         """d: what the networks see of each token."""
@@ -171,7 +176,7 @@ class Encoder:
     def read(self, sequences: Iterable[Any]) -> Tokens:
         """The tokens of sequences of this encoder's kind."""
         vectors = self.symbols is None
-        kind = Kind.VECTORS if vectors else Kind.SYMBOLS
+        kind = Kind.VECTORS if vectors else Kind.NAMES if self.named else Kind.SYMBOLS
         tokens = read_tokens(sequences, kind, unordered=self.task is Task.SET)
         if tokens.ids.size == 0:
             nothing = Values(np.empty((0, self.dimension), dtype=object)) if vectors else None
@@ -255,7 +260,7 @@ class Encoder:
         """One valid row: the first symbol, or the zero vector, everywhere."""
         count = self.length if self.task.pads else 1
         token: Any = (0,) * self.dimension if self.symbols is None else self.symbols[0]
-        return self._inputs(np.array([count]), np.ones(count, dtype=np.int64), read_tokens([[token] * count]))
+        return self._inputs(np.array([count]), np.ones(count, dtype=np.int64), self.read([[token] * count]))
 
     def _length_message(self, row: int, length: int) -> str:
         if length == 0:
