@@ -1,7 +1,7 @@
 """The numbers and pictures of docs/ks25.md: promised and measured sizes, and how they grow.
 
     python experiments/ks25.py                    everything, a few minutes
-    python experiments/ks25.py length bits        only these parts: sizes, length, tokens, bits, total
+    python experiments/ks25.py length bits        only these parts: sizes, length, tokens, bits, total, shapes, depth
     python experiments/ks25.py --docs FOLDER      write into another folder
 
 Every part builds networks, certifies them (a network that is not proved stops the script), writes its table between the
@@ -21,6 +21,7 @@ from doc_tables import insert, markdown
 
 import byheart
 from byheart.compile import Memory
+from byheart.ir.size import uniform_parameters
 from byheart.plots.bounds import exponent
 from byheart.plots.style import colour, label_axes, marker, new_figure, save, styled
 from byheart.theory import lower_bound
@@ -215,6 +216,66 @@ def total(docs: Path) -> None:
     save(figure, docs / "pictures" / "ks25-total.png")
 
 
+# --- shapes: eq. (4) stored as it stands, and Remark 3.1
+
+
+def shapes(docs: Path) -> None:
+    """The same memory as fitted blocks, as eq. (4) stores it, and without E_in, for tokens of several dimensions."""
+    N, n, C = 100, 4, 4
+    table = [["d", "fitted", "eq. (4), counted", "eq. (4), built", "without E_in", "eq. (4) without E_in", "blocks"]]
+    for d in (10, 20, 40, 80):
+        rows, labels = vectors(N, n, d), classes(N, C)
+        kinds: list[dict[str, Any]] = [{}, {"shape": "uniform"}, {"input_map": False}]
+        kinds.append({"shape": "uniform", "input_map": False})
+        built = [proved(rows, labels, "ks25", attention="softmax", **options) for options in kinds]
+        stored = [number(memory.size.parameters) for memory in built]
+        counted = number(uniform_parameters(built[0].network) or 0)
+        table.append([str(d), stored[0], counted, *stored[1:], number(built[1].size.blocks)])
+        print(table[-1], flush=True)
+    write(docs, "shapes", table)
+
+
+# --- bounded depth
+
+
+def depth(docs: Path) -> None:
+    """V22's trade-off: weights against the depth that is allowed."""
+    N, C = 1000, 2
+    rows, labels = symbols(N, 6, 20), classes(N, C)
+    depths = [60, 80, 110, 150, 200, 270, 360]
+    table = [["depth L", "`vardi22`: lanes", "weights not zero", "stored dense", "× L / N", "`ks25`: lanes"]]
+    table[0] += ["weights not zero", "stored dense", "× L / N"]
+    found: dict[str, list[Memory]] = {"vardi22": [], "ks25": []}
+    for L in depths:
+        row = [str(L)]
+        for construction, built in found.items():
+            built.append(proved(rows, labels, construction, depth=L))
+            size = built[-1].size
+            lanes = max(1, round(size.width / 14))
+            row += [str(lanes), number(size.nonzero), number(size.parameters), f"{size.nonzero * L / N:.0f}"]
+        table.append(row)
+        print(row, flush=True)
+    write(docs, "depth", table)
+    with styled():
+        figure = new_figure(width=7.0, height=4.4)
+        axes = figure.axes[0]
+        for place, (construction, built) in enumerate(found.items()):
+            actual = [memory.size.depth for memory in built]
+            axes.plot(
+                actual, [m.size.nonzero for m in built], marker(place) + "-", color=colour(place),
+                label=f"{construction}, weights that are not zero",
+            )  # fmt: skip
+            axes.plot(
+                actual, [m.size.parameters for m in built], marker(place) + ":", color=colour(place),
+                fillstyle="none", label=f"{construction}, stored dense",
+            )  # fmt: skip
+        start = found["vardi22"][0].size.nonzero * depths[0]
+        axes.plot(depths, [start / L for L in depths], "--", color="#7F7F7F", label="N/L")
+        label_axes(axes, f"Depth for width: {N:,} rows, two classes", "depth", "weights")
+        axes.legend()
+    save(figure, docs / "pictures" / "ks25-depth.png")
+
+
 # --- the page
 
 
@@ -228,6 +289,8 @@ PARTS: dict[str, Callable[[Path], None]] = {
     "tokens": tokens,
     "bits": bits,
     "total": total,
+    "shapes": shapes,
+    "depth": depth,
 }
 
 

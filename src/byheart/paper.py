@@ -25,6 +25,8 @@ PAPERS = {
     "B88": "Baum, On the capabilities of multilayer perceptrons, 1988",
     "N65": "Nilsson, Learning Machines, 1965",
     "S97": 'Sontag, Shattering All Sets of k Points in "General Position" Requires (k - 1)/2 Parameters, 1997',
+    "SI24": "Siegel, Sharp Lower Bounds on Interpolation by Deep ReLU Neural Networks at Irregularly Spaced Data, 2024",
+    "GJ95": "Goldberg and Jerrum, Bounding the Vapnik-Chervonenkis Dimension of Concept Classes, 1995",
     "byheart": "byheart's own constructions, docs/compact.md",
 }
 

@@ -14,6 +14,8 @@ from byheart.theory.capacity import Architecture
 from byheart.theory.lower import (
     any_chain_parameters,
     bits_per_parameter,
+    close_points_parameters,
+    general_position_parameters,
     log2_binomial_down,
     next_token_parameters,
     next_token_root,
@@ -209,3 +211,52 @@ def test_sontags_bound_is_not_mixed_with_bounds_for_separated_points() -> None:
     close = next(b for b in found.bounds if b.scope == "any points")
     assert close.value == 5000 and "any δ" in close.assumptions[0]
     assert found.strongest("parameters").value < 100
+
+
+def test_every_number_of_a_token_needs_a_weight() -> None:
+    """Remark 4.3: the bound is among the others."""
+    found = next(b for b in lower_bound(N=10, d=300).bounds if b.ref.label == "Remark 4.3")
+    assert found.value == 301 and found.scope == "labels"
+
+
+def test_close_points_need_linearly_many_parameters() -> None:
+    """Ω(N) where δ is exponentially small, at most Sontag's N/2, nothing new where r/δ is polynomial in N."""
+    for N in (10, 100, 1000, 10**4):
+        found = [close_points_parameters(N, Fraction(4) ** (c * N)) for c in (1, 4, 64)]
+        assert found == sorted(found) and found[0] >= 0.3 * N and found[-1] <= general_position_parameters(N) + 1
+    assert close_points_parameters(10**6, Fraction(10**12) ** 2) < next_token_parameters(10**6)
+    assert close_points_parameters(1, 1) == close_points_parameters(50, Fraction(1, 100)) == 1
+
+
+@pytest.mark.parametrize(("N", "bits"), [(40, 20), (400, 100), (2000, 2500)])
+def test_close_points_formula(N: int, bits: int) -> None:
+    """The returned W keeps the inequality and W − 1 breaks it, in floats."""
+    V = 2 * 2**bits + 1
+
+    def slack(W: int) -> float:
+        logs = log2(V) + W // 2 + log2(W // 2 + 1) + log2(8 * 2.718281828459045)
+        return W * logs - N // 2 * (log2(V // 2) - W // 2)
+
+    W = close_points_parameters(N, 4**bits)
+    assert slack(W) >= -1e-6 and slack(W - 1) < 0
+
+
+def test_a_line_of_pieces_crosses_no_more_often_than_it_has_pieces() -> None:
+    """The counting step, on a small class: the patterns of one ReLU network with two units along a grid."""
+    rng, V = random.Random(0), 24
+    patterns = set()
+    for _ in range(4000):
+        a, b, c, d, e, f, g = (rng.uniform(-2, 2) for _ in range(7))
+        values = [e * max(0, a * x + b) + f * max(0, c * x + d) + g for x in (k / V for k in range(V))]
+        patterns.add(tuple(value >= 0 for value in values))
+    assert max(sum(not p[2 * j] and p[2 * j + 1] for j in range(V // 2)) for p in patterns) <= 4
+    # p = 3 crossings of that kind would need N = 6 points' labels from 7 parameters: the bound does not exclude it
+    assert close_points_parameters(6, Fraction(V, 2) ** 2) <= 7
+
+
+def test_your_data_makes_the_root_impossible() -> None:
+    """The bound is about points however they lie: it is listed, and never the strongest for separated rows."""
+    found = lower_bound(N=1000, d=1, r=1, delta=Fraction(1, 2**400))
+    close = next(b for b in found.bounds if b.ref.paper == "SI24")
+    assert close.value > 10 * found.strongest("parameters").value and close.scope == "any points"
+    assert next(b for b in lower_bound(N=1000, d=1).bounds if b.ref.paper == "SI24").value < 30

@@ -111,3 +111,14 @@ def test_bad_counts() -> None:
         worst_case(10, 0, 1, 2)
     with pytest.raises(OptionError, match="contexts = 0"):
         worst_case(10, 2, 1, 2, contexts=0)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_d_enters_linearly_in_the_input_map_and_by_logarithms_elsewhere(form: str) -> None:
+    """Remark 4.3: Õ(d + √N)."""
+    found = {d: theorems.input_and_rest(worst_case(10**4, 8, d, 2), form) for d in (1, 4, 64, 4096, 4**9)}
+    assert all(entrance == found[1][0] * d for d, (entrance, _) in found.items())
+    rest = [rest for _, rest in found.values()]
+    # √d in R: a bit more per key for every factor 4 of d, so equal steps of the logarithm cost about the same
+    step = rest[1] - rest[0]
+    assert rest == sorted(rest) and rest[-1] - rest[0] <= 10 * step and rest[-1] < 2 * rest[0]

@@ -79,6 +79,8 @@ def command(
         omega=omega,
         zeros=zeros,
         architecture=shape,
+        r=r,
+        delta=delta,
     )
     problem = Problem(lower.task, lower.N, lower.n, lower.d, lower.C, omega, r, delta, limit)
     upper = upper_bounds(problem)

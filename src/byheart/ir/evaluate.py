@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -69,6 +69,7 @@ def _parts(network: Network, inputs: Inputs, progress: Progress) -> Iterator[Sta
     """The outputs of some rows after the other."""
     if inputs.points.width != network.width_in:
         raise NetworkError(f"the network takes {network.width_in} numbers per token, not {inputs.points.width}")
+    network = _without_idle_attention(network)
     first = next((i for i, layer in enumerate(network.layers) if isinstance(layer, SequenceLayer)), None)
     prefix = network.layers if first is None else network.layers[:first]
     points = tokenwise(prefix, inputs.points, progress, "reading tokens")
@@ -76,6 +77,12 @@ def _parts(network: Network, inputs: Inputs, progress: Progress) -> Iterator[Sta
         index = inputs.index[start : start + CHUNK]
         state = State(points, index, (index >= 0).sum(axis=1))
         yield _sequence_part(network, len(prefix), state, progress)
+
+
+def _without_idle_attention(network: Network) -> Network:
+    """The network without attention that adds zero, so that tokens before any that does more are evaluated once."""
+    kept = tuple(layer for layer in network.layers if not (isinstance(layer, Attention) and layer.idle))
+    return network if len(kept) == len(network.layers) or not kept else replace(network, layers=kept, stages=())
 
 
 def answers(network: Network, inputs: Inputs, progress: Progress = SILENT) -> Index:

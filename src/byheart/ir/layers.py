@@ -294,6 +294,11 @@ class Attention:
         return self.width_in
 
     @property
+    def idle(self) -> bool:
+        """Whether it adds zero to every stream, whatever the scores: no head has both values and an output."""
+        return not any(head.value.nonzero and head.output.nonzero for head in self.heads)
+
+    @property
     def head_width(self) -> int:
         """s·H of KS25's width."""
         return sum(len(h.value.rows) for h in self.heads)

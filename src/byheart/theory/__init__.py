@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from byheart.data.task import Task
@@ -97,20 +98,23 @@ def lower_bound(
     zeros: int = 0,
     contexts: int | None = None,
     architecture: Architecture | str | None = None,
+    r: Fraction | float | None = None,
+    delta: Fraction | float = 1,
 ) -> LowerBound:
     """The least parameters and bits for N sequences of n tokens with C classes, with the theorems they come from.
 
     `contexts` is how many different contexts have labels, if the data has fewer than N (or nN, one per token).
 
     `architecture` (d, m, s, H, q, L) adds the verdict whether it can store every labelling, `omega` the bounds of
-    Madden et al. on distributions over ω tokens, `zeros` the bits of further points that must answer zero.
+    Madden et al. on distributions over ω tokens, `zeros` the bits of further points that must answer zero. `r` and
+    `delta` (largest norm and smallest distance of tokens) say how close together points may lie.
 
     >>> lower_bound(task="seq-to-seq", N=1000, n=8, d=4, C=2).total_bits
     8000
     """
     if isinstance(architecture, str):
         architecture = Architecture.parse(architecture)
-    problem = Problem(task, N, n, input_dimension(d, architecture), C, omega, contexts=contexts)
+    problem = Problem(task, N, n, input_dimension(d, architecture), C, omega, r, delta, contexts=contexts)
     found = tuple(lower_bounds(problem, architecture, zeros))
     decided = None
     if architecture is not None:

@@ -23,7 +23,7 @@ from math import comb, isqrt
 
 from byheart.errors import OptionError
 from byheart.paper import Ref, implements
-from byheart.theory.rounding import E_UP, Exact, ceil, log2_down, log2_up, power_at_least, root_down, sqrt_up
+from byheart.theory.rounding import E_UP, Exact, ceil, floor, log2_down, log2_up, power_at_least, root_down, sqrt_up
 
 TEST = "tests/theory/test_lower.py"
 
@@ -75,6 +75,12 @@ def next_token_parameters(N: int, C: int = 2) -> int:
 
 
 @implements(
+    Ref("GJ95", "quadratic VC dimension"),
+    statement="VC dimension O(W²), so every labelling of N points takes Ω(√N) parameters: W ≥ (√(1 + N/2) − 1)/2 for "
+    "KS25's Transformers on equal tokens",
+    test=TEST,
+)
+@implements(
     Ref("KS25", "Theorem 4.2"),
     statement="next-token, the order Ω(√N) itself: W ≥ (√(1 + N/2) − 1)/2, from VC dimension ≤ 4W(t + 2)",
     test=TEST,
@@ -114,14 +120,60 @@ def general_position_parameters(N: int) -> int:
     """Sontag's bound for points that may lie arbitrarily close together: W ≥ (N − 1)/2.
 
     It holds for networks of ReLU, sigmoid and threshold units and any fixed shape. KS25, like this library, asks for
-    every labelling of points that are at least δ apart, so √N is possible. Siegel (2024) shows that linearly many
-    parameters are needed again where δ is exponentially small in N; he states no constant, so there is no number here.
+    every labelling of points that are at least δ apart, so √N is possible. Where δ is exponentially small in N,
+    linearly many are needed again: `close_points_parameters`.
 
     >>> [general_position_parameters(N) for N in (1, 2, 3, 1000)]
     [1, 1, 1, 500]
     """
     check_counts(N=N)
     return max(1, N // 2)
+
+
+@implements(
+    Ref("SI24", "Theorem 1"),
+    statement="where δ is exponentially small in N, memorizing every N points at distance δ takes Ω(N) parameters; "
+    "with our own proof and constants, as a number for any N and r/δ",
+    test=TEST,
+)
+def close_points_parameters(N: int, spread_squared: Exact) -> int:
+    """What one shape of network needs for every labelling of *every* N points of norm r that are δ apart.
+
+    Notation: spread_squared = (r/δ)², W parameters, U ≤ W/2 hidden units (each has a weight and a bias of its own),
+    V = ⌊2r/δ⌋ + 1 points on a line, δ apart; rows are sequences of equal tokens there, on which attention is
+    linear.
+
+    The statement is Siegel's, proof and constants are ours. Choose p = ⌊N/2⌋ of the ⌊V/2⌋ disjoint neighbouring
+    pairs on the line and label the left point 0 and the right point 1. For each of the binom(⌊V/2⌋, p) choices some
+    parameters make the output cross the threshold inside every chosen pair. Along the line the output has at most
+    2^U linear pieces, each of which crosses once, so one pattern of signs on all V points serves at most binom(2^U,
+    p) choices. Hence there are at least (⌊V/2⌋/2^U)^p patterns. On the other hand the patterns are told by the
+    signs of V·(U + 1)·2^U polynomials of degree at most W in W variables (one for each point, unit and state of the
+    units before), so Lemma B.4 allows (8e·V·(U + 1)·2^U)^W of them:
+
+        p·(log2⌊V/2⌋ − W/2) ≤ W·(log2 V + W/2 + log2(W/2 + 1) + log2 8e)
+
+    As δ falls, this tends to W ≥ N/2, Sontag's bound; for r/δ polynomial in N it says nothing beyond √N.
+
+    >>> [close_points_parameters(1000, 4**k) for k in (10, 100, 1000, 10**5)]
+    [19, 120, 348, 498]
+    """
+    check_counts(N=N)
+    V = isqrt(max(0, floor(4 * Fraction(spread_squared)))) + 1
+    p = min(N, V) // 2
+    if p == 0:
+        return 1
+    inside, every, constant = log2_down(max(1, V // 2)), log2_up(V), log2_up(8 * E_UP)
+
+    def may(W: int) -> bool:
+        units = W // 2
+        return p * (inside - units) <= W * (every + units + log2_up(units + 1, 40) + constant)
+
+    low, high = 0, N + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if may(middle) else (middle, high)
+    return high
 
 
 def seq_to_seq_root(N: int, n: int, C: int = 2, labels: int | None = None) -> Fraction:
@@ -145,6 +197,26 @@ def seq_to_seq_parameters(N: int, n: int, C: int = 2, labels: int | None = None)
         return 1
     # W + W²/8 ≥ T  ⟺  (W + 4)² ≥ 16 + 8T
     return max(1, sqrt_up(16 + 8 * _seq_to_seq_load(N, n, C, labels)) - 4)
+
+
+@implements(
+    Ref("KS25", "Remark 4.3"),
+    statement="the dependence on d is unavoidable: a network that tells apart all tokens of dimension d, which enter "
+    "as vectors, has at least d + 1 parameters",
+    test=TEST,
+)
+def input_parameters(d: int) -> int:
+    """d + 1: a weight for every number of a token, and one to answer with.
+
+    The first matrix has a column for each of the d numbers. A column of zeros makes two tokens that differ in this
+    number alone the same token, so a shape that serves all data sets has at least one weight per column, and E_out
+    has one more.
+
+    >>> input_parameters(768)
+    769
+    """
+    check_counts(d=d)
+    return d + 1
 
 
 def any_chain_parameters(N: int, C: int = 2) -> int:

@@ -20,7 +20,9 @@ from byheart.theory.capacity import Architecture, shatterable
 from byheart.theory.lower import (
     any_chain_parameters,
     bits_per_parameter,
+    close_points_parameters,
     general_position_parameters,
+    input_parameters,
     next_token_parameters,
     quadratic_parameters,
     seq_to_seq_parameters,
@@ -143,7 +145,7 @@ def _more_parameters(p: Problem) -> Iterator[Bound]:
         "E_in and E_out",
         "lower",
         "parameters",
-        p.d + 1,
+        input_parameters(p.d),
         Ref("KS25", "Remark 4.3"),
         "d + 1",
         ("tokens enter as vectors of dimension d, not through an embedding table",),
@@ -171,6 +173,19 @@ def _any_points(p: Problem) -> Iterator[Bound]:
             Ref("S97", "Theorem 1"),
             "(N − 1)/2",
             ("one shape of network for every labelling of every N points in general position, at any δ",),
+            scope="any points",
+        )
+        yield Bound(
+            "points this close together",
+            "lower",
+            "parameters",
+            close_points_parameters(p.labels, p.r_squared / p.delta_squared),
+            Ref("SI24", "Theorem 1"),
+            "p(log2⌊V/2⌋ − W/2) ≤ W(log2 V + W/2 + log2(W/2 + 1) + log2 8e), p = ⌊N/2⌋, V = ⌊2r/δ⌋ + 1",
+            (
+                "one shape of network for every labelling of every N points of norm r that are δ apart",
+                "ReLU units with a bias each; attention of any kind on sequences of equal tokens",
+            ),
             scope="any points",
         )
 

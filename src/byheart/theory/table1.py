@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import cbrt, ceil, floor, log2, sqrt
+from math import cbrt, ceil, e, floor, log, log2, pi, sqrt
 
 from byheart.data.task import Task
 from byheart.paper import Ref
@@ -241,3 +241,20 @@ TABLE: tuple[Row, ...] = (
         lambda p: native_estimate(p.labels, p.C),
     ),
 )
+
+
+def boltzmann_separation(n: int, d: int, words: int, r_min: float, r_max: float, epsilon: float) -> float:
+    """log2 of the δ that KS24's Theorem 2 promises: a head of rank one is an (r, δ)-contextual mapping.
+
+    Tokens of norm r_min to r_max that are ε apart, |V| = `words` of them, n different ones in a row:
+
+        δ = 2 (ln n)² ε² r_min / (r_max² S) · exp(−S r_max² / (4 ε r_min)),   S = (|V| + 1)⁴ (2 ln n + 3) π d
+
+    Quoted, not proved here (the paper was not at hand when this was written), so it is shown and nothing rests on it.
+
+    >>> round(boltzmann_separation(n=8, d=4, words=10, r_min=1, r_max=2, epsilon=0.5))
+    -3800431
+    """
+    size = (words + 1) ** 4 * (2 * log(n) + 3) * pi * d
+    front = log2(2 * log(n) ** 2 * epsilon**2 * r_min / (r_max**2 * size))
+    return front - size * r_max**2 / (4 * epsilon * r_min) * log2(e)

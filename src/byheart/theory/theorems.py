@@ -132,6 +132,23 @@ def transformer(s: Setting, form: str = "plain", *, balanced: bool = False) -> P
 
 
 @implements(
+    Ref("KS25", "Remark 4.3"),
+    statement="Õ(d + √N) parameters: the input map has one row of d weights per number of the stream, and everything "
+    "else sees d only in the length of keys, log √d",
+    test=TEST,
+)
+def input_and_rest(s: Setting, form: str = "plain") -> tuple[int, int]:
+    """(parameters that are multiplied by d, all others) of Theorem B.1; the paper prints E_out : R^m → R^d, read R.
+
+    >>> [input_and_rest(worst_case(N=10**4, n=8, d=d, C=2), "residual") for d in (1, 16, 256)]
+    [(10, 1288517), (160, 1322565), (2560, 1356613)]
+    """
+    whole = transformer(s, form).parameters
+    entrance = (TRANSFORMER_WIDTH if form == "plain" else STREAM) * s.d
+    return entrance, whole - entrance
+
+
+@implements(
     Ref("KS25", "Remark 4.5"),
     statement="two attention layers and a global token replace n² connections by 4n + 2",
     test=TEST,

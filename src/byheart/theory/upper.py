@@ -239,6 +239,49 @@ def limited_memory(
     )
 
 
+@dataclass(frozen=True)
+class Lanes:
+    """`count` memories beside each other, each of at most `piece` entries in groups of `entries`."""
+
+    count: int
+    entries: int
+    piece: int
+
+
+GROUP_WEIGHTS = 12  # weights that are not zero, of the block that looks one group up
+LANE_WEIGHTS = 70  # weights that are not zero, of one lane in one block or layer: at most 14 units of 5
+
+
+@implements(
+    Ref("V22", "bounded depth"),
+    statement="depth at most L takes Õ(N/L) weights: N/e memories of e = Õ(L²) entries beside each other",
+    test="tests/build/ks25/test_depth.py",
+)
+def lanes_within(depth: int, entries: int, rho: int, c: int, form: str) -> Lanes | None:
+    """The fewest memories beside each other that are no deeper than `depth`; None where even one entry is.
+
+    For K entries per group the depth leaves room for m groups, 3m + K(3M + 2) + 6 <= L (with skip connections
+    m + KM + 4 <= L); m·K is largest near K = L/2M, where it is L²/4M (L²/36M in plain layers). So there are about
+    4MN/L² lanes and O(MN/L) weights that are not zero. Stored dense, as blocks of one matrix, they are O(N²/L³). Among
+    the K that fit, the one with the fewest weights is taken.
+
+    >>> [lanes_within(L, 1000, 20, 1, "residual").count for L in (400, 200, 100, 50)]
+    [1, 3, 9, 39]
+    """
+    least = plain_memory_depth if check_form(form) == "plain" else residual_memory_depth
+    per_group = 3 if form == "plain" else 1
+    rooms: dict[int, int] = {}  # K -> entries for which the depth has room
+    while (room := depth - least(0, len(rooms) + 1, rho, c)) >= per_group and len(rooms) < entries:
+        rooms[len(rooms) + 1] = room // per_group * (len(rooms) + 1)
+    if not rooms:
+        return None
+    count = -(-entries // max(rooms.values()))
+    piece = -(-entries // count)
+    fitting = (K for K, room in rooms.items() if room >= piece)
+    K = min(fitting, key=lambda K: GROUP_WEIGHTS * -(-piece // K) + LANE_WEIGHTS * K * max(rho, c))
+    return Lanes(count, K, piece)
+
+
 def label_bits(largest_label: int) -> int:
     """c: binary digits of the largest label, at least one.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from math import exp, log, log2, pi
 
 import pytest
 
@@ -10,6 +12,7 @@ from byheart.certify import certify
 from byheart.compile import memorize
 from byheart.errors import AssumptionError
 from byheart.ir.layers import Attention, Kind
+from byheart.theory.table1 import boltzmann_separation
 from tests.build.table1.grid import THIN, letters, proved
 
 
@@ -53,3 +56,18 @@ def test_a_head_of_the_wrong_temperature_is_refuted():
     layers = (*memory.network.layers[:place], swapped, *memory.network.layers[place + 1 :])
     certificate = certify(replace(memory.network, layers=layers), memory.dataset, memory.claim)
     assert certificate.verdict == "refuted" and certificate.witness is not None
+
+
+def test_the_separation_is_told_beside_the_theorems():
+    """Behind the head contexts are further apart than Theorem 2 promises: it is a bound for the worst tokens."""
+    memory = proved("ks24", 6, 3, 2, 2)
+    note = next(note for note in memory.notes if "apart behind the head" in note)
+    measured, promised = re.findall(r"2\^(-[0-9.e+]+)", note)
+    assert float(measured) > float(promised)
+
+
+def test_theorem_2_as_quoted():
+    """n = 2, d = 1, one word more than none: every factor by hand."""
+    size = 2**4 * (2 * log(2) + 3) * pi
+    delta = 2 * log(2) ** 2 / size * exp(-size / 4)
+    assert boltzmann_separation(n=2, d=1, words=1, r_min=1, r_max=1, epsilon=1) == pytest.approx(log2(delta))

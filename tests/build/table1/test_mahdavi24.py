@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
+import numpy as np
 import pytest
 
-from byheart.build.table1.mahdavi24 import head_count
+from byheart.build.table1.mahdavi24 import PRIME, assumption_notes, head_count, independent
 from byheart.compile import memorize
 from byheart.errors import AssumptionError
+from byheart.exact.number import Values
 from tests.build.table1.grid import THIN, letters, proved
 
 
@@ -33,3 +37,54 @@ def test_letters_with_positions():
     memory = memorize(rows, labels, construction="mahdavi24", progress=False)
     assert memory.certificate.verdict == "proved" and memory.predict(rows) == labels
     assert any("embedding of dimension" in note for note in memory.notes)
+
+
+def test_independence_is_decided_exactly():
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        rows = rng.integers(-3, 4, (3, 4))
+        if rng.integers(2):
+            rows[2] = rows[0] - 2 * rows[1]
+        exact = any(round(float(np.linalg.det(rows[:, list(c)]))) for c in combinations(range(4), 3))
+        assert independent(rows.tolist()) == exact
+    assert independent([[PRIME, 1], [0, PRIME]])  # zero modulo the prime, not over the rationals
+
+
+def test_the_theorems_assumptions_are_checked_on_the_data():
+    """General vectors keep both; a repeated query breaks the first, a dependent row the second."""
+    rng = np.random.default_rng(1)
+    points = Values.of(rng.integers(-50, 50, (40, 5)).tolist())
+    index = np.arange(40).reshape(10, 4)
+    (holds,) = assumption_notes(points, index)
+    assert "hold on this data" in holds
+    alike = index.copy()
+    alike[7, -1] = alike[2, -1]
+    assert any("rows 2 and 7 end alike" in note for note in assumption_notes(points, alike))
+    twice = index.copy()
+    twice[3, 0] = twice[3, 1]
+    assert any("Assumption 2; row 3" in note for note in assumption_notes(points, twice))
+    flat = Values.of(
+        [[*row[:4].tolist(), 0] if k % 4 == 3 else row.tolist() for k, row in enumerate(points.numerators)]
+    )
+    three = Values.of(
+        [[*row[:3].tolist(), 0, 0] if k % 4 == 3 else row.tolist() for k, row in enumerate(points.numerators)]
+    )
+    assert "hold" in assumption_notes(flat, index)[0]  # four dimensions are enough for n = 4 queries
+    assert any("every 4 queries" in note for note in assumption_notes(three, index))
+    (long,) = assumption_notes(points, np.arange(36).reshape(6, 6))
+    assert "always dependent" in long
+
+
+def test_many_sets_of_queries_are_only_looked_at():
+    rng = np.random.default_rng(1)
+    points = Values.of(rng.integers(-50, 50, (240, 6)).tolist())
+    (note,) = assumption_notes(points, np.arange(240).reshape(60, 4))
+    assert "looked at only" in note
+
+
+def test_what_holds_is_told():
+    told = " ".join(proved("mahdavi24", 12, 4, 6, 2).notes)
+    assert "MA24's assumptions" in told
+    rows, labels = letters(30)
+    memory = memorize(rows, labels, construction="mahdavi24", progress=False)
+    assert "not true of this data, and not assumed" in " ".join(memory.notes)  # letters end alike

@@ -10,7 +10,9 @@ import re
 import subprocess
 import sys
 import time
+from math import isqrt
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -30,7 +32,7 @@ from byheart.compile.compare.comparison import (
     random_dataset,
     subsets,
 )
-from byheart.compile.compare.rows import csv_table, growth_exponents
+from byheart.compile.compare.rows import csv_table, gentle_growth, growth_exponents
 from byheart.compile.compare.worker import Worker
 from byheart.data.dataset.dataset import load
 from byheart.errors import AssumptionError, OptionError
@@ -255,3 +257,22 @@ def test_nothing_to_compare_is_an_error():
         CliRunner().invoke(commands, ["compare"], standalone_mode=False, catch_exceptions=False)
     with pytest.raises(OptionError, match="unknown construction"):
         compare(random_dataset(3, 1, 1, 1), constructions=["no-such"])
+
+
+def test_slopes_below_one_half_are_explained():
+    """700 + 40·√N has a slope of 0.27 at these sizes; a line through the origin needs no words."""
+    sizes = (100, 300, 1000, 3000)
+    kinds = {
+        "with a constant": lambda N: 700 + 40 * isqrt(N),
+        "root": lambda N: 40 * isqrt(N),
+        "linear": lambda N: 3 * N,
+    }
+    parts = [
+        SimpleNamespace(
+            N=N, rows=[SimpleNamespace(construction=k, parameters=f(N), built=True) for k, f in kinds.items()]
+        )
+        for N in sizes
+    ]
+    assert growth_exponents(parts)["with a constant"] < 0.3
+    told = gentle_growth(parts)
+    assert list(told) == ["with a constant"] and "39.4·√N" in told["with a constant"]

@@ -8,7 +8,7 @@ hands it out; and `ks25-limited` with short weights, many small memories in a ro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isqrt
 
 from byheart.build._base import Construction, Option, register
@@ -25,6 +25,7 @@ from byheart.build.ks25.layers import (
 from byheart.build.ks25.memorizer import Fields
 from byheart.build.ks25.parts import (
     ATTENTION,
+    DEPTH,
     SHARED,
     Choice,
     ContextKeys,
@@ -35,9 +36,11 @@ from byheart.build.ks25.parts import (
     code_tokens,
     context_keys,
     measured_fields,
+    needed,
     paper_fields,
 )
 from byheart.build.ks25.sequence_ids import TokenCode
+from byheart.build.ks25.shapes import Stage, uniform_stages, without_input_map
 from byheart.build.shared.wires import Form, affine, wire
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
@@ -48,7 +51,7 @@ from byheart.ir.size import measure
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 from byheart.theory import theorems
-from byheart.theory.promises.ks25 import context_part, setting_of, star_connections, token_part
+from byheart.theory.promises.ks25 import SHAPES, context_part, setting_of, shared_depth, star_connections, token_part
 from byheart.theory.theorems import Setting
 from byheart.theory.upper import DENSE, groups, label_bits
 
@@ -116,21 +119,27 @@ def memories_of(
     )
 
 
-def transformer(contents: Contents, token: Lookup, label: Lookup, mixing: tuple[Layer, ...]) -> Network:
+def transformer(contents: Contents, token: Lookup, label: Lookup, mixing: tuple[Layer, ...]) -> list[Stage]:
     """E_in, token code, mixing, label memory, E_out."""
     style, code, keys = contents.style, contents.code, contents.keys
-    return finished(
-        contents.dataset,
-        [
-            ("E_in", (input_map(style, code.line),)),
-            ("token code", token_layers(style, code.line, token.pieces, PLAIN_STREAM)),
-            ("averaging", mixing),
-            *label_stages(label_layers(style, keys.weights, keys.bias, label.pieces, PLAIN_STREAM)),
-        ],
-    )
+    return [
+        ("E_in", (input_map(style, code.line),)),
+        ("token code", token_layers(style, code.line, token.pieces, PLAIN_STREAM)),
+        ("averaging", mixing),
+        *label_stages(label_layers(style, keys.weights, keys.bias, label.pieces, PLAIN_STREAM)),
+    ]
 
 
-Stage = tuple[str, tuple[Layer, ...]]
+def in_lanes(contents: Contents, depth: int) -> tuple[Contents, Lookup, Lookup]:
+    """Both memories cut into lanes, so that the whole network is no deeper than `depth`."""
+    style, code, keys = contents.style, contents.code, contents.keys
+    token_need = needed(style, code.line.floors, code.labels)
+    label_need = needed(style, keys.keys, contents.labels)
+    first, second = shared_depth(depth, token_need, label_need, style.form)
+    style = replace(style, lanes=max(first.count, second.count))
+    token = Lookup.in_lanes(style, code.line.floors, code.labels, first)
+    label = Lookup.in_lanes(style, keys.keys, contents.labels, second)
+    return replace(contents, style=style), token, label
 
 
 def label_stages(layers: tuple[Layer, ...]) -> list[Stage]:
@@ -146,6 +155,9 @@ def finished(dataset: Dataset, stages: Sequence[Stage], readout: Readout | None 
     return Network(layers, read, readout, tuple((name, len(part)) for name, part in stages))
 
 
+FITTED, UNIFORM = SHAPES
+SHAPE = Option("shape", str, FITTED, "uniform: attention and equal width in every block, as eq. (4) stores it", SHAPES)
+INPUT_MAP = Option("input_map", bool, True, "E_in; without it (Remark 3.1) the stream is the token, d >= 10 numbers")
 THEOREM = Ref("KS25", "Theorem B.1")
 COROLLARY = Ref("KS25", "Corollary 4.1")
 
@@ -159,7 +171,7 @@ COROLLARY = Ref("KS25", "Corollary 4.1")
     "The square root of N, and the reason why one attention layer is enough.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN, Task.SEQ_TO_SEQ),
-    options=(*SHARED, ATTENTION),
+    options=(*SHARED, ATTENTION, SHAPE, INPUT_MAP, DEPTH),
 )
 @implements(
     THEOREM,
@@ -187,6 +199,9 @@ def build_ks25(
     form: str = "residual",
     constants: str = "measured",
     attention: str = "uniform",
+    shape: str = FITTED,
+    input_map: bool = True,
+    depth: int | None = None,
 ) -> Construction:
     """E_in, token code, averaging, label memory, E_out.
 
@@ -197,11 +212,29 @@ def build_ks25(
     """
     style = Style.of(form, constants, seed)
     contents = contents_of(dataset, style, progress)
+    if style.plain and (shape == UNIFORM or not input_map):
+        raise OptionError("eq. (4) and Remark 3.1 are about blocks with skip connections: take form=residual")
     token, label = memories_of(contents)
-    network = transformer(contents, token, label, (averaging(style, Kind(attention), dataset.n),))
+    stages = transformer(contents, token, label, (averaging(style, Kind(attention), dataset.n),))
+    if depth is not None and (style.as_in_the_paper or shape == UNIFORM or not input_map):
+        raise OptionError(f"depth={depth} goes with constants=measured, shape={FITTED} and an input map")
+    if depth is not None and measure(finished(dataset, stages)).depth > depth:
+        contents, token, label = in_lanes(contents, depth)
+        stages = transformer(contents, token, label, (averaging(contents.style, Kind(attention), dataset.n),))
+    if not input_map:
+        stages = without_input_map(stages, contents.code.line, dataset.inputs.points)
+    if shape == UNIFORM:
+        stages = uniform_stages(stages, Kind(attention))
     return Construction(
-        network,
-        {"form": form, "constants": constants, "attention": attention},
+        finished(dataset, stages),
+        {
+            "form": form,
+            "constants": constants,
+            "attention": attention,
+            "shape": shape,
+            "input_map": input_map,
+            "depth": depth,
+        },
         (contents.note(), f"token memory: {token.fields}; label memory: {label.fields}"),
     )
 
@@ -280,7 +313,7 @@ def build_ks25_sparse(
     style = Style.of(form, constants, seed)
     contents = contents_of(dataset, style, progress)
     token, label = memories_of(contents)
-    network = transformer(contents, token, label, star(style, Kind(attention), dataset.n))
+    network = finished(dataset, transformer(contents, token, label, star(style, Kind(attention), dataset.n)))
     return Construction(
         network,
         {"form": form, "constants": constants, "attention": attention},
@@ -318,7 +351,7 @@ def limited(contents: Contents, B: int, kind: Kind) -> tuple[Network, Lookup, Lo
     """The network whose memories are built in pieces of B² keys (Lemma F.1)."""
     token, label = memories_of(contents, *limited_choices(contents, B), piece=B * B)
     mixing = (averaging(contents.style, kind, contents.dataset.n),)
-    return transformer(contents, token, label, mixing), token, label
+    return finished(contents.dataset, transformer(contents, token, label, mixing)), token, label
 
 
 def largest_parameter(contents: Contents, kind: Kind, max_bits: int) -> int:

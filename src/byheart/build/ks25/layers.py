@@ -12,13 +12,14 @@ from byheart.build.ks25.memorizer import Table, memorizer_plan
 from byheart.build.ks25.parts import Style
 from byheart.build.ks25.residual_memorizer import (
     KEY,
-    STREAM,
     TRAJECTORIES,
     X,
     Y,
     blocks,
     cleared,
+    lane_stream,
     memorizer_blocks,
+    memorizer_lanes,
 )
 from byheart.build.shared.projection import Line
 from byheart.build.shared.wires import ZERO, Effect, Form, affine, assemble, wire, wires
@@ -32,7 +33,7 @@ ROLES = {"phi": Y, "x": X, "id": KEY}  # where the residual stream keeps them
 
 def stream(style: Style) -> tuple[str, ...]:
     """The names of the numbers that attention works on."""
-    return PLAIN_STREAM if style.plain else STREAM
+    return PLAIN_STREAM if style.plain else lane_stream(style.lanes)
 
 
 def place(style: Style, role: str) -> int:
@@ -44,7 +45,7 @@ def input_map(style: Style, line: Line) -> Affine:
     """E_in: the linear part of the projection to the line."""
     inputs = tuple(f"x{j}" for j in range(len(line.weight)))
     projected = Form(dict(zip(inputs, line.weight, strict=True)))
-    units = {"x": projected} if style.plain else {name: projected if name == X else ZERO for name in STREAM}
+    units = {"x": projected} if style.plain else {name: projected if name == X else ZERO for name in stream(style)}
     return affine(inputs, units, relu=False, bias=False)
 
 
@@ -53,9 +54,11 @@ def token_layers(
 ) -> tuple[Layer, ...]:
     """x -> (phi, x, id = 0), or whichever of them are wanted: the network of eq. (50)."""
     if not style.plain:
+        if style.lanes > 1:
+            return blocks(memorizer_lanes(pieces, shift={X: line.bias}), style.lanes)
         return blocks(memorizer_blocks(pieces, hidden, shift={X: line.bias}))
     first = {"x": wire("x") + line.bias}
-    plan, state = memorizer_plan(pieces, wires(first))
+    plan, state = memorizer_plan(pieces, wires(first), abreast=style.lanes > 1)
     found = {"phi": state["y"], "x": state["x"], "id": ZERO}
     return assemble(("x",), [first, *plan, {name: found[name] for name in outputs}])
 
@@ -85,7 +88,7 @@ def label_layers(
     """weights · (phi, x, id) + bias is looked up; the last layer is E_out."""
     if style.plain:
         first = {"x": Form({name: weight for name, weight in weights.items() if weight}, bias)}
-        plan, state = memorizer_plan(pieces, wires(first))
+        plan, state = memorizer_plan(pieces, wires(first), abreast=style.lanes > 1)
         plan = [first, *plan]
         return *assemble(inputs, plan), affine(tuple(plan[-1]), {"y": state["y"]}, relu=False, bias=False)
     effects = [Effect(wire(X), {X: weights.get("x", 0) + -1})]
@@ -93,5 +96,8 @@ def label_layers(
         if role in inputs:
             name = ROLES[role]
             effects.append(Effect(wire(name), {X: weights.get(role, 0), name: -1}))
-    steps = memorizer_blocks(pieces, hidden, (*effects, *cleared(*TRAJECTORIES)), {X: bias})
-    return *blocks(steps), affine(STREAM, {"y": wire(Y)}, relu=False, bias=False)
+    if style.lanes > 1:
+        steps = memorizer_lanes(pieces, tuple(effects), {X: bias}, used=style.lanes)
+    else:
+        steps = memorizer_blocks(pieces, hidden, (*effects, *cleared(*TRAJECTORIES)), {X: bias})
+    return *blocks(steps, style.lanes), affine(stream(style), {"y": wire(Y)}, relu=False, bias=False)

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from byheart.build.shared.wires import ZERO, Form, Units, carried, wire, wires
+from byheart.build.shared.wires import ZERO, Form, Units, carried, renamed, wire, wires
 from byheart.errors import BuildError
 from byheart.exact import dyadic
 from byheart.paper import Ref, implements
@@ -312,13 +312,16 @@ class Table:
     "sqrt(N / log N)·log max(R, C)) gives the N labels, and 0 on the further points.",
     test="tests/build/ks25/test_memorizer.py",
 )
-def memorizer_plan(pieces: Sequence[Table], state: Units) -> tuple[list[Units], Units]:
+def memorizer_plan(pieces: Sequence[Table], state: Units, *, abreast: bool = False) -> tuple[list[Units], Units]:
     """x -> label of the key ⌊x⌋, or 0 for any x >= 2 at a distance of at least 2 from all keys: stages II and III.
 
-    Pieces work one after the other on a shared x and a shared sum y. Stage I is the projection to the line. Notation:
-    m = piece.group_count, K = fields.entries, rho = fields.key_bits, c = fields.label_bits (the paper's text swaps rho
-    and c). What the lemma promises is `byheart.theory.upper.explicit_memory`.
+    Pieces work one after the other on a shared x and a shared sum y, or all at once beside each other (`abreast`):
+    each is zero where x is not one of its keys, so the sum of them is the label. Stage I is the projection to the
+    line. Notation: m = piece.group_count, K = fields.entries, rho = fields.key_bits, c = fields.label_bits (the
+    paper's text swaps rho and c). What the lemma promises is `byheart.theory.upper.explicit_memory`.
     """
+    if abreast:
+        return _abreast(pieces, state)
     plan: list[Units] = []
     for piece in pieces:
         layers, state = lookup_plan(piece.groups, state)
@@ -326,3 +329,19 @@ def memorizer_plan(pieces: Sequence[Table], state: Units) -> tuple[list[Units], 
         layers, state = scan_plan(piece.fields, state)
         plan += layers
     return plan, {"y": ZERO, **state}
+
+
+def _abreast(pieces: Sequence[Table], state: Units) -> tuple[list[Units], Units]:
+    """All pieces at once on a shared x; one with fewer groups waits for the others before it scans."""
+    most = max(piece.group_count for piece in pieces)
+    plan: list[dict[str, Form]] = []
+    total, x = ZERO, state["x"]
+    for number, piece in enumerate(pieces):
+        layers, found = lookup_plan(piece.groups, {"x": x})
+        layers += [wires(carried(found))] * (3 * (most - piece.group_count))
+        scan, found = scan_plan(piece.fields, found)
+        copies = [renamed(units, f"#{number}", shared="x") for units in (*layers, *scan)]
+        plan = [{**a, **b} for a, b in zip(plan, copies, strict=True)] if plan else copies
+        last = renamed(found, f"#{number}", shared="x")
+        total, x_after = total + last[f"y#{number}"], last["x"]
+    return list(plan), {"x": x_after, "y": total}

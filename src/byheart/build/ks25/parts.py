@@ -33,7 +33,7 @@ from byheart.exact import Number
 from byheart.exact.number import Values
 from byheart.ir.layers import Affine, Kind, Residual
 from byheart.theory.promises.ks25 import Part
-from byheart.theory.upper import explicit_memory, groups
+from byheart.theory.upper import Lanes, explicit_memory, groups
 
 
 class Form(StrEnum):
@@ -50,6 +50,7 @@ class Style:
     form: Form
     constants: Constants
     seed: int
+    lanes: int = 1  # memories beside each other, where the depth is bounded
 
     @staticmethod
     def of(form: str, constants: str, seed: int) -> Style:
@@ -85,6 +86,7 @@ ATTENTION = Option(
     "the averaging layer as uniform attention (eq. 39), or as softmax (eq. 2) or hardmax (eq. 12) with zero keys",
     tuple(kind.value for kind in Kind),
 )
+DEPTH = Option("depth", int, None, "no deeper than this: memories beside each other, Õ(N/L) weights", optional=True)
 SHARED = (FORM, CONSTANTS)
 
 
@@ -120,12 +122,8 @@ def measured_fields(
     Only numbers of entries with which the promise is kept are considered; `room.piece` is how many keys one scan
     serves, all of them by default.
     """
-    used = [(key, label) for key, label in zip(keys, labels, strict=True) if label]
-    key_bits = max((key.bit_length() for key, _ in used), default=2)
-    label_bits = max((label.bit_length() for _, label in used), default=1)
-    if style.form is Form.RESIDUAL and max(key_bits, label_bits) < SHORTEST:
-        key_bits = SHORTEST
-    count = max(1, min(len(used), room.piece or len(used)))
+    stored, key_bits, label_bits = needed(style, keys, labels)
+    count = min(stored, room.piece or stored)
     cheap_first = entries_by_cost(style.form, key_bits, label_bits, hidden, count)
     for entries in cheap_first:
         fields = Fields(min(entries, most or entries), key_bits, label_bits)
@@ -135,6 +133,16 @@ def measured_fields(
         f"{count} keys of {key_bits} bits and labels of {label_bits} bits do not fit the promised {room.part}; "
         "try another seed, or constants=paper"
     )
+
+
+def needed(style: Style, keys: Sequence[int], labels: Sequence[int]) -> tuple[int, int, int]:
+    """How many keys have labels, and the bits of the largest of these keys and labels."""
+    used = [(key, label) for key, label in zip(keys, labels, strict=True) if label]
+    key_bits = max((key.bit_length() for key, _ in used), default=2)
+    label_bits = max((label.bit_length() for _, label in used), default=1)
+    if style.form is Form.RESIDUAL and max(key_bits, label_bits) < SHORTEST:
+        key_bits = SHORTEST
+    return max(1, len(used)), key_bits, label_bits
 
 
 def entries_by_cost(form: Form, key_bits: int, label_bits: int, hidden: int, count: int) -> list[int]:
@@ -175,6 +183,12 @@ class Lookup:
     fields: Fields
     pieces: tuple[Table, ...]
     range_bits: int  # of the largest key of any point, stored or not
+
+    @staticmethod
+    def in_lanes(style: Style, keys: Sequence[int], labels: Sequence[int], lanes: Lanes) -> Lookup:
+        """Cut into lanes: memories that work beside each other."""
+        _, key_bits, label_bits = needed(style, keys, labels)
+        return Lookup.of(keys, labels, lambda *_: Fields(lanes.entries, key_bits, label_bits), lanes.piece)
 
     @staticmethod
     def of(keys: Sequence[int], labels: Sequence[int], choice: Choice, piece: int | None = None) -> Lookup:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from byheart.build.ks25.memorizer import Fields, Group, Table
-from byheart.build.shared.wires import Block, Effect, residual, wire
+from byheart.build.shared.wires import Block, Effect, Form, residual, wire
 from byheart.errors import BuildError
 from byheart.exact import Number, dyadic
 from byheart.ir.layers import Residual
@@ -39,8 +39,34 @@ def cleared(*names: str) -> tuple[Effect, ...]:
     return tuple(Effect(wire(name), {name: -1}) for name in names)
 
 
-def blocks(steps: Sequence[Block]) -> tuple[Residual, ...]:
-    return tuple(residual(STREAM, step) for step in steps)
+def blocks(steps: Sequence[Block], lanes: int = 1) -> tuple[Residual, ...]:
+    return tuple(residual(lane_stream(lanes), step) for step in steps)
+
+
+def lane_stream(lanes: int) -> tuple[str, ...]:
+    """The stream of so many memories beside each other: x and y are shared, the other eight numbers are not."""
+    own = tuple(name for name in STREAM if name not in (X, Y))
+    return (*STREAM, *(name + _suffix(lane) for lane in range(1, lanes) for name in own))
+
+
+def _suffix(lane: int) -> str:
+    return f"#{lane}" if lane else ""
+
+
+def _in_lane(block: Block, lane: int) -> Block:
+    """The block on the numbers of that lane; the first lane has the plain names."""
+
+    def new(name: str) -> str:
+        return name if name in (X, Y) else name + _suffix(lane)
+
+    effects = (
+        Effect(
+            Form({new(name): w for name, w in e.form.terms.items()}, e.form.constant),
+            {new(name): w for name, w in e.adds.items()},
+        )
+        for e in block.effects
+    )
+    return Block(tuple(effects), {new(name): value for name, value in block.shift.items()})
 
 
 def start_shift(fields: Fields) -> dict[str, Number]:
@@ -151,3 +177,34 @@ def memorizer_blocks(
         steps += lookup_blocks(piece.groups, piece.fields)
         steps += scan_blocks(piece.fields, hidden)
     return steps or [Block(effects, dict(shift or {}))]
+
+
+@implements(
+    Ref("V22", "bounded depth"),
+    statement="With skip connections: memories beside each other on a shared x and y, each with eight numbers of its "
+    "own; the label is their sum, because each is zero where x is not one of its keys.",
+    test="tests/build/ks25/test_depth.py",
+)
+def memorizer_lanes(
+    pieces: Sequence[Table],
+    effects: tuple[Effect, ...] = (),
+    shift: Mapping[str, Number] | None = None,
+    used: int = 0,
+) -> list[Block]:
+    """All pieces at once. The first block also clears the trajectories of the `used` lanes of the memory before."""
+    most = max((piece.group_count for piece in pieces), default=0)
+    merged: list[Block] = []
+    for lane, piece in enumerate(pieces):
+        waiting = [Block()] * (most - piece.group_count)
+        start = Block((), start_shift(piece.fields))
+        steps = [start, *lookup_blocks(piece.groups, piece.fields), *waiting, *scan_blocks(piece.fields)]
+        steps = [_in_lane(step, lane) for step in steps]
+        merged = [_together(a, b) for a, b in zip(merged, steps, strict=True)] if merged else steps
+    old = tuple(e for lane in range(used) for e in _in_lane(Block(cleared(*TRAJECTORIES)), lane).effects)
+    first = Block((*effects, *old), dict(shift or {}))
+    return [_together(first, merged[0]), *merged[1:]] if merged else [first]
+
+
+def _together(a: Block, b: Block) -> Block:
+    """Both blocks as one; no number is shifted by both."""
+    return Block((*a.effects, *b.effects), {**a.shift, **b.shift})

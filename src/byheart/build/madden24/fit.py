@@ -319,7 +319,7 @@ def sampled_reader(contexts: Distributions, shape: Shape, dimension: int, rng: n
     longest, head = contexts.tokens.shape[1], head_size(shape, dimension)
     embedding = rng.standard_normal((contexts.vocabulary_size, dimension))
     if shape.mixer is MixerKind.AVERAGE:
-        return Reader(embedding, Average(rng.standard_normal(longest)), shape.skip)
+        return Reader(embedding, Average(rng.standard_normal((longest,))), shape.skip)
     positions = rng.standard_normal((longest, dimension))
     heads = tuple(
         AttentionHead(

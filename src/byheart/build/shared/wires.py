@@ -136,3 +136,19 @@ def residual(stream: Sequence[str], block: Block) -> Residual:
         Matrix.of(rows2, len(effects)),
         tuple(block.shift.get(name, 0) for name in stream),
     )
+
+
+def renamed(units: Units, suffix: str, shared: str) -> dict[str, Form]:
+    """The same units with `suffix` behind every name but the shared one: a copy that works beside others.
+
+    >>> renamed({"x": wire("x"), "y": wire("x") + wire("y")}, "#1", shared="x")["y#1"]
+    Form(terms={'x': 1, 'y#1': 1}, constant=0)
+    """
+
+    def new(name: str) -> str:
+        return name if name == shared else name + suffix
+
+    return {
+        new(name): Form({new(source): w for source, w in form.terms.items()}, form.constant)
+        for name, form in units.items()
+    }

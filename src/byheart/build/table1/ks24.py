@@ -17,6 +17,7 @@ from byheart.build.shared.projection import Constants, project
 from byheart.build.table1.flattened import embedding_note, generic_embedding
 from byheart.build.table1.nilsson65 import Interpolant, interpolate
 from byheart.data.dataset.dataset import Dataset
+from byheart.data.separation import separation
 from byheart.data.task import Task
 from byheart.errors import AssumptionError
 from byheart.exact import Number, as_fraction, dyadic, from_fraction
@@ -27,6 +28,7 @@ from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 from byheart.theory.promises.table1 import NONZERO, SEPARATED
+from byheart.theory.table1 import boltzmann_separation
 
 FINER = 24  # bits below the smallest gap to which the contexts' numbers are known
 MOST_BITS = 4096
@@ -41,6 +43,28 @@ class TokenLine:
     beta: Number
     step: Number
     channel: int
+
+
+@implements(
+    Ref("KS24", "Theorem 2"),
+    statement="one softmax head of rank one is a contextual mapping whose contexts are at least δ apart, δ as quoted "
+    "in `byheart.theory.table1.boltzmann_separation`; ours are measured, by enclosures",
+    test="tests/build/table1/test_ks24.py",
+)
+def separation_note(vectors: Values, n: int, gap_bits: int) -> str:
+    """How far apart labels change behind the head, beside what the theorem promises for such tokens."""
+    found = separation(vectors)
+    norms = (vectors.numerators * vectors.numerators).sum(axis=1)
+    shortest = Fraction(int(norms.min()), vectors.denominator**2)
+    if found.delta_squared is None or n == 1 or not shortest:
+        return f"contexts with different labels are at least 2^-{gap_bits} apart behind the head"
+    promised = boltzmann_separation(
+        n, vectors.width, vectors.count, math.sqrt(shortest), math.sqrt(found.r_squared), math.sqrt(found.delta_squared)
+    )
+    return (
+        f"contexts with different labels are at least 2^-{gap_bits} apart behind the head; KS24's Theorem 2, whose "
+        f"logits are larger, has 2^{promised:.3g}"
+    )
 
 
 @dataclass(frozen=True)
@@ -170,7 +194,8 @@ def build_ks24(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT) 
     if table is not None:
         stages.insert(0, ("embedding", 1))
     network = Network(layers, read, Readout(Decode.ARGMAX, dataset.C), tuple(stages))
-    notes = [f"{len(numbered.points)} contexts, {numbered.gap_bits} bits apart; {len(found.units)} hidden units"]
+    notes = [f"{len(numbered.points)} contexts, {len(found.units)} hidden units"]
+    notes.append(separation_note(dataset.inputs.points if points is None else points, dataset.n, numbered.gap_bits))
     if table is not None:
         notes.append(embedding_note(table))
     return Construction(network, {}, tuple(notes))

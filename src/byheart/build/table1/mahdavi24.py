@@ -6,18 +6,21 @@ Random heads, what they see of each row, and the outputs that give every row its
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
 
-from byheart.build._base import Construction, register
+from byheart.build._base import NOT_ASSUMED, Construction, register
 from byheart.build.table1.flattened import embedding_note, generic_embedding
 from byheart.build.table1.ks24 import nearest_class
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import AssumptionError
 from byheart.exact import Number, dyadic
+from byheart.exact.number import Values
 from byheart.ir.layers import Affine, Attention, Embedding, Head, Kind, Layer, Matrix, Pattern
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.paper import Ref, implements
@@ -78,7 +81,7 @@ def features(heads: Heads, vectors: Floats, index: Index, point: Index) -> Float
     return out
 
 
-def solve_outputs(found: Floats, labels: Index, rows: Index) -> list[Number]:
+def solve_outputs(found: Floats, labels: Index, rows: Index, assumed: Sequence[str] = ()) -> list[Number]:
     """The shortest outputs that give every context its label, rounded; checked in floats, proved by the certificate."""
     target = labels.astype(np.float64)
     scale = np.linalg.norm(found, axis=0)
@@ -91,7 +94,8 @@ def solve_outputs(found: Floats, labels: Index, rows: Index) -> list[Number]:
         raise AssumptionError(
             INDEPENDENT,
             f"no outputs give all labels: the {len(target)} feature vectors of dimension {found.shape[1]} are (almost) "
-            "linearly dependent; longer rows, tokens of a higher dimension or another seed may help",
+            "linearly dependent; longer rows, tokens of a higher dimension or another seed may help"
+            + "".join(f"; {note}" for note in assumed),
             tuple(int(r) for r in rows[worst]),
         )
     size = float(np.abs(found).sum(axis=1).max()) + 1.0
@@ -99,6 +103,92 @@ def solve_outputs(found: Floats, labels: Index, rows: Index) -> list[Number]:
     return [dyadic(round(math.ldexp(float(x), -step)), step) for x in solution]
 
 
+@implements(
+    Ref("MA24", "Assumption 1"),
+    statement="every n of the query tokens are linearly independent (Kruskal rank at least n): refuted with rows, or "
+    "proved by ranks modulo a prime where the sets are few, else looked at in a sample",
+    test="tests/build/table1/test_mahdavi24.py",
+)
+@implements(
+    Ref("MA24", "Assumption 2"),
+    statement="the n tokens of every row are linearly independent: checked for every row",
+    test="tests/build/table1/test_mahdavi24.py",
+)
+def assumption_notes(points: Values, index: Index) -> tuple[str, ...]:
+    """What the theorem assumes about the rows, and whether it is so, in sentences for people.
+
+    `points` are the tokens' exact vectors, `index` (T, n) the tokens of each row, the query last. Independence modulo
+    a prime proves independence; dependence modulo the prime is confirmed over the rationals before it is said.
+    """
+    vectors, (count, n) = points.numerators, index.shape
+    if n > points.width:
+        return (f"{NOT_ASSUMED} {ASSUMPTIONS}: n = {n} tokens of {points.width} numbers are always dependent",)
+    notes = []
+    bad = next((t for t in range(count) if not independent(vectors[index[t]].tolist())), None)
+    if bad is not None:
+        notes.append(f"{NOT_ASSUMED} the tokens of a row are independent (Assumption 2; row {bad})")
+    query, rows = np.unique(index[:, -1], return_index=True)
+    if len(query) < count:
+        twice = int(np.setdiff1d(np.arange(count), rows)[0])
+        other = int(np.flatnonzero(index[:, -1] == index[twice, -1])[0])
+        notes.append(f"{NOT_ASSUMED} queries are independent (Assumption 1; rows {other} and {twice} end alike)")
+        return tuple(notes)
+    notes += _kruskal_note(vectors[query].tolist(), rows, n)
+    return tuple(notes) or (f"{ASSUMPTIONS} hold on this data, so almost every draw of keys and queries would do",)
+
+
+def _kruskal_note(queries: list[list[int]], rows: Index, n: int) -> list[str]:
+    """Nothing where every n queries are proved independent."""
+    size = min(n, len(queries))
+    every = math.comb(len(queries), size)
+    sets: Iterable[tuple[int, ...]] = combinations(range(len(queries)), size)
+    if every > SETS:
+        rng = np.random.default_rng(0)
+        sets = (tuple(rng.choice(len(queries), size, replace=False).tolist()) for _ in range(SETS))
+    for chosen in sets:
+        if not independent([queries[q] for q in chosen]):
+            named = ", ".join(str(int(rows[q])) for q in chosen)
+            return [f"{NOT_ASSUMED} every {n} queries are independent (Assumption 1; rows {named})"]
+    if every > SETS:
+        return [f"Assumption 1 was looked at only: {SETS:,} of {every:.2g} sets of {n} queries, all independent"]
+    return []
+
+
+def independent(rows: list[list[int]]) -> bool:
+    """Whether integer rows are linearly independent: modulo a prime, and if not there, over the rationals.
+
+    >>> independent([[1, 2], [3, 4]]), independent([[1, 2], [2, 4]]), independent([[PRIME, 0], [0, 1]])
+    (True, False, True)
+    """
+    return _rank(rows, PRIME) == len(rows) or _rank(rows, None) == len(rows)
+
+
+def _rank(rows: list[list[int]], prime: int | None) -> int:
+    """Elimination modulo the prime, or without fractions over the integers."""
+    work, rank = [[x % prime for x in row] if prime else list(row) for row in rows], 0
+    for column in range(len(work[0])):
+        pivot = next((i for i in range(rank, len(work)) if work[i][column]), None)
+        if pivot is None:
+            continue
+        work[rank], work[pivot] = work[pivot], work[rank]
+        head = work[rank]
+        for i in range(rank + 1, len(work)):
+            factor = work[i][column]
+            if factor:
+                new = [head[column] * x - factor * y for x, y in zip(work[i], head, strict=True)]
+                work[i] = [x % prime for x in new] if prime else _reduced(new)
+        rank += 1
+    return rank
+
+
+def _reduced(row: list[int]) -> list[int]:
+    common = math.gcd(*row)
+    return [x // common for x in row] if common > 1 else row
+
+
+PRIME = (1 << 61) - 1
+SETS = 1_000  # sets of queries that are looked at
+ASSUMPTIONS = "MA24's assumptions (queries of Kruskal rank n, rows of rank n)"
 THEOREM = Ref("MA24", "Theorem 1")
 
 
@@ -122,17 +212,21 @@ THEOREM = Ref("MA24", "Theorem 1")
 def build_mahdavi24(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT) -> Construction:
     """Random keys, queries and values; the output matrices solve a linear system; logits read the sum.
 
-    The theorem assumes linearly independent tokens in every row to show that the features of N rows are linearly
-    independent for some keys and queries. Here the features themselves are looked at: with random keys and queries the
-    system is solved, and the certificate, by enclosures, says whether all labels came out.
+    The theorem assumes that the tokens of every row are linearly independent, and every n of the queries, to show that
+    the features of N rows are linearly independent for almost all keys and queries. Both are checked on the data, and a
+    note says what holds; with one query for many rows, as in text, the theorem is silent. The construction is tried in
+    any case: the system is solved, and the certificate, by enclosures, says whether all labels came out. Where it
+    cannot be solved, the error names the assumption that fails.
     """
-    table, vectors = _vectors(dataset, seed)
+    table, points = _points(dataset, seed)
+    vectors = np.array([[x / points.denominator for x in row] for row in points.numerators], dtype=np.float64)
     contexts = dataset.contexts
+    assumed = assumption_notes(points, dataset.inputs.index[contexts.row])
     heads = draw_heads(vectors, dataset.inputs.index, dataset.n, len(contexts), seed)
     with progress.stage("solving for the outputs", total=2) as stage:
         found = features(heads, vectors, dataset.inputs.index[contexts.row], contexts.point)
         stage.advance()
-        outputs = solve_outputs(found, contexts.label, contexts.row)
+        outputs = solve_outputs(found, contexts.label, contexts.row, assumed)
         stage.advance()
     m = heads.dimension
     front: Layer = table if table is not None else _entrance(m)
@@ -145,22 +239,20 @@ def build_mahdavi24(dataset: Dataset, *, seed: int = 0, progress: Progress = SIL
         Readout(Decode.ARGMAX, dataset.C),
         (("embedding" if table is not None else "E_in", 1), ("attention", 1), ("E_out", 1)),
     )
-    notes = [f"{len(heads.keys)} heads of size {heads.size} for {len(contexts)} contexts"]
+    notes = [f"{len(heads.keys)} heads of size {heads.size} for {len(contexts)} contexts", *assumed]
     if table is not None:
         notes.append(embedding_note(table))
     return Construction(network, {}, tuple(notes))
 
 
-def _vectors(dataset: Dataset, seed: int) -> tuple[Embedding | None, np.ndarray[tuple[int, int], np.dtype[np.float64]]]:
-    """The tokens' vectors as floats; symbols get a dimension per token of a row, up to 16 (per symbol if n = 1)."""
-    points, table = dataset.inputs.points, None
-    if dataset.encoder.symbols is not None:
-        dimension = head_dimension(dataset)
-        table, points = generic_embedding(dataset, dimension, placed=True, seed=seed)
-        wider = Matrix(table.table.rows, dimension + 1)  # one more channel, zero, for the answer
-        table = Embedding(wider, table.strides)
-    floats = np.array([[x / points.denominator for x in row] for row in points.numerators], dtype=np.float64)
-    return table, floats
+def _points(dataset: Dataset, seed: int) -> tuple[Embedding | None, Values]:
+    """The tokens' vectors; symbols get a dimension per token of a row, up to 16 (per symbol if n = 1)."""
+    if dataset.encoder.symbols is None:
+        return None, dataset.inputs.points
+    dimension = head_dimension(dataset)
+    table, points = generic_embedding(dataset, dimension, placed=True, seed=seed)
+    wider = Matrix(table.table.rows, dimension + 1)  # one more channel, zero, for the answer
+    return Embedding(wider, table.strides), points
 
 
 def _entrance(m: int) -> Affine:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from byheart.build._base import Construction, register
 from byheart.build.ks25.layers import input_map as input_layer
+from byheart.build.ks25.layers import stream
 from byheart.build.ks25.memorizer import Fields, memorizer_plan
-from byheart.build.ks25.parts import CONSTANTS, FORM, Lookup, Room, Style, measured_fields, paper_fields
-from byheart.build.ks25.residual_memorizer import STREAM, X, Y, blocks, memorizer_blocks
+from byheart.build.ks25.parts import CONSTANTS, DEPTH, FORM, Lookup, Room, Style, measured_fields, needed, paper_fields
+from byheart.build.ks25.residual_memorizer import X, Y, blocks, memorizer_blocks, memorizer_lanes
 from byheart.build.shared.projection import Line
 from byheart.build.shared.wires import affine, assemble, wire, wires
 from byheart.build.table1.flattened import feed_forward_network, flat_cloud, flat_rows, row_line
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
+from byheart.errors import OptionError
 from byheart.ir.layers import Layer
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
+from byheart.theory.promises.ks25 import too_shallow
 from byheart.theory.promises.table1 import FlatFacts
-from byheart.theory.upper import DENSE, PLAIN_WIDTH, label_bits
+from byheart.theory.upper import DENSE, PLAIN_WIDTH, label_bits, lanes_within
 
 THEOREM = Ref("V22", "Theorem 3.1")
 
@@ -31,7 +36,7 @@ THEOREM = Ref("V22", "Theorem 3.1")
     "whole row at once, which costs a column per number of the row.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN,),
-    options=(FORM, CONSTANTS),
+    options=(FORM, CONSTANTS, DEPTH),
 )
 @implements(
     THEOREM,
@@ -46,6 +51,7 @@ def build_vardi22(
     progress: Progress = SILENT,
     form: str = "residual",
     constants: str = "measured",
+    depth: int | None = None,
 ) -> Construction:
     """Flatten · projection to a line · look-up of the group's words · bit extraction · label.
 
@@ -53,6 +59,8 @@ def build_vardi22(
     connections is KS25's; form="plain" is the feed-forward network of the proof.
     """
     style = Style.of(form, constants, seed)
+    if depth is not None and style.as_in_the_paper:
+        raise OptionError(f"depth={depth} goes with constants=measured")
     with progress.stage("numbering rows", total=1) as stage:
         rows = flat_rows(dataset)
         line = row_line(dataset, rows, style.constants, seed)
@@ -68,12 +76,15 @@ def build_vardi22(
 
     memory = Lookup.of(line.floors, labels, divide)
     body = memory_layers(style, line, memory)
+    if depth is not None and len(body) - 2 > depth:
+        style, memory = in_lanes(style, line, labels, depth)
+        body = memory_layers(style, line, memory)
     network = feed_forward_network(
         [("row", (rows.layer,)), ("E_in", body[:1]), ("label memory", body[1:-1]), ("E_out", body[-1:])], dataset.C, 1
     )
     return Construction(
         network,
-        {"form": form, "constants": constants},
+        {"form": form, "constants": constants, "depth": depth},
         (f"{rows.count} different rows of {rows.dimension} numbers; {memory.fields}",),
     )
 
@@ -83,9 +94,20 @@ def memory_layers(style: Style, line: Line, memory: Lookup) -> tuple[Layer, ...]
     entrance = input_layer(style, line)
     if style.plain:
         first = {"x": wire("x") + line.bias}
-        plan, state = memorizer_plan(memory.pieces, wires(first))
+        plan, state = memorizer_plan(memory.pieces, wires(first), abreast=style.lanes > 1)
         plan = [first, *plan]
         exit_map = affine(tuple(plan[-1]), {"y": state["y"]}, relu=False, bias=False)
         return entrance, *assemble(("x",), plan), exit_map
-    steps = memorizer_blocks(memory.pieces, shift={X: line.bias})
-    return entrance, *blocks(steps), affine(STREAM, {"y": wire(Y)}, relu=False, bias=False)
+    make = memorizer_lanes if style.lanes > 1 else memorizer_blocks
+    steps = make(memory.pieces, shift={X: line.bias})
+    return entrance, *blocks(steps, style.lanes), affine(stream(style), {"y": wire(Y)}, relu=False, bias=False)
+
+
+def in_lanes(style: Style, line: Line, labels: list[int], depth: int) -> tuple[Style, Lookup]:
+    """The memory cut into lanes, so that it is no deeper than `depth`."""
+    entries, key_bits, label_bits = needed(style, line.floors, labels)
+    lanes = lanes_within(depth, entries, key_bits, label_bits, style.form)
+    if lanes is None:
+        raise too_shallow(depth, f"{style.form} memories with keys of {key_bits} bits")
+    style = replace(style, lanes=lanes.count)
+    return style, Lookup.in_lanes(style, line.floors, labels, lanes)

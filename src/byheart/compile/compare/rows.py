@@ -142,13 +142,39 @@ def csv_table(comparisons: Sequence[Comparison]) -> str:
 
 def growth_exponents(comparisons: Sequence[Comparison], quantity: str = "parameters") -> dict[str, float]:
     """The slope of log(size) against log(N) for every construction that was built on at least two sizes."""
-    points: dict[str, list[tuple[float, float]]] = {}
+    found = _built_sizes(comparisons, quantity)
+    return {name: slope([(math.log(N), math.log(value)) for N, value in points]) for name, points in found.items()}
+
+
+def gentle_growth(comparisons: Sequence[Comparison]) -> dict[str, str]:
+    """Why a slope below 1/2 does not break the lower bound of order √N: the part of the size that does not grow.
+
+    A size a + b·√N with a large constant a has a slope that rises to 1/2 only as N grows.
+    """
+    slopes, told = growth_exponents(comparisons), {}
+    for name, points in _built_sizes(comparisons, "parameters").items():
+        b = slope([(math.sqrt(N), value) for N, value in points])
+        a = sum(value - b * math.sqrt(N) for N, value in points) / len(points)
+        if slopes[name] < GENTLE and a > 0 and b > 0:
+            told[name] = (
+                f"about {a:,.0f} + {b:.1f}·√N; the first number is there at any N, so the slope is below 1/2 and rises "
+                "to it as N grows"
+            )
+    return told
+
+
+GENTLE = 0.48  # a slope that could be taken for less than the square root
+
+
+def _built_sizes(comparisons: Sequence[Comparison], quantity: str) -> dict[str, list[tuple[int, int]]]:
+    """(N, size) of every construction that was built on at least two sizes."""
+    points: dict[str, list[tuple[int, int]]] = {}
     for comparison in comparisons:
         for row in comparison.rows:
             value = getattr(row, quantity)
             if row.built and value:
-                points.setdefault(row.construction, []).append((math.log(comparison.N), math.log(value)))
-    return {name: slope(found) for name, found in points.items() if len({x for x, _ in found}) > 1}
+                points.setdefault(row.construction, []).append((comparison.N, value))
+    return {name: found for name, found in points.items() if len({N for N, _ in found}) > 1}
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:

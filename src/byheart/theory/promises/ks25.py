@@ -40,9 +40,11 @@ from byheart.theory.theorems import (
     worst_case,
 )
 from byheart.theory.upper import (
+    LANE_WEIGHTS,
     PLAIN_WIDTH,
     STREAM,
     Cloud,
+    Lanes,
     Promise,
     dense_blocks,
     dense_layers,
@@ -50,9 +52,11 @@ from byheart.theory.upper import (
     groups,
     input_map,
     label_bits,
+    lanes_within,
 )
 
 ONE = Fraction(1)
+SHAPES = ("fitted", "uniform")  # of ks25: each block as it needs to be, or all as eq. (4) has them
 LONGEST_GRID = 60  # bits of a grid's size up to which the builder tries mixed radix
 SHORTEST = 3  # key bits below which the residual scan does not go
 MEASURED_FORMULAS = {
@@ -257,7 +261,92 @@ def ks25(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
         found = theorems.transformer(s, form)
     else:
         found = measured(dataset, form, TRANSFORMER_WIDTH, attention_layer(s.n, form))
-    return _claim(Ref("KS25", "Corollary 4.1" if every else "Theorem B.1"), found, paper)
+    uniform, mapped = choice(options, "shape", *SHAPES) == "uniform", choice(options, "input_map", True, False)
+    ref, depth = Ref("KS25", "Corollary 4.1" if every else "Theorem B.1"), bounded_by(options, paper)
+    if depth is not None and depth < found.depth:
+        return _bounded(ref, dataset, depth, form)
+    if mapped and not uniform:
+        return _claim(ref, found, paper)
+    claim = _claim(ref, in_other_shape(found, s.d, uniform, mapped), paper)
+    return replace(claim, formulas={**claim.formulas, "parameters": SHAPE_FORMULA})
+
+
+Need = tuple[int, int, int]  # entries, key bits, label bits
+
+
+def shared_depth(depth: int, token: Need, label: Need, form: str) -> tuple[Lanes, Lanes]:
+    """How many lanes each of the two memories has when both and attention are no deeper than `depth`.
+
+    >>> shared_depth(300, (50, 12, 10), (1000, 20, 1), "residual")
+    (Lanes(count=1, entries=2, piece=50), Lanes(count=2, entries=3, piece=500))
+    """
+    best: tuple[int, int, Lanes, Lanes] | None = None
+    for first in range(1, depth - 1):
+        lanes = lanes_within(first, *token, form)
+        rest = lanes_within(depth - 1 - first, *label, form)
+        if lanes is None or rest is None:
+            continue
+        cost = (max(lanes.count, rest.count), lanes.count + rest.count)
+        if best is None or cost < best[:2]:
+            best = (*cost, lanes, rest)
+    if best is None:
+        raise too_shallow(depth, f"{form} memories with keys of {token[1]} and {label[1]} bits")
+    return best[2:]
+
+
+def too_shallow(depth: int, what: str) -> OptionError:
+    return OptionError(f"depth={depth} is less than {what} take for a single entry; allow more layers")
+
+
+def lanes_promise(depth: int, lanes: int, d: int, form: str, bits: int) -> dict[str, int]:
+    """What a network of this depth with so many lanes has at most; `bits` are those of the projection."""
+    stream = STREAM + (STREAM - 2) * (lanes - 1)
+    width = TRANSFORMER_WIDTH * lanes
+    maps = max(stream, width) * (d + 4 * theorems.HEAD + 2)
+    layers = dense_layers(depth, width) if form == "plain" else dense_blocks(depth, stream, width)
+    weights = LANE_WEIGHTS * lanes * depth + d + 20 * lanes
+    return {"width": width, "depth": depth, "parameters": layers + maps, "nonzero": weights, "max_bits": depth + bits}
+
+
+LANE_FORMULAS = {
+    "width": "14 per lane",
+    "depth": "as asked for",
+    "parameters": "depth times a dense layer or block of all lanes, plus the maps: O(N²/L³)",
+    "nonzero": "V22's Õ(N/L): at most 70 weights per lane and layer or block, about 4MN/L² lanes (plain: 36MN/L²)",
+    "max_bits": "a word has at most as many bits as the depth, and a key more; or the projection's bits",
+}
+
+
+def _bounded(ref: Ref, dataset: Dataset, depth: Any, form: str) -> Claim:
+    token, label = token_part(dataset, form), context_part(dataset, form)
+    needs = [(part.entries, part.key_bits, part.label_bits) for part in (token, label)]
+    lanes = max(found.count for found in shared_depth(depth, needs[0], needs[1], form))
+    s = replace(setting_of(dataset), points=dataset.inputs.points.count)
+    bits = max(s.tokens.projection_bits, s.attended.projection_bits, token.line_bits, label.line_bits)
+    return Claim(ref, lanes_promise(depth, lanes, s.d, form, bits), dict(LANE_FORMULAS))
+
+
+def bounded_by(options: Mapping[str, Any], paper: bool) -> int | None:
+    """The option `depth`: a bound on the depth, or none."""
+    depth = options.get("depth")
+    if depth is not None and (type(depth) is not int or depth < 1 or paper):
+        raise OptionError(f"depth={depth!r}: give a number of layers, with constants=measured")
+    return depth
+
+
+SHAPE_FORMULA = "eq. (4), md + L(4msH + 2mq + q + m) + m, m = 10 (without E_in m = d), s = H = 1, q = 14, L blocks"
+
+
+def in_other_shape(found: Promise, d: int, uniform: bool, mapped: bool) -> Promise:
+    """The promise of `ks25` for eq. (4)'s shape, or without E_in (Remark 3.1): then one more block on a stream of d.
+
+    >>> in_other_shape(Promise(14, 101, 31000, 40), d=4, uniform=True, mapped=True)
+    Promise(width=14, depth=200, parameters=34450, max_bits=40)
+    """
+    m, blocks = (STREAM, found.depth - 1) if mapped else (d, found.depth)
+    heads = blocks if uniform else 1  # the averaging layer shares the block behind it
+    parameters = (m * d if mapped else 0) + dense_blocks(blocks, m) + heads * 4 * m + m
+    return Promise(max(found.width, m), blocks + heads, parameters, found.max_bits + (not mapped))
 
 
 @promises("ks25-sparse")

@@ -22,7 +22,16 @@ from byheart.exact.number import Values
 from byheart.ir.size import Claim
 from byheart.paper import Ref
 from byheart.theory.promises import choice, promises
-from byheart.theory.promises.ks25 import MEASURED_FORMULAS, PAPER_FORMULAS, Part, line_key_bits
+from byheart.theory.promises.ks25 import (
+    LANE_FORMULAS,
+    MEASURED_FORMULAS,
+    PAPER_FORMULAS,
+    Part,
+    bounded_by,
+    lanes_promise,
+    line_key_bits,
+    too_shallow,
+)
 from byheart.theory.theorems import output_map
 from byheart.theory.upper import (
     DENSE,
@@ -34,6 +43,7 @@ from byheart.theory.upper import (
     feed_forward_memory,
     input_map,
     label_bits,
+    lanes_within,
 )
 
 ONE = Fraction(1)
@@ -170,6 +180,14 @@ def vardi22(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
         found = part.promise(form, width).then(input_map(flat.dimension, form, width, bits))
     formulas = PAPER_FORMULAS if paper else MEASURED_FORMULAS
     bounds = _sizes(found.then(output_map(width)))
+    depth = bounded_by(options, paper)
+    if depth is not None and depth < found.depth:
+        part = flat.part(dataset.C, form)
+        lanes = lanes_within(depth, part.entries, part.key_bits, part.label_bits, form)
+        if lanes is None:
+            raise too_shallow(depth, f"{form} memories with keys of {part.key_bits} bits")
+        bits = max(flat.cloud.projection_bits, part.line_bits)
+        bounds, formulas = lanes_promise(depth, lanes.count, flat.dimension, form, bits), LANE_FORMULAS
     return Claim(Ref("V22", "Theorem 3.1"), bounds, dict(formulas), assumptions=(FLAT, SEPARATED_ROWS))
 
 
