@@ -324,9 +324,9 @@ def _in_places(said: Mask, network: DecoderNetwork, dataset: Dataset, contexts: 
 def _in_table(network: AnyNetwork, inputs: Inputs) -> tuple[Mask, Inputs]:
     """Which rows have all their tokens in the network's embedding table, and those rows; the others get no answer."""
     outside = [] if isinstance(network, DecoderNetwork) else outside_table(network, inputs.points)
-    known = np.asarray(~np.isin(inputs.index, outside).any(axis=1))
     if not outside:
-        return known, inputs
+        return np.ones(len(inputs.index), dtype=bool), inputs
+    known = np.asarray(~np.isin(inputs.index, outside).any(axis=1))
     kept = np.setdiff1d(np.arange(inputs.points.count), outside)
     place = np.append(np.zeros(inputs.points.count, dtype=np.int64), -1)  # the last is that of absent tokens
     place[kept] = np.arange(len(kept))

@@ -29,10 +29,12 @@ from byheart.data.task import Task, as_task
 from byheart.data.values import distinct, key, to_json
 from byheart.data.wording import quote, quote_row
 from byheart.errors import ConflictError, DataError, OptionError
+from byheart.exact.budget import check_room
 from byheart.ir.network import Inputs
 
 VERSION = "byheart data 1"
 _CHUNK = 1 << 14  # points written out at once
+_MANY = 1 << 18  # rows from which the machine's memory is looked at
 
 
 def fingerprint(encoder: Encoder, inputs: Inputs, labels: Index, classes: Classes) -> str:
@@ -336,6 +338,8 @@ def unchecked(
     empty = np.flatnonzero(tokens.lengths == 0)
     if empty.size:
         raise DataError(f"row {int(empty[0])} is empty; remove it, every row needs a token")
+    if len(tokens.lengths) > _MANY:
+        check_room(len(tokens.lengths), len(tokens.ids) // 2)  # what is read already takes the other half
     numbers, classes = read_labels(labels, tokens.lengths, task)
     encoder = Encoder.fit(tokens, task, positions)
     inputs = encoder.place(tokens)

@@ -44,11 +44,13 @@ from byheart.data.tokens.tokenizer import (
 from byheart.data.values import PLAIN, convert, is_missing, listed, plain
 from byheart.data.wording import quote
 from byheart.errors import DataError
+from byheart.exact.budget import check_room
 from byheart.progress import SILENT, Progress, timed, warn_left_out
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,999})")
 _TOKEN = "a token is a text, a finite number, a truth value or a list of numbers (or choose --token-type str)"
 _STEP = 1000  # rows between two signs of progress
+_MANY = 1 << 18  # rows between two looks at the machine's memory
 _NOTHING_MISSING = Present((), ())
 Planning = Callable[[TokenTable, int, int], int]  # parameters for a way to cut, so many rows and so many classes
 
@@ -279,9 +281,17 @@ def _collect(records: Records, names: tuple[str, ...], label: str | None, limits
             rows.labels.append(row[-1])
             if len(rows.numbers) % _STEP == 0:
                 stage.advance(_STEP)
+            if len(rows.numbers) % _MANY == 0:
+                check_room(len(rows.numbers), _tokens(rows.cells))
     if not rows.cells:
         raise DataError(f"{records.origin} has columns and no rows; it needs a row")
     return rows
+
+
+def _tokens(cells: Sequence[Any]) -> int:
+    """About how many tokens the cells have, from some of them: at most one for each character."""
+    some = [len(cell) if isinstance(cell, str | list | tuple) else 1 for cell in cells[:: max(1, len(cells) // 1000)]]
+    return len(cells) * sum(some) // len(some)
 
 
 def _cut(rows: Rows, tokenizer: Tokenizer, records: Records, progress: Progress) -> list[list[Any]]:
