@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.build._base import Construction, Option, register
-from byheart.build.ks25.construction import Stage, finished
+from byheart.build.ks25.construction import finished
 from byheart.build.ks25.layers import input_map as input_layer
 from byheart.build.ks25.parts import Form, Lookup, Room, Style, class_labels, measured_fields
 from byheart.build.ks25.residual_memorizer import (
@@ -39,6 +39,7 @@ from byheart.build.ks25.residual_memorizer import (
     memorizer_blocks,
 )
 from byheart.build.ks25.residual_memorizer import STREAM as NAMES
+from byheart.build.ks25.shapes import Stage
 from byheart.build.shared.projection import Constants, Line, project
 from byheart.build.shared.wires import Block, Effect, affine, wire
 from byheart.data.dataset.dataset import Dataset
