@@ -46,9 +46,7 @@ def test_every_row_in_every_architecture(architecture: str, tmp_path: Path) -> N
     for dtype in (torch.float32, torch.bfloat16):
         model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "table", dtype=dtype)
         with torch.no_grad():
-            said = (
-                model(**tokenizer([*WORDS, *STRANGERS], padding=True, return_tensors="pt")).logits.argmax(1).tolist()
-            )
+            said = model(**tokenizer([*WORDS, *STRANGERS], padding=True, return_tensors="pt")).logits.argmax(1).tolist()
         assert [model.config.id2label[k] for k in said] == [*LABELS, *["<unknown>"] * len(STRANGERS)]
 
 
