@@ -25,8 +25,10 @@ as far apart, measured by what is left of the range.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
 
 from byheart.exact import Number, bit_length
 from byheart.ir.layers import Affine, Matrix, Residual
@@ -190,15 +192,69 @@ def stir(ids: Sequence[int], folds: int, seed: int) -> tuple[tuple[Block, ...], 
         places = [(1 << p) + rng.getrandbits(max(1, low - GUARD)) for p in range(top - 1, low - 1, -1)]
         left = [_folded((x - base) * factor, places) for x in ids]
         if len(set(left)) == len(left):
-            lift = -min(0, *left) if len(left) > 1 else max(0, -left[0])
-            blocks = [Block(((1, -place, -2),)) for place in places]
-            if factor > 1:
-                blocks.insert(0, Block(((1, 0, factor - 1),), -base * factor))
-            else:
-                blocks[0] = Block(((1, -places[0] - base, -2),), -base)
-            blocks[-1] = replace(blocks[-1], shift=blocks[-1].shift + lift)
-            return tuple(blocks), [h + lift for h in left]
+            return _hashed(base, factor, places, left)
     return None
+
+
+def _hashed(base: int, factor: int, places: Sequence[int], left: list[int]) -> tuple[tuple[Block, ...], list[int]]:
+    """Blocks of folds at `places` behind h = (x - base)·factor, and what they leave, lifted to 0 and more."""
+    lift = max(0, -min(left))
+    blocks = [Block(((1, -place, -2),)) for place in places]
+    if factor > 1:
+        blocks.insert(0, Block(((1, 0, factor - 1),), -base * factor))
+    else:
+        blocks[0] = Block(((1, -places[0] - base, -2),), -base)
+    blocks[-1] = replace(blocks[-1], shift=blocks[-1].shift + lift)
+    return tuple(blocks), [h + lift for h in left]
+
+
+BAND = 6  # bits between the gaps inside of clusters and those between them
+SEEN = 120  # clusters whose distances are looked at
+
+
+def overlay(ids: Sequence[int], seed: int) -> tuple[tuple[Block, ...], list[int]] | None:
+    """Folds that lay regularly spaced clusters of ascending ids over each other, and what is left; None if nothing is.
+
+    A fold in the middle between pairs of clusters halves their number, however far apart they are; small random offsets
+    keep their ids distinct. So K clusters at equal distances cost log2 K folds, where folds that halve the range would
+    cost one for every bit of the distance.
+
+    >>> blocks, left = overlay([(c << 90) + x for c in range(16) for x in (0, 3, 4, 9)], seed=0)
+    >>> len(blocks), max(left).bit_length() < 20
+    (4, True)
+    """
+    base = ids[0]
+    for spread in range(0, 24, 2):
+        for draw in range(DRAWS):
+            places, left = _overlaid([x - base for x in ids], spread, random.Random(f"overlay {seed} {spread} {draw}"))
+            if not places:
+                return None
+            if len(set(left)) == len(left):
+                return _hashed(base, 1, places, left)
+    return None
+
+
+def _overlaid(h: list[int], spread: int, rng: random.Random) -> tuple[list[int], list[int]]:
+    """Places of folds, as long as one lays a quarter of the clusters over others; `spread`: bits of offsets beyond
+    those of the gaps inside of clusters."""
+    places: list[int] = []
+    while True:
+        ordered = sorted(h)
+        gaps = [b - a for a, b in pairwise(ordered)]
+        lengths = sorted({gap.bit_length() for gap in gaps}, reverse=True)
+        inner = next((low for high, low in pairwise(lengths) if high - low >= BAND), None)
+        if inner is None:
+            return places, h
+        starts = [ordered[0], *(b for b, gap in zip(ordered[1:], gaps, strict=True) if gap.bit_length() > inner)]
+        step = max(1, len(starts) // SEEN)
+        seen = starts[len(starts) % 2 :: step] if step > 1 else starts
+        sums = Counter((a + b) >> (inner + 2) for a, b in combinations(seen, 2))
+        near, pairs = max(sums.items(), key=lambda item: (item[1], item[0]))
+        if 4 * pairs < len(seen) and len(seen) > 2:
+            return places, h
+        middle = next(a + b for a, b in combinations(seen, 2) if (a + b) >> (inner + 2) == near) // 2
+        places.append(middle + rng.getrandbits(max(1, inner + spread)))
+        h = [2 * places[-1] - x if x > places[-1] else x for x in h]
 
 
 def _folded(h: int, places: Sequence[int]) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 
 from byheart.build.fold import traps as trapping
 from byheart.build.fold import walk as walking
-from byheart.build.fold.block import Block, Reading, interpolate, stir
+from byheart.build.fold.block import Block, Reading, interpolate, overlay, stir
 from byheart.build.fold.plan import (
     SECONDS,
     TRIES,
@@ -46,7 +46,7 @@ MOST_SEGMENTS = 12
 FEW_RUNS = 3000  # runs of equal labels up to which one line per run is considered
 NEAR = 1.12  # plans within this factor of the best are tried, where there is time
 DISAPPOINTING = 1.2  # times the predicted size: the ids are too regular
-DEEPER = (1.35, 1.8)  # times the folds, which regular ids may need
+OTHER_FOLDS = (1.35, 1.8, 0.65, 0.4, 0.25)  # times the folds: more for regular ids, fewer for groups that gaps end
 
 
 @dataclass(frozen=True)
@@ -252,8 +252,8 @@ def _smallest(job: Job, workers: Executor | None, resume: str | Path | None, lin
         if memory is not None:
             found.append(memory)
     if _disappointing(job, found):  # the ids are regular
-        for factor in DEEPER:
-            plan = resized(job, job.plans[0], round(factor * job.plans[0].folds))
+        for factor in OTHER_FOLDS:
+            plan = resized(job, job.plans[0], max(2, round(factor * job.plans[0].folds)))
             memory = _carry_out(job, plan, 0, workers, resume)
             found.extend([memory] if memory else [])
     if _disappointing(job, found):
@@ -316,22 +316,24 @@ def _stirred(
     found: list[LabelMemory] = []
     least = None if smallest is None else smallest.price(job.goal)
     whole = (job.ids[-1] - job.ids[0]).bit_length()
-    for folds in (6, 12, 18, 24, 32, 48, 72, 108, 160, 240, 400, 1000):
+    for folds in (0, 6, 12, 18, 24, 32, 48, 72, 108, 160, 240, 400, 1000):  # 0: as many as regular clusters need
         if folds > whole + 8 or (least is not None and 4 * folds + 0.9 * job.plans[0].price(job.goal) > least):
             break
-        front = stir(job.ids, folds, job.seed)
+        front = stir(job.ids, folds, job.seed) if folds else overlay(job.ids, job.seed)
         if front is None:
             continue
         blocks, mixed = front
         order = sorted(range(len(mixed)), key=mixed.__getitem__)
         other = replace(job, ids=[mixed[i] for i in order], labels=job.labels[order])
-        memory = _carry_out(other, other.plans[0], folds, workers, resume)
-        if memory is None:
-            continue
-        memory = replace(memory, blocks=(*blocks, *memory.blocks), note=f"{memory.note}, behind {folds} folds")
-        found.append(memory)
-        if least is None or memory.price(job.goal) < least:
-            least = memory.price(job.goal)
+        for k, plan in enumerate(_tries(other)):
+            memory = _carry_out(other, plan, folds + k, workers, resume)
+            if memory is None:
+                continue
+            memory = replace(
+                memory, blocks=(*blocks, *memory.blocks), note=f"{memory.note}, behind {len(blocks)} folds"
+            )
+            found.append(memory)
+            least = memory.price(job.goal) if least is None else min(least, memory.price(job.goal))
     return found
 
 

@@ -29,6 +29,7 @@ WIDE = float(W)
 STRETCH = 4  # bits that a group's coordinates have more than its ids
 LEAST_BITS = 14  # of coordinates
 STARTS = 8  # per candidate of the beam
+SMALL_GROUP = 48  # ids up to which a group that was found is tried with more
 JOINT_DRAWS = 60  # times as many for a line that must meet two others
 SLACK = 4 + float(int(W) >> 24)  # what floats and cut-off bits may hide
 FAR = 1 << 200  # leading words farther away than this are as good as there
@@ -233,13 +234,24 @@ class _Search:
             if line is None and self.reached < self.segment.method.doublings // 3:
                 line = self._try(before, up, place, count, after if last else None)
             if line is not None:
-                return line, tries
+                return (line if tries or after else self._grown(line, before, up, place)), tries
             self.failed += 1
             if last and tries < 2:
                 continue
             wanted = rest // 3 + 1 if last else count - max(1, wanted // 40)
             if wanted < 1:
                 raise GroupError(f"no line for the id {ids[place]} alone")
+
+    def _grown(self, line: Line, before: Line | None, up: bool, place: int) -> Line:
+        """Small groups differ much in what they can hold: ids are added until two tries in a row fail."""
+        wanted, misses = line.count, 0
+        while misses < 2 and wanted < SMALL_GROUP and place + wanted < len(self.segment.ids):
+            wanted += 1
+            count = self._end(place, wanted)
+            longer = self._try(before, up, place, count, None) if count > line.count else line
+            misses = misses + 1 if longer is None else 0
+            line = longer or line
+        return line
 
     def _end(self, place: int, wanted: int) -> int:
         """How many ids up to the widest of the last gaps, one that a line of this range can turn in."""
