@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.build._base import Construction, Option, register
-from byheart.build.ks25.construction import Stage, finished
+from byheart.build.ks25.construction import finished
 from byheart.build.ks25.layers import input_map as input_layer
 from byheart.build.ks25.parts import Form, Lookup, Room, Style, class_labels, measured_fields
 from byheart.build.ks25.residual_memorizer import (
@@ -38,6 +38,7 @@ from byheart.build.ks25.residual_memorizer import (
     cleared,
     memorizer_blocks,
 )
+from byheart.build.ks25.shapes import Stage
 from byheart.build.ks25.residual_memorizer import STREAM as NAMES
 from byheart.build.shared.projection import Constants, Line, project
 from byheart.build.shared.wires import Block, Effect, affine, wire
@@ -172,6 +173,7 @@ THEOREM = Ref("K23", "Theorem 3.1")
     statement="2n self-attention layers of constant size give every context a number of its own; nN contexts are "
     "memorized with O(n + sqrt(nN)) parameters up to logarithms.",
     test="tests/build/table1/test_kim23.py",
+    partly="our reconstruction of the 2n layers; their number and the orders are the paper's",
 )
 def build_kim23(
     dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT, attention: str = "hardmax"
