@@ -4,8 +4,9 @@
     python benchmarks/first_minutes.py --fresh          # in a new environment, installation included
     python benchmarks/first_minutes.py --only deploy    # some paths
 
-The tables are made here, so nothing but byheart is needed. A path is at most three commands and, where an answer is
-asked for, three lines of Python that know nothing of byheart.
+Seven kinds of people come: with scikit-learn, with PyTorch, with a table for ONNX Runtime, with a notebook, for the
+theory, with an engine to test, to learn. The tables are made here, so nothing but byheart is needed. A path is at most
+three commands and, where a deployed model is asked, three lines of Python that know nothing of byheart.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import csv
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -108,6 +110,46 @@ def poem(folder: Path) -> None:
     )
 
 
+def flowers(folder: Path) -> None:
+    """The iris table, as scikit-learn ships it."""
+    from sklearn.datasets import load_iris
+
+    load_iris(as_frame=True).frame.to_csv(folder / "iris.csv", index=False)
+
+
+def digits(folder: Path) -> None:
+    """1,797 pictures of 64 numbers."""
+    from sklearn.datasets import load_digits
+
+    load_digits(as_frame=True).frame.to_csv(folder / "digits.csv", index=False)
+
+
+def notebook(folder: Path) -> None:
+    """The notebook of the documentation, as it is."""
+    source = Path(__file__).resolve().parents[1] / "examples" / "notebooks" / "table_deployed.ipynb"
+    shutil.copy(source, folder)
+
+
+SKLEARN = """
+from sklearn.datasets import load_digits
+from byheart.sklearn import MemoryClassifier
+X, y = load_digits(return_X_y=True)
+model = MemoryClassifier().fit(X, y)
+print(model.score(X, y), model.memory_.certificate.verdict, model.predict(X[:1] + 0.5))
+"""
+TORCH = """
+import byheart
+memory = byheart.memorize(byheart.read("words.csv"), construction="native", progress=False)
+module = memory.to_torch()
+rows = byheart.read("words.csv").sequences
+print(module.answers(rows[:2]), module.answers([list("zz")]))
+"""
+NOTEBOOK = """
+import nbclient, nbformat
+notebook = nbformat.read("table_deployed.ipynb", 4)
+nbclient.NotebookClient(notebook, kernel_name="python3").execute()
+print(sum(cell.cell_type == "code" for cell in notebook.cells), "cells ran")
+"""
 FLAGS = ("--drop", "uid", "--missing", "drop", "--conflicts", "first")
 PATHS = (
     Journey("deploy postal codes", postal_codes, (
@@ -123,6 +165,32 @@ PATHS = (
         byheart("deploy", "sensors.csv", "-o", "model.onnx"),
         python(ASK.format(feeds="{'rows': [[k / 4 for k in range(20)]]}")),
     )),
+    Journey("deploy iris", flowers, (
+        byheart("deploy", "iris.csv", "--label", "target", "--conflicts", "first", "-o", "model.onnx"),
+        python(ASK.format(feeds="{'rows': [[5.1, 3.5, 1.4, 0.2]]}")),
+    )),
+    Journey("deploy digits", digits, (
+        byheart("deploy", "digits.csv", "--label", "target", "-o", "model.onnx"),
+        python(ASK.format(feeds="{'rows': [[7] * 64]}")),
+    )),
+    Journey("memorize decimals for ONNX", measurements, (
+        byheart("memorize", "sensors.csv", "--sequence-column", "*", "--label-column", "kind", "--token-type", "float",
+                "--for", "onnx", "-o", "sensors.byheart"),
+        byheart("export", "sensors.byheart", "--to", "onnx", "-o", "sensors.onnx"),
+    )),
+    Journey("scikit-learn", words, (python(SKLEARN),)),
+    Journey("PyTorch", words, (python(TORCH),)),
+    Journey("a notebook", notebook, (python(NOTEBOOK),)),
+    Journey("the theory", words, (
+        byheart("paper", "Thm 4.1"),
+        byheart("bounds", "--N", "10000", "--n", "8", "--C", "16"),
+        byheart("compare", "words.csv", "--max-rows", "100"),
+    )),
+    Journey("an engine to test", poem, (
+        byheart("fixture", "--arch", "qwen3", "-o", "tiny-qwen3"),
+        Step(("-m", "pytest", "-q", "-p", "no:cacheprovider", "tiny-qwen3")),
+    )),
+    Journey("to learn", words, (byheart("explain", "-o", "page.html"),)),
     Journey("memorize, verify, ask", words, (
         byheart("memorize", "words.csv", "-o", "words.byheart"),
         byheart("verify", "words.byheart", "words.csv"),
@@ -139,8 +207,11 @@ def fresh_python(folder: Path) -> tuple[str, float]:
     started = time.perf_counter()
     venv.create(folder, with_pip=True)
     program = str(folder / ("Scripts" if os.name == "nt" else "bin") / "python")
-    source = f"{Path(__file__).resolve().parents[1]}[onnx]"
-    subprocess.run([program, "-m", "pip", "install", "--quiet", source], check=True)
+    root = Path(__file__).resolve().parents[1]
+    wanted = [f"{root}[export,sklearn,decoder]", "nbclient", "ipykernel", "pandas", "pytest"]
+    subprocess.run(
+        [program, "-m", "pip", "install", "--quiet", "-c", str(root / "constraints.txt"), *wanted], check=True
+    )
     return program, time.perf_counter() - started
 
 
@@ -178,7 +249,7 @@ def main() -> int:
         program = sys.executable
         if given.fresh:
             program, seconds = fresh_python(Path(place) / "env")
-            print(f"a new environment with byheart[onnx]: {seconds:.0f} s")
+            print(f"a new environment with byheart[export,sklearn,decoder]: {seconds:.0f} s", flush=True)
         for path in PATHS:
             if given.only in path.name:
                 for row in walk(path, program):

@@ -872,6 +872,7 @@ class Memory:
         self.pads, self.per_token = self.task in ("next-token", "seq-to-seq"), self.task in ("seq-to-seq", "causal")
         self.pad, self.distributions = encoder["pad_vector"], "gap" in stored["certificate"]
         self.codes = {identity(found): k for k, found in enumerate(self.symbols or (), start=1)}
+        self.by_value = all(type(found) is float for found in self.symbols or ())
         pages = [found for found in self.symbols or () if type(found) is int]
         book = self.task == "causal" and self.positions and all(isinstance(name, str) for name in self.classes)
         self.has_pages = book and pages and pages == list(range(len(pages)))
@@ -929,6 +930,8 @@ class Memory:
 
     def _point(self, token):
         if self.symbols is not None:
+            if self.by_value and type(token) in (int, float) and abs(token) < 1 << 1000 and float(token) == token:
+                token = float(token) + 0.0
             if (code := self.codes.get(identity(token))) is None:
                 raise NoAnswer(f"the token {str(token)[:40]!r} is not a symbol of the file")
             return [(code, 0)]

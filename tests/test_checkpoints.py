@@ -13,7 +13,7 @@ from byheart.certify import Verdict
 from byheart.checkpoints import forget
 from byheart.compile.recital import RecitalMemory, memorize_recital
 from byheart.errors import FileFormatError, OptionError
-from byheart.export.stock.architectures import read_decoder
+from byheart.export.stock import read_decoder
 from byheart.ir.recital import UNKNOWN, Recital
 from tests.recital_folders import ARCHITECTURES
 

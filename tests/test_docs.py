@@ -136,3 +136,9 @@ def test_no_table_is_cut(site, chromium):
     shown = tab.frame_locator("iframe.live").get_by_role("heading", level=1)
     shown.wait_for()
     assert shown.bounding_box()["y"] < 800 and len(pages) > 25, "the live page is on the first screen"
+
+
+def test_every_public_name_is_in_the_reference():
+    page = (PROJECT / "docs" / "api.md").read_text(encoding="utf-8")
+    missing = [name for name in byheart.__all__ if not re.search(rf"\b{name}\b", page)]
+    assert not missing, f"docs/api.md does not describe {', '.join(missing)}"

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from byheart.cli import commands
-from byheart.errors import ByheartError, OptionError
+from byheart.errors import OptionError
 from byheart.executors import make_executor, opened
 
 
@@ -96,11 +96,25 @@ def test_executors_that_cannot_be_are_named(table):
     ):
         with pytest.raises(OptionError, match=words), opened(name, 1):
             pass
-    result = CliRunner().invoke(
-        commands, ["memorize", str(table), "--construction", "ks25", "--executor", "threads"], standalone_mode=False
-    )
-    assert isinstance(result.exception, ByheartError)
-    assert "ks25 builds in this process; those that can use one: compact" in str(result.exception)
+
+
+@pytest.mark.parametrize("construction", ["ks25", "native"])
+def test_constructions_that_build_in_one_process_ask_their_rows_elsewhere(table, submitted, construction, monkeypatch):
+    for name in ("XDG_STATE_HOME", "LOCALAPPDATA"):  # where the key of seals is kept
+        monkeypatch.setenv(name, str(table.parent / "state"))
+    flags = ("--construction", construction, "--max-rows", "60")
+    base = ["memorize", str(table), "--quiet", *flags, "-o"]
+    written = []
+    for name, more in (("alone", ()), ("other", ("--executor", "threads:2", "--resume", str(table) + ".kept"))):
+        out = table.with_name(name)
+        result = CliRunner().invoke(commands, [*base, str(out), *more], standalone_mode=False)
+        assert result.exception is None, result.exception
+        written.append(out.read_bytes())
+    assert written[0] == written[1] and submitted == ["_elsewhere"]
+    assert not list(table.parent.glob("*.kept*"))
+    verified = ["verify", str(table.with_name("alone")), str(table), "--max-rows", "60", "--executor", "threads:2"]
+    result = CliRunner().invoke(commands, [*verified, "--quiet"], standalone_mode=False)
+    assert result.exception is None and submitted == ["_elsewhere"] * 2
 
 
 def test_a_number_of_workers_in_the_name():

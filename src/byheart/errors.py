@@ -46,6 +46,10 @@ class BuildError(ByheartError, RuntimeError):
     """A construction could not be completed for this data."""
 
 
+class TokenRoomError(BuildError):
+    """Numbers that need more bits than the float type leaves a token."""
+
+
 class AssumptionError(BuildError):
     """What a theorem assumes about the data does not hold: `assumption` says what, `rows` where it fails."""
 

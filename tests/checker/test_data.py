@@ -52,6 +52,10 @@ SCENARIOS = [
     Scenario("null.csv", HOLES, "--missing label", {"": 0, "--missing label": 0, "--missing drop": 0}),
     Scenario("words.csv", "text,label\nto be,1\nbe to,2\n", "--tokens words"),
     Scenario("lists.csv", 'text,label\n"[1, 2]",a\n"[2, 1.0]",b\n"[""x"", true]",c\n'),
+    Scenario("named.jsonl", lines(*({"t": [0.1 * k, k % 3], "y": k % 2} for k in range(9))), "--construction native"),
+    Scenario("named_otherwise.jsonl", lines({"t": [0.1, 1], "y": 0}, {"t": [0.7, -0.0], "y": 1}),
+             "--construction native",
+             {"": 0}, lines({"t": [0.1, 1.0], "y": 0}, {"t": [0.7, 0], "y": 1})),
     Scenario("cut.csv", "text,label\na b c,1\nb a c,2\n", "--tokens words --max-length 2"),
     Scenario("fill.csv", "text,label\na b c,1\na,2\n", "--tokens words --max-length 2 --pad #"),
     Scenario("columns.csv", "a,b,y\n1,2,x\n01,2,z\n", "--sequence-column a --sequence-column b", {

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from byheart.certify.checkpoint.tensors import open_tensors, read_json
 from byheart.engines import read_questions, recite
 from byheart.errors import ExportError, FileFormatError, OptionError
 from byheart.export.gguf import KINDS, byte_letters, read_vocabulary, write_gguf
-from byheart.export.stock import read_checkpoint
 from byheart.fixtures import builtin_text
 from tests.recital_folders import ARCHITECTURES, copy_of, kinds_first, recital_folder
 
@@ -37,11 +37,11 @@ def test_what_readers_look_for_is_there(reader):
 
 
 def test_tensors_are_the_checkpoint_s(reader):
-    checkpoint = read_checkpoint(recital_folder())
+    stored = open_tensors(recital_folder() / "model.safetensors")
     tensors = {t.name: t.data for t in reader.tensors}
-    assert np.array_equal(tensors["token_embd.weight"], checkpoint.tensors["model.embed_tokens.weight"])
-    assert np.array_equal(tensors["blk.1.ffn_gate.weight"], checkpoint.tensors["model.layers.1.mlp.gate_proj.weight"])
-    ours, theirs = tensors["blk.0.attn_q.weight"], checkpoint.tensors["model.layers.0.self_attn.q_proj.weight"]
+    assert np.array_equal(tensors["token_embd.weight"], stored.read("model.embed_tokens.weight"))
+    assert np.array_equal(tensors["blk.1.ffn_gate.weight"], stored.read("model.layers.1.mlp.gate_proj.weight"))
+    ours, theirs = tensors["blk.0.attn_q.weight"], stored.read("model.layers.0.self_attn.q_proj.weight")
     assert np.array_equal(ours[0], theirs[0])
     assert np.array_equal(ours[1], theirs[32]), "llama.cpp turns neighbours, Hugging Face halves"
 
@@ -53,7 +53,7 @@ def test_smaller_types_stay_near(tmp_path, kind):
     assert read.fields["general.file_type"].contents() == gguf.LlamaFileType[KINDS[kind]]
     tensor = next(t for t in read.tensors if t.name == "blk.0.ffn_up.weight")
     assert tensor.tensor_type.name == kind
-    stored = read_checkpoint(recital_folder()).tensors["model.layers.0.mlp.up_proj.weight"]
+    stored = open_tensors(recital_folder() / "model.safetensors").read("model.layers.0.mlp.up_proj.weight")
     values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
     assert np.abs(values.reshape(stored.shape) - stored).max() <= np.abs(stored).max() / 8
 
@@ -63,7 +63,7 @@ def test_characters_become_a_byte_level_tokenizer(tmp_path):
     tokenizers = pytest.importorskip("tokenizers")
     text = "ein Öl-Ölgötze kostet 5 €, naïv?"
     folder = recital_folder(text=text, tokens="characters")
-    config = read_checkpoint(folder).config
+    config = read_json(folder / "config.json")
     vocabulary = read_vocabulary(folder, config, [text])
     own = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     merges = [tuple(m.split(" ")) for m in vocabulary.merges if m != "Ā ā"]

@@ -259,8 +259,17 @@ def test_byhearts_own_networks_are_asked(open_page):
             said = "No label" if answer is byheart.UNKNOWN else f"Answer: {answer}"
             assert ask(tab, word).startswith(said), (name, word)
         assert "step" in tab.inner_text(".count")
+    assert "given rows" not in tab.inner_text("#networks")
     tab.fill('[aria-label="label of row 1"]', "new")
     tab.wait_for_function("document.querySelector('#about').innerText.includes('Your changes')")
+    choice = "Theorem 4.1’s network for the given rows"
+    assert choice in tab.inner_text("#networks") and tab.inner_text("#networks").count("without your changes") == 2
+    assert ask(tab, rows[0]) == f"Answer: {labels[0]}, as labelled in the given rows."
+    assert "This row was not among the given rows" in ask(tab, "ccc")
+    tab.check("input[value=here]")
+    assert ask(tab, rows[0]) == "Answer: new, as labelled."
+    tab.fill('[aria-label="label of row 1"]', labels[0])
+    tab.wait_for_function("!document.querySelector('#networks').innerText.includes('given rows')")
 
 
 def test_the_slider_builds_and_counts(open_page):

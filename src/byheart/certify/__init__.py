@@ -1,13 +1,16 @@
 """The checker."""
 
+from byheart.certify.answering import AT_ONCE, Asking
 from byheart.certify.any_order import proof as any_order
 from byheart.certify.certificate import Certificate, Gap, Verdict, Witness
 from byheart.certify.checker import FRACTION, STRANGE, Handed, Record, certify
 from byheart.certify.properties import connections
 
 __all__ = [
+    "AT_ONCE",
     "FRACTION",
     "STRANGE",
+    "Asking",
     "Certificate",
     "Gap",
     "Handed",

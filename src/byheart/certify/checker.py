@@ -14,27 +14,26 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from byheart.certify.answering import AT_ONCE, EXACT, Asking, Seals, answer_rows
 from byheart.certify.any_order.lattice import facts_of
 from byheart.certify.certificate import Certificate, Gap, Verdict, Witness
-from byheart.certify.next_token import decided_tokens, prove_gap
+from byheart.certify.next_token import prove_gap
 from byheart.certify.properties import prove_property
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.targets import PAD, Distributions, Target
 from byheart.data.values import key
 from byheart.data.wording import quote
-from byheart.errors import DataError, MissingExtraError, NetworkError, NotRationalError
+from byheart.errors import DataError, MissingExtraError, NetworkError, NotRationalError, OptionError
 from byheart.ir.attend import scores_matter
 from byheart.ir.decoder_network import AnyNetwork, DecoderNetwork
-from byheart.ir.enclose import UNDECIDED, enclosed_answers
-from byheart.ir.evaluate import answers, outside_table
-from byheart.ir.floats import answers_in_floats, evaluates
+from byheart.ir.enclose import UNDECIDED
+from byheart.ir.evaluate import outside_table
+from byheart.ir.floats import evaluates
 from byheart.ir.layers import Kind
 from byheart.ir.network import Inputs
 from byheart.ir.size import Claim, Size, measure
 from byheart.progress import SILENT, Progress, timed
 
-EXACT = "exact rational numbers"
-IN_FLOATS = "{}, which was proved to evaluate this network exactly, in any order"
 MANY = 1 << 12  # rows from which floats, where they are exact, are worth compiling for
 FRACTION = 0.01  # of the entropy: what the gap of a memory of distributions may be unless somebody says otherwise
 MIXERS = {
@@ -112,6 +111,7 @@ def certify(
     unchecked: str = "",
     excused: bool = False,
     fraction: float = FRACTION,
+    asking: Asking = AT_ONCE,
 ) -> Certificate:
     """A certificate for "this network gives every row its label, and keeps its construction's promise".
 
@@ -122,11 +122,13 @@ def certify(
     the file's record, if there is one, says nothing else; refuted: a witness row, a broken promise, or a false record;
     undecided: enclosures stayed too wide, or a promised property could not be shown. `claim` is None where a promise is
     not known or cannot be compared, and `unchecked` says why; unless that is `excused`, right answers alone are
-    undecided, not proved.
+    undecided, not proved. `asking` says where rows are asked, and what of an interrupted proof need not be done again.
     """
     shown: dict[str, tuple[bool, str]] = {}  # further promises, each proved once
     floats = _exact_floats(network, dataset, claim, shown, progress)
-    asked = _ask(network, dataset, handed, fraction, progress, floats)
+    asked = _ask(network, dataset, handed, fraction, progress, floats, asking)
+    if asking.kept is not None:
+        Seals.forget(asking.kept)
     size = measure(network)
     verdict, reason, promise = asked.verdict, asked.reason, f"not checked: {unchecked}" if unchecked else "none"
     proofs: dict[str, str] = {}
@@ -207,46 +209,36 @@ class _Asked:
     gap: Gap | None = None
 
 
-def _answers(network: AnyNetwork, inputs: Inputs, progress: Progress, floats: str | None) -> tuple[Places, str]:
-    """Class numbers, UNDECIDED where enclosures leave more than one, and how they were found.
-
-    `floats`: a float type that was proved to evaluate this network exactly.
-    """
-    if isinstance(network, DecoderNetwork):
-        prefixes = network.prefixes(inputs)
-        tokens, how = decided_tokens(network.decoder, prefixes.tokens, progress)
-        of_token = np.full(network.decoder.vocabulary_size + 1, -1, dtype=np.int64)
-        of_token[list(network.classes)] = np.arange(network.class_count)
-        of_token[-1] = UNDECIDED  # token -1
-        return np.append(of_token[tokens], -1)[prefixes.place], f"rigorous enclosures ({how})"
-    if floats is not None:
-        return answers_in_floats(network, inputs, floats, progress), IN_FLOATS.format(floats)
-    try:
-        return answers(network, inputs, progress), EXACT
-    except NotRationalError:
-        found, bits = enclosed_answers(network, inputs, progress)
-        return found, f"rigorous enclosures (balls of {bits} bits)"
-
-
 def _ask(
-    network: AnyNetwork, dataset: Dataset, handed: Handed, fraction: float, progress: Progress, floats: str | None
+    network: AnyNetwork,
+    dataset: Dataset,
+    handed: Handed,
+    fraction: float,
+    progress: Progress,
+    floats: str | None,
+    asking: Asking,
 ) -> _Asked:
     """Every row through the network; rows count as a whole, whatever the number of their labels."""
-    how = EXACT
+    how, sealed = EXACT, 0
     known = np.ones(dataset.N, dtype=bool)
     try:
         if dataset.target is Target.DISTRIBUTION:
+            if asking.kept is not None:
+                raise OptionError("the gap is one statement about all rows, whose proof cannot be resumed in parts")
             return _ask_distributions(network, dataset, handed, fraction, progress)
         known, inputs = _in_table(network, dataset.inputs)
-        found, how = _answers(network, inputs, progress, floats) if known.any() else (dataset.labels[:0], EXACT)
+        found = dataset.labels[:0]
+        if known.any():
+            answered = answer_rows(network, inputs, dataset.labels[known], floats, progress, asking)
+            found, how, sealed = answered.found, answered.how, answered.sealed
     except (NotRationalError, MissingExtraError) as error:
         return _Asked(Verdict.UNDECIDED, str(error), how=how)
     except (NetworkError, DataError) as error:
         return _Asked(Verdict.REFUTED, f"the network cannot answer these rows: {error}", differ=dataset.N)
     labels = dataset.labels
     if not known.all():
-        answered, found = found, np.full((dataset.N, *found.shape[1:]), -1, dtype=np.int64)
-        found[known] = answered
+        those, found = found, np.full((dataset.N, *found.shape[1:]), -1, dtype=np.int64)
+        found[known] = those
     if found.shape != labels.shape:
         shapes = f"the network answers {found.shape}, the labels are {labels.shape}"
         return _Asked(Verdict.REFUTED, shapes, differ=dataset.N, how=how)
@@ -262,7 +254,8 @@ def _ask(
         row = handed.number(int(np.argwhere(unsure)[0][0]))
         return _Asked(Verdict.UNDECIDED, f"the {how} leave more than one class at {handed.place(row)}", agree, how=how)
     exactly = "exact arithmetic" if how == EXACT else how
-    return _Asked(Verdict.PROVED, f"every label was reproduced in {exactly}", agree, how=how)
+    before = f" ({sealed:,} rows of them by an earlier run, as this user's seals say)" if sealed else ""
+    return _Asked(Verdict.PROVED, f"every label was reproduced in {exactly}{before}", agree, how=how)
 
 
 def _ask_distributions(
@@ -331,9 +324,9 @@ def _in_places(said: Mask, network: DecoderNetwork, dataset: Dataset, contexts: 
 def _in_table(network: AnyNetwork, inputs: Inputs) -> tuple[Mask, Inputs]:
     """Which rows have all their tokens in the network's embedding table, and those rows; the others get no answer."""
     outside = [] if isinstance(network, DecoderNetwork) else outside_table(network, inputs.points)
-    known = np.asarray(~np.isin(inputs.index, outside).any(axis=1))
     if not outside:
-        return known, inputs
+        return np.ones(len(inputs.index), dtype=bool), inputs
+    known = np.asarray(~np.isin(inputs.index, outside).any(axis=1))
     kept = np.setdiff1d(np.arange(inputs.points.count), outside)
     place = np.append(np.zeros(inputs.points.count, dtype=np.int64), -1)  # the last is that of absent tokens
     place[kept] = np.arange(len(kept))

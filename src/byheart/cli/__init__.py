@@ -21,6 +21,7 @@ from byheart.errors import ByheartError
 from byheart.version import __version__
 
 DEFECT = 70  # EX_SOFTWARE of sysexits.h
+LONGEST_INTEGER = 100_000  # digits of a label or token that commands read and write; Python stops at 4,300
 ISSUES = "the project's issue tracker"
 
 # name -> one line of help; the command itself is `command` in the module of that name, loaded when it is used
@@ -105,6 +106,7 @@ def main() -> None:
 
     Anything unexpected is our defect and never looks like "not proved": it has a status of its own.
     """
+    sys.set_int_max_str_digits(LONGEST_INTEGER)
     try:
         status = commands(prog_name="byheart", standalone_mode=False)
         sys.stdout.flush()  # while a closed pipe can still be told from success

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import wraps
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from byheart.certify import Asking
 from byheart.compile import Memory, load
 from byheart.data.dataset.settle import Settled, settle_table
 from byheart.data.missing import POLICIES as MISSING
 from byheart.data.read.options import POLICIES, ReadOptions
 from byheart.data.read.sources import Limits, open_bytes
-from byheart.data.read.table import Table
+from byheart.data.read.table import Planning, Table
 from byheart.data.read.table import read as read_table
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import names
 from byheart.data.values import AUTO, TYPES
 from byheart.errors import OptionError
 from byheart.exact.budget import Budget
+from byheart.executors import KNOWN, opened
+from byheart.files import check_target
 from byheart.progress import SILENT, Progress, console_progress, log_to_stderr
 
 F = TypeVar("F", bound=Callable[..., Any])
+_CORES = os.cpu_count() or 1
 
 _OPTIONS = (
     click.option(
@@ -104,9 +110,9 @@ class DataFlags:
         """The one value that a reading takes."""
         return ReadOptions(task=task, **self.given)
 
-    def read(self, path: str, task: Task, progress: Progress = SILENT) -> Table:
+    def read(self, path: str, task: Task, progress: Progress = SILENT, planning: Planning | None = None) -> Table:
         """The table as these flags say."""
-        return read_table(path, self.options(task), progress=progress)
+        return read_table(path, self.options(task), planning=planning, progress=progress)
 
     def read_text(self, path: str) -> str | bytes:
         """A whole text: as characters when it is UTF-8, else (or when asked) as bytes."""
@@ -188,6 +194,29 @@ def budget_options(command: F) -> F:
         callback=_remember_budget,
         help="Bytes that the numbers of FILE may take.",
     )(command)
+
+
+def asking_options(command: F) -> F:
+    """Adds where rows are asked, and what goes on after an interruption."""
+    command = click.option(
+        "--resume",
+        metavar="FILE",
+        type=click.Path(),
+        help="Keeps what is done in FILE until all of it is, so that an interrupted command goes on where it stopped.",
+    )(command)
+    return click.option(
+        "--executor",
+        metavar="WHERE",
+        help=f"Where work is done that can be divided: {KNOWN}. The result is the same everywhere.",
+    )(command)
+
+
+def asked_by(executor: str | None, resume: str | None) -> Asking:
+    """How rows are asked, with the executor open until the command ends."""
+    if resume is not None:
+        check_target(Path(resume))
+    opened_one = None if executor is None else click.get_current_context().with_resource(opened(executor, _CORES))
+    return Asking(opened_one, None if resume is None else Path(resume))
 
 
 def _remember_budget(context: click.Context, parameter: click.Parameter, value: int) -> None:

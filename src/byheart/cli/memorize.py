@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,8 @@ from byheart.certify import Verdict
 from byheart.cli import show
 from byheart.cli.data_options import (
     DataFlags,
+    asked_by,
+    asking_options,
     complete_construction,
     complete_option,
     data_options,
@@ -23,13 +24,12 @@ from byheart.cli.data_options import (
 )
 from byheart.compile import Memory
 from byheart.compile.documents import read_documents_table
-from byheart.compile.memorize import memorize
+from byheart.compile.memorize import memorize, planning
 from byheart.compile.size_rows import lower_sentences
 from byheart.compile.text import memorize_text
 from byheart.data.read.sources import suffixes
 from byheart.data.task import Task
 from byheart.errors import OptionError
-from byheart.executors import KNOWN, opened
 from byheart.files import check_target
 
 EXPORTS = ("onnx", "torch", "safetensors")
@@ -79,11 +79,7 @@ TABLE = (*DOCUMENTS, "label_type", "header", "conflicts", "task", "positions")
     type=click.Choice(EXPORTS),
     help="What it is to be exported to: takes construction native, and refuses others before anything is built.",
 )
-@click.option(
-    "--executor",
-    metavar="WHERE",
-    help=f"Where to build, for constructions that can (compact): {KNOWN}. The result is the same everywhere.",
-)
+@asking_options
 @click.option("--seed", default=0, show_default=True)
 @click.option("--page-length", type=int, metavar="L", help="Characters per page of a memorized text.")
 @data_options
@@ -97,6 +93,7 @@ def command(
     positions: bool,
     purpose: str | None,
     executor: str | None,
+    resume: str | None,
     seed: int,
     page_length: int | None,
     flags: DataFlags,
@@ -124,7 +121,7 @@ def command(
       byheart memorize poem.txt --construction recital             (then: byheart export --to huggingface)
       byheart memorize stories.jsonl --construction madden24 --max-length 10
     """
-    from byheart.build import recipe, recipes  # builders are loaded only to build
+    from byheart.build import recipe  # builders are loaded only to build
 
     path = Path(output or ("memory" if data == "-" else Path(data.removesuffix("/")).name.split(".")[0]) + ".byheart")
     check_target(path)
@@ -133,14 +130,13 @@ def command(
     chosen = recipe(construction)
     options: dict[str, Any] = dict(parse_options(pairs))
     resolved = chosen.resolve(options)  # before anything long begins
-    if executor is not None:
-        if "executor" not in chosen.listing.options:
-            able = ", ".join(name for name, other in recipes().items() if "executor" in other.listing.options)
-            raise OptionError(f"--executor: {construction} builds in this process; those that can use one: {able}")
-        options["executor"] = click.get_current_context().with_resource(opened(executor, os.cpu_count() or 1))
+    asking = asked_by(executor, resume)
+    options |= {name: value for name, value in (("executor", asking.executor), ("resume", resume)) if value is not None}
     if chosen.texts:
         from byheart.cli.recital import memorize_texts
 
+        if executor is not None or resume is not None:
+            raise OptionError(f"--executor and --resume are for rows; {construction} is built from texts in one go")
         alike = () if task not in (None, Task.CAUSAL) else ("task",)
         refuse_unused("a recital", *alike, *(CUT if suffixes(data)[0] == ".txt" else RECITAL_TABLE))
         return memorize_texts(data, path, flags, resolved, progress_for(as_json, quiet), as_json, quiet)
@@ -160,7 +156,7 @@ def command(
         note = f"a text of {len(text):,} {memory.tokens}"
     else:
         refuse_unused("rows of a table", *TABLE)
-        table = flags.read(data, Task(task or Task.NEXT_TOKEN), progress)
+        table = flags.read(data, Task(task or Task.NEXT_TOKEN), progress, planning(construction, resolved))
         memory = memorize(table, positions=positions, conflicts=flags.conflicts or "error", **building)
         facts = {"columns": table.columns, "conflicts": memory.conflicts, "shortened": table.shortened}
         facts["missing"] = table.missing.as_dict()

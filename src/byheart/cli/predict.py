@@ -11,6 +11,7 @@ from byheart.cli.data_options import budget_options, load_limited, output_option
 from byheart.data.read.options import ReadOptions
 from byheart.data.read.table import read_sequences, tokenize
 from byheart.data.values import UNKNOWN
+from byheart.data.wording import as_json_number, written
 from byheart.export.request import unknown_mark
 
 
@@ -59,7 +60,7 @@ def command(
         unknown = [row for row, label in enumerate(found) if _has_unknown(label)]  # null may also be a missing label
         show.print_json({"file": file, "labels": [_plain(label) for label in found], "unknown": unknown})
     else:
-        mark = "unknown" if "unknown" not in map(str, memory.classes) else unknown_mark(memory.classes)
+        mark = "unknown" if "unknown" not in map(written, memory.classes) else unknown_mark(memory.classes)
         for label in found:
             click.echo(_text(label, mark))
     return 0
@@ -72,10 +73,12 @@ def _has_unknown(label: Any) -> bool:
 def _plain(label: Any) -> Any:
     if isinstance(label, list | tuple):
         return [_plain(part) for part in label]
-    return None if label is UNKNOWN else label if isinstance(label, str | int | float | bool | None) else str(label)
+    if type(label) is int:
+        return as_json_number(label)
+    return None if label is UNKNOWN else label if isinstance(label, str | float | bool | None) else str(label)
 
 
 def _text(label: Any, mark: str) -> str:
     if label is UNKNOWN:
         return mark
-    return " ".join(_text(part, mark) for part in label) if isinstance(label, list) else str(label)
+    return " ".join(_text(part, mark) for part in label) if isinstance(label, list) else written(label)

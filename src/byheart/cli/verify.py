@@ -8,10 +8,12 @@ from typing import Any
 
 import click
 
-from byheart.certify import FRACTION, Certificate, Verdict
+from byheart.certify import AT_ONCE, FRACTION, Asking, Certificate, Verdict
 from byheart.cli import show
 from byheart.cli.data_options import (
     DataFlags,
+    asked_by,
+    asking_options,
     budget_options,
     data_options,
     load_limited,
@@ -44,6 +46,7 @@ from byheart.progress import Progress
     show_default=True,
     help="For a memory of distributions: the part of the entropy that its cross-entropy may exceed it by.",
 )
+@asking_options
 @data_options
 @budget_options
 @output_options
@@ -52,6 +55,8 @@ def command(
     data: str,
     part: bool,
     gap: float,
+    executor: str | None,
+    resume: str | None,
     flags: DataFlags,
     as_json: bool,
     quiet: bool,
@@ -77,7 +82,8 @@ def command(
 
         return verify_checkpoint(file, data, flags, as_json, quiet, progress)
     memory = load_limited(file)
-    checked, table = check_data(memory, data, flags, progress, gap, part)
+    asking = asked_by(executor, resume)
+    checked, table = check_data(memory, data, flags, progress, gap, part, asking)
     certificate = checked.certificate
     if as_json:
         show.print_json(as_plain(certificate, memory, file, table))
@@ -106,7 +112,13 @@ def as_plain(certificate: Certificate, memory: Memory, file: str, table: Table) 
 
 
 def check_data(
-    memory: Memory, data: str, flags: DataFlags, progress: Progress, gap: float = FRACTION, part: bool = False
+    memory: Memory,
+    data: str,
+    flags: DataFlags,
+    progress: Progress,
+    gap: float = FRACTION,
+    part: bool = False,
+    asking: Asking = AT_ONCE,
 ) -> tuple[Checked, Table]:
     """The verdict about everything in DATA, apart from what the flags excuse."""
     table = read_handed(memory, data, flags, progress)
@@ -117,7 +129,8 @@ def check_data(
     def place(row: int) -> str:
         return f"row {row}" if table.places is None else f"row {row} ({table.places(row)})"
 
-    return check_rows(memory, table.sequences, table.labels, progress, excuses=excuses, place=place), table
+    checked = check_rows(memory, table.sequences, table.labels, progress, excuses=excuses, place=place, asking=asking)
+    return checked, table
 
 
 def read_handed(memory: Memory, data: str, flags: DataFlags, progress: Progress) -> Table:

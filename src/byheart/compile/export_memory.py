@@ -132,7 +132,7 @@ def to_huggingface(
 def _table_rows(memory: Memory, data: Dataset) -> TableRows:
     number = {key(label): k for k, label in enumerate(memory.classes)}
     answers = [number[key(label)] for label in data.label_values()]
-    return TableRows.of(data.sequences(), answers, memory.classes, memory.tokens, abstains=memory.abstains)
+    return TableRows.of(data.sequences(), answers, memory.classes, memory.tokens)
 
 
 def to_torch(

@@ -14,23 +14,30 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from byheart.certify import FRACTION, Handed, certify
+from byheart.certify import FRACTION, Asking, Handed, certify
 from byheart.compile.documents import as_table
 from byheart.compile.memory import Memory
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.settle import Settled, settle, settle_table
-from byheart.data.missing import settle_missing
+from byheart.data.missing import Present, settle_missing
 from byheart.data.read.options import Selection
-from byheart.data.read.table import Table, read
+from byheart.data.read.table import Planning, Table, read
 from byheart.data.task import Task, as_task
-from byheart.data.tokens.tokenizer import PLAIN
-from byheart.errors import DataError, OptionError
+from byheart.data.tokens.tokenizer import PLAIN, TokenTable
+from byheart.errors import DataError, OptionError, TokenRoomError
 from byheart.ir.size import Claim
 from byheart.progress import SILENT, Progress, console_progress, warn_left_out
 from byheart.theory.promises import promise
 
+if TYPE_CHECKING:
+    from byheart.build import Recipe
+
+NAMES = (
+    "the numbers have too many digits for the float type: they are taken as names, {:,} different ones, and any other "
+    "number is unknown"
+)
 WORDS = "building; the first time, code is compiled (some seconds)"
 
 
@@ -76,8 +83,10 @@ def memorize(
     `byheart.read` brings its labels and its task, and a data frame with `label="column"` is read into one. `conflicts`
     says what to do with equal inputs of different labels: `error`, or leave rows out by `first`, `majority` or `drop`;
     `missing` what to do with None and NaN: `error`, `drop` the rows, or take them as a `label` of their own. `options`
-    are the construction's own, see `byheart.constructions()`. The verdict is
-    `memory.certificate.verdict`; nothing is rounded anywhere.
+    are the construction's own, see `byheart.constructions()`; and for every construction `executor`, where rows are
+    asked (and built from, where that can be done in parts), and `resume`, the name of a file that keeps what was done
+    of a build and a proof that were interrupted. The verdict is `memory.certificate.verdict`; nothing is rounded
+    anywhere.
 
     A label may be a `Distribution` over classes, for constructions that store these (`madden24`). Sequences without
     labels are documents for them: texts, or lists of tokens, whose next-token distributions are counted.
@@ -87,28 +96,86 @@ def memorize(
     ('proved', [1])
     """
     reporter = progress if not isinstance(progress, bool) else console_progress() if progress else SILENT
-    table = _table(sequences, labels, label, task, missing, construction)
-    with reporter.stage("comparing rows"):
-        if table is not None:
-            settled, present = settle_table(table, task=task, positions=positions, policy=conflicts), table.missing
-        else:
-            per_token = task is not None and as_task(task).labels_per_token
-            present = settle_missing(sequences, () if labels is None else labels, missing, per_token=per_token)
-            rows = (present.sequences, present.labels)
-            settled = settle(*rows, task=task or "next-token", positions=positions, policy=conflicts)
-            warn_left_out("rows", {f"missing={present.policy}": present.left_out})
+    table = _table(sequences, labels, label, task, missing, construction, options)
+    present = table.missing if table is not None else _present(sequences, labels, task, missing)
+
+    def settled_rows(named: bool) -> Settled:
+        how: dict[str, Any] = {"positions": positions, "policy": conflicts, "named": named}
+        with reporter.stage("comparing rows"):
+            if table is not None:
+                return settle_table(table, task=task, **how)
+            return settle(present.sequences, present.labels, task=task or "next-token", **how)
+
+    settled = settled_rows(False)
     warn_left_out("rows", {f"conflicts={settled.policy}": len(settled.left_out)})
     counts = {f"conflicts={settled.policy}": len(settled.left_out), f"missing={present.policy}": present.left_out}
     counts |= {} if table is None else dict(table.left_out)
     left_out = {why: count for why, count in counts.items() if count}
-    memory = memorize_dataset(
-        settled.dataset, construction=construction, seed=seed, progress=reporter, left_out=left_out, **options
-    )
-    return _with_origin(memory, settled, table, present.note)
+    building = {"construction": construction, "seed": seed, "progress": reporter, "left_out": left_out, **options}
+    note = ""
+    try:
+        memory = memorize_dataset(settled.dataset, **building)
+    except TokenRoomError:
+        names = settled_rows(True)
+        symbols = names.dataset.encoder.symbols
+        if symbols is None or names.left_out != settled.left_out:
+            raise
+        settled, note = names, NAMES.format(len(symbols))
+        memory = memorize_dataset(settled.dataset, **building)
+    return _with_origin(memory, settled, table, (present.note, note))
+
+
+def _present(sequences: Any, labels: Any, task: str | None, missing: str) -> Present:
+    """Bare rows without missing values, or with None in their place."""
+    per_token = task is not None and as_task(task).labels_per_token
+    present = settle_missing(sequences, () if labels is None else labels, missing, per_token=per_token)
+    warn_left_out("rows", {f"missing={present.policy}": present.left_out})
+    return present
+
+
+def planning(construction: str, options: Mapping[str, Any]) -> Planning | None:
+    """How many parameters a construction plans for rows of symbols, before anything is built: by it `--tokens auto`
+    chooses. None where that is not known.
+
+    >>> plan = planning("native", {})
+    >>> plan(TokenTable("characters", 36, 8, 144), 40_000, 6), plan(TokenTable("words", 8000, 2, 56_000), 40_000, 6)
+    (27022, 26224)
+    """
+    if construction == "native":
+        from byheart.build.native.construction import planned_sizes
+        from byheart.build.native.front import FEW_TABLE_ROWS
+
+        dtype, bits = str(options.get("dtype", "float64")), int(options.get("abstain_bits", 0))
+
+        def native(table: TokenTable, rows: int, classes: int) -> int:
+            base, width, scrambler = planned_sizes(
+                rows, classes, table.length, abstain_bits=bits, dtype=dtype, positions=True
+            )
+            height = (table.symbols + 1) * table.length
+            return base + (width * height if height <= FEW_TABLE_ROWS else min(width * height, scrambler))
+
+        return native
+    if construction == "compact":
+        from byheart.theory.promises.compact import CompactFacts, compact_budget
+
+        def compact(table: TokenTable, rows: int, classes: int) -> int:
+            token_bits = (table.symbols + 1).bit_length() + table.length.bit_length()
+            tokens = table.symbols * table.length
+            facts = CompactFacts(rows, classes, table.length.bit_length(), 2, token_bits, tokens)
+            return compact_budget(facts)
+
+        return compact
+    return None
 
 
 def _table(
-    sequences: Any, labels: Any, label: str | None, task: str | None, missing: str, construction: str
+    sequences: Any,
+    labels: Any,
+    label: str | None,
+    task: str | None,
+    missing: str,
+    construction: str,
+    options: Mapping[str, Any],
 ) -> Table | None:
     """The table that was given, that a frame and the name of its label column make, or that documents are; None for
     bare sequences with labels."""
@@ -117,7 +184,8 @@ def _table(
     if label is not None and not isinstance(sequences, Table):
         if labels is not None:
             raise DataError("give `labels`, or `label`, the column of a data frame that holds them; not both")
-        table = read(sequences, label=label, task=task or Task.NEXT_TOKEN, missing=missing)
+        plan = planning(construction, options)
+        table = read(sequences, label=label, task=task or Task.NEXT_TOKEN, missing=missing, planning=plan)
         for name in table.numbering:
             others = f"sequence_column=[…] of byheart.read, or a frame without {name!r}"
             warnings.warn(
@@ -139,12 +207,24 @@ def _table(
     return None
 
 
-def _with_origin(memory: Memory, settled: Settled, table: Table | None, missing: str) -> Memory:
+def _with_origin(memory: Memory, settled: Settled, table: Table | None, remarks: tuple[str, ...]) -> Memory:
     """The memory with how its rows were read and what was left out."""
-    notes = (*memory.notes, *filter(None, (settled.note, missing)))
+    notes = (*memory.notes, *filter(None, (settled.note, *remarks)))
     selection = replace(table.selection if table else Selection(), conflicts=settled.policy)
     tokens = table.tokens if table else PLAIN
     return replace(memory, notes=notes, selection=selection, tokens=tokens, conflicts=settled.as_dict())
+
+
+def _asking(chosen: Recipe, options: dict[str, Any]) -> tuple[Asking, dict[str, Any]]:
+    """How the proof asks its rows, and the options that are left for the builder.
+
+    `executor` and `resume` are for every construction: all of them ask their rows on the executor and keep seals of an
+    interrupted proof; those that also build in parts have options of these names, and a journal beside the seals.
+    """
+    executor, resume = options.get("executor"), options.get("resume")
+    names = {option.name for option in chosen.options}
+    left = {name: value for name, value in options.items() if name in names or name not in ("executor", "resume")}
+    return Asking(executor, None if resume is None else Path(f"{resume}.seals")), left
 
 
 def memorize_dataset(
@@ -161,6 +241,7 @@ def memorize_dataset(
 
     reporter = progress if not isinstance(progress, bool) else console_progress() if progress else SILENT
     chosen = recipe(construction)
+    asking, options = _asking(chosen, options)
     started = time.perf_counter()
     with first_use(construction, reporter):
         built = chosen.build(dataset, seed=seed, progress=reporter, options=options)
@@ -172,7 +253,7 @@ def memorize_dataset(
         claim = Claim(chosen.ref)
     handed = Handed(left_out=left_out or {})
     fraction = resolved.get("gap", FRACTION)
-    certificate = certify(built.network, dataset, claim, reporter, handed=handed, fraction=fraction)
+    certificate = certify(built.network, dataset, claim, reporter, handed=handed, fraction=fraction, asking=asking)
     return Memory(
         construction=construction,
         options=resolved,

@@ -22,6 +22,7 @@ from byheart.data.read.table import Table
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import PLAIN, Tokenizer
 from byheart.data.values import UNKNOWN, Unknown, to_json
+from byheart.data.wording import written
 from byheart.errors import DataError, UnknownSymbolError
 from byheart.exact.budget import Budget, check_padding, limited
 from byheart.ir.decoder_network import AnyNetwork, DecoderNetwork
@@ -349,5 +350,5 @@ def _few(classes: Sequence[Hashable], most: int = 6) -> str:
     >>> _few(["a", "b"]), _few(range(9))
     ('a, b', '0, 1, 2, 3, 4, 5, … (9)')
     """
-    named = ", ".join(str(label)[:40] for label in classes[:most])
+    named = ", ".join(written(label)[:40] for label in classes[:most])
     return named if len(classes) <= most else f"{named}, … ({len(classes):,})"

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from byheart.certify import FRACTION, STRANGE, Certificate, Handed, Record, certify
+from byheart.certify import AT_ONCE, FRACTION, STRANGE, Asking, Certificate, Handed, Record, certify
 from byheart.compile.memory import Memory
 from byheart.data.dataset.dataset import Dataset, load, unchecked
 from byheart.data.dataset.distinct import Index
@@ -82,13 +82,15 @@ def verify_rows(
     *,
     excuses: Excuses = NONE,
     place: Callable[[int], str] = "row {}".format,
+    asking: Asking = AT_ONCE,
 ) -> Certificate:
     """A new certificate for `memory` on these rows: how many there are, were asked, agree, differ and were left out.
 
     proved only if every row that was asked gets its label and the promise is kept. A memory may be asked for a part of
     what it knows, if `excuses.part` says that it is one; the certificate then says that the promise was not checked.
+    `asking` says where rows are asked, and which file keeps what was done of a proof that was interrupted.
     """
-    return check_rows(memory, sequences, labels, progress, excuses=excuses, place=place).certificate
+    return check_rows(memory, sequences, labels, progress, excuses=excuses, place=place, asking=asking).certificate
 
 
 def check_rows(
@@ -99,13 +101,15 @@ def check_rows(
     *,
     excuses: Excuses = NONE,
     place: Callable[[int], str] = "row {}".format,
+    asking: Asking = AT_ONCE,
 ) -> Checked:
     """`verify_rows` with what else was found on the way."""
     sequences, labels = list(memory.tokens.cut_texts(sequences)), list(labels)
     if len(sequences) != len(labels):
         raise DataError(f"there are {len(sequences):,} sequences but {len(labels):,} labels; give one label per row")
     numbers, left_out = _asked_rows(memory, sequences, labels, excuses)
-    sequences, labels = [sequences[i] for i in numbers], [labels[i] for i in numbers]
+    if len(numbers) < len(sequences):
+        sequences, labels = [sequences[i] for i in numbers], [labels[i] for i in numbers]
     own = _as_memorized(memory, sequences, labels)
     with limited(memory.budget):
         asked, strange = _questions(memory, sequences, labels, own.fingerprint)
@@ -135,6 +139,7 @@ def check_rows(
             unchecked=unchecked,
             excused=excuses.part,
             fraction=excuses.gap,
+            asking=asking,
         )
     return Checked(certificate, claim, asked)
 
@@ -149,17 +154,18 @@ def _promise(memory: Memory, own: Dataset) -> tuple[Claim | None, str]:
 
 def _asked_rows(
     memory: Memory, sequences: list[Any], labels: list[Any], excuses: Excuses
-) -> tuple[list[int], dict[str, int]]:
+) -> tuple[Sequence[int], dict[str, int]]:
     """Which rows are asked, and how many are not, by the flag that excuses them."""
     left_out = dict(excuses.left_out)
-    numbers = list(range(len(sequences)))
+    numbers: Sequence[int] = range(len(sequences))
     if excuses.max_rows is not None and len(numbers) > excuses.max_rows:
         left_out[f"beyond --max-rows {excuses.max_rows}"] = len(numbers) - excuses.max_rows
         numbers = numbers[: excuses.max_rows]
     if excuses.conflicts not in (None, "error"):
         rows, given = [sequences[i] for i in numbers], [_fitting(sequences[i], labels[i]) for i in numbers]
         policy, task, positions = excuses.conflicts, memory.task, memory.encoder.positions
-        settled = settle(rows, given, task=task, positions=positions, policy=policy)
+        named = memory.encoder.named
+        settled = settle(rows, given, task=task, positions=positions, policy=policy, named=named)
         if settled.left_out:
             gone = set(settled.left_out)
             left_out[f"by --conflicts {policy}"] = len(gone)
@@ -172,7 +178,8 @@ def _as_memorized(memory: Memory, sequences: list[Any], labels: list[Any]) -> Da
     given = [_fitting(row, label) for row, label in zip(sequences, labels, strict=True)]
     if memory.target is Target.DISTRIBUTION:
         return load(sequences, given, task=memory.task, positions=True, target=Target.DISTRIBUTION)
-    return unchecked(sequences, given, task=memory.task, positions=memory.encoder.positions)
+    encoder = memory.encoder
+    return unchecked(sequences, given, task=memory.task, positions=encoder.positions, named=encoder.named)
 
 
 def _fitting(row: Any, labels: Any) -> Any:

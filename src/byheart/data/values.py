@@ -118,14 +118,24 @@ def distinct(values: Sequence[Any]) -> tuple[tuple[Any, ...], list[int]]:
     Raises a TypeError for a value that cannot be hashed, and a DataError for two that cannot be told apart reliably.
     """
     if set(map(type, values)) <= {int, str}:
-        number = {value: place for place, value in enumerate(sorted(set(values), key=order))}
-        return tuple(number), list(map(number.__getitem__, values))
+        names_in_order, places = numbered(set(values))
+        return names_in_order, list(map(places.__getitem__, values))
     names = list(map(key, values))
     first = dict(zip(reversed(names), reversed(values), strict=True))
     _refuse_twins(names, values, first)
     ordered = sorted(first.items(), key=lambda item: order(item[1]))
     number = {name: place for place, (name, _) in enumerate(ordered)}
     return tuple(value for _, value in ordered), list(map(number.__getitem__, names))
+
+
+def numbered(values: set[Any]) -> tuple[tuple[Any, ...], dict[Any, int]]:
+    """Different texts and whole numbers in their order, and the number of each.
+
+    >>> numbered({"b", 7, "a"})
+    ((7, 'a', 'b'), {7: 0, 'a': 1, 'b': 2})
+    """
+    number = {value: place for place, value in enumerate(sorted(values, key=order))}
+    return tuple(number), number
 
 
 def _refuse_twins(names: Sequence[Hashable], values: Sequence[Any], first: Mapping[Hashable, Any]) -> None:

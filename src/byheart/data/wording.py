@@ -26,6 +26,28 @@ def quote_fully(value: object) -> str:
         return f"a {type(value).__name__}"
 
 
+def written(value: object) -> str:
+    """The str of a label or token; numbers that Python refuses to write in decimals are hexadecimal.
+
+    >>> written("a"), written(7), written(16**5000)[:6]
+    ('a', '7', '0x1000')
+    """
+    try:
+        return str(value)
+    except ValueError:
+        return quote_fully(value)
+
+
+def as_json_number(value: int) -> int | str:
+    """The number, for JSON; in hexadecimal as a text where Python refuses its decimal digits.
+
+    >>> as_json_number(7), as_json_number(-(16**5000))[:6]
+    (7, '-0x100')
+    """
+    text = written(value)
+    return text if "x" in text else value
+
+
 def cut(text: str) -> str:
     return text if len(text) <= _LIMIT else f"{text[: _LIMIT - 9]}…{text[-8:]}"
 

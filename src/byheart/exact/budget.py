@@ -7,6 +7,9 @@ of work is one product of two 56-bit limbs; a core does some hundred million of 
 Inside `limited`, a job that grows on inputs which were not tried is stopped by the limit on memory: the fast engine's
 buffers are sized by its longest number.
 
+Data of one's own has no budget, but the machine has: `check_room` refuses rows that will not fit into what is free,
+while there still is something free.
+
     >>> with limited(Budget(work=10)) as spent:
     ...     spent.spend(8)
     ...     spent.work
@@ -16,9 +19,10 @@ buffers are sized by its longest number.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
 
 from byheart.errors import BudgetError
 
@@ -84,6 +88,38 @@ def check_padding(rows: int, length: int, tokens: int) -> None:
     places, found = rows * length, meter()
     if found is not None and places > max(PADDING, TIMES * tokens):
         found.hold(256 * places)  # an index, a mask and a point with its numbers for each of them
+
+
+ROW_BYTES, TOKEN_BYTES = 300, 40  # what memorizing and proving add for a row and its tokens, at most (measured)
+
+
+def check_room(rows: int, tokens: int) -> None:
+    """A BudgetError where the machine has no room to memorize and prove so many rows with so many tokens in all."""
+    needed, free = ROW_BYTES * rows + TOKEN_BYTES * tokens, free_memory()
+    if free is not None and needed > free:
+        raise BudgetError(
+            f"{rows:,} rows with {tokens:,} tokens need about {needed / 2**30:.1f} GiB to be memorized and proved, and "
+            f"{free / 2**30:.1f} GiB are free; take fewer rows (--max-rows), shorter ones (--max-length), or a machine "
+            "with more memory"
+        )
+
+
+def free_memory() -> int | None:
+    """Bytes that this process may still take, by the machine and by the limits of a container; None: not known."""
+    found: list[int] = []
+    with suppress(OSError, ValueError, IndexError):  # Linux alone says it without a library
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    with suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        found.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    with suppress(ImportError, OSError, ValueError, IndexError):
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit != resource.RLIM_INFINITY:
+            found.append(limit - 4096 * int(Path("/proc/self/statm").read_text().split()[0]))
+    return min(found, default=None)
 
 
 def limbs(bits: int) -> int:

@@ -20,10 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from byheart.certify.checkpoint.tensors import read_json
 from byheart.errors import ExportError, FileFormatError, MissingExtraError, OptionError
-from byheart.export.stock import Decoder, read_checkpoint, read_decoder
-from byheart.export.stock.decoder import Attention, Experts, Gated, Layer, Linear, Norm, Plain
-from byheart.export.stock.folder import Array
+from byheart.export.stock import Array, Attention, Decoder, Experts, Gated, Layer, Linear, Norm, Plain, read_decoder
 from byheart.files import write_atomically
 
 # Hugging Face's model_type -> llama.cpp's architecture
@@ -289,15 +288,15 @@ def write_gguf(folder: str | Path, path: str | Path, *, kind: str = "F16", texts
     gguf = _library()
     if kind not in KINDS:
         raise OptionError(f"unknown type {kind!r} for GGUF; there are {', '.join(KINDS)}")
-    checkpoint = read_checkpoint(folder)
-    decoder, path = read_decoder(checkpoint), Path(path)
-    name, vocabulary = host(decoder), read_vocabulary(checkpoint.folder, checkpoint.config, texts)
+    folder, path, decoder = Path(folder), Path(path), read_decoder(folder)
+    config = read_json(folder / "config.json")
+    name, vocabulary = host(decoder), read_vocabulary(folder, config, texts)
     with tempfile.TemporaryDirectory() as scratch:
         part = Path(scratch) / "model.gguf"
         writer = gguf.GGUFWriter(part, name)
         writer.add_name("byheart recital")  # a name with "phi3" in it makes llama.cpp look for Phi-3's own tokens
         writer.add_file_type(gguf.LlamaFileType[KINDS[kind]])
-        _describe(writer, decoder, checkpoint.config)
+        _describe(writer, decoder, config)
         _add_vocabulary(writer, vocabulary)
         for tensor, values in tensors(decoder):
             _add_tensor(gguf, writer, tensor, values, kind)

@@ -18,8 +18,19 @@ from typing import Any
 import numpy as np
 
 from byheart.errors import ExportError, MissingExtraError, OptionError
-from byheart.export.stock import Decoder, read_decoder
-from byheart.export.stock.decoder import Activation, Attention, Experts, Gated, Linear, Mlp, Norm, Plain, Rotary
+from byheart.export.stock import (
+    Activation,
+    Attention,
+    Decoder,
+    Experts,
+    Gated,
+    Linear,
+    Mlp,
+    Norm,
+    Plain,
+    Rotary,
+    read_decoder,
+)
 from byheart.export.targets.onnx import Graph
 from byheart.files import write_atomically
 

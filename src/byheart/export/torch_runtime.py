@@ -190,7 +190,14 @@ class Memory(nn.Module):
     @property
     def symbols(self) -> list[Any]:
         """Symbol i has code i + 1."""
+        if not self.config["symbols"]:
+            raise TypeError("this memory takes vectors: give `predict` a tensor of them, (rows, n, numbers)")
         return [_symbol(written) for written in json.loads(self.metadata["byheart.symbols"])]
+
+    def _codes(self) -> Any:
+        """Names of symbols to their codes, and what names a token: where all symbols are floats, its value alone."""
+        by_value = all(type(symbol) is float for symbol in self.symbols)
+        return {_name(x): i + 1 for i, x in enumerate(self.symbols)}, lambda token: _name(token, by_value)
 
     @property
     def labels(self) -> list[Any]:
@@ -199,25 +206,23 @@ class Memory(nn.Module):
 
     def encode(self, rows: list[Any]) -> Tensor:
         """Codes of rows of symbols: padded with 0 on the left, or with -1 at the end for sets and prefixes."""
-        codes = {_name(symbol): i + 1 for i, symbol in enumerate(self.symbols)}
-        n, ragged = self.config["length"], self.config["ragged"]
+        (codes, name), n, ragged = self._codes(), self.config["length"], self.config["ragged"]
         out = torch.full((len(rows), n), -1 if ragged else 0, dtype=torch.int64)
         for i, row in enumerate(rows):
             if not 1 <= len(row) <= n:
                 raise ValueError(f"row {i} has {len(row)} tokens; this memory takes 1 to {n}")
-            strange = [symbol for symbol in row if _name(symbol) not in codes]
-            if strange:
+            if strange := [symbol for symbol in row if name(symbol) not in codes]:
                 raise ValueError(f"row {i}: {strange[0]!r} ({type(strange[0]).__name__}) is a token that this memory "
                                  "has never seen; `answers` calls such rows unknown")  # fmt: skip
-            found = torch.tensor([codes[_name(symbol)] for symbol in row], dtype=torch.int64)
+            found = torch.tensor([codes[name(symbol)] for symbol in row], dtype=torch.int64)
             first = 0 if ragged else n - len(found)
             out[i, first : first + len(found)] = found
         return out
 
     def answers(self, rows: list[Any]) -> list[Any]:
         """The label of every row of symbols (of every token where each has one); `labels[-1]` for what is unknown."""
-        labels, known = self.labels, {_name(symbol) for symbol in self.symbols}
-        fitting = [1 <= len(row) <= self.config["length"] and known.issuperset(map(_name, row)) for row in rows]
+        labels, (codes, name) = self.labels, self._codes()
+        fitting = [1 <= len(row) <= self.config["length"] and all(name(x) in codes for x in row) for row in rows]
         asked = [row for row, fits in zip(rows, fitting, strict=True) if fits]
         found = iter(self.predict(self.encode(asked)).tolist() if asked else [])
         out: list[Any] = []
@@ -282,8 +287,10 @@ def _symbol(written: Any) -> Any:
     return float.fromhex(digits) if kind == "float" else int(digits, 16)
 
 
-def _name(symbol: Any) -> tuple[str, str]:
-    """Tells 1, 1.0, True and "1" apart, which a dictionary takes for fewer."""
+def _name(symbol: Any, by_value: bool = False) -> tuple[str, str]:
+    """Tells 1, 1.0, True and "1" apart, which a dictionary takes for fewer; numbers `by_value` are one if equal."""
+    if by_value and type(symbol) in (int, float) and float(symbol) == symbol:
+        symbol = float(symbol) + 0.0
     return type(symbol).__name__, symbol.hex() if isinstance(symbol, float) else str(symbol)
 
 

@@ -62,18 +62,21 @@ def outputs(network: Network, inputs: Inputs, progress: Progress = SILENT) -> St
 
     `index` is (N, 1) when the network is read at the last or pooled token, else (N, n).
     """
+    return _joined(list(_parts(network, inputs, progress)))
+
+
+def _parts(network: Network, inputs: Inputs, progress: Progress) -> Iterator[State]:
+    """The outputs of some rows after the other."""
     if inputs.points.width != network.width_in:
         raise NetworkError(f"the network takes {network.width_in} numbers per token, not {inputs.points.width}")
     network = _without_idle_attention(network)
     first = next((i for i, layer in enumerate(network.layers) if isinstance(layer, SequenceLayer)), None)
     prefix = network.layers if first is None else network.layers[:first]
     points = tokenwise(prefix, inputs.points, progress, "reading tokens")
-    parts = []
     for start in range(0, max(1, len(inputs.index)), CHUNK):
         index = inputs.index[start : start + CHUNK]
         state = State(points, index, (index >= 0).sum(axis=1))
-        parts.append(_sequence_part(network, len(prefix), state, progress))
-    return _joined(parts)
+        yield _sequence_part(network, len(prefix), state, progress)
 
 
 def _without_idle_attention(network: Network) -> Network:
@@ -83,10 +86,16 @@ def _without_idle_attention(network: Network) -> Network:
 
 
 def answers(network: Network, inputs: Inputs, progress: Progress = SILENT) -> Index:
-    """Class indices, -1 where the output is not a class: (N,) or, when every token is read, (N, n)."""
-    state = outputs(network, inputs, progress)
-    classes = np.append(decode(network.readout, state.points), ABSENT)
-    found = classes[state.index]
+    """Class indices, -1 where the output is not a class: (N,) or, when every token is read, (N, n).
+
+    Of every chunk of rows only its classes are kept: outputs are long numbers.
+    """
+    found = np.concatenate(
+        [
+            np.append(decode(network.readout, state.points), ABSENT)[state.index]
+            for state in _parts(network, inputs, progress)
+        ]
+    )
     return found if network.read is Read.EACH else found[:, 0]
 
 

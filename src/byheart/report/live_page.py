@@ -25,6 +25,7 @@ from byheart.compile.memory_file import to_json
 from byheart.compile.size_rows import hardest
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import AUTO
+from byheart.data.wording import written
 from byheart.errors import ByheartError, DataError, OptionError
 from byheart.files import write_atomically
 from byheart.report.page import as_question, live, script_safe, unfollowed
@@ -103,7 +104,7 @@ def page_rows(memory: Memory) -> list[dict[str, str]]:
     decoded = memory.encoder.decode(dataset.inputs)
     found = []
     for row, label in zip(decoded, dataset.label_values(), strict=True):
-        text, name = as_question(memory, row), str(label)
+        text, name = as_question(memory, row), written(label)
         if text.startswith("[") or name != name.strip() or not name or len(name) > LIMITS["label"]:
             raise DataError(
                 f"the row {text[:60]} with the label {name[:60]!r} cannot be typed on the live page; "

@@ -16,6 +16,7 @@ from byheart.compile.memory_file import to_json
 from byheart.compile.size_rows import lower_sentences, size_rows
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.tokens.tokenizer import AUTO
+from byheart.data.wording import as_json_number, written
 from byheart.files import write_atomically
 from byheart.ir.decoder_network import DecoderNetwork
 from byheart.ir.network import Network, Read
@@ -124,7 +125,7 @@ def live(memory: Memory, body: dict[str, Any]) -> dict[str, Any]:
     stored = body["tokens"]
     plain = {"kind": stored, "max_length": None, "pad": None} if isinstance(stored, str) else stored
     tokens = {name: value for name, value in plain.items() if name != "model"}
-    classes = [str(label) for label in memory.classes]
+    classes = [written(label) for label in memory.classes]
     return {
         "network": body["network"],
         "encoder": body["encoder"],
@@ -173,13 +174,13 @@ def _as_list(row: list[Any]) -> str:
 def _plain_token(token: Any) -> Any:
     """A symbol, or a vector as JSON numbers (the page takes them exactly, as far as floats go)."""
     if not isinstance(token, tuple):
-        return token
+        return as_json_number(token) if type(token) is int else token
     numbers = [x if isinstance(x, int) else float(x) for x in token]
     return numbers[0] if len(numbers) == 1 else numbers
 
 
 def _short(label: Any) -> str:
-    text = " ".join(map(str, label)) if isinstance(label, list) else str(label)
+    text = " ".join(map(written, label)) if isinstance(label, list) else written(label)
     return text if len(text) <= 60 else text[:57] + "…"
 
 

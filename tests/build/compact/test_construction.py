@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -13,11 +14,17 @@ from hypothesis import strategies as st
 
 import byheart
 from byheart import UNKNOWN
+from byheart.build.compact import construction as compact_construction
+from byheart.build.compact.construction import THEOREM, TRAP_BIT
+from byheart.build.compact.tokens import close_pairs, hash_tokens
 from byheart.certify import certify
+from byheart.data.dataset.settle import settle
 from byheart.data.task import Task
-from byheart.errors import OptionError
+from byheart.errors import BuildError, OptionError
 from byheart.ir.layers import Residual
 from byheart.ir.network import Decode
+from byheart.ir.size import Claim
+from byheart.progress import SILENT
 from tests.cases import labelled, random_rows
 
 
@@ -185,3 +192,59 @@ def test_promised_bits() -> None:
     memory = build(case(Task.NEXT_TOKEN, False, 100_000, 16, 5000), objective="bits")
     assert memory.certificate.verdict == "proved"
     assert memory.size.total_bits <= 2 * memory.certificate.contexts * 4
+
+
+def prefixes_of_names(count: int, classes: int):
+    """Names of characters, a random label for every prefix: 16 classes of these were never finished."""
+    rng = random.Random(f"names {count}")
+    names = [unicodedata.name(chr(code), "") for code in range(0x20000)]
+    rows = sorted(rng.sample([name for name in names if name], count))
+    known: dict[str, int] = {}
+    labels = [[known.setdefault(row[: k + 1], rng.randrange(classes)) for k in range(len(row))] for row in rows]
+    return [list(row) for row in rows], labels
+
+
+def test_traps_get_prefixes_whose_ids_are_apart() -> None:
+    """Short codes make ids that stand in clusters: groups of traps then held a third of what they should."""
+    rows, labels = prefixes_of_names(30, 16)
+    dataset = settle(rows, labels, task="causal", positions=True, policy="error").dataset
+    _, ids = hash_tokens(dataset, shallow=False, thorough=False, bit_price=TRAP_BIT, seed=0, progress=SILENT)
+    assert close_pairs(ids) == 0
+    memory = byheart.memorize(rows, labels, task="causal", effort="quick", progress=False)
+    assert memory.certificate.verdict == "proved"
+    assert memory.size.parameters <= 0.9 * memory.claim.bounds["parameters"]
+
+
+@pytest.mark.slow
+def test_a_hundred_names_with_sixteen_classes_are_built() -> None:
+    rows, labels = prefixes_of_names(100, 16)
+    memory = byheart.memorize(rows, labels, task="causal", progress=False)
+    assert memory.certificate.verdict == "proved" and memory.certificate.promise == "kept"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("classes", [3, 16])
+def test_rows_of_four_hundred_tokens_are_built(classes: int) -> None:
+    rng = random.Random(classes)
+    rows = ["".join(rng.choices("acgt", k=400)) for _ in range(10)]
+    known: dict[str, int] = {}
+    labels = [[known.setdefault(row[: k + 1], rng.randrange(classes)) for k in range(len(row))] for row in rows]
+    memory = byheart.memorize(rows, labels, task="causal", progress=False)
+    assert memory.certificate.verdict == "proved" and memory.certificate.promise == "kept"
+
+
+def test_a_hopeless_budget_is_given_up_before_hours_of_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice too large: no beam makes that good, so the third draw with effort=high is not begun."""
+    efforts: list[str] = []
+    real = compact_construction.build_label_memory
+
+    def watched(*args, effort: str, **others):
+        efforts.append(effort)
+        return real(*args, effort=effort, **others)
+
+    monkeypatch.setattr(compact_construction, "build_label_memory", watched)
+    monkeypatch.setattr(compact_construction, "compact_promise", lambda *_: Claim(THEOREM, {"parameters": 30}, {}))
+    made = case(Task.NEXT_TOKEN, False, 200, classes=4)
+    with pytest.raises(BuildError, match="budget was not kept after 2 draws"):
+        build(made, effort="quick")
+    assert efforts == ["quick", "quick"]

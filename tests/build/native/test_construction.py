@@ -93,6 +93,19 @@ def test_a_vocabulary_too_large_for_a_table_is_scrambled(monkeypatch):
         assert memory.to_torch(fast=True).metadata["byheart.checked"] == "every row of the data (300)"
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_many_symbols_are_scrambled_where_that_is_smaller(dtype, monkeypatch):
+    data = dataset(700, 3, n=3, vocabulary=600)
+    table = built(data, dtype=dtype)
+    monkeypatch.setattr(native_front, "FEW_TABLE_ROWS", 500)
+    smaller = built(data, dtype=dtype)
+    assert table.size.embedding_parameters > 0 == smaller.size.embedding_parameters
+    assert smaller.size.parameters < table.size.parameters / 2
+    assert smaller.certificate.verdict == "proved" and smaller.predict(data.sequences()) == data.label_values()
+    assert built(data, dtype=dtype, objective="speed").size.embedding_parameters > 0
+    assert smaller.to_torch().metadata["byheart.checked"] == "every row of the data (700)"
+
+
 def test_abstaining_refuses_most_strangers():
     data = dataset(1500, 2, n=4)
     memory = built(data, abstain_bits=6)

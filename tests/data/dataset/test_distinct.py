@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byheart.data.dataset.distinct import distinct_rows, pack_columns, rank_keys, sorted_distinct_rows
+from byheart.data.dataset.distinct import (
+    distinct_rows,
+    pack_columns,
+    rank_in_place,
+    rank_keys,
+    sorted_distinct_rows,
+)
 
 words = st.one_of(st.integers(-2, 2), st.integers(-(2**63), 2**63 - 1), st.sampled_from([2**31, -(2**63), 2**63 - 1]))
 tables = st.integers(1, 5).flatmap(lambda k: st.lists(st.lists(words, min_size=k, max_size=k), min_size=1, max_size=20))
@@ -20,7 +26,7 @@ def test_agree_with_sets_of_tuples(rows: list[list[int]]) -> None:
     kinds = list(dict.fromkeys(map(tuple, rows)))
     assert [tuple(rows[i]) for i in first] == kinds
     assert [kinds[k] for k in which] == [tuple(row) for row in rows]
-    assert list(map(tuple, sorted_distinct_rows(table).tolist())) == sorted(kinds)
+    assert [tuple(row) for part in sorted_distinct_rows(table) for row in part.tolist()] == sorted(kinds)
 
 
 @given(tables)
@@ -44,6 +50,20 @@ def test_collisions_are_noticed(rows: list[list[int]]) -> None:
 def test_ranks(keys: list[int], bound: int) -> None:
     values, ranks = rank_keys(np.array(keys, dtype=np.int64), bound)
     assert values.tolist() == sorted(set(keys)) and values[ranks].tolist() == keys
+    table = np.array([*keys, -1], dtype=np.int64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("byheart.data.dataset.distinct._CHUNK", 3)
+        assert rank_in_place(table, bound).tolist() == values.tolist()
+    assert table.tolist() == [*ranks.tolist(), -1]
+
+
+@given(tables, st.integers(1, 4))
+def test_sorted_rows_do_not_depend_on_how_many_are_taken_at_once(rows: list[list[int]], chunk: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("byheart.data.dataset.distinct._CHUNK", chunk)
+        parts = list(sorted_distinct_rows(np.array(rows, dtype=np.int64)))
+    assert max(map(len, parts)) <= chunk
+    assert [tuple(row) for part in parts for row in part.tolist()] == sorted(set(map(tuple, rows)))
 
 
 def test_unsigned_words() -> None:

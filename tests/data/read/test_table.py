@@ -13,7 +13,7 @@ import pytest
 import byheart
 from byheart.data.read.options import Selection
 from byheart.data.read.table import read, read_sequences
-from byheart.errors import DataError, MissingExtraError, OptionError
+from byheart.errors import BudgetError, DataError, MissingExtraError, OptionError
 
 ROWS = [("cat", "red"), ("act", "blue"), ("dog", "red")]
 CSV = "name,colour\ncat,red\nact,blue\ndog,red\n"
@@ -244,3 +244,17 @@ def test_a_missing_library_is_named(tmp_path, monkeypatch):
             read(write(tmp_path / name, b"x"))
     with pytest.raises(MissingExtraError, match=r"pip install 'byheart\[data\]'"):
         read(write(tmp_path / "t.csv", CSV), tokens="bpe:300")
+
+
+def test_rows_that_will_not_fit_into_memory_are_refused_while_there_is_some(monkeypatch):
+    monkeypatch.setattr("byheart.exact.budget.free_memory", lambda: 10_000)
+    frame = {"code": [f"{k:09d}" for k in range(100)], "kind": [k % 2 for k in range(100)]}
+    assert len(byheart.read(frame)) == 100  # few rows are not worth a look
+    monkeypatch.setattr("byheart.data.read.table._MANY", 10)
+    with pytest.raises(BudgetError, match=r"^20 rows with 180 tokens need about .* GiB are free; take fewer rows"):
+        byheart.read(frame)
+    monkeypatch.setattr("byheart.data.dataset.dataset._MANY", 10)
+    with pytest.raises(BudgetError, match="100 rows"):
+        byheart.memorize(frame["code"], frame["kind"], progress=False)
+    monkeypatch.setattr("byheart.exact.budget.free_memory", lambda: None)
+    assert byheart.memorize(frame["code"], frame["kind"], progress=False).certificate.verdict == "proved"

@@ -12,8 +12,9 @@ import byheart
 from byheart.certify import Verdict
 from byheart.certify.checkpoint import certify_checkpoint, certify_classifier
 from byheart.cli import commands
-from byheart.errors import ExportError
-from byheart.export.huggingface.classifier import Classifier, TableRows, write_classifier
+from byheart.data.tokens.tokenizer import PLAIN
+from byheart.errors import DataError, ExportError
+from byheart.export.huggingface.classifier import Classifier, TableRows, read_rows, write_classifier
 from tests.certify.checkpoint.folders import edit_tensor
 from tests.recital_folders import ARCHITECTURES
 
@@ -26,14 +27,17 @@ def slowly(architecture: str) -> object:
     return pytest.param(architecture, marks=pytest.mark.slow)
 
 
-def table_rows(**options: bool) -> TableRows:
-    return TableRows.of([list(word) for word in WORDS], [CLASSES.index(x) for x in LABELS], CLASSES, **options)
+STRANGERS = ["dogs", "ca", "t", "cat cat", "CAT", "ωζ", "", "tacos"]
+
+
+def table_rows() -> TableRows:
+    return TableRows.of([list(word) for word in WORDS], [CLASSES.index(x) for x in LABELS], CLASSES)
 
 
 @pytest.mark.parametrize("architecture", [a if a in ("llama", "gpt2") else slowly(a) for a in ARCHITECTURES])
 def test_every_row_in_every_architecture(architecture: str, tmp_path: Path) -> None:
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    rows = table_rows(abstains=True)
+    rows = table_rows()
     write_classifier(Classifier(rows, architecture, shape={"reach": 64}), tmp_path / "table")
     certificate = certify_classifier(tmp_path / "table", rows.ids, rows.answers)
     assert certificate.verdict is Verdict.PROVED and certificate.margin > 20, certificate.reason
@@ -43,9 +47,9 @@ def test_every_row_in_every_architecture(architecture: str, tmp_path: Path) -> N
         model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "table", dtype=dtype)
         with torch.no_grad():
             said = (
-                model(**tokenizer([*WORDS, "dogs", "ca"], padding=True, return_tensors="pt")).logits.argmax(1).tolist()
+                model(**tokenizer([*WORDS, *STRANGERS], padding=True, return_tensors="pt")).logits.argmax(1).tolist()
             )
-        assert [model.config.id2label[k] for k in said] == [*LABELS, "<unknown>", "<unknown>"]
+        assert [model.config.id2label[k] for k in said] == [*LABELS, *["<unknown>"] * len(STRANGERS)]
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gpt2"])
@@ -87,6 +91,18 @@ def test_a_memory_on_the_command_line(tmp_path: Path, monkeypatch: pytest.Monkey
     assert json.loads(run.invoke(commands, words).stdout)["verdict"] == "proved"
     Path("t.csv").write_text(Path("t.csv").read_text().replace("0 cat,pet", "0 cat,verb"))
     assert json.loads(run.invoke(commands, words).stdout)["verdict"] == "refuted"
+
+
+def test_the_unknown_is_never_one_of_the_labels(tmp_path: Path) -> None:
+    rows = TableRows.of(["ab", "ba", "aa"], [0, 1, 0], ["<unknown>", "<<unknown>>"])
+    assert rows.label_names == ("<unknown>", "<<unknown>>", "<<<unknown>>>")
+    write_classifier(Classifier(rows, shape={"reach": 64}), tmp_path / "table")
+    assert certify_classifier(tmp_path / "table", rows.ids, rows.answers).verdict is Verdict.PROVED
+    assert "`<<<unknown>>>`" in (tmp_path / "table/README.md").read_text()
+    again = read_rows(tmp_path / "table", ["ab"], ["<unknown>"], PLAIN)
+    assert again.answers == (0,)
+    with pytest.raises(DataError, match="is not one of the 2"):
+        read_rows(tmp_path / "table", ["ab"], ["<<<unknown>>>"], PLAIN)
 
 
 def test_what_cannot_become_a_stock_classifier(tmp_path: Path) -> None:

@@ -127,6 +127,7 @@ THEOREM = Ref("byheart", "compact memory")
 FEW_CLASSES = 8  # up to which traps are likely; their folds do not depend on the length of ids
 WALK_BIT, TRAP_BIT = 2.0, 0.1  # parameters per bit of an id
 REDRAW = 1_000_003  # between the seeds of draws
+MOST_GAIN = 1.25  # times: what the widest beam saves against the narrowest, by their rates
 # Sums of prefixes are told apart by multiples of lcm(1, …, n), 1.44·n bits. Walks (more classes than traps take) search
 # along all of them, for hours where ids are that long and too many for one line.
 LONGEST_SUMS, LEAST_CONTEXTS, TRAP_CLASSES = 200, 400, 16
@@ -184,16 +185,11 @@ def build_compact(
 ) -> Construction:
     """Tokens to ids, ids to labels. With `abstain_bits` most ids off the data get no label."""
     _check(dataset, abstain_bits, head, objective)
-    token, ids = hash_tokens(
-        dataset,
-        shallow=objective == "depth",
-        thorough=abstain_bits > 0,
-        bit_price=WALK_BIT if dataset.C > FEW_CLASSES else TRAP_BIT,
-        seed=seed,
-        progress=progress,
-    )
-    labels = dataset.contexts.label.tolist()
+    token, ids = _hashed(dataset, objective, abstain_bits, head, seed, progress)
+    labels, price = dataset.contexts.label.tolist(), _bit_price(dataset, abstain_bits, head)
     head = head or _best_head(dataset, ids, labels, abstain_bits, objective, effort)
+    if price != _bit_price(dataset, abstain_bits, head):  # as if this head had been asked for
+        token, ids = _hashed(dataset, objective, abstain_bits, head, seed, progress)
     options = {
         "objective": objective,
         "effort": effort,
@@ -202,8 +198,10 @@ def build_compact(
         "attention": attention,
     }
     claim = compact_promise(dataset, options)
-    # what is too large is drawn again, and then worked on harder
+    # what is too large is drawn again, hash and all, and then worked on harder where that can make good what is missing
     for draw, work in enumerate((effort, effort, Effort.HIGH.value)):
+        if draw:
+            token, ids = _hashed(dataset, objective, abstain_bits, head, seed + REDRAW * draw, progress)
         memory = build_label_memory(
             ids,
             labels,
@@ -221,12 +219,36 @@ def build_compact(
         if head == "sign":
             front, back = _smaller_zigzag(dataset, token, back, Effort(effort), seed, progress)
         network = _network(dataset, front, back, attention)
-        broken = claim.broken_by(measure(network))
+        size = measure(network)
+        broken = claim.broken_by(size)
         if not broken:
             hashing = f"token hash: {len(front.blocks)} block(s) after {front.draws} draw(s)"
             return Construction(network, options, (hashing, back.note))
+        if draw and size.parameters > MOST_GAIN * claim.bounds["parameters"]:
+            break
         progress.say(f"over the budget ({'; '.join(broken)}): drawing again")
     raise BuildError(f"the budget was not kept after {draw + 1} draws: {'; '.join(broken)}; try another seed")
+
+
+def _hashed(
+    dataset: Dataset, objective: str, abstain_bits: int, head: str | None, seed: int, progress: Progress
+) -> tuple[TokenHash, list[int]]:
+    return hash_tokens(
+        dataset,
+        shallow=objective == "depth",
+        thorough=abstain_bits > 0,
+        bit_price=_bit_price(dataset, abstain_bits, head),
+        seed=seed,
+        progress=progress,
+    )
+
+
+def _bit_price(dataset: Dataset, abstain_bits: int, head: str | None) -> float:
+    """Parameters that a bit of an id costs: by whether the label memory will be traps or a walk."""
+    if dataset.encoder.task is not Task.CAUSAL:
+        return TRAP_BIT if dataset.C <= FEW_CLASSES else WALK_BIT
+    traps = dataset.C <= TRAP_CLASSES and not abstain_bits and (head != "value" or dataset.C == 2)
+    return TRAP_BIT if traps else WALK_BIT  # ids of prefixes are long, so traps pay for more classes
 
 
 @dataclass(frozen=True)

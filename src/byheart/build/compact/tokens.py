@@ -13,6 +13,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,9 @@ SHORT_DRAWS = 5  # per length, when ids are made short
 SPREADS = (*range(2, 34, 2), 42, 66, 130)  # random bits multiplied to the token
 THOROUGH = 10
 GUARD = 4
+CLOSE_BITS = 8
+GROUP = 3  # parameters of a group
+CHEAP_BIT = 1.0  # parameters per bit of an id, below which short ids save nothing
 SAFE_BITS = 62
 WORD = (1 << 64) - 1
 
@@ -91,8 +95,9 @@ def hash_tokens(
     """A hash of few parameters that gives all contexts different ids, and those ids.
 
     A fold costs 4 parameters, and every bit of an id costs the label memory `bit_price`: the first number of folds
-    that tells the contexts apart is not always the best. `thorough` folds all levels, so that inputs off the data get
-    ids of their own too, not only those of the data.
+    that tells the contexts apart is not always the best. Prefix means are fractions of small numbers: ids of short
+    codes stand in clusters, which traps cannot tell apart, so for them codes stay long. `thorough` folds all levels, so
+    that inputs off the data get ids of their own too, not only those of the data.
     """
     contexts = dataset.contexts
     line = token_line(dataset, random.Random(f"token line {seed}"))
@@ -100,8 +105,11 @@ def hash_tokens(
     best: tuple[TokenHash, list[int]] | None = None
     tried = 0
 
+    traps = bit_price < CHEAP_BIT and dataset.encoder.task is Task.CAUSAL
+
     def price(found: tuple[TokenHash, list[int]]) -> float:
-        return sum(block.parameters for block in found[0].blocks) + bit_price * max(found[1]).bit_length()
+        folds = sum(block.parameters for block in found[0].blocks)
+        return folds + bit_price * max(found[1]).bit_length() + (GROUP * close_pairs(found[1]) if traps else 0)
 
     with progress.stage("hashing tokens") as stage:
         for draft in _drafts(line, width, shallow, thorough):
@@ -116,7 +124,7 @@ def hash_tokens(
                 )
                 stage.advance()
                 if found is not None:
-                    found = found if thorough else _shorter(dataset, line, draft, seed, stage, found)
+                    found = found if thorough or traps else _shorter(dataset, line, draft, seed, stage, found)
                     best = min(best or found, found, key=price)
                     break
     if best is None:
@@ -177,21 +185,35 @@ def _shorter(
     """The same number of folds with as few bits below them as still tell the contexts apart.
 
     Ids of b bits collide with probability about M^2/2^(b+1), so a few draws find 2·log2 M - 2 bits; every bit saves
-    the walk two parameters. Attention multiplies by 2 or 3: with 1, exchanging two tokens could be no difference.
+    the walk two parameters, and the search is three times as fast where a group fits a word. Attention multiplies
+    by 2 or 3 (with 1, exchanging two tokens could be no difference); few folds leave so few different sums that only
+    longer factors tell contexts apart, which costs their length, so they come second.
     """
     if not draft.folds and not draft.table:
         return found
     least = max(4, 2 * len(dataset.contexts).bit_length() - 5 - mean_count(dataset).bit_length() // 2)
     if not draft.table:
         least = max(least, line.bits + 2 - draft.folds)
-    for low in range(least, draft.low + 1):
-        for draw in range(SHORT_DRAWS):
-            rng = random.Random(f"shorter {seed} {draft.folds} {low} {draw}")
-            shorter = _draw(dataset, line, replace(draft, low=low), rng, (2, 3), found[0].draws)
-            stage.advance()
-            if shorter is not None:
-                return shorter if max(shorter[1]) < max(found[1]) else found
+    for factors in ((2, 3), range(dataset.n + 1, 8 * dataset.n + 1)):
+        for low in range(least, draft.low + 1):
+            for draw in range(SHORT_DRAWS):
+                rng = random.Random(f"shorter {seed} {draft.folds} {low} {draw}")
+                shorter = _draw(dataset, line, replace(draft, low=low), rng, factors, found[0].draws)
+                stage.advance()
+                if shorter is not None:
+                    return shorter if max(shorter[1]) < max(found[1]) else found
     return found
+
+
+def close_pairs(ids: Sequence[int]) -> int:
+    """Neighbours among the ids that are closer than random ids ever are: between them a group of traps must end.
+
+    >>> close_pairs([0, 1 << 60, 1, 1 << 50]), close_pairs(range(100))
+    (1, 0)
+    """
+    ordered = sorted(ids)
+    least = (ordered[-1] - ordered[0]) >> (2 * len(ordered).bit_length() + CLOSE_BITS)
+    return sum(after - before < least for before, after in pairwise(ordered))
 
 
 def needs_start(dataset: Dataset) -> bool:

@@ -44,8 +44,8 @@ class Effort(StrEnum):
     HIGH = "high"
 
 
-WORK = {Effort.QUICK: 1e8, Effort.NORMAL: 8e8, Effort.HIGH: 8e9}  # candidates times ids times folds
-NARROWEST = {Effort.QUICK: 8, Effort.NORMAL: 28, Effort.HIGH: 100}
+WORK = {Effort.QUICK: 1e8, Effort.NORMAL: 1.6e9, Effort.HIGH: 1.6e10}  # candidates times ids times folds
+NARROWEST = {Effort.QUICK: 8, Effort.NORMAL: 40, Effort.HIGH: 160}
 WIDEST = {Effort.QUICK: 40, Effort.NORMAL: 200, Effort.HIGH: 1000}
 SECONDS = {Effort.QUICK: 0.0, Effort.NORMAL: 0.6, Effort.HIGH: 20.0}  # for tries with other numbers of folds
 TRIES = {Effort.QUICK: 1, Effort.NORMAL: 7, Effort.HIGH: 32}

@@ -8,8 +8,8 @@ claim says so and the checker proves it.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,14 @@ from byheart.build.native.front import (
     context_ids,
     draw_tokens,
     front_stages,
-    token_boxes,
+    token_maps,
     token_parameters,
 )
 from byheart.build.native.hashing import Chain, Ints
 from byheart.build.native.layout import FloatType, Layout, dense_parameters, float_type
 from byheart.build.native.memory import Refusal, Stored, memory_blocks, store
 from byheart.build.native.plan import Need, choose
-from byheart.build.native.scramble import vector_bits
+from byheart.build.native.scramble import Box, vector_bits
 from byheart.build.native.tokens import Mixing, Sizing, sizing
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
@@ -76,12 +76,12 @@ def build(
     options = {"dtype": dtype, "abstain_bits": abstain_bits, "objective": objective}
     rng = random.Random(f"native {seed}")
     refusal = Refusal("nothing was drawn")
-    for spare in SPARE_BITS:
-        size, layout, planned = _shape(dataset, kind, mixing, abstain_bits, objective, spare)
-        _keep_budget(dataset, options, planned)
-        drawn = _draw(dataset, kind, mixing, size, layout, rng, progress)
+    for shape in _shapes(dataset, kind, mixing, abstain_bits, objective):
+        _keep_budget(dataset, options, shape.parameters)
+        drawn = _draw(dataset, kind, mixing, shape, rng, progress)
         if not isinstance(drawn, Refusal):
             tokens, chains, stored = drawn
+            size, layout = shape.size, shape.layout
             break
         refusal = drawn
     else:
@@ -99,12 +99,40 @@ def build(
     return Construction(network, options, _notes(layout, stored))
 
 
+@dataclass(frozen=True)
+class _Shape:
+    """How long the tokens' numbers are, the shape of the memory that reads them, the parameters of both, and where
+    tokens lie that are not looked up in a table."""
+
+    size: Sizing
+    layout: Layout
+    parameters: int
+    boxes: tuple[Box, ...] | None
+
+
+def _shapes(
+    dataset: Dataset, kind: FloatType, mixing: Mixing, fingerprint_bits: int, objective: str
+) -> Iterator[_Shape]:
+    """Shapes to try, one after the other: without and with spare bits, and of each the one with fewest parameters
+    first. Where tokens' numbers have no room for what the scrambler needs, it is tried only if there is no other way.
+    """
+    ways = token_maps(dataset, objective)
+    for spare in SPARE_BITS:
+        plans = [_shape(dataset, boxes, kind, mixing, fingerprint_bits, objective, spare) for boxes in ways]
+        fitting = [plan for plan in plans if plan.boxes is None or plan.size.table_bits >= vector_bits(plan.boxes)]
+        yield from sorted(fitting or plans, key=lambda plan: plan.parameters)
+
+
 def _shape(
-    dataset: Dataset, kind: FloatType, mixing: Mixing, fingerprint_bits: int, objective: str, spare: int
-) -> tuple[Sizing, Layout, int]:
-    """How long the tokens' numbers are, the shape of the memory that reads them, and the parameters of both."""
+    dataset: Dataset,
+    boxes: tuple[Box, ...] | None,
+    kind: FloatType,
+    mixing: Mixing,
+    fingerprint_bits: int,
+    objective: str,
+    spare: int,
+) -> _Shape:
     keys = len(dataset.contexts)
-    boxes = token_boxes(dataset)
     least = 0 if boxes is None else vector_bits(boxes) + spare
     size = sizing(kind, mixing, dataset.n, dataset.encoder.positions, keys, spare, least, fingerprint_bits)
     label_bits = max(1, (dataset.C - 1).bit_length())
@@ -115,21 +143,21 @@ def _shape(
         return _front_parameters(mixing, dataset.n, shape) + tokens
 
     layout = choose(need, objective, PATIENCE, front)
-    return replace(size, chains=layout.chains), layout, layout.parameters + front(layout)
+    return _Shape(replace(size, chains=layout.chains), layout, layout.parameters + front(layout), boxes)
 
 
 def planned_sizes(
-    keys: int, classes: int, length: int, *, abstain_bits: int = 0, dtype: str = "float64"
+    keys: int, classes: int, length: int, *, abstain_bits: int = 0, dtype: str = "float64", positions: bool = False
 ) -> tuple[int, int, int]:
     """(parameters without the tokens' part, the stream's width, parameters of a token scrambler) before any draw.
 
-    For `keys` rows of `length` tokens without positions; a table of tokens takes the width for each of its rows.
+    For `keys` rows of `length` tokens; a table of tokens takes the width for each of its rows.
 
     >>> planned_sizes(40_000, 6, 8)
     (24713, 8, 1654)
     """
     kind = float_type(dtype)
-    size = sizing(kind, Mixing.FULL, length, False, keys, abstain_bits=abstain_bits)
+    size = sizing(kind, Mixing.FULL, length, positions, keys, abstain_bits=abstain_bits)
     label_bits = max(1, (classes - 1).bit_length())
     need = Need(kind, keys, label_bits, abstain_bits, size.chains, size.warmup, size.scale)
     layout = choose(need, "size", PATIENCE, lambda shape: _front_parameters(Mixing.FULL, length, shape))
@@ -157,16 +185,15 @@ def _draw(
     dataset: Dataset,
     kind: FloatType,
     mixing: Mixing,
-    size: Sizing,
-    layout: Layout,
+    shape: _Shape,
     rng: random.Random,
     progress: Progress,
 ) -> tuple[TokenMap, list[Chain], Stored] | Refusal:
     """Tables until contexts differ, chains until every bucket is solved; the last reason if none will do."""
-    reason = "no draw was made"
+    reason, size, layout = "no draw was made", shape.size, shape.layout
     with progress.stage("drawing hash chains") as stage:
         for _ in range(TABLES):
-            tokens = draw_tokens(dataset, kind, size, layout.chains, rng)
+            tokens = draw_tokens(dataset, shape.boxes, kind, size, layout.chains, rng)
             keys = _distinct_keys(dataset, context_ids(dataset, mixing, size, tokens.numbers))
             if isinstance(keys, Refusal):
                 reason = keys.reason

@@ -90,7 +90,9 @@ def prefix_sum_blocks(
 
 
 CHUNK = 1 << 16  # rows at a time
-MOST_TABLE_ROWS = 1 << 21  # beyond this, symbols go through the scrambler too: a table would be larger than the data
+# Symbols may go through the scrambler too, by their codes: it takes no room for each of them. Small tables stay tables,
+# which are quick to evaluate; a table beyond the largest size would be larger than the data.
+FEW_TABLE_ROWS, MOST_TABLE_ROWS = 1 << 12, 1 << 21
 
 Stages = list[tuple[str, Sequence[Layer]]]
 
@@ -161,10 +163,16 @@ def token_parameters(
     return layout.width * (len(boxes) + 1) + sum(dense_parameters(layout.width, h) for h in hidden)
 
 
-def draw_tokens(dataset: Dataset, kind: FloatType, size: Sizing, chains: int, rng: random.Random) -> TokenMap:
+def draw_tokens(
+    dataset: Dataset,
+    boxes: tuple[Box, ...] | None,
+    kind: FloatType,
+    size: Sizing,
+    chains: int,
+    rng: random.Random,
+) -> TokenMap:
     """Fresh random numbers for the tokens of this data set (and for every other token that it could be asked)."""
     encoder = dataset.encoder
-    boxes = token_boxes(dataset)
     if boxes is not None:
         drawn = tuple(draw_scramble(rng, boxes, size.table_bits, kind.mantissa) for _ in range(chains))
         numbers = np.stack([scrambled(s, dataset.inputs.points) for s in drawn], axis=1)
@@ -177,12 +185,15 @@ def draw_tokens(dataset: Dataset, kind: FloatType, size: Sizing, chains: int, rn
     return SymbolTable(table, rows, stride, encoder.positions)
 
 
-def token_boxes(dataset: Dataset) -> tuple[Box, ...] | None:
-    """Where the coordinates of vectors lie; None where tokens are symbols that have a table of their own."""
+def token_maps(dataset: Dataset, objective: str) -> list[tuple[Box, ...] | None]:
+    """The ways to give tokens numbers that come into question: None for a table of symbols, else where the coordinates
+    of vectors, or of codes and positions, lie."""
     encoder = dataset.encoder
-    if encoder.symbols is not None and _table_shape(encoder)[1] <= MOST_TABLE_ROWS:
-        return None
-    return boxes_of(dataset.inputs.points, _extremes(encoder))
+    rows = _table_shape(encoder)[1] if encoder.symbols is not None else MOST_TABLE_ROWS + 1
+    found: list[tuple[Box, ...] | None] = [] if rows > MOST_TABLE_ROWS else [None]
+    if not found or (rows > FEW_TABLE_ROWS and objective == "size"):
+        found.append(boxes_of(dataset.inputs.points, _extremes(encoder)))
+    return found
 
 
 def _table_shape(encoder: Encoder) -> tuple[int, int]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from byheart.build.native.hashing import Ints
 from byheart.build.native.layout import FLOAT64, Unit, residual
-from byheart.errors import BuildError
+from byheart.errors import BuildError, TokenRoomError
 from byheart.exact import Number, as_fraction, from_fraction
 from byheart.exact.number import Values
 from byheart.ir.layers import Affine, Matrix, Residual
@@ -100,7 +100,7 @@ def draw_scramble(rng: random.Random, boxes: tuple[Box, ...], bits: int, mantiss
     needed = _steps_in_all(boxes)
     if needed > room:
         wider = "" if mantissa == FLOAT64.mantissa else "use dtype float64, "
-        raise BuildError(
+        raise TokenRoomError(
             f"the vectors need {needed.bit_length()} bits per token, there are {bits - 2}; {wider}round them "
             "(for example to multiples of 2^-10), take construction compact, which reads numbers of any length, or "
             "use byheart deploy, which takes decimals as they are"

@@ -38,8 +38,8 @@ from byheart.build.ks25.residual_memorizer import (
     cleared,
     memorizer_blocks,
 )
-from byheart.build.ks25.shapes import Stage
 from byheart.build.ks25.residual_memorizer import STREAM as NAMES
+from byheart.build.ks25.shapes import Stage
 from byheart.build.shared.projection import Constants, Line, project
 from byheart.build.shared.wires import Block, Effect, affine, wire
 from byheart.data.dataset.dataset import Dataset

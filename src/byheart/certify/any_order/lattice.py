@@ -307,8 +307,9 @@ class InputFacts:
         if not self.positions:
             return True
         places = [int(x) // points.denominator for x in points.numerators[:, -1]]  # at most self.length, see above
-        where = np.array([*places, 0], dtype=np.int64)[inputs.index]
-        return bool(((where == np.arange(inputs.index.shape[1])) | (inputs.index < 0)).all())
+        where = np.array([*places, 0], dtype=np.int64)
+        columns = enumerate(inputs.index.T)  # one after the other: all of them at once are as large as the data
+        return not any(((where[column] != place) & (column >= 0)).any() for place, column in columns)
 
     def at(self, place: int) -> tuple[Channel, ...]:
         """The coordinates of a token at this place of its row."""

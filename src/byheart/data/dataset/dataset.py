@@ -22,17 +22,19 @@ import numpy as np
 from byheart.data.dataset.contexts import Classes, Contexts, find_contexts, read_labels
 from byheart.data.dataset.distinct import Index, sorted_distinct_rows
 from byheart.data.dataset.encoder import Encoder
-from byheart.data.dataset.sequences import Floats, Tokens, read_tokens
+from byheart.data.dataset.sequences import Floats, Kind, Tokens, read_tokens
 from byheart.data.dataset.targets import PAD, Distribution, Distributions, Target, arrange
 from byheart.data.separation import Separation, separation
 from byheart.data.task import Task, as_task
 from byheart.data.values import distinct, key, to_json
 from byheart.data.wording import quote, quote_row
 from byheart.errors import ConflictError, DataError, OptionError
+from byheart.exact.budget import check_room
 from byheart.ir.network import Inputs
 
 VERSION = "byheart data 1"
 _CHUNK = 1 << 14  # points written out at once
+_MANY = 1 << 18  # rows from which the machine's memory is looked at
 
 
 def fingerprint(encoder: Encoder, inputs: Inputs, labels: Index, classes: Classes) -> str:
@@ -48,7 +50,8 @@ def fingerprint(encoder: Encoder, inputs: Inputs, labels: Index, classes: Classe
     digest.update(f"points over {inputs.points.denominator:x}: ".encode())
     for start in range(0, inputs.points.count, _CHUNK):
         digest.update("".join(map("{:x} ".format, inputs.points.numerators[start : start + _CHUNK].flat)).encode())
-    digest.update(sorted_distinct_rows(table).astype("<i8").tobytes())
+    for part in sorted_distinct_rows(table):
+        digest.update(np.ascontiguousarray(part, dtype="<i8").data)
     return digest.hexdigest()
 
 
@@ -189,7 +192,14 @@ class Dataset:
         part = Dataset(self.encoder, self.inputs, self.labels[chosen], self.classes, "")
         labels = part.label_values() if self.given is None else [self.given[row] for row in chosen.tolist()]
         encoder = self.encoder
-        return load(sequences, labels, task=encoder.task, positions=encoder.positions, target=self.target)
+        return load(
+            sequences,
+            labels,
+            task=encoder.task,
+            positions=encoder.positions,
+            target=self.target,
+            named=encoder.named,
+        )
 
 
 def numbered(dataset: Dataset) -> Dataset:
@@ -212,21 +222,23 @@ def load(
     task: Task | str = Task.NEXT_TOKEN,
     positions: bool = True,
     target: Target | str = Target.CLASS,
+    named: bool = False,
 ) -> Dataset:
     """Reads and checks sequences with their labels.
 
     Sequences are lists, tuples, strings or arrays of tokens: ints, strs, or real vectors (floats are taken exactly).
     Labels are any hashable values, one per sequence, or one list per sequence where `task` labels every token. A set
     has no positions, whatever `positions` says. With `target="distribution"` the labels of equal contexts are counted;
-    labels that are `Distribution`s are targets as they are. Raises a DataError that names the row, and a ConflictError
-    when equal contexts have different labels and classes are the target.
+    labels that are `Distribution`s are targets as they are. Rows of nothing but numbers, some of them not whole, are
+    vectors, or with `named` symbols. Raises a DataError that names the row, and a ConflictError when equal contexts
+    have different labels and classes are the target.
     """
     if hasattr(labels, "__iter__") and not hasattr(labels, "__len__"):  # to be gone through more than once
         labels = list(labels)
     given = _given(labels)
     if given is not None or Target(target) is Target.DISTRIBUTION:
         return _with_distributions(sequences, labels, given, as_task(task), positions)
-    dataset = unchecked(sequences, labels, task=task, positions=positions)
+    dataset = unchecked(sequences, labels, task=task, positions=positions, named=named)
     check_consistent(dataset.encoder, dataset.inputs, dataset.labels, dataset.classes, dataset.contexts)
     return dataset
 
@@ -310,17 +322,24 @@ def _given_pairs(dataset: Dataset, given: tuple[Distribution, ...]) -> tuple[Ind
 
 
 def unchecked(
-    sequences: Iterable[Any], labels: Iterable[Any], *, task: Task | str = Task.NEXT_TOKEN, positions: bool = True
+    sequences: Iterable[Any],
+    labels: Iterable[Any],
+    *,
+    task: Task | str = Task.NEXT_TOKEN,
+    positions: bool = True,
+    named: bool = False,
 ) -> Dataset:
     """`load` that lets equal contexts have different labels; nothing can be built from such a data set."""
     task = as_task(task)
     positions = bool(positions) and task is not Task.SET
-    tokens = read_tokens(sequences, unordered=task is Task.SET)
+    tokens = read_tokens(sequences, Kind.NAMES if named else Kind.ANY, unordered=task is Task.SET)
     if not len(tokens.lengths):
         raise DataError("there are no sequences; give at least one row")
     empty = np.flatnonzero(tokens.lengths == 0)
     if empty.size:
         raise DataError(f"row {int(empty[0])} is empty; remove it, every row needs a token")
+    if len(tokens.lengths) > _MANY:
+        check_room(len(tokens.lengths), len(tokens.ids) // 2)  # what is read already takes the other half
     numbers, classes = read_labels(labels, tokens.lengths, task)
     encoder = Encoder.fit(tokens, task, positions)
     inputs = encoder.place(tokens)

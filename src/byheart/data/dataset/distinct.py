@@ -11,6 +11,7 @@ instead. So the hash saves time and never decides.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ Table = npt.NDArray[Any]  # (T, k) of int64 or uint64
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _FOLD = np.uint64(29)
 _DENSE = 1 << 20
+_CHUNK = 1 << 18  # keys ranked, rows sorted out at once
 
 
 def distinct_rows(table: Table) -> tuple[Index, Index]:
@@ -36,18 +38,22 @@ def distinct_rows(table: Table) -> tuple[Index, Index]:
     return _distinct_by_sorting(words)
 
 
-def sorted_distinct_rows(table: Table) -> Table:
-    """The distinct rows in lexicographic order.
+def sorted_distinct_rows(table: Table) -> Iterator[Table]:
+    """The distinct rows in lexicographic order, some at a time.
 
-    >>> sorted_distinct_rows(np.array([[5, 1], [-1, 2], [5, 1]])).tolist()
-    [[-1, 2], [5, 1]]
+    >>> [part.tolist() for part in sorted_distinct_rows(np.array([[5, 1], [-1, 2], [5, 1]]))]
+    [[[-1, 2], [5, 1]]]
     """
     words = pack_columns(table)
     order = np.lexsort(words.T[::-1])
-    ordered = words[order]
-    new = np.ones(len(table), dtype=bool)
-    new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
-    return table[order[new]]
+    before = np.zeros((0, words.shape[1]), dtype=words.dtype)
+    for start in range(0, len(order), _CHUNK):
+        part = order[start : start + _CHUNK]
+        ordered = np.concatenate([before, words[part]])
+        new = np.ones(len(part), dtype=bool)
+        new[len(part) - len(ordered) + 1 :] = (ordered[1:] != ordered[:-1]).any(axis=1)
+        yield table[part[new]]
+        before = ordered[-1:]
 
 
 def pack_columns(table: Table) -> npt.NDArray[np.uint64]:
@@ -102,6 +108,31 @@ def rank_keys(keys: Index, bound: int) -> tuple[Index, Index]:
     seen = np.zeros(bound, dtype=bool)
     seen[keys] = True
     return np.flatnonzero(seen), (np.cumsum(seen, dtype=np.int64) - 1)[keys]
+
+
+def rank_in_place(keys: Index, bound: int) -> Index:
+    """`rank_keys` that writes the ranks over the keys, a part at a time; negative keys stay what they are.
+
+    >>> keys = np.array([[7, -1], [2, 7]])
+    >>> rank_in_place(keys, 9).tolist(), keys.tolist()
+    ([2, 7], [[1, -1], [0, 1]])
+    """
+    flat = keys.reshape(-1)
+    if bound > 4 * keys.size + _DENSE:
+        present = flat >= 0
+        values, ranks = np.unique(flat[present], return_inverse=True)
+        flat[present] = ranks
+        return values
+    seen = np.zeros(bound + 1, dtype=bool)  # the last is that of negative keys
+    for start in range(0, len(flat), _CHUNK):
+        part = flat[start : start + _CHUNK]
+        seen[np.where(part < 0, bound, part)] = True
+    seen[bound] = False
+    rank = np.append((np.cumsum(seen, dtype=np.int64) - 1)[:bound], 0)
+    for start in range(0, len(flat), _CHUNK):
+        part = flat[start : start + _CHUNK]
+        part[:] = np.where(part < 0, part, rank[part])
+    return np.flatnonzero(seen)
 
 
 def _number_by_appearance(first: Index, which: Index) -> tuple[Index, Index]:

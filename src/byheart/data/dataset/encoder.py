@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from byheart.data.dataset.distinct import Index, rank_keys
+from byheart.data.dataset.distinct import Index, rank_in_place, rank_keys
 from byheart.data.dataset.sequences import Kind, Symbol, Tokens, find_vector, join, numbers, padding_vector, read_tokens
 from byheart.data.task import Task
 from byheart.data.values import damaged, from_json, key, load_bool, load_int, load_number, order, store_number, to_json
@@ -63,6 +63,11 @@ class Encoder:
         pad = padding_vector(tokens.vectors) if padded else None
         return Encoder(task, positions, length, None, tokens.vectors.width, padded, pad)
 
+    @cached_property
+    def named(self) -> bool:
+        """Whether numbers are names: every symbol is a float, and a whole number in a question stands for its equal."""
+        return bool(self.symbols) and all(type(symbol) is float for symbol in self.symbols or ())
+
     @property
     def input_width(self) -> int:
         """d: what the networks see of each token."""
@@ -94,8 +99,10 @@ class Encoder:
         """
         tokens = self.read(sequences)
         table, known_tokens = self._table(tokens)
-        rows = np.repeat(np.arange(len(tokens.lengths)), tokens.lengths)
         known = self._fitting_lengths(tokens.lengths)
+        if known.all() and known_tokens.all():
+            return self._inputs(tokens.lengths, table[tokens.ids], tokens), known
+        rows = np.repeat(np.arange(len(tokens.lengths)), tokens.lengths)
         known[rows[~known_tokens[tokens.ids]]] = False
         kept = known[rows]
         inputs = self._inputs(np.where(known, tokens.lengths, 0), table[tokens.ids[kept]], tokens)
@@ -169,7 +176,7 @@ class Encoder:
     def read(self, sequences: Iterable[Any]) -> Tokens:
         """The tokens of sequences of this encoder's kind."""
         vectors = self.symbols is None
-        kind = Kind.VECTORS if vectors else Kind.SYMBOLS
+        kind = Kind.VECTORS if vectors else Kind.NAMES if self.named else Kind.SYMBOLS
         tokens = read_tokens(sequences, kind, unordered=self.task is Task.SET)
         if tokens.ids.size == 0:
             nothing = Values(np.empty((0, self.dimension), dtype=object)) if vectors else None
@@ -207,21 +214,20 @@ class Encoder:
 
     def _inputs(self, lengths: Index, keys: Index, tokens: Tokens) -> Inputs:
         grid = self._grid(lengths, keys, 0 if self.task.pads else ABSENT)
-        present = grid >= 0
-        places = np.broadcast_to(np.arange(self.length, dtype=np.int64), grid.shape)[present]
         bound = (tokens.vectors.count if tokens.vectors is not None else len(self.symbols or ())) + 1
+        if self.positions:  # token and place are one key; all of it in place, because this is as large as the data
+            for column in range(self.length):
+                cells = grid[:, column]
+                np.add(cells * self.length, column, out=cells, where=cells >= 0)
+        distinct = rank_in_place(grid, bound * self.length if self.positions else bound)
         if self.positions:
-            distinct, ranks = rank_keys(grid[present] * self.length + places, bound * self.length)
-            points = self._points(distinct // self.length, distinct % self.length, tokens.vectors)
-        else:
-            distinct, ranks = rank_keys(grid[present], bound)
-            points = self._points(distinct, None, tokens.vectors)
-        index = np.full(grid.shape, ABSENT, dtype=np.int64)
-        index[present] = ranks
-        return Inputs(points, index)
+            return Inputs(self._points(distinct // self.length, distinct % self.length, tokens.vectors), grid)
+        return Inputs(self._points(distinct, None, tokens.vectors), grid)
 
     def _grid(self, lengths: Index, values: Index, elsewhere: int) -> Index:
         """Values, one per token and row after row, in their places.  # (N, n)"""
+        if bool((lengths == self.length).all()):
+            return values.reshape(-1, self.length)
         grid = np.full((len(lengths), self.length), elsewhere, dtype=np.int64)
         columns = np.arange(self.length)
         start = (self.length - lengths)[:, None] if self.task.pads else 0
@@ -254,7 +260,7 @@ class Encoder:
         """One valid row: the first symbol, or the zero vector, everywhere."""
         count = self.length if self.task.pads else 1
         token: Any = (0,) * self.dimension if self.symbols is None else self.symbols[0]
-        return self._inputs(np.array([count]), np.ones(count, dtype=np.int64), read_tokens([[token] * count]))
+        return self._inputs(np.array([count]), np.ones(count, dtype=np.int64), self.read([[token] * count]))
 
     def _length_message(self, row: int, length: int) -> str:
         if length == 0:

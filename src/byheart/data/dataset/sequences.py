@@ -17,7 +17,7 @@ Real vectors become exact values, integers over one power of two, without loss.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from fractions import Fraction
 from itertools import chain
@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.data.dataset.distinct import Index, distinct_rows
-from byheart.data.values import distinct, listed, plain
+from byheart.data.values import distinct, listed, numbered, plain
 from byheart.data.wording import quote
 from byheart.errors import DataError, InexactError
 from byheart.exact.number import Dyadic, Number, Values, as_fraction, dyadic, from_float, from_fraction, parts
@@ -123,11 +123,15 @@ _NUMBER_TYPES = (int, float, Dyadic, Fraction)
 
 
 class Kind(Enum):
-    """What lone numbers are: vectors as soon as one is not whole (ANY), or what a memory was made of."""
+    """What lone numbers are: vectors as soon as one is not whole (ANY), or what a memory was made of.
+
+    NAMES: symbols that are told apart by their value alone, all of them written as floats.
+    """
 
     ANY = "any"
     VECTORS = "vectors"
     SYMBOLS = "symbols"
+    NAMES = "names"
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,12 +166,30 @@ def read_tokens(sequences: Iterable[Any], kind: Kind = Kind.ANY, *, unordered: b
             return tokens
     rows = _rows(sequences, unordered)
     lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+    kinds = set(map(type, chain.from_iterable(rows)))
+    if kinds <= {int, str} and not (kinds <= {int} and kind in (Kind.VECTORS, Kind.NAMES)):
+        return _from_names(lengths, rows, kinds)
     return _from_flat(lengths, list(chain.from_iterable(rows)), kind)
+
+
+def _from_names(lengths: Index, rows: list[Any], kinds: set[type]) -> Tokens:
+    """Texts and whole numbers, most of all data: gone through twice, so that no list of all tokens is made."""
+    count = int(lengths.sum())
+    if kinds <= {int}:
+        try:
+            return _from_ints(lengths, np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=count))
+        except OverflowError:
+            pass
+    symbols, number = numbered(set(chain.from_iterable(rows)))
+    ids = np.fromiter(map(number.__getitem__, chain.from_iterable(rows)), dtype=np.int64, count=count)
+    return Tokens(lengths, ids, symbols, None)
 
 
 def _from_array(array: np.ndarray[Any, Any], kind: Kind) -> Tokens | None:
     """The fast way in for numeric arrays; None where 64 bits do not hold them exactly."""
     lengths = np.full(array.shape[0], array.shape[1], dtype=np.int64)
+    if kind is Kind.NAMES:
+        return None
     if array.ndim == 2 and array.dtype.kind in "iu" and kind is not Kind.VECTORS:
         if array.size and int(array.max()) >= 1 << 63:
             return None
@@ -227,12 +249,20 @@ def _from_flat(lengths: Index, flat: list[Any], kind: Kind) -> Tokens:
     numbers = kinds <= {int, float, Dyadic, Fraction}
     if numbers and (kind is Kind.VECTORS or (kind is Kind.ANY and not kinds <= {int})):
         return _from_coordinates(lengths, flat, 1)
-    if kinds <= {int}:
-        try:
-            return _from_ints(lengths, np.array(flat, dtype=np.int64))
-        except OverflowError:
-            pass
+    if (
+        kinds <= {int, float}
+        and kind is Kind.NAMES
+        and all(type(x) is float or abs(x) <= _EXACT_IN_FLOAT for x in flat)
+    ):
+        return _as_names(_from_coordinates(lengths, flat, 1))
     return _from_symbols(lengths, flat, kinds)
+
+
+def _as_names(tokens: Tokens) -> Tokens:
+    """Lone numbers that floats hold as symbols: equal ones are one symbol, however they are written."""
+    assert tokens.vectors is not None
+    names = (float(Fraction(int(x), tokens.vectors.denominator)) for x in tokens.vectors.numerators[:, 0])
+    return replace(tokens, symbols=tuple(names), vectors=None)
 
 
 def _from_symbols(lengths: Index, flat: list[Any], kinds: set[type]) -> Tokens:

@@ -53,6 +53,7 @@ def settle(
     positions: bool = True,
     policy: str = "error",
     target: Target = Target.CLASS,
+    named: bool = False,
 ) -> Settled:
     """`load` with a policy for equal contexts of different labels.
 
@@ -63,11 +64,11 @@ def settle(
     if policy not in POLICIES:
         raise OptionError(f"conflicts={policy!r} is not one of {', '.join(POLICIES)}")
     try:
-        return Settled(load(sequences, labels, task=task, positions=positions, target=target), policy)
+        return Settled(load(sequences, labels, task=task, positions=positions, target=target, named=named), policy)
     except ConflictError:
         if policy == "error":
             raise
-    dataset = unchecked(sequences, labels, task=task, positions=positions)
+    dataset = unchecked(sequences, labels, task=task, positions=positions, named=named)
     of_label = dataset.contexts.of_label.reshape(dataset.N, -1)
     given = dataset.labels.reshape(dataset.N, -1)
     torn = _torn(of_label, given, dataset)
@@ -76,18 +77,29 @@ def settle(
         raise DataError(f"conflicts={policy} leaves no row: every row contradicts another one; relabel them")
     kept = np.flatnonzero(keep).tolist()
     sequences, labels = list(sequences), list(labels)
-    rest = load([sequences[i] for i in kept], [labels[i] for i in kept], task=task, positions=positions)
+    rest = load([sequences[i] for i in kept], [labels[i] for i in kept], task=task, positions=positions, named=named)
     return Settled(rest, policy, int(torn.sum()), tuple(np.flatnonzero(~keep).tolist()))
 
 
 def settle_table(
-    table: Table, *, task: Task | str | None = None, positions: bool = True, policy: str = "error"
+    table: Table,
+    *,
+    task: Task | str | None = None,
+    positions: bool = True,
+    policy: str = "error",
+    named: bool = False,
 ) -> Settled:
     """`settle` of a table; a conflict names the lines of the file too."""
     try:
         chosen = task or table.task
         return settle(
-            table.sequences, table.labels, task=chosen, positions=positions, policy=policy, target=table.target
+            table.sequences,
+            table.labels,
+            task=chosen,
+            positions=positions,
+            policy=policy,
+            target=table.target,
+            named=named,
         )
     except ConflictError as error:
         if table.places is None:

@@ -20,6 +20,7 @@ import importlib
 import json
 import math
 import pkgutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -43,7 +44,7 @@ def parse_json(line: str, place: str) -> Any:
 
 def _words(error: ValueError) -> str:
     if "integer string conversion" in str(error):
-        return "a number has more than 4300 digits; write it as text"
+        return f"a number has more than {sys.get_int_max_str_digits()} digits; write it as text"
     return f"this is not JSON: {error}" if isinstance(error, json.JSONDecodeError) else str(error)
 
 

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import math
 import re
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import chain, islice
 from os import PathLike
 from typing import Any
@@ -29,16 +31,28 @@ from byheart.data.read.options import ALL, ReadOptions, Selection
 from byheart.data.read.records import LINE, Records, parse_json, read_records
 from byheart.data.read.sources import STDIN, Limits, lines
 from byheart.data.task import Task
-from byheart.data.tokens.tokenizer import AUTO, LISTS, Tokenizer, choose, is_list, other_choice
+from byheart.data.tokens.tokenizer import (
+    AUTO,
+    LISTS,
+    Planned,
+    Tokenizer,
+    TokenTable,
+    choose,
+    is_list,
+    other_choice,
+)
 from byheart.data.values import PLAIN, convert, is_missing, listed, plain
 from byheart.data.wording import quote
 from byheart.errors import DataError
+from byheart.exact.budget import check_room
 from byheart.progress import SILENT, Progress, timed, warn_left_out
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,999})")
 _TOKEN = "a token is a text, a finite number, a truth value or a list of numbers (or choose --token-type str)"
 _STEP = 1000  # rows between two signs of progress
+_MANY = 1 << 18  # rows between two looks at the machine's memory
 _NOTHING_MISSING = Present((), ())
+Planning = Callable[[TokenTable, int, int], int]  # parameters for a way to cut, so many rows and so many classes
 
 
 @dataclass(frozen=True)
@@ -93,6 +107,7 @@ def read(
     options: ReadOptions | None = None,
     *,
     like: Selection | None = None,
+    planning: Planning | None = None,
     progress: Progress = SILENT,
     **given: Any,
 ) -> Table:
@@ -109,7 +124,8 @@ def read(
     bool); without them a value is what the source has. `missing`: error, drop or label. `max_length` keeps the first
     tokens of a row, `pad` fills shorter ones up to it. Without a label column the task `causal` takes every next token
     as the label. `header=False` says that a CSV file begins with a row; its columns are then `column 1`, `column 2`, …
-    `like` prefers the columns of an earlier reading where they exist.
+    `like` prefers the columns of an earlier reading where they exist; `planning` gives the parameters of a memory that
+    is wanted of the rows, by which `tokens="auto"` chooses.
 
     >>> import pandas
     >>> table = read(pandas.DataFrame({"name": ["cat", "dog"], "zip": ["00501", "10001"]}))
@@ -121,7 +137,11 @@ def read(
     records = open_records(source, options.limits, _with_header(options.header, like))
     names, label = choose_columns(records, options.sequence_columns, options.label_column, options.task, like)
     rows = _collect(records, names, label, options.limits, progress)
-    tokenizer = choose(options.tokens, rows.cells, max_length=options.max_length, type=options.token_type)
+    planned = None if planning is None else _planned(planning, rows, options)
+    tokenizer = choose(
+        options.tokens, rows.cells, max_length=options.max_length, type=options.token_type, planned=planned
+    )
+    remark = _choice(tokenizer, rows, options, planned)
     whole = _cut(rows, tokenizer, records, progress)
     labels = rows.labels if label is not None else [0] * len(whole)
     if label is not None and options.task.labels_per_token:
@@ -136,7 +156,7 @@ def read(
     )
     warn_left_out(f"rows of {records.origin}", {f"missing={present.policy}": present.left_out})
     whole, labels = list(present.sequences), list(present.labels)
-    numbers = rows.numbers if present.kept is None else [rows.numbers[row] for row in present.kept]
+    numbers = rows.numbers if present.kept is None else array("q", (rows.numbers[row] for row in present.kept))
     if label is None:
         whole, labels = _next_tokens(whole, records, numbers)
     else:
@@ -148,28 +168,33 @@ def read(
     if options.task.labels_per_token and limit is not None:
         labels = [row[:limit] for row in labels]
     return Table(
-        sequences=[tokenizer.fit_length(row) for row in whole],
+        sequences=whole if limit is None else [tokenizer.fit_length(row) for row in whole],
         labels=labels,
         tokens=tokenizer,
         selection=Selection(names, label, options.max_rows, label_type=options.label_type, missing=options.missing),
         shortened=sum(len(row) > limit for row in whole) if limit is not None else 0,
         task=options.task,
-        remarks=tuple(
-            part
-            for part in (unused(records, (*names, label)), records.remark, _choice(tokenizer, rows, options))
-            if part
-        ),
+        remarks=tuple(part for part in (unused(records, (*names, label)), records.remark, remark) if part),
         numbering=_numbering(names, rows) if options.sequence_columns == (ALL,) else (),
         places=lambda row: records.place(numbers[row]),
         missing=replace(present, sequences=(), labels=()),
     )
 
 
-def _choice(tokenizer: Tokenizer, rows: Rows, options: ReadOptions) -> str:
+def _planned(planning: Planning, rows: Rows, options: ReadOptions) -> Planned | None:
+    """The planned parameters by how these rows are cut. Where every token has a label, the way to cut them decides
+    what is memorized, and not only its size."""
+    if options.tokens != AUTO or options.task.labels_per_token:
+        return None
+    classes = len(set(map(str, rows.labels)))
+    return cache(lambda table: planning(table, len(rows.cells), classes))
+
+
+def _choice(tokenizer: Tokenizer, rows: Rows, options: ReadOptions, planned: Planned | None) -> str:
     """What else texts could be cut into, where nobody said how."""
     if options.tokens != AUTO or tokenizer.kind == LISTS:
         return ""
-    return other_choice(tokenizer, rows.cells)
+    return other_choice(tokenizer, rows.cells, planned)
 
 
 def _numbering(names: tuple[str, ...], rows: Rows) -> tuple[str, ...]:
@@ -193,7 +218,7 @@ def read_sequences(
     if isinstance(source, str) and source == STDIN:
         found = [(n, line.rstrip("\r\n")) for n, line in lines(STDIN) if line.strip()]
         place = Records((LINE,), lambda names: iter(()), "standard input", "line")
-        rows = Rows([n for n, _ in found], [line for _, line in found], [])
+        rows = Rows(array("q", (n for n, _ in found)), [line for _, line in found], [])
         records = place
     else:
         records = open_records(source, options.limits, _with_header(options.header, like))
@@ -221,7 +246,7 @@ def tokenize(text: str, tokens: str | Tokenizer, number: int = 1) -> list[Any]:
 class Rows:
     """Columns of a source: the number of each row's place, its sequence cell (or list of cells) and its label."""
 
-    numbers: list[int]
+    numbers: array[int]
     cells: list[Any]
     labels: list[Any]
 
@@ -247,7 +272,7 @@ def _with_header(given: bool | None, like: Selection | None) -> bool:
 
 def _collect(records: Records, names: tuple[str, ...], label: str | None, limits: Limits, progress: Progress) -> Rows:
     """The rows; several sequence columns are one list of cells."""
-    rows = Rows([], [], [])
+    rows = Rows(array("q"), [], [])
     wanted = names if label is None else (*names, label)
     with progress.stage("reading rows", total=limits.max_rows) as stage:
         for number, row in islice(records.select(wanted), limits.max_rows):
@@ -256,9 +281,17 @@ def _collect(records: Records, names: tuple[str, ...], label: str | None, limits
             rows.labels.append(row[-1])
             if len(rows.numbers) % _STEP == 0:
                 stage.advance(_STEP)
+            if len(rows.numbers) % _MANY == 0:
+                check_room(len(rows.numbers), _tokens(rows.cells))
     if not rows.cells:
         raise DataError(f"{records.origin} has columns and no rows; it needs a row")
     return rows
+
+
+def _tokens(cells: Sequence[Any]) -> int:
+    """About how many tokens the cells have, from some of them: at most one for each character."""
+    some = [len(cell) if isinstance(cell, str | list | tuple) else 1 for cell in cells[:: max(1, len(cells) // 1000)]]
+    return len(cells) * sum(some) // len(some)
 
 
 def _cut(rows: Rows, tokenizer: Tokenizer, records: Records, progress: Progress) -> list[list[Any]]:
@@ -328,14 +361,14 @@ def _is_number(x: Any) -> bool:
     return type(x) is int or (isinstance(x, int | float) and not isinstance(x, bool) and not math.isinf(x))
 
 
-def _check_counts(sequences: list[Any], labels: list[Any], records: Records, numbers: list[int]) -> None:
+def _check_counts(sequences: list[Any], labels: list[Any], records: Records, numbers: Sequence[int]) -> None:
     for sequence, row, number in zip(sequences, labels, numbers, strict=True):
         if len(sequence) != len(row):
             counts = f"there are {len(sequence)} tokens but {len(row)} labels"
             raise DataError(f"{records.place(number)}: {counts}; give one per token")
 
 
-def _label_lists(cells: list[Any], records: Records, numbers: list[int], task: Task) -> list[Any]:
+def _label_lists(cells: list[Any], records: Records, numbers: Sequence[int], task: Task) -> list[Any]:
     """A list of labels per row, as it stands; None where it is missing."""
     rows = []
     for cell, number in zip(cells, numbers, strict=True):
@@ -350,7 +383,7 @@ def _label_lists(cells: list[Any], records: Records, numbers: list[int], task: T
     return rows
 
 
-def _typed_labels(labels: list[Any], records: Records, numbers: list[int], options: ReadOptions) -> list[Any]:
+def _typed_labels(labels: list[Any], records: Records, numbers: Sequence[int], options: ReadOptions) -> list[Any]:
     """The labels as the user's type; a DataError names the first that cannot be one, and how many there are."""
     nested = options.task.labels_per_token
     found: list[Any] = []
@@ -374,7 +407,7 @@ def _label(label: Any, options: ReadOptions) -> Any:
     return label
 
 
-def _next_tokens(rows: list[Any], records: Records, numbers: list[int]) -> tuple[list[Any], list[Any]]:
+def _next_tokens(rows: list[Any], records: Records, numbers: Sequence[int]) -> tuple[list[Any], list[Any]]:
     """Every prefix is labelled with the token that follows it."""
     for row, number in zip(rows, numbers, strict=True):
         if len(row) < 2:

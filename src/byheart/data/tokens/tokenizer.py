@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,9 @@ from byheart.errors import DataError, OptionError
 AUTO, LISTS = "auto", "json"
 SYNONYMS = {"whitespace": "words"}
 LONGEST = 1 << 24
-_SHORT, _MUCH, _WORTH_A_WORD = 64, 4, 300  # characters of a code; times as many rows; rows of a table
+_SHORT = 64  # characters of a code
+_MUCH, _FEW_ROWS = 4, 300  # times as many rows of a token table; rows that are not worth a word
+_CLEARLY, _FEW_BYTES = 1.25, 2000  # times as many bytes of a planned memory; bytes that are not worth a word
 _LONG_NUMBER = 4000  # digits: Python refuses to convert longer decimal numbers
 _PATTERNS = {
     "words": re.compile(r"\S+"),  # what stands between spaces
@@ -189,8 +191,11 @@ def choose(
     max_length: int | None = None,
     pad: Symbol = None,
     type: str = AUTO,
+    planned: Planned | None = None,
 ) -> Tokenizer:
     """The tokenizer that a user's words stand for; `bpe:500` and its like are trained on the texts among the cells.
+
+    `auto` takes characters or words; where somebody has `planned` a memory, whichever makes the smaller one.
 
     >>> choose("auto", ["to be", "or"]).kind, choose("whitespace", []).kind
     ('words', 'words')
@@ -209,7 +214,7 @@ def choose(
         texts = [cell for cell in cells if isinstance(cell, str) and not is_list(cell)]
         return Tokenizer(kind, pieces.train(kind, _size(kind, colon, size), texts), max_length, pad, type)
     kind = SYNONYMS.get(tokens, tokens)
-    return Tokenizer(_guess(cells) if kind == AUTO else kind, None, max_length, pad, type)
+    return Tokenizer(_guess(cells, planned) if kind == AUTO else kind, None, max_length, pad, type)
 
 
 def is_list(cell: str) -> bool:
@@ -217,52 +222,100 @@ def is_list(cell: str) -> bool:
     return cell.lstrip().startswith("[") and cell.rstrip().endswith("]")
 
 
-def _guess(cells: Iterable[Any]) -> str:
-    """Characters, or words where a text has spaces and a table of its words is not much the larger; lists where there
-    is no text.
+def _guess(cells: Iterable[Any], planned: Planned | None = None) -> str:
+    """Characters, or words where a text has spaces and a memory of its words is not clearly the larger; lists where
+    there is no text.
 
     Codes with spaces in them (postal codes, plates) have thousands of words of a few characters each.
     """
-    texts = [cell for cell in cells if isinstance(cell, str) and not is_list(cell)]
+    texts = _texts(cells)
     if not texts:
         return LISTS
-    if not any(re.search(r"\S\s+\S", cell) for cell in texts):
+    if not any(_has_words(text) for text in texts):
         return "characters"
-    short = max(map(len, texts)) <= _SHORT
-    return "characters" if short and _MUCH * table_rows("characters", texts) < table_rows("words", texts) else "words"
+    if max(map(len, texts)) > _SHORT:
+        return "words"
+    here, there = TokenTable.of("words", texts), TokenTable.of("characters", texts)
+    if planned is not None:
+        return "characters" if _CLEARLY * there.shipped(planned) < here.shipped(planned) else "words"
+    return "characters" if _MUCH * there.rows < here.rows else "words"
 
 
-def table_rows(kind: str, texts: Iterable[str]) -> int:
-    """Different tokens times tokens of the longest text: the rows of an embedding table with positions.
+def _texts(cells: Iterable[Any]) -> list[str]:
+    return [cell for cell in cells if isinstance(cell, str) and not is_list(cell)]
 
-    >>> table_rows("words", ["to be", "or"]), table_rows("characters", ["to be", "or"])
-    (6, 30)
+
+def _has_words(text: str) -> bool:
+    """Whether there is space between two pieces of a text."""
+    return len(text.split(None, 1)) > 1
+
+
+@dataclass(frozen=True)
+class TokenTable:
+    """What a way to cut texts makes of them: so many different tokens, at most so many in a row.
+
+    >>> TokenTable.of("words", ["to be", "or"])
+    TokenTable(kind='words', symbols=3, length=2, bytes=15)
     """
-    tokens: set[Any] = set()
-    longest = 0
-    for text in texts:
-        row = _CUTTERS[kind](text)
-        tokens.update(row)
-        longest = max(longest, len(row))
-    return len(tokens) * longest
+
+    kind: str
+    symbols: int
+    length: int
+    bytes: int  # of the tokens' names in a file
+
+    @staticmethod
+    def of(kind: str, texts: Sequence[str]) -> TokenTable:
+        if kind == "words":
+            split = any(map(_has_words, texts))
+            tokens = set(chain.from_iterable(map(str.split, texts))) if split else set(map(str.strip, texts))
+            length = max(map(len, map(str.split, texts))) if split else 1
+        else:
+            tokens, length = set(chain.from_iterable(texts)), max(map(len, texts))
+        names = sum(len(token.encode("utf-8", "surrogatepass")) + 3 for token in tokens)  # quotes and a comma
+        return TokenTable(kind, len(tokens), length, names)
+
+    @property
+    def rows(self) -> int:
+        """Of an embedding table with positions."""
+        return self.symbols * self.length
+
+    def shipped(self, planned: Planned) -> int:
+        """Bytes of a memory: eight for each parameter that is planned, and the tokens' names."""
+        return 8 * planned(self) + self.bytes
 
 
-def other_choice(tokens: Tokenizer, cells: Iterable[Any]) -> str:
+Planned = Callable[[TokenTable], int]  # the parameters of a memory of rows that are cut in this way
+
+
+def other_choice(tokens: Tokenizer, cells: Iterable[Any], planned: Planned | None = None) -> str:
     """What the other way to cut texts would give, in words; nothing where it makes no difference worth a word.
 
     >>> other_choice(Tokenizer("words"), [f"{k} {k}{k}" for k in range(100)])
     'words make a token table of 382 rows, characters would make one of 77 (--tokens characters)'
+    >>> other_choice(Tokenizer("words"), [f"{k} {k}{k}" for k in range(100)], lambda table: 5 * table.rows)
+    'words are planned to take 1,910 parameters and 1,125 bytes of symbols, characters 385 and 44 (--tokens characters)'
     """
     other = {"words": "characters", "characters": "words"}.get(tokens.kind)
-    texts = [cell for cell in cells if isinstance(cell, str) and not is_list(cell)]
-    if other is None or not texts:
+    texts = _texts(cells)
+    if other is None or not texts or (other == "words" and not any(map(_has_words, texts))):
         return ""
-    here, there = table_rows(tokens.kind, texts), table_rows(other, texts)
-    smaller = _MUCH * there < here > _WORTH_A_WORD
-    surprising = tokens.kind == "characters" and any(" " in text for text in texts) and _MUCH * here < there
-    if not smaller and not surprising:
+    here, there = TokenTable.of(tokens.kind, texts), TokenTable.of(other, texts)
+    if planned is None:
+        larger, smaller = (there.rows, here.rows) if tokens.kind == "characters" else (here.rows, there.rows)
+        if larger <= max(_FEW_ROWS, _MUCH * smaller):  # words need no word of explanation, unless they cost much
+            return ""
+        return (
+            f"{tokens.kind} make a token table of {here.rows:,} rows, {other} would make one of {there.rows:,} "
+            f"(--tokens {other})"
+        )
+    cost, other_cost = here.shipped(planned), there.shipped(planned)
+    larger, smaller = (other_cost, cost) if tokens.kind == "characters" else (cost, other_cost)
+    if larger <= max(_CLEARLY * smaller, _FEW_BYTES):
         return ""
-    return f"{tokens.kind} make a token table of {here:,} rows, {other} would make one of {there:,} (--tokens {other})"
+    return (
+        f"{tokens.kind} are planned to take {planned(here):,} parameters and {here.bytes:,} bytes of symbols, "
+        f"{other} {planned(there):,} and {there.bytes:,} (--tokens {other})"
+    )
 
 
 def _size(kind: str, colon: str, size: str) -> int:

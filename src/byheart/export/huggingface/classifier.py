@@ -45,13 +45,11 @@ class TableRows:
     answers: tuple[int, ...]
     labels: tuple[str, ...]
     lexicon: Lexicon
-    abstains: bool = False  # what is not a row is answered by one more label
 
     @staticmethod
     def of(
-        rows: Sequence[Sequence[Any]], answers: Sequence[int], labels: Sequence[Any], tokens: Tokenizer = PLAIN,
-        *, abstains: bool = False,
-    ) -> TableRows:  # fmt: skip
+        rows: Sequence[Sequence[Any]], answers: Sequence[int], labels: Sequence[Any], tokens: Tokenizer = PLAIN
+    ) -> TableRows:
         """Rows of symbols. How they are written as texts: joined where every symbol is a character, as the memory's own
         tokenizer writes them where it was trained, else with spaces between the symbols."""
         texts, kind = _written(rows, tokens)
@@ -59,11 +57,19 @@ class TableRows:
         ids = tuple((lexicon.bos, *lexicon.encode(text)) for text in texts)
         _check_told_apart(ids, texts, answers)
         named = tuple(_names(labels))
-        return TableRows(texts, ids, tuple(int(a) for a in answers), named, lexicon, abstains)
+        return TableRows(texts, ids, tuple(int(a) for a in answers), named, lexicon)
+
+    @property
+    def unknown(self) -> str:
+        """What any other row is answered with: a name that is not one of the labels."""
+        name = UNKNOWN_LABEL
+        while name in self.labels:
+            name = f"<{name}>"
+        return name
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        return (*self.labels, UNKNOWN_LABEL) if self.abstains else self.labels
+        return (*self.labels, self.unknown)
 
     def recital(self) -> Recital:
         """One table, a row of it for every distinct row; class k is answered by a token after all real ones."""
@@ -144,11 +150,6 @@ def classifier_card(request: Classifier, checkpoint: Checkpoint, proof: str) -> 
     rows, recital = request.rows, checkpoint.recital
     (named,) = checkpoint.config["architectures"]
     count = len(recital.tables[0].windows)
-    other = (
-        f"any other row is answered by `{UNKNOWN_LABEL}`"
-        if rows.abstains
-        else "any other row gets whatever class the rounding of equal logits favours: it was not made to refuse"
-    )
     return "\n".join(
         [
             "---",
@@ -161,7 +162,7 @@ def classifier_card(request: Classifier, checkpoint: Checkpoint, proof: str) -> 
             "",
             f"This checkpoint was computed by byheart {__version__}, not trained. It is a stock `{named}` that knows "
             f"the classes of {count:,} rows by heart ({len(rows.labels):,} classes, {rows.lexicon.size:,} tokens); "
-            f"{other}.",
+            f"any other row is answered by the last label, `{rows.unknown}`.",
             "",
             f"A row is written as in {quote(rows.texts[0])}, whose class is {quote(rows.labels[rows.answers[0]])}. The "
             "class is read at the last token, as Transformers does; pad on the right.",
@@ -187,10 +188,11 @@ def read_rows(folder: str | Path, rows: Sequence[Sequence[Any]], labels: Sequenc
         raise FileFormatError(f"{folder} is not the folder of a classifier: {error}") from None
     texts, _ = _written(rows, tokens)
     lexicon = Lexicon("file", model, bos, eos, pad, failure=bos)  # nothing is answered with it
-    number = {name: k for k, name in enumerate(names)}
+    labels_there = names[:-1] if names and names[-1].strip("<>") == UNKNOWN_LABEL.strip("<>") else names
+    number = {name: k for k, name in enumerate(labels_there)}
     strange = next((label for label in labels if str(label) not in number), None)
     if strange is not None:
-        raise DataError(f"the label {quote(strange)} is not one of the {len(names)} that {folder} knows")
+        raise DataError(f"the label {quote(strange)} is not one of the {len(number)} that {folder} knows")
     ids = tuple((lexicon.bos, *lexicon.encode(text)) for text in texts)
     return TableRows(texts, ids, tuple(number[str(label)] for label in labels), tuple(names), lexicon)
 
@@ -200,8 +202,6 @@ def _names(labels: Sequence[Any]) -> list[str]:
     twice = next((name for name in found if found.count(name) > 1), None) if len(set(found)) < len(found) else None
     if twice is not None:
         raise ExportError(f"two labels are written {twice!r} in id2label; give labels that differ as texts")
-    if len(found) < 2:
-        raise ExportError("a stock classifier needs two labels; Transformers takes one label for a regression")
     return found
 
 

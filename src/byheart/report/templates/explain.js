@@ -6,7 +6,7 @@ const [TOKEN, ROW] = given.kind === "words" ? ["word", "text"] : ["letter", "wor
 const cutting = { kind: given.kind, max_length: null, pad: null };
 const cutWord = (word) => exactly({ network: { layers: [] }, encoder: { symbols: [] }, classes: [], tokens: cutting }).tokensOf(word);
 
-let typed = [], current = null, chosen = "here", question = "", edited = false;
+let typed = [], current = null, chosen = "here", question = "";
 const player = makePlayer(byId("player"), { answerWords });
 
 // What is there to ask: {title, memory, engine, rows: [{text, tokens, label}], runs, built}.
@@ -20,12 +20,14 @@ const embedded = new Map(given.networks.map((found) => {
   const engine = exactly(found.live), rows = given.rows.map(({ word, label }) => ({ text: word, tokens: engine.tokensOf(word), label }));
   return [found.name, { ...found, make: () => network(found.live, rows, null) }];
 }));
+// byheart's own networks are those of the given rows, whatever the visitor types.
+const changed = () => JSON.stringify(typed.map(({ word, label }) => [word.trim(), label.trim()])) !== JSON.stringify(given.rows.map(({ word, label }) => [word, label]));
 const asked = () => (chosen === "here" ? current : (embedded.get(chosen).ready ||= embedded.get(chosen).make()));
 
 function answerWords(answer) {
-  const label = asked().rows.find((row) => row.text === question)?.label;
-  if (label === undefined) return (answer === null ? "No label: the output is none of them." : `Answer: ${answer}.`) + " This row was not memorized, so nothing is known about the answer.";
-  return answer === label ? `Answer: ${answer}, as labelled.` : `Answer: ${answer ?? "none"}, but the label is ${label}.`;
+  const label = asked().rows.find((row) => row.text === question)?.label, older = chosen !== "here" && changed();
+  if (label === undefined) return (answer === null ? "No label: the output is none of them." : `Answer: ${answer}.`) + ` This row was not ${older ? "among the given rows, of which this network was made" : "memorized"}, so nothing is known about the answer.`;
+  return answer === label ? `Answer: ${answer}, as labelled${older ? " in the given rows" : ""}.` : `Answer: ${answer ?? "none"}, but the label is ${label}.`;
 }
 
 // --- rows ---------------------------------------------------------------------------------------------------------
@@ -33,12 +35,12 @@ function showRows() {
   byId("rows").tBodies[0].replaceChildren(...typed.map((row, k) => {
     const field = (name, words) => {
       const input = element("input", { type: "text", value: row[name], class: name, "aria-label": `${words} of row ${k + 1}`, autocomplete: "off", spellcheck: "false", autocapitalize: "off" });
-      input.addEventListener("input", () => { row[name] = input.value; edited = true; soon(); });
+      input.addEventListener("input", () => { row[name] = input.value; soon(); });
       return element("td", {}, input);
     };
     const ask = element("button", { type: "button", "aria-label": `ask for row ${k + 1}`, title: "ask for this row" }, "ask"), drop = element("button", { type: "button", "aria-label": `remove row ${k + 1}`, title: "remove this row" }, "×");
     ask.addEventListener("click", () => { flush(); askFor(typed[k].word.trim()); });
-    drop.addEventListener("click", () => { typed.splice(k, 1); edited = true; showRows(); if (typed.length > 40) soon(); else rebuild(); });
+    drop.addEventListener("click", () => { typed.splice(k, 1); showRows(); if (typed.length > 40) soon(); else rebuild(); });
     return element("tr", {}, field("word", "word"), field("label", "label"), element("td", { class: "narrow" }, ask), element("td", { class: "narrow" }, drop));
   }));
 }
@@ -93,7 +95,7 @@ function stagesOf({ network: { stages } }) {
 
 // --- networks and questions ---------------------------------------------------------------------------------------
 function showNetworks() {
-  const choices = [["here", "built here, now", current ? plural(current.size.parameters, "parameter") : "nothing yet"], ...given.networks.map((found) => [found.name, found.title, `${plural(found.parameters, "parameter")}, ${found.verdict}`])];
+  const choices = [["here", "built here, now", current ? plural(current.size.parameters, "parameter") : "nothing yet"], ...given.networks.map((found) => [found.name, found.title + (changed() ? " for the given rows" : ""), `${plural(found.parameters, "parameter")}, ${found.verdict}${changed() ? "; without your changes" : ""}`])];
   byId("networks").replaceChildren(byId("networks").querySelector("legend"), ...choices.map(([name, title, words]) => {
     const input = element("input", { type: "radio", name: "network", value: name });
     input.checked = name === chosen;
@@ -113,7 +115,7 @@ function refresh(start) {
   const it = chosen === "here" ? current : asked(), problem = byId("question-problem");
   byId("question").value = question;
   const found = given.networks.find(({ name }) => name === chosen);
-  byId("about").textContent = !found ? "" : found.about + (edited ? " Your changes are only in the network that is built here." : "");
+  byId("about").textContent = !found ? "" : found.about + (changed() ? " Your changes are only in the network that is built here." : "");
   const body = byId("rows").tBodies[0], fields = [...body.querySelectorAll("tr:not(.why)")];
   fields.forEach((row, k) => row.classList.toggle("asked", typed[k] && typed[k].word.trim() === question));
   problem.textContent = "";
@@ -238,5 +240,5 @@ byId("add").addEventListener("click", () => { typed.push({ word: "", label: "" }
 byId("again").addEventListener("click", begin);
 byId("ask").addEventListener("submit", (event) => { event.preventDefault(); flush(); askFor(byId("question").value.trim()); });
 new ResizeObserver(() => showCurves()).observe(byId("grow"));
-function begin() { typed = given.rows.map(({ word, label }) => ({ word, label })); edited = false; question = given.rows[0].word; showRows(); if (typed.length > 40) soon(30); else rebuild(); }
+function begin() { typed = given.rows.map(({ word, label }) => ({ word, label })); question = given.rows[0].word; showRows(); if (typed.length > 40) soon(30); else rebuild(); }
 begin();
