@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from byheart.compile import Memory as Memory
     from byheart.compile import load as load
     from byheart.compile import memorize
+    from byheart.compile.approximate import approximate as approximate
     from byheart.compile.compare.comparison import compare as compare
     from byheart.compile.contextual import contextual_mapping as contextual_mapping
     from byheart.compile.deploy import deploy as deploy
@@ -42,6 +43,7 @@ _HOMES = {
     "memorize_recital": "byheart.compile.recital",
     "RecitalMemory": "byheart.compile.recital",
     "contextual_mapping": "byheart.compile.contextual",
+    "approximate": "byheart.compile.approximate",
     "compare": "byheart.compile.compare.comparison",
     "Memory": "byheart.compile",
     "constructions": "byheart.build",
@@ -59,6 +61,7 @@ __all__ = [
     "Memory",
     "RecitalMemory",
     "Table",
+    "approximate",
     "compare",
     "constructions",
     "contextual_mapping",

@@ -12,9 +12,7 @@ The registry fills as modules are imported, so every room that holds paper state
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import pkgutil
 import re
 import sys
 from collections.abc import Sequence
@@ -26,12 +24,12 @@ import click
 
 from byheart.build import Listing, recipes
 from byheart.cli import commands
+from byheart.cli.paper import fill_registry
 from byheart.data.task import Task
 from byheart.paper import PAPERS, Entry, entries
 from byheart.report import explain
 from byheart.version import __version__
 
-ROOMS = ("byheart.build", "byheart.theory", "byheart.certify")
 PAPER_MAP, README, CHOOSE = Path("docs/paper-map.md"), Path("README.md"), Path("docs/choose.md")
 MANUAL, LIVE = Path("docs/byheart.1"), Path("docs/live.html")
 DEFAULT = "compact"
@@ -39,18 +37,21 @@ DEFAULT = "compact"
 INTRODUCTION = """\
 # Paper map
 
-Which code makes which statement real, and which test shows it. This page is written by `make pages` from the
-labels that the code carries (`byheart.paper.implements`); a test fails when it is stale.
-`byheart paper "Lemma G.4"` answers the same question on the command line.
+Which code makes which statement real, and which test shows it. This page is written by `make pages` from the labels
+that the code carries (`byheart.paper.implements`, and `byheart.theory.statements` for what no function carries); a
+test fails when it is stale, or when a statement of KS25 or M24 has no row. `byheart paper "Lemma G.4"` answers the
+same question on the command line.
+
+Status: **built**, a network is constructed and certified; **a number**, a formula is computed, never below (above)
+the true bound; **checked**, the checker or the data room decides it on the data; **shown**, an experiment or a
+table; **in words**, a definition that the code follows; **partly** and **out of reach** say what is missing and
+why.
 """
 
 
-def collect(rooms: Sequence[str] = ROOMS) -> list[Entry]:
+def collect() -> list[Entry]:
     """Every registered entry, after importing every module of the rooms that hold paper statements."""
-    for room in rooms:
-        package = importlib.import_module(room)
-        for module in pkgutil.walk_packages(package.__path__, prefix=f"{room}."):
-            importlib.import_module(module.name)
+    fill_registry()
     return entries()
 
 
@@ -58,7 +59,14 @@ def render(found: Sequence[Entry]) -> str:
     """The page: one table per paper, one row per statement and piece of code."""
     sections = [INTRODUCTION]
     for paper, rows in groupby(sorted(found, key=_order), key=lambda entry: entry.ref.paper):
-        lines = [f"## {paper}", "", f"{PAPERS[paper]}.", "", "| label | statement | code | test |", "|---|---|---|---|"]
+        lines = [
+            f"## {paper}",
+            "",
+            f"{PAPERS[paper]}.",
+            "",
+            "| label | statement | status | code | test |",
+            "|---|---|---|---|---|",
+        ]
         lines += [_row(entry) for entry in rows]
         sections.append("\n".join(lines) + "\n")
     return "\n".join(sections)
@@ -71,7 +79,8 @@ def _order(entry: Entry) -> tuple[int, list[str], str, str]:
 
 def _row(entry: Entry) -> str:
     statement = " ".join(entry.statement.split()).replace("|", "\\|")
-    return f"| {entry.ref.label} | {statement} | `{entry.module}.{entry.name}` | `{entry.test}` |"
+    code, test = (f"`{text}`" if text else "" for text in (entry.code, entry.test))
+    return f"| {entry.ref.label} | {statement} | {entry.status} | {code} | {test} |"
 
 
 def construction_table() -> str:

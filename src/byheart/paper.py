@@ -25,6 +25,7 @@ PAPERS = {
     "B88": "Baum, On the capabilities of multilayer perceptrons, 1988",
     "N65": "Nilsson, Learning Machines, 1965",
     "S97": 'Sontag, Shattering All Sets of k Points in "General Position" Requires (k - 1)/2 Parameters, 1997',
+    "Y20": "Yun, Bhojanapalli, Rawat, Reddi and Kumar, Are Transformers Universal Approximators?, ICLR 2020",
     "SI24": "Siegel, Sharp Lower Bounds on Interpolation by Deep ReLU Neural Networks at Irregularly Spaced Data, 2024",
     "GJ95": "Goldberg and Jerrum, Bounding the Vapnik-Chervonenkis Dimension of Concept Classes, 1995",
     "byheart": "byheart's own constructions, docs/compact.md",
@@ -59,13 +60,23 @@ class Ref:
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the paper map: a label, its statement in words, the code and the test."""
+    """One line of the paper map: a label, its statement in words, the code, the test, and what came of it.
+
+    `status`: built, a number, checked, …; "partly: …" and "out of reach: …" say why. Without code, module and name are
+    empty.
+    """
 
     ref: Ref
     statement: str
     module: str
     name: str
     test: str
+    status: str = "built"
+
+    @property
+    def code(self) -> str:
+        """The dotted name of the code; empty where there is none."""
+        return f"{self.module}.{self.name}" if self.name else self.module
 
 
 _ENTRIES: dict[tuple[Ref, str, str], Entry] = {}
@@ -73,15 +84,28 @@ _ENTRIES: dict[tuple[Ref, str, str], Entry] = {}
 T = TypeVar("T", bound=Callable[..., object])
 
 
-def implements(ref: Ref, statement: str, test: str) -> Callable[[T], T]:
-    """Registers the decorated function or class as the code of `ref`; `test` is the path of its test file."""
+_STATUS = {"theory": "a number", "certify": "checked"}  # what code of a room does; of any other: built
+
+
+def implements(ref: Ref, statement: str, test: str, partly: str = "") -> Callable[[T], T]:
+    """Registers the decorated function or class as the code of `ref`; `test` is the path of its test file.
+
+    `partly` says what is weaker here than in the paper.
+    """
 
     def register(code: T) -> T:
-        entry = Entry(ref, statement, code.__module__, code.__qualname__, test)
+        status = f"partly: {partly}" if partly else _STATUS.get(code.__module__.split(".")[1], "built")
+        entry = Entry(ref, statement, code.__module__, code.__qualname__, test, status)
         _ENTRIES[ref, entry.module, entry.name] = entry
         return code
 
     return register
+
+
+def state(ref: Ref, statement: str, status: str, *, code: str = "", test: str = "") -> None:
+    """Registers a statement whose code lies elsewhere (a dotted name), or that has none."""
+    module, _, name = code.rpartition(".")
+    _ENTRIES[ref, module, name] = Entry(ref, statement, module, name, test, status)
 
 
 def entries() -> list[Entry]:

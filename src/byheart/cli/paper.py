@@ -15,7 +15,7 @@ from byheart.build import recipes
 from byheart.cli import show
 from byheart.errors import OptionError
 
-ROOMS = ("byheart.build", "byheart.theory", "byheart.certify")
+ROOMS = ("byheart.build", "byheart.theory", "byheart.certify", "byheart.compile")
 
 
 def fill_registry() -> None:
@@ -51,7 +51,10 @@ def command(label: str | None, as_json: bool) -> int:
     for ref, group in groupby(found, key=lambda entry: entry.ref):
         click.echo(f"{ref} ({registry.PAPERS[ref.paper]})")
         for entry in group:
-            click.echo(f"  {entry.statement}\n    code: {entry.module}.{entry.name}\n    test: {entry.test}")
+            click.echo(f"  {entry.statement}\n    {entry.status}")
+            for what, where in (("code", entry.code), ("test", entry.test)):
+                if where:
+                    click.echo(f"    {what}: {where}")
             for name in builds(entry):
                 click.echo(f"    build it: byheart memorize DATA --construction {name}")
     return 0

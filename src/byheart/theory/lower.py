@@ -113,8 +113,9 @@ def quadratic_parameters(N: int) -> int:
 
 @implements(
     Ref("S97", "Theorem 1"),
-    statement="shattering every set of N points in general position takes (N - 1)/2 parameters; cited, not proved here",
+    statement="shattering every set of N points in general position takes (N - 1)/2 parameters",
     test=TEST,
+    partly="cited, not proved here",
 )
 def general_position_parameters(N: int) -> int:
     """Sontag's bound for points that may lie arbitrarily close together: W ≥ (N − 1)/2.

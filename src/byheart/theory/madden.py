@@ -97,8 +97,9 @@ class HardDocuments:
 @implements(
     Ref("M24", "Theorem 1"),
     statement="the documents of its proof: n' = ⌊k/(ω−1)⌋ + 1 contexts of one length with every token behind each, at "
-    "random frequencies; a generator, since which frequencies are out of reach depends on the model",
+    "random frequencies",
     test=TEST,
+    partly="which frequencies are out of reach depends on the model: almost all are, and these are drawn, not proved",
 )
 def hard_documents(parameters: int, omega: int, *, repeats: int | None = None, seed: int = 0) -> HardDocuments:
     """Documents that are too much for a smooth model with this many parameters, for almost all frequencies.

@@ -87,8 +87,10 @@ def padded(block: Residual, hidden: int) -> Residual:
 @implements(
     Ref("KS25", "Remark 3.1"),
     statement="without E_in, tokens are the stream and every block has d columns, so parameters grow linearly with d: "
-    "`ks25` with input_map=false, for d >= 10. E_out is kept as a row of the unit matrix that selects the label",
+    "`ks25` with input_map=false",
     test=TEST,
+    partly="for d >= 10, the numbers that the memories work on; E_out is kept as a row of the unit matrix that selects "
+    "the label",
 )
 def without_input_map(stages: Sequence[Stage], line: Line, points: Values) -> list[Stage]:
     """The stages behind E_in on a stream of d numbers, after a block that makes their ten numbers of the token."""

@@ -173,6 +173,7 @@ THEOREM = Ref("K23", "Theorem 3.1")
     statement="2n self-attention layers of constant size give every context a number of its own; nN contexts are "
     "memorized with O(n + sqrt(nN)) parameters up to logarithms.",
     test="tests/build/table1/test_kim23.py",
+    partly="our reconstruction of the 2n layers; their number and the orders are the paper's",
 )
 def build_kim23(
     dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT, attention: str = "hardmax"

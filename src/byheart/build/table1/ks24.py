@@ -50,6 +50,7 @@ class TokenLine:
     statement="one softmax head of rank one is a contextual mapping whose contexts are at least δ apart, δ as quoted "
     "in `byheart.theory.table1.boltzmann_separation`; ours are measured, by enclosures",
     test="tests/build/table1/test_ks24.py",
+    partly="the theorem's number is quoted, not proved; logits are small here, and the distance is measured",
 )
 def separation_note(vectors: Values, n: int, gap_bits: int) -> str:
     """How far apart labels change behind the head, beside what the theorem promises for such tokens."""
@@ -170,6 +171,7 @@ THEOREM = Ref("KS24", "Theorem 1")
     statement="one layer with one softmax head of rank one and a feed-forward network of O(nN) units memorizes N "
     "sequences with one label per token: O(dnN + d²) parameters.",
     test="tests/build/table1/test_ks24.py",
+    partly="small logits instead of the proof's large ones; that contexts differ is checked by enclosures",
 )
 def build_ks24(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT) -> Construction:
     """Tokens on a line; the head adds a small multiple of the row's Boltzmann mean; ReLUs interpolate; argmax decodes.

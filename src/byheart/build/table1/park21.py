@@ -206,6 +206,7 @@ THEOREM = Ref("P21", "Theorem 1")
     THEOREM,
     statement="N separated points are memorized by a feed-forward network of O(N^(2/3) + log(r/δ)) parameters.",
     test="tests/build/table1/test_park21.py",
+    partly="our reconstruction; constant width, but ten hidden units on a stream of six where the theorem has width 3",
 )
 def build_park21(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT) -> Construction:
     """Projection · one block per group adds its shift · modulo by halving · one block per word · bit extraction.

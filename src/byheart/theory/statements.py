@@ -1,0 +1,257 @@
+"""Statements of the papers that no single function carries: definitions, remarks, figures, open problems.
+
+Together with the labels in the code they make the paper map complete: every definition, lemma, theorem, corollary,
+remark and footnote of KS25 and M24 has a row, and so has every equation that something here rests on. A row says where
+the statement lives, or why nothing can be built of it.
+
+    >>> from byheart.paper import find
+    >>> [entry.status for entry in find("Open Problem")]
+    ['out of reach: open; what is known is a weak bound for softmax, `byheart.theory.capacity`']
+"""
+
+from __future__ import annotations
+
+from byheart.paper import Ref, state
+
+IN_WORDS = "in words"  # nothing to compute: a word that the code uses as the paper defines it
+CHECKED = "checked on the data"
+SHOWN = "shown"
+
+state(
+    Ref("KS25", "Section 3.2"),
+    "width max(m, sH, q) and depth L of a Transformer: how every network here is measured",
+    CHECKED,
+    code="byheart.ir.size.measure",
+    test="tests/ir/test_layers.py",
+)
+state(
+    Ref("KS25", "Section 3.3"),
+    "bit complexity: the longest parameter; total bits besides, the sum of all lengths",
+    CHECKED,
+    code="byheart.ir.size.weight_bits",
+    test="tests/ir/test_layers.py",
+)
+state(
+    Ref("KS25", "eq. (1)"),
+    "hardmax: equal shares among the largest scores, exactly",
+    "built",
+    code="byheart.ir.attend.shares",
+    test="tests/ir/test_evaluate.py",
+)
+state(
+    Ref("KS25", "eq. (12)"),
+    "hard attention, as a kind of layer: attention=hardmax",
+    "built",
+    code="byheart.ir.layers.Attention",
+    test="tests/ir/test_evaluate.py",
+)
+state(
+    Ref("KS25", "eq. (39)"),
+    "uniform attention; softmax and hardmax with zero keys compute the same (attention=softmax|hardmax)",
+    "built",
+    code="byheart.build.ks25.layers.averaging",
+    test="tests/build/ks25/test_construction.py",
+)
+state(
+    Ref("KS25", "Assumption 4.1"),
+    "token-wise (r, δ)-separatedness: r² and δ² of the data, exactly",
+    CHECKED,
+    code="byheart.data.separation.separation",
+    test="tests/data/test_separation.py",
+)
+state(
+    Ref("KS25", "Assumption A.1"),
+    "element-wise (r, δ)-separatedness of multisets: the same, for the elements of sets",
+    CHECKED,
+    code="byheart.data.separation.separation",
+    test="tests/data/test_separation.py",
+)
+state(
+    Ref("KS25", "eq. (5)"),
+    "consistent labels: equal last tokens in equal multisets have equal labels; (10), (40), (129) and (143) say the "
+    "same of their settings. Rows that contradict each other are refused, or left out and counted",
+    CHECKED,
+    code="byheart.data.dataset.settle.settle",
+    test="tests/data/dataset/test_settle.py",
+)
+state(
+    Ref("KS25", "eq. (7)"),
+    "sums of φ as sequence ids, well separated: here different integers; (8) and (9) are the steps of the same outline",
+    "built",
+    code="byheart.build.ks25.sequence_ids.separate_multisets",
+    test="tests/build/ks25/test_sequence_ids.py",
+)
+state(
+    Ref("KS25", "footnote 1"),
+    "the outline assumes sequences distinct up to permutations; here equal ones share a multiset, and none is assumed",
+    CHECKED,
+    code="byheart.data.dataset.contexts.row_multisets",
+    test="tests/data/dataset/test_dataset.py",
+)
+state(
+    Ref("KS25", "Definition A.1"),
+    "multisets, as numbers: rows with the same tokens in any order have one",
+    IN_WORDS,
+    code="byheart.data.dataset.contexts.row_multisets",
+    test="tests/data/dataset/test_dataset.py",
+)
+state(
+    Ref("KS25", "Definition A.2"),
+    "support and cardinality of a multiset: its distinct tokens, and how many tokens a row has",
+    IN_WORDS,
+    code="byheart.data.dataset.contexts.row_multisets",
+    test="tests/data/dataset/test_dataset.py",
+)
+state(
+    Ref("KS25", "Definition B.1"),
+    "the restriction of a multiset to A: counts of the distinguishing tokens only",
+    IN_WORDS,
+    code="byheart.build.ks25.sequence_ids.distinguishing_tokens",
+    test="tests/build/ks25/test_sequence_ids.py",
+)
+state(
+    Ref("KS25", "eq. (50)"),
+    "the token network (φ̃, F, 0); x is carried, so F needs no units of its own",
+    "built",
+    code="byheart.build.ks25.layers.token_layers",
+    test="tests/build/ks25/test_construction.py",
+)
+state(
+    Ref("KS25", "eq. (52)"),
+    "the head that writes the mean of φ̃; ours multiplies by n, so that ids are integers",
+    "built",
+    code="byheart.build.ks25.layers.averaging",
+    test="tests/build/ks25/test_construction.py",
+)
+state(
+    Ref("KS25", "eq. (92)"),
+    "W = md + L(4msH + 2mq + q + m) + m parameters of eq. (4); the paper prints 4msH + 2(m + 1)q per block",
+    "a number",
+    code="byheart.theory.capacity.Architecture",
+    test="tests/theory/test_capacity.py",
+)
+state(
+    Ref("KS25", "eq. (94)"),
+    "the proof of Theorem 4.3, step by step: cells per layer, (71) to (89), and the sum W̄, (91)",
+    "a number",
+    code="byheart.theory.capacity.seq_to_seq_patterns",
+    test="tests/theory/test_capacity.py",
+)
+state(
+    Ref("KS25", "eq. (110)"),
+    "depth of a memory, 2 + (3m + 2) + (3KM + 2K + 2), and its bits, (111)",
+    "a number",
+    code="byheart.theory.upper.plain_memory_depth",
+    test="tests/theory/test_upper.py",
+)
+state(
+    Ref("KS25", "eq. (112)"),
+    "deep sets: ρ of the sum of φ",
+    "built",
+    code="byheart.ir.layers.Pool",
+    test="tests/build/ks25/test_sets.py",
+)
+state(
+    Ref("KS25", "eq. (128)"),
+    "the embedding layer: a row of the table for every token id",
+    "built",
+    code="byheart.ir.layers.Embedding",
+    test="tests/build/ks25/test_embedding.py",
+)
+state(
+    Ref("KS25", "eq. (160)"),
+    "the scan G ∘ F_{n−1} ∘ … ∘ F_0 ∘ H, with the dropped eq. (159) restored",
+    "built",
+    code="byheart.build.ks25.memorizer.scan_plan",
+    test="tests/build/ks25/test_memorizer.py",
+)
+state(
+    Ref("KS25", "Open Problem"),
+    "does a softmax Transformer need Ω(√(nN)) parameters for one label per token?",
+    "out of reach: open; what is known is a weak bound for softmax, `byheart.theory.capacity`",
+)
+state(
+    Ref("KS25", "Table 1"),
+    "the papers side by side: built and measured on one data set by `byheart compare`, docs/table1.md",
+    SHOWN,
+    code="byheart.compile.compare.comparison.compare",
+    test="tests/compile/compare/test_comparison.py",
+)
+state(
+    Ref("KS25", "footnote 3"),
+    "embedding dimension 2 in the experiments, so that small data sets are hard already",
+    SHOWN,
+    code="byheart.lab.presets.ks25",
+    test="tests/lab/test_problem.py",
+)
+for _label, _what in (
+    ("eq. (165)", "the trained architecture: E_out, blocks, uniform attention, blocks, E_in"),
+    ("Figure 1", "training losses and accuracies on MultiNLI, 1 to 50 blocks"),
+    ("Figure 2", "the same on IMDb, 1 to 40 blocks"),
+    ("Figure 3", "fewest blocks for N = 600 to 1700: √N, then a jump"),
+    ("Appendix H, length", "the blocks needed do not depend on the length n of the sequences"),
+):
+    state(
+        Ref("KS25", _label),
+        f"{_what}; trained by `byheart lab`, docs/lab.md says which runs show it and which do not",
+        SHOWN,
+        code="byheart.lab.presets.ks25",
+        test="tests/lab/study/test_study.py",
+    )
+
+state(
+    Ref("M24", "Definition 1"),
+    "memory capacity: the most contexts after which any positive distributions can be had. It is a supremum over all "
+    "contexts and targets; Lemma 1 and Theorem 5 bound it, and a construction shows it for the data at hand",
+    "a number",
+    code="byheart.theory.madden.distribution_capacity",
+    test="tests/theory/test_madden.py",
+)
+state(
+    Ref("M24", "Equation (1)"),
+    "contexts, their counts and the empirical next-token distributions of documents",
+    CHECKED,
+    code="byheart.data.dataset.documents.Corpus",
+    test="tests/data/dataset/test_documents.py",
+)
+state(
+    Ref("M24", "Equation (2)"),
+    "the one-layer decoder: embedding, positions, softmax attention of the last token, one hidden layer, V",
+    "built",
+    code="byheart.ir.decoder.Decoder",
+    test="tests/build/madden24/test_construction.py",
+)
+state(
+    Ref("M24", "Lemma 2"),
+    "the cross-entropy is at least the entropy, and a model that reaches all distributions has it as infimum: the gap "
+    "is enclosed and never negative",
+    CHECKED,
+    code="byheart.certify.next_token.prove_gap",
+    test="tests/certify/balls/test_balls.py",
+)
+state(
+    Ref("M24", "Remark after eq. (2)"),
+    "with the skip connection Theorems 4 and 5 hold as well: the option skip",
+    "built",
+    code="byheart.build.madden24.fit.reader_on_line",
+    test="tests/build/madden24/test_construction.py",
+)
+state(
+    Ref("M24", "Remark after Theorem 4"),
+    "softmax to another base a is softmax of scores times ln a: keys and queries scaled by √(ln a)",
+    "in words",
+)
+state(
+    Ref("M24", "Table 1"),
+    "upper and lower bounds in the general and the empirical setting",
+    "a number",
+    code="byheart.theory.madden.Decoder",
+    test="tests/theory/test_madden.py",
+)
+state(
+    Ref("M24", "Figure 1"),
+    "the gap against neurons and contexts, trained (`byheart lab`), with the closed form beside it: docs/decoder.md",
+    SHOWN,
+    code="byheart.lab.presets.madden24",
+    test="tests/lab/study/test_study.py",
+)
