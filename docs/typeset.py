@@ -2,6 +2,8 @@
 
 `$…$` and `$$…$$` are found by pymdownx.arithmatex, which leaves code alone, and translated here while the site is
 built: browsers draw MathML themselves, so a reader needs no script and no server. GitHub renders the same dollars.
+Short formulas that stand in running text or come out of a registry as they are typed in code, `2^-24`, `O(sqrt(N))`,
+`√N`, get their dollars here.
 
 Notebooks are kept without outputs (the tests run them); their pages show text and code, with the file to download.
 """
@@ -20,6 +22,74 @@ from mkdocs.structure.files import File, Files
 
 NOTEBOOKS = Path(__file__).parent.parent / "examples" / "notebooks"
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
+
+
+# What is left alone: code, comments, formulas that have their dollars, links, tags.
+CODE = re.compile(
+    r"(^```.*?^```|<!--.*?-->|`[^`]*`|\$\$.*?\$\$|\$[^$\n]*\$|\]\([^)]*\)|</?[a-zA-Z!][^>\n]*>)", re.DOTALL | re.MULTILINE
+)
+_INSIDE = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"  # three levels of parentheses
+_EXPONENT = rf"\^(?:[−±+-]*(?:\d+(?:[./]\d+)*|bits|mantissa|[A-Za-zωδ](?![A-Za-z]))|{_INSIDE})"
+_BASE = r"(?:\d+(?:\.\d+)?|[A-Za-zωδ]|\([A-Za-z·]{1,4}\))"
+TYPED = re.compile(
+    rf"(?<![\w\\^_])(?:O{_INSIDE}|(?:\d+(?:\.\d+)?·)?(?:sqrt{_INSIDE}|√(?:{_INSIDE}|[A-Za-z])|{_BASE}{_EXPONENT}))"
+    r"(?![\w^])"
+)
+_NAMES = "sqrt|log2?|max|min|omega|pi|contexts|mantissa|bits|dnN"
+_MATHS = re.compile(rf"(?:{_NAMES}|[A-Za-zωδεπ](?![A-Za-z])|[A-Za-z]{{2}}(?![A-Za-z])|[\d\s.,+−±·/^()√²-])+")
+_COMMANDS = {
+    "·": r" \cdot ",
+    "−": "-",
+    "±": r" \pm ",
+    "²": "^2",
+    "log2": r"\log_2 ",
+    "δ": r"\delta ",
+    "ω": r"\omega ",
+    "omega": r"\omega ",
+    "max(": r"\max(",
+    "contexts": r"\mathrm{contexts}",
+    "mantissa": r"\mathrm{mantissa}",
+    "bits": r"\mathrm{bits}",
+}
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """Dollars around formulas that are typed as in code.
+
+    >>> on_page_markdown("about 5.5·sqrt(N·log2 C), O(N^(2/3)) or N^0.99 for `a^2` and $x^2$")
+    'about $5.5 \\\\cdot \\\\sqrt{N \\\\cdot \\\\log_2  C}$, $O(N^{2/3})$ or $N^{0.99}$ for `a^2` and $x^2$'
+    """
+    parts = CODE.split(markdown)
+    parts[::2] = [TYPED.sub(lambda found: _dollars(found[0]), part) for part in parts[::2]]
+    return "".join(parts)
+
+
+def _dollars(typed: str) -> str:
+    if typed == "O(·)" or not _MATHS.fullmatch(typed):
+        return typed  # words in parentheses: not a formula
+    return f"${latex(typed)}$"
+
+
+def latex(typed: str) -> str:
+    """A formula as it is typed in code, for LaTeX."""
+    text = re.sub(r"√([A-Za-z])", r"sqrt(\1)", typed).replace("√", "sqrt")
+    for name, before, after in (("sqrt", r"\sqrt{", "}"), ("^", "^{", "}")):
+        while (start := text.find(f"{name}(")) >= 0:
+            end = _closing(text, start + len(name))
+            text = text[:start] + before + text[start + len(name) + 1 : end] + after + text[end + 1 :]
+    text = re.sub(r"\^([−±+-]*(?:\d+(?:[./]\d+)*|bits|mantissa|[A-Za-zωδ]))", r"^{\1}", text)
+    for word, command in _COMMANDS.items():
+        text = text.replace(word, command)
+    return re.sub(r"(?<![\\\w])log(?!_)", r"\\log ", text)
+
+
+def _closing(text: str, opening: int) -> int:
+    depth = 0
+    for place in range(opening, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[place], 0)
+        if depth == 0:
+            return place
+    return len(text) - 1
 
 
 def on_files(files: Files, config: Any, **_: object) -> Files:

@@ -4,6 +4,7 @@ In a console block, `$ cat FILE` followed by lines makes that file, so that the 
 """
 
 import importlib
+import importlib.util
 import inspect
 import pkgutil
 import re
@@ -101,6 +102,28 @@ def site(tmp_path_factory):
     return folder
 
 
+def typeset():
+    pytest.importorskip("latex2mathml", reason="needs byheart[docs]")
+    found = importlib.util.spec_from_file_location("typeset", PROJECT / "docs" / "typeset.py")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("typed", "dollars"),
+    [
+        ("at most 2^-24.", "at most $2^{-24}$."),
+        ("O(sqrt(N log N)·log n)", r"$O(\sqrt{N \log  N} \cdot \log  n)$"),
+        ("5.5·√(contexts·log2 C)", r"$5.5 \cdot \sqrt{\mathrm{contexts} \cdot \log_2  C}$"),
+        ("(nN)^0.52, N^(2/3)", "$(nN)^{0.52}$, $N^{2/3}$"),
+        ("`2^53`, $x^2$, O(nly words), [a](b^2), see O(·)", "`2^53`, $x^2$, O(nly words), [a](b^2), see O(·)"),
+    ],
+)
+def test_formulas_as_they_are_typed_get_dollars(typed, dollars):
+    assert typeset().on_page_markdown(typed) == dollars
+
+
 def test_site_builds_without_warnings_and_needs_no_server(site):
     pages = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.html"))
     assert not re.findall(r'(?:src|<link[^>]*href)="https?://[^"]*"', pages), "the site must work offline"
@@ -109,12 +132,14 @@ def test_site_builds_without_warnings_and_needs_no_server(site):
         assert (site / "notebooks" / notebook.name).read_bytes() == notebook.read_bytes()
 
 
-@pytest.mark.parametrize("page", ["ks25", "compact", "bounds", "native", "decoder"])
+@pytest.mark.parametrize("page", ["ks25", "compact", "bounds", "native", "decoder", "table1", "paper-map"])
 def test_formulas_are_typeset(site, page):
-    source = (PROJECT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    source = typeset().on_page_markdown((PROJECT / "docs" / f"{page}.md").read_text(encoding="utf-8"))
     shown = (site / page / "index.html").read_text(encoding="utf-8")
     text = re.sub(r"```.*?```|`[^`]*`", "", source, flags=re.DOTALL)
     assert shown.count("<math") == len(re.findall(r"\$\$.+?\$\$|\$[^$]+\$", text, re.DOTALL)) > 5
+    plain = re.sub(r"<(pre|code|math).*?</\1>|<[^>]+>", "", shown, flags=re.DOTALL)
+    assert not re.findall(r"\w\^[-\w(]|sqrt\(", plain)
     assert "arithmatex" not in shown and "$" not in re.sub(r"<pre.*?</pre>|<[^>]+>", "", shown, flags=re.DOTALL)
 
 

@@ -128,6 +128,19 @@ def test_batches_threads_and_logits(dtype, tmp_path):
     assert (plain(torch.from_numpy(tokens)).argmax(dim=-1).numpy() == labels).all()
 
 
+def test_logits_of_what_is_unknown_favour_no_class(tmp_path):
+    data = dataset(300, 5, n=4)
+    memory = memorize_dataset(data, construction="native", progress=False, abstain_bits=12)
+    memory.to_onnx(tmp_path / "m.onnx")
+    tokens = np.random.default_rng(1).integers(1, len(data.encoder.symbols) + 1, (400, 4))
+    found, told = session(onnx.load(tmp_path / "m.onnx")).run(["class", "logits"], {"tokens": tokens})
+    unknown = found == -1
+    assert unknown.sum() > 300
+    exact = np.array(memory.logits([[data.encoder.symbols[k - 1] for k in row] for row in tokens.tolist()]))
+    for logits in (told, memory.to_torch()(torch.from_numpy(tokens)).numpy(), exact):
+        assert (logits[unknown] == 0).all() and (np.sort(logits[~unknown])[:, -2:] <= [-32, 0]).all()
+
+
 def test_deep_stacks_become_scans(monkeypatch):
     data = dataset(200, 3, n=5)
     memory = memorize_dataset(data, construction="native", progress=False)

@@ -245,17 +245,17 @@ class Memory(nn.Module):
 
     def forward(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:
         """Logits, one per class. For an answer y they are −32 (k − y)²: 0 for class k = y, at most −32 for any other,
-        so that the softmax is 1 up to 3e-14 and the perplexity of what is memorized is 1."""
-        values = self.values(tokens, present)
-        if self.config["decode"] == "argmax":
-            return LEAD * values
-        k = torch.arange(self.config["classes"], device=values.device, dtype=values.dtype)
-        return -LEAD * (values - self.config["offset"] - k) ** 2
+        so that the softmax is 1 up to 3e-14; where the network names no class all are 0, and none is likelier."""
+        values, k = self.values(tokens, present), torch.arange(self.config["classes"]) + self.config["offset"]
+        logits = LEAD * values if self.config["decode"] == "argmax" else -LEAD * (values - k.to(values)) ** 2
+        return torch.where((self._classes(values) < 0)[..., None], torch.zeros_like(logits), logits)
 
     @torch.no_grad()
     def predict(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:
         """Class numbers, -1 for none: (B,), or (B, n) where every token is read."""
-        values = self.values(tokens, present)
+        return self._classes(self.values(tokens, present))
+
+    def _classes(self, values: Tensor) -> Tensor:
         if self.config["decode"] == "argmax":
             best = values.max(dim=-1, keepdim=True)
             tied = (values == best.values).sum(dim=-1) > 1

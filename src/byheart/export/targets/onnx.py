@@ -326,9 +326,10 @@ def build_model(network: Network, encoder: Encoder, dtype: str, about: dict[str,
     shape = ["batch", encoder.length] if network.read is Read.EACH else ["batch"]
     ends = [-1, tokens] if network.read is Read.EACH else [-1]
     values = decoded(graph, network, columns)
-    graph.node("Reshape", [classes(graph, network, values), graph.whole(ends, "class_shape")], "class")
+    best = classes(graph, network, values)
+    graph.node("Reshape", [best, graph.whole(ends, "class_shape")], "class")
     ends = [*ends, network.readout.classes]
-    graph.node("Reshape", [_logits(graph, network, values), graph.whole(ends, "logits_shape")], "logits")
+    graph.node("Reshape", [_logits(graph, network, values, best), graph.whole(ends, "logits_shape")], "logits")
     outputs = [graph.info("class", shape, types.INT64), graph.info("logits", [*shape, network.readout.classes])]
     return graph.model(inputs, outputs, about)
 
@@ -412,10 +413,15 @@ def classes(graph: Graph, network: Network, rows: str) -> str:
     return graph.node("Cast", [flat], "best", to=graph.onnx.TensorProto.INT64)
 
 
-def _logits(graph: Graph, network: Network, rows: str) -> str:
+def _logits(graph: Graph, network: Network, rows: str, best: str) -> str:
+    """Rows (columns, classes): the right class leads by `LEAD`; all are 0 where no class is named."""
     if network.readout.decode is Decode.ARGMAX:
-        return graph.node("Mul", [rows, graph.constant([LEAD], "lead")], "scaled")
-    k = np.arange(network.readout.classes)
-    away = graph.node("Sub", [rows, graph.constant(k[None, :], "class_numbers")], "away")
-    squares = graph.node("Mul", [away, away], "squares")
-    return graph.node("Mul", [squares, graph.constant([-LEAD], "lead")], "parabola")  # 0 for the class itself
+        found = graph.node("Mul", [rows, graph.constant([LEAD], "lead")], "scaled")
+    else:
+        k = np.arange(network.readout.classes)
+        away = graph.node("Sub", [rows, graph.constant(k[None, :], "class_numbers")], "away")
+        squares = graph.node("Mul", [away, away], "squares")
+        found = graph.node("Mul", [squares, graph.constant([-LEAD], "lead")], "parabola")  # 0 for the class itself
+    each = graph.node("Reshape", [best, graph.whole([-1, 1], "one_each")], "best_column")
+    named = graph.node("GreaterOrEqual", [each, graph.whole([0], "first_class")], "is_named")
+    return graph.node("Where", [named, found, graph.constant([0], "no_class")], "told")
