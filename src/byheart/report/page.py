@@ -16,7 +16,7 @@ from byheart.compile.memory_file import to_json
 from byheart.compile.size_rows import lower_sentences, size_rows
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.tokens.tokenizer import AUTO
-from byheart.data.wording import written
+from byheart.data.wording import as_json_number, written
 from byheart.files import write_atomically
 from byheart.ir.decoder_network import DecoderNetwork
 from byheart.ir.network import Network, Read

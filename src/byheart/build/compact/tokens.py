@@ -95,9 +95,9 @@ def hash_tokens(
     """A hash of few parameters that gives all contexts different ids, and those ids.
 
     A fold costs 4 parameters, and every bit of an id costs the label memory `bit_price`: the first number of folds
-    that tells the contexts apart is not always the best. Prefix means are fractions of small numbers: ids of short codes
-    stand in clusters, which traps cannot tell apart, so for them codes stay long. `thorough` folds all levels, so that inputs off the data get
-    ids of their own too, not only those of the data.
+    that tells the contexts apart is not always the best. Prefix means are fractions of small numbers: ids of short
+    codes stand in clusters, which traps cannot tell apart, so for them codes stay long. `thorough` folds all levels, so
+    that inputs off the data get ids of their own too, not only those of the data.
     """
     contexts = dataset.contexts
     line = token_line(dataset, random.Random(f"token line {seed}"))

@@ -19,8 +19,8 @@ from __future__ import annotations
 import importlib
 import json
 import math
-import sys
 import pkgutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
