@@ -26,7 +26,8 @@ FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>
 
 # What is left alone: code, comments, formulas that have their dollars, links, tags.
 CODE = re.compile(
-    r"(^```.*?^```|<!--.*?-->|`[^`]*`|\$\$.*?\$\$|\$[^$\n]*\$|\]\([^)]*\)|</?[a-zA-Z!][^>\n]*>)", re.DOTALL | re.MULTILINE
+    r"(^```.*?^```|<!--.*?-->|`[^`]*`|\$\$.*?\$\$|\$[^$\n]*\$|\]\([^)]*\)|</?[a-zA-Z!][^>\n]*>)",
+    re.DOTALL | re.MULTILINE,
 )
 _INSIDE = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"  # three levels of parentheses
 _EXPONENT = rf"\^(?:[−±+-]*(?:\d+(?:[./]\d+)*|bits|mantissa|[A-Za-zωδ](?![A-Za-z]))|{_INSIDE})"

@@ -156,3 +156,45 @@ def test_ten_thousand_binary_labels_take_few_parameters():
 )
 def test_large_data_take_few_parameters(N, C, options, least):
     assert label_bits_per_parameter(N, C, 12, **options) >= least
+
+
+def near_one(rng: random.Random, count: int, n: int, d: int, bits: int):
+    """Rows of vectors whose coordinates differ in their last bits alone, with a label for every prefix."""
+    rows = sorted(
+        {
+            tuple(tuple(1 + rng.randrange(1 << bits) * 2.0**-20 for _ in range(d)) for _ in range(n))
+            for _ in range(count)
+        }
+    )
+    known: dict = {}
+    labels = [
+        [known.setdefault((row[k], tuple(sorted(row[: k + 1]))), rng.randrange(2)) for k in range(n)] for row in rows
+    ]
+    return [list(row) for row in rows], labels
+
+
+@pytest.mark.parametrize("positions", [False, True])
+@pytest.mark.parametrize(("n", "d", "bits"), [(2, 2, 1), (3, 3, 8), (1, 2, 14)])
+def test_vectors_far_from_zero_and_close_together(n, d, bits, positions):
+    """Times a weight, 1 + k·2^-20 does not fit a float32: such networks were built, and not proved."""
+    rows, labels = near_one(random.Random(n), 40, n, d, bits)
+    last = [row[-1] for row in labels]
+    memory = byheart.memorize(rows, last, construction="native", dtype="float32", positions=positions, progress=False)
+    assert memory.certificate.verdict == "proved", memory.certificate.reason
+
+
+def test_vectors_that_fill_a_part_of_their_range_fill_the_buckets_evenly():
+    """Their numbers leave two bits free, which prefixes without positions did not fold away: a bucket got 64 keys."""
+    rows, labels = near_one(random.Random(0), 500, 2, 1, 16)
+    memory = byheart.memorize(
+        rows, labels, task="causal", construction="native", dtype="float32", positions=False, progress=False
+    )
+    assert memory.certificate.verdict == "proved" and memory.certificate.promise == "kept"
+
+
+def test_vectors_too_long_for_the_type_say_what_to_do():
+    rows, labels = near_one(random.Random(0), 30, 2, 1, 20)
+    with pytest.raises(BuildError, match="use dtype float64, round them"):
+        byheart.memorize(
+            rows, labels, task="causal", construction="native", dtype="float32", positions=False, progress=False
+        )

@@ -29,6 +29,7 @@ from byheart.build.compact.tokens import (
     token_codes,
 )
 from byheart.build.fold import Block, Effort, LabelMemory, Objective, build_label_memory, smallest_head
+from byheart.build.fold.traps import MOST_CLASSES
 from byheart.build.fold.zigzag import Order, Zigzag, few_runs, zigzag
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
@@ -247,8 +248,14 @@ def _bit_price(dataset: Dataset, abstain_bits: int, head: str | None) -> float:
     """Parameters that a bit of an id costs: by whether the label memory will be traps or a walk."""
     if dataset.encoder.task is not Task.CAUSAL:
         return TRAP_BIT if dataset.C <= FEW_CLASSES else WALK_BIT
-    traps = dataset.C <= TRAP_CLASSES and not abstain_bits and (head != "value" or dataset.C == 2)
-    return TRAP_BIT if traps else WALK_BIT  # ids of prefixes are long, so traps pay for more classes
+    return TRAP_BIT if _traps_read_prefixes(dataset, abstain_bits, head) else WALK_BIT
+
+
+def _traps_read_prefixes(dataset: Dataset, abstain_bits: int, head: str | None) -> bool:
+    """Traps read C classes with 5·C parameters, a walk needs 2 for every bit of the ids, which are long here."""
+    if abstain_bits or (head == "value" and dataset.C > 2):
+        return False
+    return min(MOST_CLASSES, max(TRAP_CLASSES, mean_count(dataset).bit_length() // 2)) >= dataset.C
 
 
 @dataclass(frozen=True)
@@ -317,8 +324,8 @@ def _check(dataset: Dataset, abstain_bits: int, head: str | None, objective: str
         raise OptionError(f"head=sign makes parameters few, not {objective}: leave one of the two out")
     if head == "sign" and dataset.C != 2:
         raise OptionError(f"head=sign reads one sign: it needs exactly two labels, and here are {dataset.C}")
-    sums = lcm(*range(1, dataset.n + 1)).bit_length() if dataset.encoder.task is Task.CAUSAL else 0
-    walks = dataset.C > TRAP_CLASSES or abstain_bits or head == "value"
+    sums = mean_count(dataset).bit_length() if dataset.encoder.task is Task.CAUSAL else 0
+    walks = sums and not _traps_read_prefixes(dataset, abstain_bits, head)
     if sums > LONGEST_SUMS and walks and objective != "depth" and len(dataset.contexts) > LEAST_CONTEXTS:
         longest = next(n for n in range(dataset.n, 0, -1) if lcm(*range(1, n + 1)).bit_length() <= LONGEST_SUMS)
         raise BuildError(

@@ -85,7 +85,9 @@ def build(
             break
         refusal = drawn
     else:
-        raise BuildError(f"no draw of tables and hash chains fits the data: {refusal.reason}; {_remedy(mixing)}")
+        raise BuildError(
+            f"no draw of tables and hash chains fits the data: {refusal.reason}; {_remedy(mixing, refusal)}"
+        )
     stages = front_stages(dataset, kind, mixing, size, layout, tokens)
     stages += [(name, blocks) for name, blocks in memory_blocks(layout, chains, stored) if blocks]
     stages.append(("answer", [Affine(Matrix.of([{layout.bucket_channel: 1}], layout.width))]))
@@ -190,13 +192,13 @@ def _draw(
     progress: Progress,
 ) -> tuple[TokenMap, list[Chain], Stored] | Refusal:
     """Tables until contexts differ, chains until every bucket is solved; the last reason if none will do."""
-    reason, size, layout = "no draw was made", shape.size, shape.layout
+    last, size, layout = Refusal("no draw was made"), shape.size, shape.layout
     with progress.stage("drawing hash chains") as stage:
         for _ in range(TABLES):
             tokens = draw_tokens(dataset, shape.boxes, kind, size, layout.chains, rng)
             keys = _distinct_keys(dataset, context_ids(dataset, mixing, size, tokens.numbers))
             if isinstance(keys, Refusal):
-                reason = keys.reason
+                last = keys
                 continue
             for _ in range(DRAWS_PER_TABLE):
                 chains = [Chain(_odd(rng, size.id_bound), size.scale) for _ in range(layout.chains)]
@@ -204,14 +206,14 @@ def _draw(
                 stage.advance()
                 if not isinstance(stored, Refusal):
                     return tokens, chains, stored
-                reason = stored.reason
-    return Refusal(reason)
+                last = stored
+    return last
 
 
-def _remedy(mixing: Mixing) -> str:
-    if mixing is Mixing.PREFIX_MEAN:
+def _remedy(mixing: Mixing, refusal: Refusal) -> str:
+    if mixing is Mixing.PREFIX_MEAN and refusal.alike:
         return "without positions, prefixes in the same proportions (such as ab and aabb) look alike: turn positions on"
-    return "try another seed, or dtype float64"
+    return "try another seed, dtype float64, or construction compact"
 
 
 def _distinct_keys(dataset: Dataset, ids: Ints) -> tuple[Ints, Ints] | Refusal:
@@ -223,7 +225,9 @@ def _distinct_keys(dataset: Dataset, ids: Ints) -> tuple[Ints, Ints] | Refusal:
     clash = np.flatnonzero(same & (marks[1:] != marks[:-1]))
     if len(clash):
         rows = sorted({int(contexts.row[order[k]]) for k in (clash[0], clash[0] + 1)})
-        return Refusal(f"contexts of row{'s' if len(rows) > 1 else ''} {' and '.join(map(str, rows))} look alike")
+        return Refusal(
+            f"contexts of row{'s' if len(rows) > 1 else ''} {' and '.join(map(str, rows))} look alike", alike=True
+        )
     first = np.concatenate([[True], ~same])
     return ordered[first], marks[first]
 

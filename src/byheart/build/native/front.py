@@ -18,6 +18,7 @@ from byheart.build.native.scramble import (
     Box,
     Scramble,
     boxes_of,
+    centring,
     draw_scramble,
     fold_count,
     scramble_layers,
@@ -148,7 +149,7 @@ class VectorMap:
             bias = list(entry.bias or (0,) * width)
             bias[counter] = 1
             entry = type(entry)(Matrix.of(rows, entry.weight.columns), tuple(bias))
-        return [("input map", [entry]), ("token scrambler", blocks)]
+        return [("input map", [*centring(self.scrambles[0].boxes), entry]), ("token scrambler", blocks)]
 
 
 def token_parameters(
@@ -160,7 +161,8 @@ def token_parameters(
     scale = scramble_scale(kind.mantissa, size.table_bits)
     folds = fold_count(size.table_bits, scale)
     hidden = [layout.chains * (1 if (fold + 1) % scale else 2) for fold in range(folds)]
-    return layout.width * (len(boxes) + 1) + sum(dense_parameters(layout.width, h) for h in hidden)
+    centre = len(boxes) if any(box.far for box in boxes) else 0
+    return centre + layout.width * (len(boxes) + 1) + sum(dense_parameters(layout.width, h) for h in hidden)
 
 
 def draw_tokens(

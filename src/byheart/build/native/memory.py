@@ -127,6 +127,7 @@ class Refusal:
     """Why these chains do not store the data; another draw may."""
 
     reason: str
+    alike: bool = False  # two contexts have one id
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,9 @@ A linear map alone would keep sums: t1 + t4 = t2 + t3 makes equal multisets of t
 z ← z − 2·relu(z − θ) with θ a little above half of z's range, breaks every such relation with probability 1/2 or more
 per fold, and after as many folds as y has bits the number depends on all of them. A random offset is added first: folds
 leave 0 where it is, and a chain that starts at 0 has no hash bits, so the lowest vector could have no label but 0.
+
+Coordinates that lie farther from 0 than from each other are moved to 0 first, in a block of its own: times a weight,
+1 + k·2^-20 would need more digits than a float32 has, k·2^-20 does not.
 """
 
 from __future__ import annotations
@@ -30,6 +33,11 @@ class Box:
     low: Fraction
     unit: Fraction
     steps: int
+
+    @property
+    def far(self) -> bool:
+        """Whether 0 is farther away than the box is wide."""
+        return abs(self.low) > self.steps * self.unit
 
 
 @dataclass(frozen=True)
@@ -139,15 +147,21 @@ def _steps(box: Box, value: Fraction) -> int:
     return int((value - box.low) / box.unit)
 
 
+def centring(boxes: Sequence[Box]) -> list[Residual]:
+    """The block that moves coordinates to 0 where they are far from it; none where all are near."""
+    lows = {i: from_fraction(-box.low) for i, box in enumerate(boxes) if box.far}
+    return [residual(len(boxes), [], lows)] if lows else []
+
+
 def scramble_layers(width: int, scrambles: Sequence[Scramble], last: int) -> tuple[Affine, list[Residual]]:
-    """E_in and the folding blocks: chain l's channel ends as number·last (`last` is a whole number)."""
+    """E_in behind `centring`, and the folding blocks: chain l's channel ends as number·last (`last` is whole)."""
     rows: list[dict[int, Number]] = [{} for _ in range(width)]
     biases: list[Number] = [0] * width
     for chain, s in enumerate(scrambles):
         shift = Fraction(1 << s.scale)
         slopes = [shift * w / box.unit for w, box in zip(s.weights, s.boxes, strict=True)]
         rows[chain] = {i: from_fraction(slope) for i, slope in enumerate(slopes)}
-        lowest = sum((a * box.low for a, box in zip(slopes, s.boxes, strict=True)), Fraction(0))
+        lowest = sum((a * box.low for a, box in zip(slopes, s.boxes, strict=True) if not box.far), Fraction(0))
         biases[chain] = from_fraction(shift * s.offset - lowest)
     blocks = []
     folds = len(scrambles[0].thresholds)

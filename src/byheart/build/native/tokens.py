@@ -8,7 +8,7 @@ Token i has the number e_i, below 2^w, in every chain. A context's id is a weigh
 Distinct contexts get distinct ids with high probability; the builder checks and draws again.
 
     >>> sizing(FLOAT64, Mixing.FULL, length=8, positions=True, keys=100_000)
-    Sizing(table_bits=34, factor=9, step=1, modulus_bits=38, chains=1, scale=14)
+    Sizing(table_bits=34, factor=9, step=1, modulus_bits=38, chains=1, scale=14, idle=0)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from byheart.build.native.hashing import chain_scale
 from byheart.build.native.layout import FLOAT64, FloatType
 from byheart.errors import BuildError
-from byheart.theory.promises.native import MOST_CHAINS, Mixing, id_factor, token_room, wanted_bits
+from byheart.theory.promises.native import IDLE_BITS, MOST_CHAINS, Mixing, id_factor, token_room, wanted_bits
 
 __all__ = ["FLOAT64", "Mixing", "Sizing", "sizing"]
 
@@ -36,6 +36,7 @@ class Sizing:
     modulus_bits: int
     chains: int
     scale: int
+    idle: int = 0  # highest bits that no token's number uses
 
     @property
     def id_bound(self) -> int:
@@ -45,7 +46,7 @@ class Sizing:
     @property
     def warmup(self) -> int:
         """Folds until the id of a sum of tokens is spread over the whole range."""
-        return (self.factor // self.step).bit_length() + 2
+        return (self.factor // self.step).bit_length() + 2 + self.idle
 
 
 def sizing(
@@ -72,7 +73,8 @@ def sizing(
         if 3 <= table_bits <= largest:
             bound = factor << table_bits
             bits = (bound + bound // 4).bit_length()
-            return Sizing(table_bits, factor, step, bits, chains, chain_scale(kind.mantissa, bits))
+            scale = chain_scale(kind.mantissa, bits)
+            return Sizing(table_bits, factor, step, bits, chains, scale, IDLE_BITS if least else 0)
     remedy = "turn positions on" if mixing is Mixing.PREFIX_MEAN else "use shorter sequences"
     if kind is not FLOAT64:
         remedy = f"use dtype float64, or {remedy}"

@@ -47,6 +47,7 @@ LEAST_SCALE = {53: 4, 24: 2}  # folds of a chain between two rescalings, at leas
 MOST_CHAINS = 12
 MOST_BUCKET_BITS = 16
 SPARE_BITS = 10  # by which the builder lengthens ids that collide, at most
+IDLE_BITS = 2  # highest bits of a vector's number, which its folds need as room and the first hash bits find empty
 SELECTOR_BLOCK = 16  # buckets in a block of the selector, at least
 
 
@@ -189,6 +190,7 @@ def _cost(facts: NativeFacts, bucket_bits: int) -> int:
     t, chains, buckets = facts.targets, facts.chains, 1 << bucket_bits
     capacity, words = fullest(facts.contexts, bucket_bits), words_per_bit(facts, bucket_bits)
     width, warmup, reading = chains + 1 + t * words, facts.length.bit_length() + 3, 9 + words.bit_length()
+    warmup += IDLE_BITS if facts.numbers else 0
     steps = capacity + 2 * words
     units = buckets + (t + 3) * steps + 3 * (chains * warmup + bucket_bits + t) + t * (words + reading)
     blocks = buckets // SELECTOR_BLOCK + warmup + bucket_bits + steps + t + reading + 6
@@ -197,7 +199,7 @@ def _cost(facts: NativeFacts, bucket_bits: int) -> int:
         units += (facts.length.bit_length() + 1) * (chains + 2)
         blocks += facts.length.bit_length()
     if facts.numbers:  # a fold and a third of a rescaling per bit of the mantissa and six more
-        front += width * (facts.numbers + 1)
+        front += width * (facts.numbers + 1) + facts.numbers  # the last for moving them to 0
         units += ceil(4 / 3 * chains * (facts.mantissa + 6))
         blocks += facts.mantissa + 6
     return (2 * width + 1) * units + width * blocks + front + facts.ids * width
