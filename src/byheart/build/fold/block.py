@@ -224,7 +224,7 @@ def overlay(ids: Sequence[int], seed: int) -> tuple[tuple[Block, ...], list[int]
     (4, True)
     """
     base = ids[0]
-    for spread in range(0, 24, 2):
+    for spread in range(0, 24):
         for draw in range(DRAWS):
             places, left = _overlaid([x - base for x in ids], spread, random.Random(f"overlay {seed} {spread} {draw}"))
             if not places:
@@ -238,22 +238,25 @@ def _overlaid(h: list[int], spread: int, rng: random.Random) -> tuple[list[int],
     """Places of folds, as long as one lays a quarter of the clusters over others; `spread`: bits of offsets beyond
     those of the gaps inside of clusters."""
     places: list[int] = []
+    finest = None
     while True:
         ordered = sorted(h)
         gaps = [b - a for a, b in pairwise(ordered)]
         lengths = sorted({gap.bit_length() for gap in gaps}, reverse=True)
-        inner = next((low for high, low in pairwise(lengths) if high - low >= BAND), None)
-        if inner is None:
+        bands = [(high, low) for high, low in pairwise(lengths) if high - low >= BAND]
+        if finest is None and bands:
+            finest = bands[-1][1] + spread  # what is closer than offsets are is a cluster already
+        if not bands or finest is None or bands[0][0] < finest + BAND:
             return places, h
+        inner = max(bands[0][1], finest)
         starts = [ordered[0], *(b for b, gap in zip(ordered[1:], gaps, strict=True) if gap.bit_length() > inner)]
-        step = max(1, len(starts) // SEEN)
-        seen = starts[len(starts) % 2 :: step] if step > 1 else starts
+        seen = starts[:: max(1, len(starts) // SEEN)]
         sums = Counter((a + b) >> (inner + 2) for a, b in combinations(seen, 2))
         near, pairs = max(sums.items(), key=lambda item: (item[1], item[0]))
         if 4 * pairs < len(seen) and len(seen) > 2:
             return places, h
         middle = next(a + b for a, b in combinations(seen, 2) if (a + b) >> (inner + 2) == near) // 2
-        places.append(middle + rng.getrandbits(max(1, inner + spread)))
+        places.append(middle + rng.getrandbits(max(1, finest)))
         h = [2 * places[-1] - x if x > places[-1] else x for x in h]
 
 
