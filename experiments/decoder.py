@@ -157,7 +157,8 @@ def draw_sampled(path: Path, lines: list[tuple[int, tuple[Activation, bool], lis
             label = f"n = {count}, {kind_name(*kind)}"
             axes.plot(DIMENSIONS, medians, marker(place) + style, color=colour(place), label=label)
         axes.axhline(1e15, color="#7F7F7F", linewidth=0.8)
-        axes.annotate("from here on float64 cannot solve the system", (1, 1.4e15), fontsize=8, color="#5F5F5F")
+        words = "from here on float64 cannot solve the system"
+        axes.annotate(words, (64, 1.4e15), fontsize=8, color="#5F5F5F", ha="right")
         label_axes(axes, "Sampling all of θ: condition number of the system for V", "dimension d", "condition number")
         axes.set_xscale("log", base=2)
         figure.legend(loc="outside lower center", ncols=3)
