@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from doc_tables import insert, markdown
 
-from byheart.build.madden24.construction import Features, closed_form, table_decoder
-from byheart.build.madden24.fit import Fit, MixerKind, Shape, sampled_neurons, sampled_reader
+from byheart.build.madden24.construction import Features, closed_form, sampled_condition, table_decoder
+from byheart.build.madden24.fit import Fit, MixerKind, Shape
 from byheart.build.madden24.lowrank import assemble, smallest, smallest_factors
 from byheart.build.madden24.polish import few_neurons
 from byheart.certify.next_token import prove_gap
@@ -30,6 +30,7 @@ from byheart.data.dataset.documents import Corpus
 from byheart.data.dataset.targets import Distributions
 from byheart.data.read.documents import read_documents
 from byheart.ir.decoder import Activation
+from byheart.plots.memory import condition_figure
 from byheart.plots.style import colour, label_axes, marker, new_figure, save, styled
 from byheart.theory.madden import hard_documents
 
@@ -103,14 +104,6 @@ DRAWS = 5
 KINDS = ((Activation.TANH, True), (Activation.TANH, False), (Activation.GELU, True))
 
 
-def sampled_condition(contexts: Distributions, activation: Activation, scaled: bool, d: int, seed: int) -> float:
-    """The condition number of the system that one draw gives, beyond what float64 could solve too."""
-    rng = np.random.default_rng(seed)
-    mixed = sampled_reader(contexts, Shape(activation=activation), d, rng).mixed(contexts.tokens)
-    weight, bias, _ = sampled_neurons(mixed, contexts.count, activation, scaled, rng)
-    return float(np.linalg.cond(activation(mixed @ weight + bias)))
-
-
 def kind_name(activation: Activation, scaled: bool) -> str:
     return activation.value if scaled else f"{activation.value}, not scaled"
 
@@ -122,18 +115,18 @@ def sampled(texts: list[str], docs: Path, arguments: argparse.Namespace) -> None
     for size, corpus in corpora(texts, (30, 100, 300)).items():
         contexts = corpus.contexts()
         for kind in KINDS:
-            medians = [
-                float(np.median([sampled_condition(contexts, *kind, d, seed) for seed in range(DRAWS)]))
-                for d in DIMENSIONS
-            ]
-            lines.append((contexts.count, kind, medians))
+            medians = []
+            for d in DIMENSIONS:
+                drawn = [sampled_condition(contexts, d, kind[0], scaled=kind[1], seed=k) for k in range(DRAWS)]
+                medians.append(float(np.median(drawn)))
+            lines.append((contexts.count, kind_name(*kind), dict(zip(DIMENSIONS, medians, strict=True))))
             fit = closed_form(contexts, Shape(activation=kind[0]), features=Features.SAMPLED, scaled=kind[1])
             gap = f"{proved(fit, contexts, 1e-5):.1e}"
             row = [f"{size}", f"{contexts.count:,}", kind_name(*kind)]
             table.append([*row, *(f"{median:.0e}" for median in medians), gap])
             print(table[-1], flush=True)
     write(docs, "sampled", table, largest_sampled(texts, max(arguments.documents)))
-    draw_sampled(docs / "pictures" / "decoder-sampled.png", lines)
+    save(condition_figure(lines), docs / "pictures" / "decoder-sampled.png")
 
 
 def largest_sampled(texts: list[str], size: int) -> str:
@@ -145,23 +138,6 @@ def largest_sampled(texts: list[str], size: int) -> str:
         f"10⁻⁵. All {size:,} documents, {contexts.count:,} "
         f"contexts, GELU, d = 16, seed 0: condition number {fit.condition:.1e}, gap / 𝓗 {gap:.1e}, proved."
     )
-
-
-def draw_sampled(path: Path, lines: list[tuple[int, tuple[Activation, bool], list[float]]]) -> None:
-    with styled():
-        figure = new_figure(height=5.0)
-        axes = figure.axes[0]
-        counts = list(dict.fromkeys(count for count, _, _ in lines))
-        for count, kind, medians in lines:
-            place, style = counts.index(count), ("-", "--", ":")[KINDS.index(kind)]
-            label = f"n = {count}, {kind_name(*kind)}"
-            axes.plot(DIMENSIONS, medians, marker(place) + style, color=colour(place), label=label)
-        axes.axhline(1e15, color="#7F7F7F", linewidth=0.8)
-        axes.annotate("from here on float64 cannot solve the system", (1, 1.4e15), fontsize=8, color="#5F5F5F")
-        label_axes(axes, "Sampling all of θ: condition number of the system for V", "dimension d", "condition number")
-        axes.set_xscale("log", base=2)
-        figure.legend(loc="outside lower center", ncols=3)
-        save(figure, path)
 
 
 # --- Theorem 1's documents: what they force, and what is built for them

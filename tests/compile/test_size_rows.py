@@ -8,9 +8,10 @@ import pytest
 
 import byheart
 from byheart.compile.compare.comparison import compare
-from byheart.compile.size_rows import lower_sentences, size_rows
+from byheart.compile.size_rows import close_sentences, lower_sentences, size_rows
 from byheart.data.dataset.dataset import load
 from byheart.ir.size import uniform_parameters
+from byheart.theory.lower import close_points_parameters
 
 
 def easy(N: int) -> tuple[list[list[int]], list[int]]:
@@ -52,3 +53,14 @@ def test_the_uniform_count_is_never_smaller(construction, known):
     count = uniform_parameters(memory.network)
     assert (count is not None) == known
     assert count is None or count >= memory.size.parameters
+
+
+def test_points_that_stand_exponentially_close_are_told() -> None:
+    """100 numbers between 0 and 1, two of them 2^-300 apart: Siegel's bound is far above √N, and is said."""
+    close = [[[2.0**-300]], [[0.0]], *([[k / 128]] for k in range(1, 99))]
+    labels = [k % 2 for k in range(100)]
+    dataset = load(close, labels, positions=False)
+    (sentence,) = close_sentences(dataset)
+    assert "√N is out of reach" in sentence and f"{close_points_parameters(100, 4**299)} parameters" in sentence
+    apart = load([[[k / 128]] for k in range(100)], labels, positions=False)
+    assert close_sentences(apart) == []

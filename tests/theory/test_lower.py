@@ -8,12 +8,14 @@ from math import comb, lgamma, log, log2
 
 import pytest
 
+from byheart.compile import memorize
 from byheart.errors import OptionError
 from byheart.theory import lower_bound
 from byheart.theory.capacity import Architecture
 from byheart.theory.lower import (
     any_chain_parameters,
     bits_per_parameter,
+    bounded_depth_parameters,
     close_points_parameters,
     general_position_parameters,
     log2_binomial_down,
@@ -260,3 +262,14 @@ def test_your_data_makes_the_root_impossible() -> None:
     close = next(b for b in found.bounds if b.ref.paper == "SI24")
     assert close.value > 10 * found.strongest("parameters").value and close.scope == "any points"
     assert next(b for b in lower_bound(N=1000, d=1).bounds if b.ref.paper == "SI24").value < 30
+
+
+def test_bounded_depth_is_a_trade_of_depth_for_parameters() -> None:
+    """N/L up to logarithms, and never more than what is built with that depth."""
+    for L in (1, 4, 16, 64):
+        W = bounded_depth_parameters(10**6, L)
+        assert (L + 1) * W * log2(8 * 2.71829 * 10**6 * W * W) >= 10**6 - 1
+        assert (L + 1) * (W - 1) * log2(8 * 2.71828 * 10**6 * (W - 1) ** 2) < 10**6 + 1
+    assert bounded_depth_parameters(10**6, 10, C=1) == 1 < bounded_depth_parameters(10**6, 10, C=4)
+    size = memorize([[k] for k in range(60)], [k % 2 for k in range(60)], construction="vardi22", depth=20).size
+    assert size.depth <= 20 and size.nonzero >= bounded_depth_parameters(60, 20)

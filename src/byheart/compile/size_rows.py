@@ -11,6 +11,7 @@ from byheart.ir.decoder_network import DecoderNetwork
 from byheart.ir.size import uniform_parameters
 from byheart.theory import Bound, lower_bound
 from byheart.theory.given import given_label_bound
+from byheart.theory.lower import close_points_parameters
 from byheart.theory.madden import distribution_parameters
 from byheart.theory.report import CHAIN
 
@@ -83,11 +84,34 @@ def _decoder_sentences(contexts: int, omega: int) -> list[str]:
 
 
 def given_sentences(dataset: Dataset | None) -> list[str]:
-    """What these labels demand, where there is anything to say."""
-    bound = None if dataset is None else given_label_bound(dataset)
-    if bound is None:
+    """What these labels demand, and how close the tokens stand, where there is anything to say."""
+    if dataset is None:
         return []
-    return [f"these labels need at least {bound.value:,} parameters if {bound.assumptions[0]} ({bound.formula})"]
+    bound, sentences = given_label_bound(dataset), []
+    if bound is not None:
+        given = f"these labels need at least {bound.value:,} parameters if {bound.assumptions[0]} ({bound.formula})"
+        sentences.append(given)
+    return [*sentences, *close_sentences(dataset)]
+
+
+FAR_ABOVE_THE_ROOT = 4
+
+
+def close_sentences(dataset: Dataset) -> list[str]:
+    """What Siegel's bound says, where the tokens stand so close together that it is far above √N; else nothing."""
+    found, labels = dataset.separation, len(dataset.contexts)
+    if found.delta_squared is None or dataset.C < 2:
+        return []
+    spread = found.r_squared / found.delta_squared
+    least = close_points_parameters(labels, spread)
+    if least**2 < FAR_ABOVE_THE_ROOT**2 * labels:
+        return []
+    bits = spread.numerator.bit_length() - spread.denominator.bit_length()
+    return [
+        f"two tokens are about 2^-{max(0, bits) // 2} of the largest norm apart: one shape of network for every "
+        f"{labels:,} points that close needs at least {least:,} parameters (SI24, Theorem 1), so √N is out of reach "
+        "for such points in general; those at hand may be easier"
+    ]
 
 
 def hardest_sentence(bound: Bound, rows: int) -> str:

@@ -9,11 +9,13 @@
 Everything is read from the running network: the picture shows what the tensors of the folder do, not what was meant.
 
 `contexts_figure` shows a contextual mapping: where along the line of ids each token of each sequence comes to stand.
+
+`condition_figure` shows how well M24's algorithm can be solved: condition numbers against the dimension of the draw.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,11 +29,35 @@ from byheart.exact import bit_length
 from byheart.export.stock import Decoder, read_decoder
 from byheart.ir.decoder_network import DecoderNetwork
 from byheart.ir.size import FLOAT_BITS
-from byheart.plots.style import colour, label_axes, new_figure, styled
+from byheart.plots.style import colour, label_axes, marker, new_figure, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+SOLVABLE = 1e15  # condition numbers from here on leave float64 no digit
+
+
+def condition_figure(lines: Sequence[tuple[int, str, Mapping[int, float]]]) -> Figure:
+    """A line for each (contexts, kind, {dimension: condition number}); one colour per number of contexts."""
+    figure = new_figure(height=5.0)
+    counts = list(dict.fromkeys(count for count, _, _ in lines))
+    kinds = list(dict.fromkeys(kind for _, kind, _ in lines))
+    with styled():
+        axes = figure.axes[0]
+        for count, kind, found in lines:
+            place, dashes = counts.index(count), ("-", "--", ":", "-.")[kinds.index(kind) % 4]
+            label = f"n = {count:,}, {kind}"
+            axes.plot(list(found), list(found.values()), marker(place) + dashes, color=colour(place), label=label)
+        axes.axhline(SOLVABLE, color="#7F7F7F", linewidth=0.8)
+        right = max(dimension for _, _, found in lines for dimension in found)
+        words = "from here on float64 cannot solve the system"
+        axes.annotate(words, (right, 1.4 * SOLVABLE), fontsize=8, color="#5F5F5F", ha="right")
+        label_axes(axes, "Sampling all of θ: condition number of the system for V", "dimension d", "condition number")
+        axes.set_xscale("log", base=2)
+        figure.legend(loc="outside lower center", ncols=3)
+    return figure
 
 
 _THICK = 0.26  # of a bar; three of them stand side by side

@@ -220,6 +220,36 @@ def input_parameters(d: int) -> int:
     return d + 1
 
 
+@implements(
+    Ref("V22", "bounded depth"),
+    statement="Õ(N/L) is optimal: with L hidden layers, (L + 1)·W·log2(8eN(C−1)W²) ≥ N·log2 C parameters W are needed, "
+    "from the VC dimension O(WL log W) of Bartlett et al. 2019",
+    test=TEST,
+)
+def bounded_depth_parameters(N: int, depth: int, C: int = 2) -> int:
+    """The least number of parameters of a chain of `depth` hidden layers that stores every labelling of N points.
+
+    Layer by layer, the cells of the layers before are cut by the signs of at most N·W polynomials of degree at most W
+    in at most W variables, so Lemma B.4 allows (8eNW²)^W times as many cells, and as often for the answer.
+
+    >>> [bounded_depth_parameters(10**6, L) for L in (1, 10, 100, 1000)]
+    [9824, 1966, 246, 30]
+    """
+    check_counts(N=N, depth=depth, C=C)
+    if C == 1:
+        return 1
+    need = N * log2_down(C)
+
+    def may(W: int) -> bool:
+        return W > N or (depth + 1) * W * log2_up(8 * E_UP * N * (C - 1) * W * W, 40) >= need
+
+    low, high = 0, N + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if may(middle) else (middle, high)
+    return high
+
+
 def any_chain_parameters(N: int, C: int = 2) -> int:
     """The least number of parameters of *any* chain of layers that stores every labelling of N separate points.
 

@@ -20,14 +20,14 @@ SHOWN = "shown"
 state(
     Ref("KS25", "Section 3.2"),
     "width max(m, sH, q) and depth L of a Transformer: how every network here is measured",
-    CHECKED,
+    "checked",
     code="byheart.ir.size.measure",
     test="tests/ir/test_layers.py",
 )
 state(
     Ref("KS25", "Section 3.3"),
     "bit complexity: the longest parameter; total bits besides, the sum of all lengths",
-    CHECKED,
+    "checked",
     code="byheart.ir.size.weight_bits",
     test="tests/ir/test_layers.py",
 )
@@ -124,6 +124,13 @@ state(
     test="tests/build/ks25/test_construction.py",
 )
 state(
+    Ref("KS25", "eq. (61)"),
+    "depth and bits of the whole network with one R: log R is at least log R₁, log C₁ and log R₂ (a slip in print)",
+    "a number",
+    code="byheart.theory.theorems.transformer",
+    test="tests/theory/test_theorems.py",
+)
+state(
     Ref("KS25", "eq. (92)"),
     "W = md + L(4msH + 2mq + q + m) + m parameters of eq. (4); the paper prints 4msH + 2(m + 1)q per block",
     "a number",
@@ -139,9 +146,16 @@ state(
 )
 state(
     Ref("KS25", "eq. (110)"),
-    "depth of a memory, 2 + (3m + 2) + (3KM + 2K + 2), and its bits, (111)",
+    "depth of a memory: 2 + (3m + 2) + (3KM + 2K + 2) layers",
     "a number",
     code="byheart.theory.upper.plain_memory_depth",
+    test="tests/theory/test_upper.py",
+)
+state(
+    Ref("KS25", "eq. (111)"),
+    "bits of a memory: max(KM + ρ, KM + 2), or the projection's",
+    "a number",
+    code="byheart.theory.upper.memory_bits",
     test="tests/theory/test_upper.py",
 )
 state(
@@ -157,6 +171,13 @@ state(
     "built",
     code="byheart.ir.layers.Embedding",
     test="tests/build/ks25/test_embedding.py",
+)
+state(
+    Ref("KS25", "eq. (159)"),
+    "the state between entries of the scan, which the text dropped: x, four trajectories and the sum y",
+    "built",
+    code="byheart.build.ks25.memorizer.scan_plan",
+    test="tests/build/ks25/test_memorizer.py",
 )
 state(
     Ref("KS25", "eq. (160)"),

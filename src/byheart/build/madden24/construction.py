@@ -214,6 +214,21 @@ def _neurons(
     return reader, np.outer(direction, neurons.weight), neurons.bias, ()
 
 
+def sampled_condition(
+    contexts: Distributions,
+    dimension: int,
+    activation: Activation = Activation.TANH,
+    *,
+    scaled: bool = True,
+    seed: int = 0,
+) -> float:
+    """The condition number of the system for V that one draw of θ gives, also where float64 could not solve it."""
+    rng, shape = np.random.default_rng(seed), Shape(activation=activation)
+    mixed = sampled_reader(contexts, shape, dimension, rng).mixed(contexts.tokens)
+    weight, bias, _ = sampled_neurons(mixed, contexts.count, activation, scaled, rng)
+    return float(np.linalg.cond(activation(mixed @ weight + bias)))
+
+
 def _smallest_distance(mixed: Floats) -> float:
     """The smallest gap of Theorems 4 and 6, along the first axis that shows one (all axes are equal on a line)."""
     return max(injectivity(column).smallest_gap for column in mixed.T)

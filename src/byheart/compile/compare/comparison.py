@@ -145,8 +145,8 @@ def predicted_row(construction: str, problem: Problem, why: str) -> CompareRow:
 
 
 def floors(problem: Problem) -> tuple[Floor, ...]:
-    """The lower bounds on memories of labels (not of distributions), strongest first within each quantity."""
-    found = [b for b in lower_bounds(problem) if b.kind == "lower" and b.ref.paper != "M24"]
+    """The lower bounds on memories of labels of separated rows, strongest first within each quantity."""
+    found = [b for b in lower_bounds(problem) if b.kind == "lower" and b.scope == "labels"]
     found = [b for b in found if b.quantity in ("parameters", "total_bits")]
     found.sort(key=lambda b: (b.quantity, -b.value))
     return tuple(Floor(b.name, b.quantity, b.value, str(b.ref), b.assumptions) for b in found)
