@@ -29,7 +29,7 @@ from byheart.lab.study.run import (
     start_run,
     work_here,
 )
-from byheart.lab.study.storage import hidden, is_database
+from byheart.lab.study.storage import check_database, hidden
 from byheart.lab.study.study import Study, open_study
 from byheart.progress import SILENT, console_progress
 
@@ -175,13 +175,7 @@ def worker(
     \b
       byheart lab worker --storage postgresql://host/studies
     """
-    if not is_database(storage):
-        raise OptionError(
-            "--storage is not the address of a database; a journal file has one owner at a time, so workers need a "
-            "database, "
-            "for example postgresql://user@host/studies"
-        )
-    study = open_study(storage, name, heartbeat)
+    study = open_study(check_database(storage), name, heartbeat)
     slots = default_processes() if processes is None else processes
     settings = Settings(study.name, hidden(storage), data, data_folder, executor, slots, heartbeat)
     done: list[Record] = []
@@ -213,7 +207,7 @@ def status(folder: Path | None, storage: str | None, name: str | None, watch: bo
     """
     if folder is None and storage is None:
         raise click.UsageError("give a FOLDER or --storage URL")
-    study = look(folder, storage) if folder is not None else open_study(str(storage), name)
+    study = look(folder, storage) if folder is not None else open_study(check_database(str(storage)), name)
     if as_json:
         show.print_json({**results.plain_tables(study), "states": study.counts()})
         return 0

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from byheart.cli import commands
-from byheart.lab.study.storage import hidden, without_secrets
+from byheart.lab.study.storage import StorageError, hidden, without_secrets
 
 ADDRESSES = [
     "postgresql://:S3CRET@127.0.0.1:1/studies",
@@ -52,9 +52,25 @@ def test_an_address_with_two_readings_is_not_shown(address):
     assert hidden(address) == "postgresql://…"
 
 
-def test_something_that_is_no_address_is_not_repeated():
-    result = CliRunner().invoke(commands, ["lab", "worker", "--storage", "lab:S3CRET@host"])
+@pytest.mark.parametrize(
+    "address", ["lab:S3CRET@host", "postgresql:/lab:S3CRET@host/studies", "host=localhost password=S3CRET"]
+)
+@pytest.mark.parametrize(
+    "command", [["worker"], ["status"], ["run", "ks25-fig1", "--output", "fig1"], ["status", "fig1"], ["export", "fig1"]]
+)
+def test_something_that_is_no_address_is_neither_repeated_nor_stored(command, address, tmp_path, monkeypatch):
+    """`run` made it a file's name, `status` showed it."""
+    monkeypatch.chdir(tmp_path)
+    if "fig1" in command and command[0] != "run":
+        settings = {"study": "x", "storage": "postgresql://host/studies", "data": None, "data_folder": None}
+        settings |= {"executor": "serial", "processes": 1, "heartbeat": 30}
+        (tmp_path / "fig1").mkdir()
+        (tmp_path / "fig1" / "settings.json").write_text(json.dumps(settings))
+    output = ["--output", "rows.csv"] if command[0] == "export" else []
+    result = CliRunner().invoke(commands, ["lab", *command, *output, "--storage", address])
     assert result.exit_code != 0 and "S3CRET" not in f"{result.output} {result.exception}"
+    assert isinstance(result.exception, StorageError)
+    assert not any("S3CRET" in f"{path} {path.read_text() if path.is_file() else ''}" for path in tmp_path.rglob("*"))
 
 
 def test_addresses_without_secrets_stay_as_they_are():

@@ -31,7 +31,7 @@ from byheart.lab.engines.training import train
 from byheart.lab.problem import Problem, make_problem
 from byheart.lab.study.experiment import Experiment, Record, machine, versions
 from byheart.lab.study.planner import Trial
-from byheart.lab.study.storage import JournalLock, hidden, is_database
+from byheart.lab.study.storage import JournalLock, check_database, hidden, is_database
 from byheart.lab.study.study import Claim, Study, create_study, open_study
 
 
@@ -172,6 +172,7 @@ def start_run(
 ) -> Study:
     """Runs the experiment to its end; a folder that already holds this experiment is resumed."""
     data = DataPlace() if data is None else data
+    address = _JOURNAL if storage is None else hidden(check_database(storage))
     largest = max(experiment.problems, key=lambda spec: spec.N)
     if largest.source != "random":
         make_problem(largest, data.file, data.folder)  # missing data is reported before anything is made
@@ -181,7 +182,7 @@ def start_run(
         raise OptionError(f"cannot make the folder {folder}: {error.strerror}; choose another --output") from None
     settings = Settings(
         study=experiment.name,
-        storage=_JOURNAL if storage is None else hidden(storage),
+        storage=address,
         data=None if data.file is None else str(Path(data.file).absolute()),
         data_folder=None if data.folder is None else str(Path(data.folder).absolute()),
         executor=executor,
@@ -259,7 +260,7 @@ def work_here(study: Study, settings: Settings, alone: bool, on_record: Callable
 
 def _address(folder: Path, settings: Settings, storage: str | None) -> str:
     if is_database(settings.storage):
-        if storage is not None and hidden(storage) != settings.storage:
+        if storage is not None and hidden(check_database(storage)) != settings.storage:
             raise OptionError(f"{folder} is a run in {settings.storage}, not in {hidden(storage)}")
         return storage or settings.storage
     return str(folder / settings.storage)

@@ -36,6 +36,20 @@ def is_database(url: str) -> bool:
     return "://" in url
 
 
+def check_database(url: str) -> str:
+    """The address of a database as it is; anything else is refused, and not shown: a typing error hides no password.
+
+    >>> check_database("sqlite:///study.db")
+    'sqlite:///study.db'
+    """
+    if not is_database(url):
+        raise StorageError(
+            "the storage is not the address of a database, for example postgresql://user@host/studies; a journal file "
+            "has one owner at a time, so it stands in the run's folder and is not named"
+        )
+    return url
+
+
 def open_storage(url: str, heartbeat: int = 30) -> Any:
     """Optuna's storage behind `url`; `heartbeat` in seconds, a worker silent for three of them is taken for dead."""
     optuna = import_optuna()
