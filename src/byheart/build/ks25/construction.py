@@ -51,7 +51,15 @@ from byheart.ir.size import measure
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 from byheart.theory import theorems
-from byheart.theory.promises.ks25 import SHAPES, context_part, setting_of, shared_depth, star_connections, token_part
+from byheart.theory.promises.ks25 import (
+    SHAPES,
+    context_part,
+    setting_of,
+    shared_depth,
+    star_connections,
+    token_part,
+    too_shallow,
+)
 from byheart.theory.theorems import Setting
 from byheart.theory.upper import DENSE, groups, label_bits
 
@@ -135,7 +143,10 @@ def in_lanes(contents: Contents, depth: int) -> tuple[Contents, Lookup, Lookup]:
     style, code, keys = contents.style, contents.code, contents.keys
     token_need = needed(style, code.line.floors, code.labels)
     label_need = needed(style, keys.keys, contents.labels)
-    first, second = shared_depth(depth, token_need, label_need, style.form)
+    found = shared_depth(depth, token_need, label_need, style.form)
+    if found is None:
+        raise too_shallow(depth, f"{style.form} memories with keys of {token_need[1]} and {label_need[1]} bits")
+    first, second = found
     style = replace(style, lanes=max(first.count, second.count))
     token = Lookup.in_lanes(style, code.line.floors, code.labels, first)
     label = Lookup.in_lanes(style, keys.keys, contents.labels, second)

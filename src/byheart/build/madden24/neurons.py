@@ -3,7 +3,7 @@
 On a line, the n numbers x_1 < … < x_n get a neuron between any two neighbours, steep enough to tell them apart:
 ψ(w_j (x - c_j)), c_j the middle of a gap and w_j = sharpness / half the gap. For a saturating ψ the matrix of
 features is nearly the n x n staircase of ones, whose condition number grows like n whatever the gaps are;
-a random draw has condition numbers beyond 1/ε already at a few dozen contexts.
+a random draw on the line has condition numbers beyond 1/ε already at a few dozen contexts.
 
     >>> features = steps_between(np.array([0.0, 1.0, 1.5]), Activation.TANH).features(np.array([0.0, 1.0, 1.5]))
     >>> np.sign(features).astype(int).tolist()

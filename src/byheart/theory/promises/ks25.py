@@ -274,8 +274,8 @@ def ks25(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
 Need = tuple[int, int, int]  # entries, key bits, label bits
 
 
-def shared_depth(depth: int, token: Need, label: Need, form: str) -> tuple[Lanes, Lanes]:
-    """How many lanes each of the two memories has when both and attention are no deeper than `depth`.
+def shared_depth(depth: int, token: Need, label: Need, form: str) -> tuple[Lanes, Lanes] | None:
+    """How many lanes each of the two memories has when both and attention are no deeper than `depth`; None if too deep.
 
     >>> shared_depth(300, (50, 12, 10), (1000, 20, 1), "residual")
     (Lanes(count=1, entries=2, piece=50), Lanes(count=2, entries=3, piece=500))
@@ -289,9 +289,7 @@ def shared_depth(depth: int, token: Need, label: Need, form: str) -> tuple[Lanes
         cost = (max(lanes.count, rest.count), lanes.count + rest.count)
         if best is None or cost < best[:2]:
             best = (*cost, lanes, rest)
-    if best is None:
-        raise too_shallow(depth, f"{form} memories with keys of {token[1]} and {label[1]} bits")
-    return best[2:]
+    return None if best is None else best[2:]
 
 
 def too_shallow(depth: int, what: str) -> OptionError:
@@ -320,7 +318,9 @@ LANE_FORMULAS = {
 def _bounded(ref: Ref, dataset: Dataset, depth: Any, form: str) -> Claim:
     token, label = token_part(dataset, form), context_part(dataset, form)
     needs = [(part.entries, part.key_bits, part.label_bits) for part in (token, label)]
-    lanes = max(found.count for found in shared_depth(depth, needs[0], needs[1], form))
+    found = shared_depth(depth, needs[0], needs[1], form)
+    # keys of the data may be shorter than promised: where the promised ones are too deep, a lane for each entry
+    lanes = max(lanes.count for lanes in found) if found else max(token.entries, label.entries)
     s = replace(setting_of(dataset), points=dataset.inputs.points.count)
     bits = max(s.tokens.projection_bits, s.attended.projection_bits, token.line_bits, label.line_bits)
     return Claim(ref, lanes_promise(depth, lanes, s.d, form, bits), dict(LANE_FORMULAS))
