@@ -85,7 +85,7 @@ def test_decoders_and_gaps(tmp_path, monkeypatch):
     from byheart.lab.problem import ProblemSpec
     from byheart.lab.study.experiment import Space
 
-    lines = ["once there was a cat", "once there was a dog", "a dog ran home", "the cat ran home"]
+    lines = ["once there was a cat", "once there was a dog", "a dog ran home .", "the cat ran home ."]
     text = "".join(json.dumps({"text": line}) + "\n" for line in lines)
     (tmp_path / "tinystories.jsonl").write_text(text, encoding="utf-8")
 

@@ -89,3 +89,20 @@ def test_a_named_folder_is_the_only_place(tmp_path, monkeypatch):
     empty.mkdir()
     with pytest.raises(DataError, match=r"mnli.jsonl was not found in: .*empty\. Get it with"):
         make_problem(ProblemSpec("mnli", 5, 4, 5), None, str(empty))
+
+
+def test_documents_are_taken_as_madden_et_al_take_them(tmp_path):
+    """Shuffled with NumPy's old generator, cut like nltk's wordpunct_tokenize, at least n tokens each."""
+    texts = ["Too short.", *(f"Story {k}: it's cold..." for k in range(6))]
+    (tmp_path / "tinystories.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    found = make_problem(ProblemSpec("tinystories", 6, 7), None, str(tmp_path))
+    shuffled = np.array(texts)
+    np.random.RandomState(0).shuffle(shuffled)
+    numbers = [int(text.split()[1][:-1]) for text in shuffled if text != "Too short."]
+    words: dict[str, int] = {}
+    expected = [
+        [words.setdefault(w, len(words)) for w in ("Story", str(k), ":", "it", "'", "s", "cold")] for k in numbers
+    ]
+    assert found.tokens.tolist() == expected and found.vocabulary == len(words) and found.asked == 36
+    with pytest.raises(DataError, match="6 documents of at least 7 words, 7 are needed"):
+        make_problem(ProblemSpec("tinystories", 7, 7), None, str(tmp_path))

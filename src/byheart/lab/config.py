@@ -46,7 +46,8 @@ class Uniform:
 
 @dataclass(frozen=True)
 class Decoder:
-    """Madden et al., Section 7: embedding of dimension d, one head, `neurons` GELU units, no residual connection."""
+    """Madden et al., Section 7, as their public code has it (github.com/curtfox/decoder-memory-capacity): embedding of
+    dimension d, one head, `neurons` GELU units, no residual connection, a bias in every linear layer."""
 
     neurons: int
     d: int = 16
@@ -61,10 +62,10 @@ class Decoder:
         return self.neurons
 
     def parameters(self, problem: Documents) -> int:
-        """The embedding, W_Q, W_K, W_V and W_O, and both linear layers with their biases."""
+        """The embedding, W_Q, W_K, W_V and W_O, and both linear layers, all with their biases."""
         return (
             problem.vocabulary * self.d
-            + 4 * self.d * self.d
+            + 4 * self.d * (self.d + 1)
             + self.neurons * (self.d + 1)
             + problem.vocabulary * (self.neurons + 1)
         )
@@ -81,6 +82,8 @@ class Training:
     identity: blocks start as the identity (W₂ = 0) and not with a random share of the stream.
     slowdown, token_slowdown: the blocks after attention (F2) learn at rate / blocks**slowdown, those before it (F1),
     which all tokens share, at rate / blocks**token_slowdown: a step moves deep stacks no farther than shallow ones.
+    summed: the loss that is descended is the sum over what is asked, not the mean. To Adam, which forgets the length
+    of a gradient, it is an `epsilon` that is smaller by that count; what is reported stays the mean.
     starts: a run that misses its goal begins again from other weights, up to this many times; the best run counts.
 
     >>> plan = Training(epochs=100, rate=0.01, warmup=0.1, shape="linear")
@@ -100,6 +103,7 @@ class Training:
     identity: bool = False
     slowdown: float = 0.0
     token_slowdown: float = 0.0
+    summed: bool = False
     starts: int = 1
     seed: int = 0
 

@@ -13,6 +13,8 @@ leave open, and what is done here:
   a table with a trained column per word (most of the parameters, and memorizing is easy);
 - rows that are equal to the network (same token 0, same bag of words) but not in label cannot be memorized by any
   model of eq. (165): of equal rows the first is kept;
+- documents: Madden et al.'s public code cuts with nltk's `wordpunct_tokenize` and takes the first n tokens of stories
+  that have as many; so do we, and shuffle with NumPy's old generator as they do, though not their two million stories;
 - samples: the rows in an order drawn from the seed; larger samples contain the smaller ones.
 """
 
@@ -86,6 +88,11 @@ class Sequences:
         return self.tokens if self.points is None else int(self.points.shape[1])
 
     @property
+    def asked(self) -> int:
+        """Answers that the loss is the mean of."""
+        return self.N
+
+    @property
     def outputs(self) -> int:
         """Rows of E_out: a logit per class, or the one number that is compared with ±1."""
         return self.classes if self.loss == CROSS_ENTROPY else 1
@@ -152,6 +159,11 @@ class Documents:
     def N(self) -> int:
         return len(self.tokens)
 
+    @property
+    def asked(self) -> int:
+        """Predictions that the loss is the mean of."""
+        return int((self.tokens[:, 1:] != PADDING).sum())
+
     @cached_property
     def entropy(self) -> float:
         """The least cross-entropy that any model can reach (Lemma 2 of Madden et al.), in nats per prediction."""
@@ -168,6 +180,7 @@ Problem = Sequences | Documents
 
 
 WORDS = Tokenizer("uncased")
+STORY_WORDS = Tokenizer("wordpunct")  # nltk's wordpunct_tokenize
 _PAD = ""  # no word is empty
 
 
@@ -231,7 +244,7 @@ def make_problem(spec: ProblemSpec, data: str | None = None, folder: str | None 
     source = SOURCES[spec.source]
     rows = _rows(spec.source, data, folder)
     if source.label is None:
-        return _documents(spec, [WORDS.cut(row[0]) for row in rows[: spec.N]])
+        return _documents(spec, [STORY_WORDS.cut(row[0]) for row in rows])
     return _labelled(spec, [(WORDS.cut(row[0]), row[1]) for row in rows])
 
 
@@ -273,13 +286,16 @@ def _labelled(spec: ProblemSpec, rows: Sequence[tuple[list[str], int]]) -> Seque
 
 
 def _documents(spec: ProblemSpec, texts: Sequence[list[str]]) -> Documents:
-    if len(texts) < spec.N:
-        raise DataError(f"{spec.source} has {len(texts)} documents, {spec.N} are needed; take a smaller --scale")
+    """The first n words of N documents that have as many, shuffled with the seed: what Madden et al.'s code does."""
+    order = np.random.RandomState(spec.seed).permutation(len(texts))  # the draws of np.random.seed and shuffle
+    chosen = [texts[row][: spec.n] for row in order.tolist() if len(texts[row]) >= spec.n][: spec.N]
+    if len(chosen) < spec.N:
+        raise DataError(
+            f"{spec.source} has {len(chosen)} documents of at least {spec.n} words, {spec.N} are needed; take a "
+            "smaller --scale, or a larger file with --data"
+        )
     numbers: dict[str, int] = {}
-    tokens = np.full((spec.N, spec.n), PADDING, dtype=np.int64)
-    for row, text in enumerate(texts):
-        for place, word in enumerate(text[: spec.n]):
-            tokens[row, place] = numbers.setdefault(word, len(numbers))
+    tokens = np.array([[numbers.setdefault(word, len(numbers)) for word in text] for text in chosen])
     return Documents(spec.name, tokens, len(numbers))
 
 

@@ -57,12 +57,8 @@ class KernelEngine:
         self.training, self.step = training, 0
         start = initial_uniform(model, problem, training.seed, identity=training.identity)
         self.weights, self.gradient = Flat(start, dtype), Flat(start, dtype)
-        moments = np.zeros_like(self.weights.vector), np.zeros_like(self.weights.vector)
-        paces = {name: np.full(w.shape, training.pace(name, model.blocks)) for name, w in start.items()}
-        self.vectors = (self.weights.vector, self.gradient.vector, *moments, Flat(paces, dtype).vector)
-        index, labels = problem.index.astype(np.int32), problem.labels.astype(np.int64)
-        squared = problem.loss != CROSS_ENTROPY
-        self.data = (_tiles(problem.points, dtype), index, problem.read, labels, squared)
+        self.vectors = vectors_of(self.weights, self.gradient, training, model.blocks)
+        self.data = batch_of(problem, dtype)
         self.streams = (
             *_streams(problem.tokens, model.blocks, dtype),
             *_streams(problem.N, model.blocks, dtype),
@@ -74,13 +70,26 @@ class KernelEngine:
         curve = np.empty((count, 2))
         rates = np.array([plan.rate_at(self.step + i) for i in range(count)])
         constants = (plan.beta1, plan.beta2, plan.epsilon, plan.decay, plan.clip)
-        views = _views(self.weights), _views(self.gradient)
+        views = views_of(self.weights), views_of(self.gradient)
         run_epochs(self.data, *views, self.streams, self.vectors, self.step, rates, constants, curve)
         self.step += count
         return curve
 
 
-def _views(flat: Flat) -> tuple[Any, ...]:
+def vectors_of(weights: Flat, gradient: Flat, training: Training, blocks: int) -> tuple[Any, ...]:
+    """Weights and gradient as flat vectors, Adam's moments, and what the rate of each weight is multiplied by."""
+    moments = np.zeros_like(weights.vector), np.zeros_like(weights.vector)
+    paces = {name: np.full(w.shape, training.pace(name, blocks)) for name, w in weights.parts.items()}
+    return weights.vector, gradient.vector, *moments, Flat(paces, weights.vector.dtype).vector
+
+
+def batch_of(problem: Sequences, dtype: npt.DTypeLike) -> tuple[Any, ...]:
+    """points in tiles, index, the place that is read, labels, whether the error is squared."""
+    index, labels = problem.index.astype(np.int32), problem.labels.astype(np.int64)
+    return _tiles(problem.points, dtype), index, problem.read, labels, problem.loss != CROSS_ENTROPY
+
+
+def views_of(flat: Flat) -> tuple[Any, ...]:
     stacks = {name: tuple(flat[f"{name}.{part}"] for part in ("W1", "b1", "W2", "b2")) for name in ("F1", "F2")}
     return flat["E_in"], stacks["F1"], flat["WV"], flat["WO"], stacks["F2"], flat["E_out"]
 

@@ -6,12 +6,16 @@
 
 Slower than `byheart.lab.engines.kernel` on a CPU, where each of these products is too small for its own overhead.
 
-`DecoderEngine` trains Madden et al.'s decoder: every distinct context once, and only its last token's query. A document
-of T tokens has T prefixes, and stories begin alike, so the distinct contexts are a fraction of the positions. A
-context's loss is that of its empirical next-token distribution, which is the same number.
+`DecoderEngine` trains Madden et al.'s decoder: every distinct context once, and of it only the last token's query, key
+and value, since its earlier tokens end shorter contexts. A document of T tokens has T prefixes, and stories begin
+alike, so the distinct contexts are a fraction of the positions. A context's loss is that of its empirical next-token
+distribution, which is the same number. Half of the time would go into passes over the logits, so the last layer and its
+loss are one step with a gradient by hand.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +52,7 @@ class StackedEngine:
         self.read = self.index[:, problem.read].contiguous()
         labels = torch.tensor(problem.labels, device=device)
         self.labels = labels.to(dtype) if self.squared else labels
-        self.descent = Descent(self.weights, training, model.size, fused=True)
+        self.descent = Descent(self.weights, training, model.size, problem.asked, fused=True)
         self.measure = torch.compile(self._measure) if compiled else self._measure
 
     def epochs(self, count: int) -> npt.NDArray[np.float64]:
@@ -83,32 +87,82 @@ class DecoderEngine:
     ) -> None:
         start = initial_decoder(model, problem, training.seed)
         self.weights = {name: torch.tensor(w, dtype=dtype, requires_grad=True) for name, w in start.items()}
-        contexts = torch.from_numpy(problem.contexts)  # (n, T)
-        self.absent = contexts == PADDING
-        self.contexts = contexts.clamp(min=0)
-        last = (~self.absent).sum(dim=1) - 1
-        self.last = last[:, None, None].expand(-1, 1, model.d)
-        self.positions = sinusoids(problem.length, model.d).to(dtype)
-        # Dense: a product with zeros is faster than picking and scattering single entries.
-        shares = np.zeros((len(contexts), problem.vocabulary))
-        shares[problem.pairs[:, 0], problem.pairs[:, 1]] = problem.weights
-        self.shares = torch.from_numpy(shares).to(dtype)  # (n, ω)
-        self.descent = Descent(self.weights, training, model.size, fused=True)
+        lengths = (problem.contexts != PADDING).sum(axis=1)
+        self.absent = torch.from_numpy(problem.contexts == PADDING)  # (n, T)
+        self.tokens = torch.from_numpy(problem.contexts[np.arange(len(lengths)), lengths - 1])  # (n,) the last of each
+        self.positions = sinusoids(problem.length, model.d).to(dtype)[torch.from_numpy(lengths - 1)]  # (n, d)
+        self.prefixes = torch.from_numpy(_prefixes(problem.contexts))  # (n, T)
+        places = torch.from_numpy(problem.pairs[:, 0] * problem.vocabulary + problem.pairs[:, 1])
+        totals = np.bincount(problem.pairs[:, 0], weights=problem.weights)
+        self.shares = (places, torch.from_numpy(problem.weights).to(dtype), torch.from_numpy(totals).to(dtype))
+        self.descent = Descent(self.weights, training, model.size, problem.asked, fused=True)
 
     def epochs(self, count: int) -> npt.NDArray[np.float64]:
         return np.array([self.descent.step(self._measure) for _ in range(count)])
 
     def _measure(self) -> tuple[Tensor, Tensor]:
-        logits = self._logits().log_softmax(dim=1)  # (n, ω)
-        likeliest = logits.detach().argmax(dim=1, keepdim=True)
-        return -(self.shares * logits).sum(), self.shares.gather(1, likeliest).sum()
-
-    def _logits(self) -> torch.Tensor:
         w = self.weights
-        x = torch.nn.functional.embedding(self.contexts, w["embedding"]) + self.positions  # (n, T, d)
-        query = x.gather(1, self.last)[:, 0] @ w["query"]  # (n, d)
-        scores = torch.einsum("ntd,nd->nt", x @ w["key"], query) / x.shape[2] ** 0.5
+        loss, accuracy = NextTokenLoss.apply(self._hidden(), w["output"], w["output_bias"], *self.shares)
+        return loss, accuracy
+
+    def _hidden(self) -> Tensor:
+        w = self.weights
+        x = torch.nn.functional.embedding(self.tokens, w["embedding"]) + self.positions  # (n, d)
+        query, key, value = (torch.addmm(w[f"{name}_bias"], x, w[name]) for name in ("query", "key", "value"))
+        scores = (self._along(key) * query[:, None]).sum(dim=2) / x.shape[1] ** 0.5  # (n, T)
         attention = scores.masked_fill(self.absent, float("-inf")).softmax(dim=1)
-        mixed = torch.einsum("nt,ntd->nd", attention, x @ w["value"]) @ w["project"]
-        hidden = torch.nn.functional.gelu(torch.addmm(w["hidden_bias"], mixed, w["hidden"]))
-        return torch.addmm(w["output_bias"], hidden, w["output"])
+        mixed = (attention[:, :, None] * self._along(value)).sum(dim=1)
+        mixed = torch.addmm(w["project_bias"], mixed, w["project"])
+        return torch.nn.functional.gelu(torch.addmm(w["hidden_bias"], mixed, w["hidden"]))  # (n, m)
+
+    def _along(self, rows: Tensor) -> Tensor:
+        """(n, d) -> (n, T, d): the rows of a context's tokens, which are those that end its prefixes."""
+        return torch.nn.functional.embedding(self.prefixes, rows)
+
+
+def _prefixes(contexts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """(n, T): which context the first t + 1 tokens of a context are; 0 beyond its end.
+
+    >>> _prefixes(np.array([[7, PADDING], [7, 8], [9, PADDING]])).tolist()
+    [[0, 0], [0, 1], [2, 0]]
+    """
+    rows = [tuple(token for token in row if token != PADDING) for row in contexts.tolist()]
+    numbers = {row: number for number, row in enumerate(rows)}
+    found = np.zeros_like(contexts)
+    for number, row in enumerate(rows):
+        found[number, : len(row)] = [numbers[row[: t + 1]] for t in range(len(row))]
+    return found
+
+
+class NextTokenLoss(torch.autograd.Function):
+    """(cross-entropy, share of right predictions) of logits x·W + b against empirical distributions.
+
+    A pair of context and next token has a place in the flat (n, ω) logits and a weight; `totals` are the weights of
+    each context. loss = Σ totals·log Σ exp − Σ weights·logit, so ∂loss/∂logits = totals·softmax, less the weights at
+    the pairs' places: the array of exponentials becomes the gradient in place, and no other of its size is made. A
+    prediction is right when no logit of its context is larger.
+    """
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        context: Any, x: Tensor, W: Tensor, b: Tensor, places: Tensor, weights: Tensor, totals: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        logits = torch.addmm(b, x, W)  # (n, ω)
+        top = logits.amax(dim=1, keepdim=True)
+        logits -= top
+        asked = logits.view(-1)[places]
+        logits.exp_()
+        sums = logits.sum(dim=1, keepdim=True)
+        loss = totals @ sums[:, 0].log() - weights @ asked
+        logits *= totals[:, None] / sums
+        logits.view(-1).index_add_(0, places, weights, alpha=-1)
+        context.save_for_backward(x, W, logits)
+        accuracy = weights @ (asked == 0).to(weights.dtype)
+        context.mark_non_differentiable(accuracy)
+        return loss, accuracy
+
+    @staticmethod
+    def backward(context: Any, slope: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        x, W, gradient = context.saved_tensors
+        gradient = gradient if slope.item() == 1 else gradient * slope
+        return gradient @ W.T, x.T @ gradient, gradient.sum(dim=0), None, None, None

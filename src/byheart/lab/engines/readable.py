@@ -85,7 +85,7 @@ class DecoderTransformer(nn.Module):
         d = model.d
         self.embedding = nn.Embedding(problem.vocabulary, d)
         self.register_buffer("positions", sinusoids(problem.length, d))
-        self.query, self.key, self.value, self.project = (nn.Linear(d, d, bias=False) for _ in range(4))
+        self.query, self.key, self.value, self.project = (nn.Linear(d, d) for _ in range(4))
         self.hidden, self.output = nn.Linear(d, model.neurons), nn.Linear(model.neurons, problem.vocabulary)
 
     def forward(self, tokens: Tensor) -> Tensor:  # (D, T) -> (D, T, ω)
@@ -102,8 +102,7 @@ class DecoderTransformer(nn.Module):
             self.embedding.weight.copy_(_tensor(weights["embedding"]))
             for name in ("query", "key", "value", "project", "hidden", "output"):
                 getattr(self, name).weight.copy_(_tensor(weights[name].T))
-            self.hidden.bias.copy_(_tensor(weights["hidden_bias"]))
-            self.output.bias.copy_(_tensor(weights["output_bias"]))
+                getattr(self, name).bias.copy_(_tensor(weights[f"{name}_bias"]))
 
 
 def sinusoids(length: int, d: int) -> Tensor:
@@ -131,14 +130,19 @@ def _tensor(array: object) -> Tensor:
 class Descent:
     """Full-batch AdamW as a `Training` says: its rates, its clipping."""
 
-    def __init__(self, weights: Mapping[str, Tensor], training: Training, size: int, fused: bool = False) -> None:
+    def __init__(
+        self, weights: Mapping[str, Tensor], training: Training, size: int, asked: int, fused: bool = False
+    ) -> None:
         self.weights, self.training, self.steps = list(weights.values()), training, 0
-        self.paces = [training.pace(name, size) for name in weights]
+        groups: dict[float, list[Tensor]] = {}
+        for name, weight in weights.items():
+            groups.setdefault(training.pace(name, size), []).append(weight)
+        self.paces = list(groups)
         self.optimizer = torch.optim.AdamW(
-            [{"params": [weight]} for weight in self.weights],
+            [{"params": group} for group in groups.values()],
             lr=training.rate,
             betas=(training.beta1, training.beta2),
-            eps=training.epsilon,
+            eps=training.epsilon / (asked if training.summed else 1),
             weight_decay=training.decay,
             fused=fused,
         )
@@ -173,7 +177,7 @@ class ReadableEngine:
         else:
             raise TypeError(f"a {model.kind} model does not fit {type(problem).__name__.lower()}")
         self.network = network
-        self.descent = Descent(dict(network.named_parameters()), training, model.size)
+        self.descent = Descent(dict(network.named_parameters()), training, model.size, problem.asked)
 
     def epochs(self, count: int) -> npt.NDArray[np.float64]:
         return np.array([self.descent.step(lambda: self.measure(self.network)) for _ in range(count)])

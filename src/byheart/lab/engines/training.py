@@ -22,7 +22,7 @@ from byheart.errors import MissingExtraError, OptionError
 from byheart.lab.config import Decoder, Model, Training, Uniform
 from byheart.lab.problem import Documents, Problem, Sequences
 
-ENGINES = ("auto", "kernel", "stacked", "compiled", "decoder", "readable")
+ENGINES = ("auto", "kernel", "wide", "stacked", "compiled", "decoder", "readable")
 MEMORIZED, EXHAUSTED, HOPELESS, PRUNED, DIVERGED = "memorized", "exhausted", "hopeless", "pruned", "diverged"
 _CHUNK = 32  # epochs between two looks at the curve
 _POINTS = 200  # of the curve that a record keeps
@@ -150,12 +150,16 @@ def make_engine(name: str, problem: Problem, model: Model, training: Training) -
     if isinstance(problem, Sequences) and isinstance(model, Uniform):
         narrow = model.m == 2
         if name == "kernel" and not narrow:
-            raise OptionError(f"the kernel engine is made for m = 2, not m = {model.m}; use --engine stacked")
+            raise OptionError(f"the kernel engine is made for m = 2, not m = {model.m}; use --engine wide")
         if narrow and name in ("auto", "kernel"):
             from byheart.lab.engines.kernel import KernelEngine
 
             return KernelEngine(problem, model, training)
-        if name in ("auto", "stacked", "compiled"):
+        if name in ("auto", "wide"):
+            from byheart.lab.engines.wide import WideEngine
+
+            return WideEngine(problem, model, training)
+        if name in ("stacked", "compiled"):
             _torch()
             from byheart.lab.engines.pytorch import StackedEngine
 

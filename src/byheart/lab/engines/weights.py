@@ -56,6 +56,7 @@ def initial_decoder(model: Decoder, problem: Documents, seed: int) -> Weights:
         "hidden_bias": draw.linear(d, m),
         "output": draw.linear(m, m, omega),
         "output_bias": draw.linear(m, omega),
+        **{f"{name}_bias": draw.linear(d, d) for name in ("query", "key", "value", "project")},
     }
 
 

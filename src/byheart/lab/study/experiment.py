@@ -39,6 +39,7 @@ class Space:
     identity: bool = False
     slowdown: float = 0.0
     token_slowdown: float = 0.0
+    summed: bool = False
     starts: int = 1
 
     @property
@@ -72,6 +73,7 @@ class Experiment:
     first: int = 8
     seed: int = 0
     engine: str = "auto"
+    m: int = 2  # width of the stream of a uniform model; q = 4m and s = m as in the paper
 
     def __post_init__(self) -> None:
         if not self.problems or not self.sizes or list(self.sizes) != sorted(set(self.sizes)):
@@ -80,7 +82,7 @@ class Experiment:
             raise OptionError(f"epochs, trials, batch = {self.epochs}, {self.trials}, {self.batch}: at least 1 each")
 
     def model_of(self, size: int) -> Model:
-        return Uniform(size) if self.model == "uniform" else Decoder(size)
+        return Uniform(size, self.m, 4 * self.m, self.m) if self.model == "uniform" else Decoder(size)
 
     def place(self, problem: int) -> int:
         """The x coordinate of a problem."""

@@ -175,6 +175,7 @@ def propose(experiment: Experiment, cell: tuple[int, int], earlier: Sequence[Res
             identity=space.identity,
             slowdown=space.slowdown,
             token_slowdown=space.token_slowdown,
+            summed=space.summed,
             starts=space.starts,
             seed=stable_seed(seed, cell, done + i, "weights"),
         )
