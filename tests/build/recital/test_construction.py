@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byheart.build.recital import build_recital
+from byheart.build.recital import LONGEST_OFFSET, build_recital
 from byheart.build.recital.goals import goals_of, shortest_rules
 from byheart.data.tokens.script import Script
 from byheart.errors import DataError, OptionError
@@ -24,7 +25,7 @@ def vocabulary() -> int:
     return 32
 
 
-@pytest.mark.parametrize("form", ["windows", "rules", "full"])
+@pytest.mark.parametrize("form", ["sparse", "windows", "rules", "full"])
 @settings(max_examples=40, deadline=None)
 @given(text=st.text(alphabet="abcde", min_size=1, max_size=60))
 def test_any_text_is_recited_from_the_start_and_from_the_middle(form: str, text: str) -> None:
@@ -43,9 +44,22 @@ def test_long_repeats_are_told_apart() -> None:
     passage = "".join(rng.choice("abc") for _ in range(70))
     text = "x" + passage + "p" + passage + "q" + passage[:40]
     script = script_of(text)
+    chained = build_recital(script, vocabulary(), 0, form="windows")
+    assert max(o for offsets in chained.schedule for o in offsets) <= LONGEST_OFFSET
+    sparse = build_recital(script, vocabulary(), 0)
+    (offsets,) = sparse.schedule
+    assert offsets[-1] > 60 and max(np.diff(offsets)) <= LONGEST_OFFSET  # every place is a step from another one
+    assert len(offsets) < 15
+    for built in (chained, sparse):
+        assert (built.recital.next_tokens(script.documents[0][:-1]) == script.followers).all()
+
+
+def test_windows_whose_newest_places_are_not_in_the_text_are_unknown() -> None:
+    script = script_of("the cat sat on the mat".replace(" ", "_"))
     built = build_recital(script, vocabulary(), 0)
-    assert (built.recital.next_tokens(script.documents[0][:-1]) == script.followers).all()
-    assert max(o for offsets in built.schedule for o in offsets) <= 10
+    assert (built.recital.tables[0].windows[:, :4] >= 0).all()
+    prompt = [BOS, *(ord(c) - 94 for c in "the_bat")]
+    assert built.recital.next_tokens(prompt)[-1] == 0
 
 
 def test_places_beyond_the_reach_are_named() -> None:

@@ -2,7 +2,7 @@
 
 >>> built = build_recital(Script(((1, 5, 6, 5, 7, 2),)), vocabulary=8, unknown=0)
 >>> built.recital.recite([1], limit=9, stop=2), built.schedule
-([5, 6, 5, 7, 2], ((0, 1),))
+([5, 6, 5, 7, 2], ((0, 1, 2, 3),))
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from byheart.build._base import Option, register
-from byheart.build.recital.goals import Ambiguous, Goals, full_windows, goals_of, shortest_rules
+from byheart.build.recital.goals import Ambiguous, Goals, full_windows, goals_of, shortest_rules, sparse_rules
 from byheart.build.recital.schedule import (
     LONGEST_OFFSET,
+    NEAREST,
     Schedule,
+    choose_places,
     choose_schedule,
     collision,
     merged_goals,
@@ -29,8 +31,7 @@ from byheart.ir.recital import Recital, Table
 from byheart.paper import Ref
 from byheart.progress import timed
 
-FORMS = ("auto", "windows", "rules", "full")
-MOST_WINDOWS = 30_000  # places of which every architecture has a code word for each
+FORMS = ("auto", "sparse", "windows", "rules", "full")
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +72,14 @@ class Built:
     ref=Ref("byheart", "recital"),
     tasks=(Task.CAUSAL,),
     options=(
-        Option("form", str, "windows", "windows: chained tables; rules: shortest suffixes; full: whole windows", FORMS),
+        Option(
+            "form",
+            str,
+            "auto",
+            "sparse (auto): a few places that decide; windows: chained tables; rules: shortest suffixes; full: whole "
+            "windows",
+            FORMS,
+        ),
         Option(
             "ambiguous",
             str,
@@ -98,24 +106,26 @@ def build_recital(
 ) -> Built:
     """The recital of a script over tokens 0 .. vocabulary-1; windows that are not in it answer `unknown`.
 
-    `form` is `windows` (chained tables), `rules` (one row per shortest suffix that decides what comes next), `full`
-    (one row per window of the least length that decides everywhere) or `auto`: windows, but rules beyond MOST_WINDOWS
-    places. `ambiguous` says what a prefix
-    with several continuations answers. Places that differ only beyond the reach are an error that names them, unless
-    `merge` gives them the distribution of their common window. `schedule` sets the offsets of every table instead of
-    choosing them.
+    `form` is `sparse` (one row per window of the newest places and, where these do not decide, of a few far ones; also
+    called `auto`), `windows` (chained tables that fix every token of the span), `rules` (one row per shortest suffix
+    that decides what comes next) or `full` (one row per window of the least length that decides everywhere).
+    `ambiguous` says what a prefix with several continuations answers. Places that differ only beyond the reach are an
+    error that names them, unless `merge` gives them the distribution of their common window. `schedule` sets the
+    offsets of every table instead of choosing them.
     """
     if form not in FORMS:
         raise OptionError(f"form {form!r} is not one of {', '.join(FORMS)}")
     if ambiguous not in list(Ambiguous):
         raise OptionError(f"ambiguous {ambiguous!r} is not one of {', '.join(Ambiguous)}")
     if form == "auto":
-        form = "windows" if script.places <= MOST_WINDOWS or schedule else "rules"
+        form = "windows" if schedule else "sparse"
     goals, merged = goals_of(script, Ambiguous(ambiguous)), 0
     if merge:
         goals, merged = merged_goals(script, goals, longest_offset)
     if form == "windows":
         tables = _chained(script, goals, schedule or choose_schedule(script, goals, vocabulary, longest_offset))
+    elif form == "sparse":
+        tables = (sparse_rules(script, goals, choose_places(script, goals, longest_offset), NEAREST),)
     else:
         tables = (shortest_rules(script, goals) if form == "rules" else full_windows(script, goals),)
     recital = Recital(vocabulary, tables, goals.answers, unknown)

@@ -11,16 +11,20 @@ told apart, and the windows of a recital must do so where different things follo
 A rule is what a window is known by; it takes one row, so that every memory has its own place in the network.
 `shortest_rules` are the leaves of the script's suffix trie: for every place the shortest suffix after which only one
 thing is ever needed. No rule is a suffix of another, so at most one matches. `full_windows` are all windows of the
-least length at which no two places with different needs agree.
+least length at which no two places with different needs agree. `sparse_rules` look at a few places only, near ones and
+some far back: the first few are always fixed, the others as far as it takes.
 
     >>> script = Script(((1, 5, 6, 5, 7, 2),))
     >>> shortest_rules(script, goals_of(script)).windows.tolist()        # newest token first, -1: any
     [[1, -1], [6, -1], [7, -1], [5, 1], [5, 6]]
+    >>> sparse_rules(script, goals_of(script), (0, 2), least=1).windows.tolist()
+    [[1, -1], [6, -1], [7, -1], [5, 1], [5, 5]]
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -75,16 +79,13 @@ def merge_goals(goals: Goals, script: Script, states: Ints) -> tuple[Goals, int]
 
     Also how many places that concerns.
     """
-    low, high = np.full(states.max() + 1, len(goals.answers)), np.zeros(states.max() + 1, dtype=np.int64)
-    np.minimum.at(low, states, goals.of_place)
-    np.maximum.at(high, states, goals.of_place)
-    torn = np.flatnonzero((low != high)[states])
+    several = np.flatnonzero(torn(states, goals.of_place))
     numbers = {answer: k for k, answer in enumerate(goals.answers)}
     of_place = goals.of_place.copy()
-    counts = _counts(script, states, torn)
+    counts = _counts(script, states, several)
     fresh = {s: numbers.setdefault(Answer(dict(c)), len(numbers)) for s, c in counts.items()}
-    of_place[torn] = [fresh[s] for s in states[torn].tolist()]
-    return Goals(tuple(numbers), of_place, goals.ambiguous, goals.overruled), len(torn)
+    of_place[several] = [fresh[s] for s in states[several].tolist()]
+    return Goals(tuple(numbers), of_place, goals.ambiguous, goals.overruled), len(several)
 
 
 def _counts(script: Script, classes: Ints, places: Ints) -> dict[int, Counter[int]]:
@@ -126,14 +127,8 @@ def suffix_lengths(script: Script, goals: Goals) -> Ints:
         back = script.back(undecided, length - 1)
         inside = script.positions[undecided] >= length - 1
         token = np.where(inside, script.tokens[back], -1) + 1  # nothing stands before the start: a symbol of its own
-        _, joined = np.unique(np.stack([state[undecided], token]), axis=1, return_inverse=True)
-        joined = joined.reshape(-1)
-        state[undecided] = joined
-        needs = goals.of_place[undecided]
-        low, high = np.full(joined.max() + 1, needs.max()), np.zeros(joined.max() + 1, dtype=np.int64)
-        np.minimum.at(low, joined, needs)
-        np.maximum.at(high, joined, needs)
-        decided = (low == high)[joined]
+        state[undecided] = joined(state[undecided], token)
+        decided = ~torn(state[undecided], goals.of_place[undecided])
         lengths[undecided[decided]] = length
         undecided = undecided[~decided]
         if not len(undecided):
@@ -162,12 +157,45 @@ def full_windows(script: Script, goals: Goals) -> Table:
     return _rows(script, goals, np.minimum(longest, script.positions + 1))
 
 
-def _rows(script: Script, goals: Goals, lengths: Ints) -> Table:
-    reach = int(lengths.max())
+def sparse_rules(script: Script, goals: Goals, offsets: tuple[int, ...], least: int) -> Table:
+    """One row per window of the first `least` offsets, or of as many more as decide what comes next.
+
+    Where the text begins, a place before its first token is that token, as a recital sees it.
+    """
+    numbers, state = np.arange(script.places), np.zeros(script.places, dtype=np.int64)
+    lengths = np.zeros(script.places, dtype=np.int64)
+    for length, offset in enumerate(offsets, 1):
+        state = joined(state, script.tokens[script.back(numbers, offset)])
+        if length < least:
+            continue
+        undecided = torn(state, goals.of_place[numbers])
+        lengths[numbers[~undecided]] = length
+        numbers, state = numbers[undecided], state[undecided]
+        if not len(numbers):
+            return _rows(script, goals, lengths, offsets[:length])
+    raise DataError(f"the offsets {offsets} do not decide what comes after {script.place(int(numbers[0]))}")
+
+
+def joined(states: Ints, symbols: Ints) -> Ints:
+    """The pairs of two columns, numbered from 0 on."""
+    pairs = states * (int(symbols.max(initial=0)) + 1) + symbols
+    return np.asarray(np.unique(pairs, return_inverse=True)[1].reshape(-1), dtype=np.int64)
+
+
+def torn(states: Ints, needs: Ints) -> npt.NDArray[np.bool_]:
+    """Which places have a state that others with different needs have, too."""
+    low, high = np.full(states.max(initial=0) + 1, needs.max(initial=0)), np.zeros(states.max(initial=0) + 1, np.int64)
+    np.minimum.at(low, states, needs)
+    np.maximum.at(high, states, needs)
+    return np.asarray((low != high)[states])
+
+
+def _rows(script: Script, goals: Goals, lengths: Ints, offsets: Sequence[int] | None = None) -> Table:
+    places = range(int(lengths.max())) if offsets is None else offsets
     numbers = np.arange(script.places)
     windows = np.stack(
-        [np.where(o < lengths, script.tokens[script.back(numbers, o)], ANY) for o in range(reach)], axis=1
+        [np.where(k < lengths, script.tokens[script.back(numbers, o)], ANY) for k, o in enumerate(places)], axis=1
     )
     distinct, first = np.unique(windows, axis=0, return_index=True)
     order = np.lexsort((first, lengths[first]))
-    return Table(tuple(range(reach)), distinct[order], goals.of_place[first[order]])
+    return Table(tuple(places), distinct[order], goals.of_place[first[order]])

@@ -130,7 +130,7 @@ def settle(field: Field, store: Storage | None) -> Field:
     """A tensor that is stored or not. Where one part owns a channel, its rows take the constant in and are rounded
     symbol by symbol; where several do, only the size of a rounding is known."""
     count = field.owners()
-    lo, hi = (field.lo, field.hi) if store is None else store.maybe(field.lo, field.hi)
+    lo, hi = (field.lo.copy(), field.hi.copy()) if store is None else store.maybe(field.lo, field.hi)
     several = count > 1
     if several.any():
         slack = np.zeros(field.size)

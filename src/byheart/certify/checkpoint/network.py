@@ -33,6 +33,8 @@ from byheart.certify.checkpoint.fields import (
 from byheart.certify.checkpoint.mlp import Table, apply, join
 from byheart.certify.checkpoint.storage import FUNCTION_ERROR, OWN, U32, Array, Interval, Storage, gamma, in_float32
 
+HARDLY = 2.0**-7  # of the widest part of a channel: the effect of a part that is folded there
+
 
 @dataclass(frozen=True)
 class Program:
@@ -246,6 +248,7 @@ def interpret(
             if shape.parallel:
                 other = normalize(stream, layer.mlp_norm, store, stored)
                 moved, table = apply(other, layer.mlp, shape, reach.once, store, index + 1)
+                stream, moved, table = _joined(stream, moved, table, tables, index + 1)
                 stream = _three(stream, attended, moved, store)
             else:
                 stream = _light(settle(add(stream, attended), store))
@@ -287,8 +290,12 @@ def _times_root(tokens: Array, hidden: int, store: Storage) -> Interval:
 
 
 def _light(field: Field) -> Field:
-    """Channels on which a part is the same for all symbols leave the part."""
-    return fold(field, 0.0)
+    """Channels on which a part is the same for all symbols leave the part; so do channels on which it differs hardly,
+    compared with another part: with one owner, stores and norms know each value."""
+    widest, count = np.zeros(field.size), field.owners()
+    for part in field.parts:
+        widest[part.channels] = np.maximum(widest[part.channels], part.spread())
+    return fold(field, np.where(count > 1, HARDLY * widest, 0.0))
 
 
 def _joined(

@@ -12,8 +12,17 @@ from byheart.errors import ExportError, OptionError
 from byheart.export.huggingface.description import Decoder, Design, Tokens
 from byheart.export.huggingface.ends import embedding, head, tied_norm, writes
 from byheart.export.huggingface.folder import rounded
-from byheart.export.huggingface.layout import Books, Layout, Stage, books_of, deepen, lay_out, stages_of
-from byheart.export.huggingface.looking_back import SPARE, Erasure, Heads, LookingBack
+from byheart.export.huggingface.layout import (
+    FIRST_PLACES,
+    Books,
+    Layout,
+    Stage,
+    books_of,
+    deepen,
+    lay_out,
+    stages_of,
+)
+from byheart.export.huggingface.looking_back import Erasure, Heads, LookingBack, least_heads
 from byheart.export.huggingface.recognising import PROBE_UNITS, SILU_PROBE, Recognising
 from byheart.ir.recital import Recital
 
@@ -41,14 +50,32 @@ def build_gated(recital: Recital, tokens: Tokens, design: Design, demands: Deman
     books = books_of(recital, balanced=False, plain=plain, seed=design.seed, tied=tied)
     kv_heads = design.kv_heads or 2
     probe = design.scale_probe and can_probe(recital)
-    stages = stages_of(recital, design.layers)
+    plans = []
+    for wide in range(2, FIRST_PLACES + 1):
+        stages = stages_of(recital, design.layers, wide)
+        needed = heads_needed(recital, books, stages, kv_heads, replace(design, scale_probe=probe))
+        layout, heads = _fit(recital, books, stages, design, needed, kv_heads)
+        cost = _cost(layout.hidden, kv_heads * design.head_dim, stages)
+        plans.append((idle_layers(stages), cost, stages, layout, heads))
+        if len(recital.tables) > 1:
+            break
+    _, _, stages, layout, heads = min(plans, key=lambda plan: plan[:2])
     if demands.sliding:
         design = replace(design, window=1 + farthest(recital, stages))
-    needed = heads_needed(books, stages, kv_heads, design.head_dim, probe)
-    layout, heads = _fit(recital, books, stages, design, needed, kv_heads)
     if demands.rooted:
         design = replace(design, kappa=rooted_kappa(layout.hidden))
     return _write(recital, tokens, replace(design, scale_probe=probe), demands, books, stages, layout, heads, kv_heads)
+
+
+def idle_layers(stages: tuple[Stage, ...]) -> int:
+    """Layers that hold no window: a fault in their MLP would hardly show."""
+    return sum(not len(stage.rows) for stage in stages)
+
+
+def _cost(hidden: int, values: int, stages: tuple[Stage, ...]) -> int:
+    """The weights of all layers."""
+    units = -(-(max(len(stage.rows) for stage in stages) + PROBE_UNITS) // UNIT_MULTIPLE) * UNIT_MULTIPLE
+    return len(stages) * hidden * (3 * units + 2 * hidden + 2 * values)
 
 
 def can_probe(recital: Recital) -> bool:
@@ -59,7 +86,11 @@ def can_probe(recital: Recital) -> bool:
 
 def farthest(recital: Recital, stages: tuple[Stage, ...]) -> int:
     """The largest offset that any layer looks back."""
-    steps = [stage.step or recital.tables[stage.table].offsets[stage.places[-1]] for stage in stages]
+    steps = [0]
+    for stage in stages:
+        offsets = recital.tables[stage.table].offsets
+        origins = [offsets[k] for k in stage.sources] or [0] * len(stage.places)
+        steps += [offsets[place] - origin for place, origin in zip(stage.places, origins, strict=True)]
     return max(steps)
 
 
@@ -67,31 +98,34 @@ def farthest(recital: Recital, stages: tuple[Stage, ...]) -> int:
 def rooted_kappa(hidden: int) -> float:
     """kappa, from 1/4 to 1/2 and of 8 bits, that is a number of 8 bits times the root, as nearly as possible.
 
+    Of several the largest, beside which epsilon counts least.
+
     So the embedding is exact in every type, its product with the root is kappa up to 1e-4, and rounds to kappa where
     the engine rounds the root to bfloat16 or float16.
 
     >>> rooted_kappa(256), rooted_kappa(384)
-    (0.25, 0.42578125)
+    (0.5, 0.42578125)
     """
     roots = [float(rounded(np.array([math.sqrt(hidden)]), dtype)[0]) for dtype in ("float32", "bfloat16", "float16")]
     found = []
-    for kappa in np.arange(128, 256) / 512:
+    for kappa in np.arange(128, 257) / 512:
         stored = float(rounded(np.array([kappa / roots[0]]), "bfloat16")[0])
         snaps = all(float(rounded(np.array([stored * root]), "bfloat16")[0]) == kappa for root in roots)
-        found.append((not snaps, abs(stored * roots[0] / kappa - 1), float(kappa)))
-    return min(found)[2]
+        found.append((not snaps, abs(stored * roots[0] / kappa - 1), -float(kappa)))
+    return -min(found)[2]
 
 
-def heads_needed(books: Books, stages: tuple[Stage, ...], kv_heads: int, head_dim: int, probe: bool) -> int:
+def heads_needed(recital: Recital, books: Books, stages: tuple[Stage, ...], kv_heads: int, design: Design) -> int:
     """The least number of heads, a multiple of the key-value heads."""
-    least = 0
-    for depth, stage in enumerate(stages):
-        spare = 1 if probe and depth == 0 else 0
-        bits = books.states[stage.table].bits * (1 if stage.step is None else len(stage.places))
-        places = len(stage.places) if stage.step is None else 1
-        groups = 1 if bits + SPARE <= head_dim else kv_heads
-        least = max(least, groups * (places + spare))
-    return max(kv_heads, -(-least // kv_heads) * kv_heads)
+    layout = lay_out(recital, books, stages, multiple=1, parts=design.parts, tied=design.tied)
+
+    def fits(heads: int) -> None:
+        for depth, stage in enumerate(stages):
+            spare = heads // kv_heads - 1 if design.scale_probe and depth == 0 else None
+            fetches = layout.fetches(stage, recital.tables[stage.table].offsets)
+            Heads(heads, kv_heads, design.head_dim, spare).jobs(fetches, len(layout.source(stage)))
+
+    return least_heads(fits, kv_heads)
 
 
 def _fit(

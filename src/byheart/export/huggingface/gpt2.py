@@ -6,7 +6,8 @@ import numpy as np
 
 from byheart.export.huggingface.description import Design, Tokens
 from byheart.export.huggingface.host import Checkpoint, Tensors, register
-from byheart.export.huggingface.plain import GELU_TANH, Linear, PlainDecoder, PlainDemands, build_plain
+from byheart.export.huggingface.plain import GELU_TANH, PlainDecoder, build_plain
+from byheart.export.huggingface.plain_attention import Linear, PlainDemands
 from byheart.ir.recital import Recital
 
 
@@ -49,7 +50,9 @@ def gpt2(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
             _put(tensors, prefix + name, Linear(part.weight.T, part.bias))
         for name, part in (("mlp.c_fc", mlp.first), ("mlp.c_proj", mlp.second)):
             _put(tensors, prefix + name, Linear(part.weight.T, part.bias))
-    return Checkpoint("gpt2", decoder.recital, config, tensors, decoder.design.logit, 32.0, plain_units(decoder))
+    return Checkpoint(
+        "gpt2", decoder.recital, config, tensors, decoder.design.logit, decoder.lead, plain_units(decoder)
+    )
 
 
 def _put(tensors: Tensors, name: str, part: Linear) -> None:

@@ -14,15 +14,8 @@ import numpy.typing as npt
 from byheart.export.huggingface.description import Design, Tokens, fill_idle
 from byheart.export.huggingface.gpt2 import plain_units
 from byheart.export.huggingface.host import Checkpoint, Tensors, register
-from byheart.export.huggingface.plain import (
-    GELU,
-    Linear,
-    PlainAttention,
-    PlainDecoder,
-    PlainDemands,
-    PlainMLP,
-    build_plain,
-)
+from byheart.export.huggingface.plain import GELU, PlainDecoder, PlainMLP, build_plain
+from byheart.export.huggingface.plain_attention import Linear, PlainAttention, PlainDemands
 from byheart.ir.recital import Recital
 
 Floats = npt.NDArray[np.float64]
@@ -80,7 +73,7 @@ def gpt_neox(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
         config,
         tensors,
         decoder.design.logit,
-        48.0 if recital.mixed else 80.0,
+        decoder.lead,
         plain_units(decoder, 2),
     )
 

@@ -33,20 +33,30 @@ Index = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 METER = 1 / 8  # what the weight of BOS adds to a meter channel, of kappa: little, since it moves the norm
 FIRST_PLACES = 6  # that one layer of a spread table fetches
+LONGEST_STEP = 10  # places back that a head of a spread table looks: farther ones have small leads
 
 
 @dataclass(frozen=True, eq=False)
 class Stage:
     """One layer's part: the table that it serves, the places it fetches, and the rows that are its units.
 
-    The places come straight from the table's state, or (`step`) from slots that an earlier layer has filled, that many
-    places back: several code words travel together then.
+    The places come straight from the table's state, or (`sources`, one for each) from slots of other places that an
+    earlier layer has filled.
     """
 
     table: int
     places: tuple[int, ...]  # numbers of the table's offsets
     rows: Index
-    step: int | None = None
+    sources: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Fetch:
+    """What the heads of one distance do: bring `bits` of a layer's source from `offset` places back to `target`."""
+
+    offset: int
+    bits: Index  # numbers of the source's channels
+    target: Index  # channels of slots, one per bit
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,36 +86,75 @@ def books_of(recital: Recital, *, balanced: bool, plain: bool, seed: int, tied: 
     return Books(states, answer)
 
 
-def stages_of(recital: Recital, layers: int | None) -> tuple[Stage, ...]:
-    """One layer per table; a lone table with many places is spread over layers that fetch a part of them each.
+def stages_of(recital: Recital, layers: int | None, wide: int = FIRST_PLACES) -> tuple[Stage, ...]:
+    """One layer per table; a lone table with many places is spread over layers that fetch up to `wide` of them each.
 
     A row can be a unit of any layer in which all its places have been fetched; the rows are shared out evenly.
     """
     table = recital.tables[0]
-    if len(recital.tables) > 1 or (len(table.offsets) <= FIRST_PLACES and layers in (None, 1)):
+    if len(recital.tables) > 1:
         if layers not in (None, len(recital.tables)):
             raise ExportError(f"{len(recital.tables)} tables are as many layers, not {layers}")
         return tuple(
             Stage(k, tuple(range(len(t.offsets))), np.arange(len(t.windows))) for k, t in enumerate(recital.tables)
         )
-    if table.offsets != tuple(range(len(table.offsets))):
-        raise ExportError("only a table that sees all places in a row can be spread over layers")
-    wide = FIRST_PLACES if layers is None else -(-len(table.offsets) // layers)
-    if wide > FIRST_PLACES:
-        raise ExportError(f"{len(table.offsets)} places need at least {-(-len(table.offsets) // FIRST_PLACES)} layers")
-    parts = [range(k, min(k + wide, len(table.offsets))) for k in range(0, len(table.offsets), wide)]
-    rows = _share_rows(table, parts)
-    return tuple(
-        Stage(0, tuple(part), those, wide if k else None)
-        for k, (part, those) in enumerate(zip(parts, rows, strict=True))
-    )
+    parts = _steps(table.offsets, wide if layers is None else min(wide, -(-len(table.offsets) // layers)))
+    while layers is not None and len(parts) < layers:
+        parts = _split(parts, table.offsets)
+    if layers is not None and len(parts) > layers:
+        raise ExportError(f"{len(table.offsets)} places need at least {len(parts)} layers")
+    rows = _share_rows(table, [places for places, _ in parts])
+    return tuple(Stage(0, places, those, sources) for (places, sources), those in zip(parts, rows, strict=True))
 
 
-def _share_rows(table: Table, parts: list[range]) -> list[Index]:
+_Step = tuple[tuple[int, ...], tuple[int, ...]]  # the places that a layer fetches, and the filled ones they come from
+
+
+def _steps(offsets: tuple[int, ...], wide: int) -> list[_Step]:
+    """What every layer fetches. Places in a row move together by one distance; others come from the nearest place that
+    is filled, LONGEST_STEP away at most. The first layer fetches neighbours: the scale probe tells the last two of them
+    apart at one position (or at two, where the weight of BOS is nearly the same)."""
+    count = 1
+    while count < min(wide, len(offsets)) and offsets[count] <= min(count + offsets[count] // 4, LONGEST_STEP):
+        count += 1
+    parts: list[_Step] = [(tuple(range(count)), ())]
+    while (filled := parts[-1][0][-1] + 1) < len(offsets):
+        steps: list[tuple[int, int]] = []
+        row = next((k for k in range(1, wide) if offsets[filled : filled + k + 1][k:] != (offsets[filled] + k,)), wide)
+        for place in range(filled, min(filled + wide, len(offsets))):
+            near = [k for k in range(filled) if offsets[place] - offsets[k] <= LONGEST_STEP]
+            if near:
+                same = (
+                    [k for k in near if offsets[place] - offsets[k] == row] if row > 1 and place < filled + row else []
+                )
+                steps.append((place, same[0] if same else near[-1]))
+        if not steps or steps[0][0] != filled:
+            raise ExportError(f"no head reaches {offsets[filled]} places back from {offsets[filled - 1]}")
+        steps = [pair for k, pair in enumerate(steps) if pair[0] == filled + k]
+        parts.append((tuple(p for p, _ in steps), tuple(k for _, k in steps)))
+    return parts
+
+
+def _split(parts: list[_Step], offsets: tuple[int, ...]) -> list[_Step]:
+    """One layer more: the one that fetches most leaves half of its places to the next."""
+    widest = max(range(len(parts)), key=lambda k: (len(parts[k][0]), k))
+    places, sources = parts[widest]
+    if len(places) < 2:
+        raise ExportError(f"{len(offsets)} places cannot be spread over more than {len(parts)} layers")
+    half = -(-len(places) // 2)
+    if not sources:
+        sources = tuple(max(0, k - half) for k in places)
+        return [(places[:half], ()), (places[half:], sources[half:]), *parts[1:]]
+    both = [(places[:half], sources[:half]), (places[half:], sources[half:])]
+    return [*parts[:widest], *both, *parts[widest + 1 :]]
+
+
+def _share_rows(table: Table, parts: list[tuple[int, ...]]) -> list[Index]:
     """Rows per layer, about equally many; the longest windows have the least choice, so they go to the last layers."""
     depth = np.where(table.windows != ANY, np.arange(table.windows.shape[1]), 0).max(axis=1)
-    ready = np.searchsorted(np.array([part[-1] for part in parts]), depth)  # the first layer that knows all places
-    share = -(-len(depth) // len(parts))
+    last = np.maximum.accumulate([max(part, default=0) for part in parts])
+    ready = np.searchsorted(last, depth)  # the first layer that knows all places
+    share = max(-(-int((ready >= k).sum()) // (len(parts) - k)) for k in range(len(parts)))
     rows: list[list[int]] = [[] for _ in parts]
     for row in np.argsort(-depth, kind="stable").tolist():
         free = (k for k in range(len(parts) - 1, int(ready[row]) - 1, -1) if len(rows[k]) < share)
@@ -161,16 +210,23 @@ class Layout:
 
     def source(self, stage: Stage) -> Index:
         """The channels that a stage's attention copies from: a state, or slots that are filled already."""
-        if stage.step is None:
-            return self.state[stage.table]
-        return np.concatenate([self.slots[stage.table][place - stage.step] for place in stage.places])
+        if not stage.sources:
+            return self.state[stage.table] if stage.places else np.arange(0)
+        return np.concatenate([self.slots[stage.table][place] for place in sorted(set(stage.sources))])
 
-    def targets(self, stage: Stage, offsets: tuple[int, ...]) -> list[tuple[int, Index]]:
-        """(offset, the slots that get what the source holds that many places back)."""
-        slots = [self.slots[stage.table][place] for place in stage.places]
-        if stage.step is None:
-            return [(offsets[place], slot) for place, slot in zip(stage.places, slots, strict=True)]
-        return [(stage.step, np.concatenate(slots))]
+    def fetches(self, stage: Stage, offsets: tuple[int, ...]) -> list[Fetch]:
+        """What the heads of each distance bring, and where to."""
+        slots, source = self.slots[stage.table], self.source(stage)
+        if not stage.sources:
+            return [Fetch(offsets[place], np.arange(len(source)), slots[place]) for place in stage.places]
+        found: dict[int, list[tuple[Index, Index]]] = {}
+        for place, origin in zip(stage.places, stage.sources, strict=True):
+            bits = np.searchsorted(source, slots[origin])
+            found.setdefault(offsets[place] - offsets[origin], []).append((bits, slots[place]))
+        return [
+            Fetch(step, np.concatenate([bits for bits, _ in pairs]), np.concatenate([slot for _, slot in pairs]))
+            for step, pairs in sorted(found.items())
+        ]
 
 
 def lay_out(

@@ -12,6 +12,7 @@ BOS, S/(S + t) at position t, shows by how much scores are multiplied.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +20,7 @@ import numpy.typing as npt
 
 from byheart.errors import ExportError
 from byheart.export.huggingface.description import Attention, Design, fill_idle
-from byheart.export.huggingface.layout import METER, Layout, Stage
+from byheart.export.huggingface.layout import METER, Fetch, Layout, Stage
 from byheart.export.huggingface.rotary import Wave, frequencies, look_back
 
 Floats = npt.NDArray[np.float64]
@@ -31,11 +32,11 @@ _LEFT_OUT = (3, 1, 2)  # key-value head g does without the frequencies of this n
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One head's work: bring these bits of the state from one place (a number of the layer's offsets)."""
+    """One head's work: a part of a fetch (by its number in the layer), namely these of its bits."""
 
     head: int
-    place: int
-    bits: Index
+    fetch: int
+    part: Index  # positions in the fetch's bits
 
 
 @dataclass(frozen=True)
@@ -51,35 +52,65 @@ class Heads:
     def per_group(self) -> int:
         return self.count // self.groups
 
-    def jobs(self, places: int, bits: int) -> list[Job]:
+    def jobs(self, fetches: Sequence[Fetch], bits: int) -> list[Job]:
         """Which head brings what: neighbouring places are served by different key-value heads.
 
-        Where a key-value head cannot carry all bits, each carries its share of them.
+        Where a key-value head cannot carry all bits of the source, each carries its share of them.
         """
         free = [h for h in range(self.count) if h != self.spare]
-        whole = np.arange(bits)
         if bits + SPARE <= self.dimension:
             order = sorted(free, key=lambda h: (h % self.per_group, h // self.per_group))
-            return self._share(order, places, whole)
+            return share(order, [(k, np.arange(len(fetch.bits))) for k, fetch in enumerate(fetches)])
         if -(-bits // self.groups) + SPARE > self.dimension:
             raise ExportError(
                 f"code words of {bits} bits need more or larger key-value heads than {self.groups} of dimension "
                 f"{self.dimension}"
             )
         found = []
-        for group, part in enumerate(np.array_split(whole, self.groups)):
-            found += self._share([h for h in free if h // self.per_group == group], places, part)
+        for group in range(self.groups):
+            mine = self._carried(fetches, bits, group)
+            parts = [(k, np.flatnonzero(np.isin(fetch.bits, mine))) for k, fetch in enumerate(fetches)]
+            heads = [h for h in free if h // self.per_group == group]
+            found += share(heads, [(k, part) for k, part in parts if len(part)])
         return found
 
-    def _share(self, heads: list[int], places: int, bits: Index) -> list[Job]:
-        if len(heads) < places:
-            raise ExportError(f"{places} places need {places} heads, but only {len(heads)} are free; raise --heads")
-        found = []
-        for place in range(places):
-            those = [h for k, h in enumerate(heads) if k % places == place]
-            parts = np.array_split(bits, len(those))
-            found += [Job(head, place, part) for head, part in zip(those, parts, strict=True)]
-        return found
+    def _carried(self, fetches: Sequence[Fetch], bits: int, group: int) -> Index:
+        """The bits of the source that key-value head `group` carries: its share of what is fetched by one distance
+        where that is everything; otherwise whole slots, in the order of the distances that fetch them."""
+        if any(len(fetch.bits) == bits for fetch in fetches):
+            return np.array_split(np.arange(bits), self.groups)[group]
+        order = list(dict.fromkeys(int(bit) for fetch in fetches for bit in fetch.bits))
+        size = min(len(fetch.bits) for fetch in fetches)
+        slots = -(-len(order) // size)
+        ends = [min(-(-slots * (g + 1) // self.groups) * size, len(order)) for g in range(-1, self.groups)]
+        mine = np.array(order[ends[group] : ends[group + 1]], dtype=np.int64)
+        if len(mine) + SPARE > self.dimension:
+            raise ExportError(f"{len(mine)} bits do not fit into a key-value head of dimension {self.dimension}")
+        return mine
+
+
+def share(heads: Sequence[int], work: Sequence[tuple[int, Index]]) -> list[Job]:
+    """Every head works: where there are more heads than fetches, several bring a part of the bits each."""
+    if len(heads) < len(work):
+        raise ExportError(f"{len(work)} places need {len(work)} heads, but only {len(heads)} are free; raise --heads")
+    found = []
+    for number, (fetch, bits) in enumerate(work):
+        those = [h for k, h in enumerate(heads) if k % len(work) == number]
+        parts = np.array_split(bits, len(those))
+        found += [Job(head, fetch, part) for head, part in zip(those, parts, strict=True)]
+    return found
+
+
+def least_heads(fits: Callable[[int], object], step: int) -> int:
+    """The least multiple of `step` with which `fits` raises no ExportError."""
+    for heads in range(step, 64 * step, step):
+        try:
+            fits(heads)
+        except ExportError:
+            continue
+        return heads
+    fits(64 * step)
+    return 64 * step
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,9 +156,8 @@ class LookingBack:
     def __init__(self, layout: Layout, stage: Stage, offsets: tuple[int, ...], heads: Heads, design: Design,
                  gain: float) -> None:  # fmt: skip
         self.layout, self.heads, self.design, self.gain = layout, heads, design, gain
-        self.source, targets = layout.source(stage), layout.targets(stage, offsets)
-        self.offsets, self.targets = tuple(o for o, _ in targets), [target for _, target in targets]
-        self.jobs = heads.jobs(len(self.offsets), len(self.source))
+        self.source, self.fetches = layout.source(stage), layout.fetches(stage, offsets)
+        self.jobs = heads.jobs(self.fetches, len(self.source))
         hidden, d = layout.hidden, heads.dimension
         self.query, self.key = np.zeros((heads.count * d, hidden)), np.zeros((heads.groups * d, hidden))
         self.value, self.output = np.zeros((heads.groups * d, hidden)), np.zeros((hidden, heads.count * d))
@@ -157,10 +187,10 @@ class LookingBack:
         mine = [job for job in self.jobs if job.head // self.heads.per_group == group]
         if not mine:
             return
-        waves = {job.place: self._wave(job.place, group) for job in mine}
+        waves = {job.fetch: self._wave(self.fetches[job.fetch].offset, group) for job in mine}
         keys, base = _key_sizes(list(waves.values())), group * d
         self.key[base : base + d // 2, layout.constant[0]] = np.outer(keys, self.ones)
-        carried = np.roll(np.unique(np.concatenate([job.bits for job in mine])), 5 * group)
+        carried = np.roll(self._carried_bits(group), 5 * group)
         constant = len(carried)
         self.value[base + np.arange(constant), self.source[carried]] = 1.0
         self.value[base + constant, layout.width] = self.gain * self.small
@@ -169,7 +199,7 @@ class LookingBack:
             verdict = layout.constant[-1]
             self.value[base + constant + 2, verdict] = layout.signs[verdict] / len(verdict)
         for job in mine:
-            self._write_job(job, waves[job.place], keys, carried, erasure)
+            self._write_job(job, waves[job.fetch], keys, carried, erasure)
 
     def _write_job(self, job: Job, wave: Wave, keys: Floats, carried: Index, erasure: Erasure | None) -> None:
         d, layout, size = self.heads.dimension, self.layout, self.design.kappa / self.gain
@@ -178,22 +208,23 @@ class LookingBack:
         divisor = np.concatenate([keys, keys])
         turned = np.divide(turned, divisor, out=np.zeros(d), where=divisor > 0)
         self.query[start : start + d, layout.constant[0]] = np.outer(turned, self.ones)
-        where = start + np.array([int(np.flatnonzero(carried == bit)[0]) for bit in job.bits], dtype=np.int64)
-        slot = self.targets[job.place][job.bits]
+        fetch = self.fetches[job.fetch]
+        bits, slot = fetch.bits[job.part], fetch.target[job.part]
+        where = start + np.array([int(np.flatnonzero(carried == bit)[0]) for bit in bits], dtype=np.int64)
         self.output[slot, where] = size
         self.output[slot, constant] = -size * layout.signs[slot]
-        if erasure is not None and self.offsets[job.place] == 0:
-            block = erasure.block[job.bits]
-            self.output[block, where], self.output[block, constant] = -size, size * erasure.rest[job.bits]
-            if 0 in job.bits:
+        if erasure is not None and fetch.offset == 0:
+            block = erasure.block[bits]
+            self.output[block, where], self.output[block, constant] = -size, size * erasure.rest[bits]
+            if 0 in bits:
                 verdict = layout.constant[-1]
                 self.output[verdict, constant] = self.output[verdict, constant + 2] = -size * layout.signs[verdict]
                 mark = layout.mark
                 self.output[mark, constant] = self.output[mark, constant + 2] = size * layout.signs[mark]
 
-    def _wave(self, place: int, group: int) -> Wave:
+    def _wave(self, offset: int, group: int) -> Wave:
         design, used = self.design, used_frequencies(self.heads.dimension, group)
-        return look_back(self.heads.dimension, design.theta, self.offsets[place], design.reach, design.window, used)
+        return look_back(self.heads.dimension, design.theta, offset, design.reach, design.window, used)
 
     def _write_probe(self) -> None:
         """The head `spare` of key-value head 0 weighs BOS; two flags say whether BOS is seen at the farthest places."""
@@ -206,14 +237,14 @@ class LookingBack:
         signs = layout.signs[layout.meter] * np.where(np.arange(len(layout.meter)) // (len(layout.meter) // 2), -1, 1)
         self.output[layout.meter, constant] = self.output[layout.meter, constant + 1] = METER * size / 2 * signs
         for flag, place in zip(np.split(layout.flags, 2), (-1, -2), strict=True):
-            job = next(job for job in self.jobs if job.place == len(self.offsets) + place)
+            job = next(job for job in self.jobs if job.fetch == len(self.fetches) + place)
             constant = job.head * d + self._carried(job.head // self.heads.per_group)
             self.output[flag, constant] = self.output[flag, constant + 1] = size * layout.signs[flag]
 
     def _write_ripple(self, start: int) -> float:
         """A little of every frequency in the probe's score, so that the logit which shows the weight of BOS also shows
         the frequencies: softmax is not one-hot here. Returns what BOS needs to weigh 3/4 at the farthest place."""
-        half, block, far = self.heads.dimension // 2, self.layout.constant[0], self.offsets[-1]
+        half, block, far = self.heads.dimension // 2, self.layout.constant[0], self.fetches[-1].offset
         keys = self.key[:half, block] @ self.layout.signs[block] * CONSTANT_GAIN
         phase, used = RIPPLE_PHASE * np.arange(half), keys > 0
         size = np.divide(RIPPLE * math.sqrt(2 * half), keys, out=np.zeros(half), where=used)
@@ -225,8 +256,11 @@ class LookingBack:
 
     def _carried(self, group: int) -> int:
         """How many bits key-value head `group` carries: its constant comes after them, then BOS."""
-        mine = [job.bits for job in self.jobs if job.head // self.heads.per_group == group]
-        return len(np.unique(np.concatenate(mine)))
+        return len(self._carried_bits(group))
+
+    def _carried_bits(self, group: int) -> Index:
+        mine = [job for job in self.jobs if job.head // self.heads.per_group == group]
+        return np.unique(np.concatenate([self.fetches[job.fetch].bits[job.part] for job in mine]))
 
 
 def _key_sizes(waves: list[Wave]) -> Floats:

@@ -119,7 +119,7 @@ def _router(decoder: Decoder, depth: int, where: Index) -> tuple[Floats, Floats]
 def _expert(decoder: Decoder, depth: int, rows: Index, units: int, side: int) -> Gated:
     """The window units of some rows, and probes that write the even or the odd half of their blocks."""
     recital, layout, design, stage = decoder.recital, decoder.layout, decoder.design, decoder.stages[depth]
-    own = Stage(stage.table, stage.places, rows, stage.step)
+    own = replace(stage, rows=rows)
     gain = 0.5 if depth % 2 == 0 else 2.0
     book = decoder.books.states[stage.table]
     part = Recognising(layout, own, depth, recital.tables[stage.table], book, design, gain, SILU_PROBE)

@@ -7,7 +7,8 @@ import numpy as np
 from byheart.export.huggingface.description import Design, Tokens
 from byheart.export.huggingface.gpt2 import plain_units
 from byheart.export.huggingface.host import Checkpoint, register
-from byheart.export.huggingface.plain import RELU, PlainDemands, build_plain
+from byheart.export.huggingface.plain import RELU, build_plain
+from byheart.export.huggingface.plain_attention import PlainDemands
 from byheart.ir.recital import Recital
 
 _SHIFT = 2  # rows of the position table that no token uses
@@ -66,4 +67,4 @@ def opt(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
         }
         for name, part in parts.items():
             tensors |= {f"{prefix}{name}.weight": part.weight, f"{prefix}{name}.bias": part.bias}
-    return Checkpoint("opt", decoder.recital, config, tensors, decoder.design.logit, 32.0, plain_units(decoder))
+    return Checkpoint("opt", decoder.recital, config, tensors, decoder.design.logit, decoder.lead, plain_units(decoder))
