@@ -30,7 +30,8 @@ CODE = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _INSIDE = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"  # three levels of parentheses
-_EXPONENT = rf"\^(?:[−±+-]*(?:\d+(?:[./]\d+)*|bits|mantissa|[A-Za-zωδ](?![A-Za-z]))|{_INSIDE})"
+_POWER = r"[−±+-]*(?:\d+(?:[./]\d+)*|bits|mantissa|[A-Za-zωδ](?![A-Za-z]))"
+_EXPONENT = rf"\^(?:{_POWER}|{_INSIDE})"
 _BASE = r"(?:\d+(?:\.\d+)?|[A-Za-zωδ]|\([A-Za-z·]{1,4}\))"
 TYPED = re.compile(
     rf"(?<![\w\\^_])(?:O{_INSIDE}|(?:\d+(?:\.\d+)?·)?(?:sqrt{_INSIDE}|√(?:{_INSIDE}|[A-Za-z])|{_BASE}{_EXPONENT}))"
@@ -78,7 +79,7 @@ def latex(typed: str) -> str:
         while (start := text.find(f"{name}(")) >= 0:
             end = _closing(text, start + len(name))
             text = text[:start] + before + text[start + len(name) + 1 : end] + after + text[end + 1 :]
-    text = re.sub(r"\^([−±+-]*(?:\d+(?:[./]\d+)*|bits|mantissa|[A-Za-zωδ]))", r"^{\1}", text)
+    text = re.sub(rf"\^({_POWER})", r"^{\1}", text)
     for word, command in _COMMANDS.items():
         text = text.replace(word, command)
     return re.sub(r"(?<![\\\w])log(?!_)", r"\\log ", text)

@@ -5,6 +5,8 @@ A message says what failed, the values, and what to do. The command line prints 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class ByheartError(Exception):
     """Base of every error that byheart raises on purpose."""
@@ -12,6 +14,14 @@ class ByheartError(Exception):
 
 class DataError(ByheartError, ValueError):
     """The rows cannot be used: empty, ragged where they must not be, not finite, wrong shape."""
+
+
+class TableError(DataError):
+    """Several things that a table needs, each a line of the message."""
+
+    def __init__(self, head: str, problems: Iterable[str]) -> None:
+        self.lines = (head, *problems)
+        super().__init__("\n  ".join(self.lines))
 
 
 class ConflictError(DataError):

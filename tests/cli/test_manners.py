@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 import byheart
 from byheart.cli import COMMANDS, commands, main
+from byheart.errors import DataError, TableError
 
 PROGRAM = "import sys; from byheart.cli import main; sys.argv[0] = 'byheart'; main()"
 TABLE = "name,colour\ncat,red\nact,blue\n"
@@ -152,6 +153,8 @@ def test_a_full_disk_is_one_sentence(arguments):
         (KeyboardInterrupt(), 130, "interrupted"),
         (MemoryError(), 2, "--max-rows"),
         (OSError(28, "No space"), 2, "No space"),
+        (DataError("one\n\x1b[31mline"), 2, "byheart: one\\n\\x1b[31mline\n"),
+        (TableError("t.csv:", ["a\x07b", "c\nd"]), 2, "byheart: t.csv:\n  a\\x07b\n  c\\nd\n"),
     ],
 )
 def test_endings(monkeypatch, capsys, error, status, words):

@@ -17,7 +17,7 @@ from difflib import get_close_matches
 import click
 from click.shell_completion import CompletionItem
 
-from byheart.errors import ByheartError
+from byheart.errors import ByheartError, TableError
 from byheart.version import __version__
 
 DEFECT = 70  # EX_SOFTWARE of sysexits.h
@@ -102,7 +102,7 @@ def commands() -> None:
 
 
 def main() -> None:
-    """Runs the command line; every expected failure is one line on standard error and exit status 2.
+    """Runs the command line; every expected failure is a line on standard error and exit status 2.
 
     Anything unexpected is our defect and never looks like "not proved": it has a status of its own.
     """
@@ -110,6 +110,8 @@ def main() -> None:
     try:
         status = commands(prog_name="byheart", standalone_mode=False)
         sys.stdout.flush()  # while a closed pipe can still be told from success
+    except TableError as error:
+        _fail(error.lines, 2)
     except ByheartError as error:
         _fail(str(error), 2)
     except click.exceptions.Abort:
@@ -151,9 +153,11 @@ def _report_defect(error: Exception) -> None:
     )
 
 
-def _fail(message: str, status: int) -> None:
-    """One line: names that a hostile file brings may hold control characters, which are shown and not obeyed."""
+def _fail(message: str | tuple[str, ...], status: int) -> None:
+    """One line, or those of a list: names that a hostile file brings may hold control characters, which are shown and
+    not obeyed."""
     from byheart.data.wording import visible
 
-    click.echo(visible(f"byheart: {message}"), err=True)
+    first, *rest = (message,) if isinstance(message, str) else message
+    click.echo("\n  ".join(map(visible, (f"byheart: {first}", *rest))), err=True)
     sys.exit(status)

@@ -33,7 +33,7 @@ from byheart.data.missing import POLICIES as MISSING
 from byheart.data.read.cells import CellTable, CellType, Column
 from byheart.data.read.options import POLICIES
 from byheart.data.wording import quote
-from byheart.errors import DataError, OptionError
+from byheart.errors import DataError, OptionError, TableError
 
 _NAMED = 3  # rows that a message names
 Mask = npt.NDArray[np.bool_]
@@ -118,13 +118,13 @@ def settle_cells(
     complete = np.flatnonzero(~lacking)
     problems = [*problems, *([_missing_words(table, lacking)] if missing == "error" and lacking.any() else [])]
     if not complete.size:
-        raise DataError("\n".join([f"every row of {table.origin} has an empty cell", *problems]))
+        raise TableError(f"every row of {table.origin} has an empty cell", problems)
     group, label = _groups(taken, complete)
     torn = _torn(group, label)
     if conflicts == "error" and torn.any():
         problems.append(_conflict_words(table, complete, group, label, torn))
     if problems:
-        raise DataError("\n  ".join([f"{table.origin} cannot be taken as it is:", *problems]))
+        raise TableError(f"{table.origin} cannot be taken as it is:", problems)
     keep = _KEEPS[conflicts](group, label, torn) if torn.any() else np.ones(len(complete), dtype=bool)
     if not keep.any():
         raise DataError(f"--conflicts {conflicts} leaves no row: every row contradicts another one; relabel them")
