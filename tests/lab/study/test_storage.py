@@ -56,7 +56,8 @@ def test_an_address_with_two_readings_is_not_shown(address):
     "address", ["lab:S3CRET@host", "postgresql:/lab:S3CRET@host/studies", "host=localhost password=S3CRET"]
 )
 @pytest.mark.parametrize(
-    "command", [["worker"], ["status"], ["run", "ks25-fig1", "--output", "fig1"], ["status", "fig1"], ["export", "fig1"]]
+    "command",
+    [["worker"], ["status"], ["run", "ks25-fig1", "--output", "fig1"], ["status", "fig1"], ["export", "fig1"]],
 )
 def test_something_that_is_no_address_is_neither_repeated_nor_stored(command, address, tmp_path, monkeypatch):
     """`run` made it a file's name, `status` showed it."""
