@@ -29,6 +29,7 @@ from byheart.build.compact.tokens import (
     token_codes,
 )
 from byheart.build.fold import Block, Effort, LabelMemory, Objective, build_label_memory, smallest_head
+from byheart.build.fold.plan import beam_for
 from byheart.build.fold.traps import MOST_CLASSES
 from byheart.build.fold.zigzag import Order, Zigzag, few_runs, zigzag
 from byheart.data.dataset.dataset import Dataset
@@ -41,6 +42,7 @@ from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.ir.size import measure
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
+from byheart.theory.promises.compact import CompactFacts
 from byheart.theory.promises.compact import compact as compact_promise
 
 SAMPLE = 5_000  # contexts that are looked at first
@@ -129,9 +131,13 @@ FEW_CLASSES = 8  # up to which traps are likely; their folds do not depend on th
 WALK_BIT, TRAP_BIT = 2.0, 0.1  # parameters per bit of an id
 REDRAW = 1_000_003  # between the seeds of draws
 MOST_GAIN = 1.25  # times: what the widest beam saves against the narrowest, by their rates
-# Sums of prefixes are told apart by multiples of lcm(1, …, n), 1.44·n bits. Walks (more classes than traps take) search
-# along all of them, for hours where ids are that long and too many for one line.
-LONGEST_SUMS, LEAST_CONTEXTS, TRAP_CLASSES = 200, 400, 16
+TRAP_CLASSES = 16  # up to which traps are taken for prefixes, whatever the length of ids
+# Prefixes are told apart by multiples of lcm(1, …, n), 1.44·n bits, and a walk searches along all of them. Measured per
+# prefix, bit and word of 44 bits: rows of 138 tokens took 60 processor seconds (1,242 prefixes, 100 labels), of 200
+# tokens 92 (1,200).
+WALK_SECONDS, WORD_BITS, WIDE_BEAM = 3e-5, 44, 200
+MOST_SECONDS = 600.0
+SHORT_SUMS = 200  # bits, rows of 138 tokens: up to here time is that of other tasks with as many contexts
 HEADS = ("value", "logits", "sign")
 
 
@@ -185,7 +191,7 @@ def build_compact(
     resume: str | None = None,
 ) -> Construction:
     """Tokens to ids, ids to labels. With `abstain_bits` most ids off the data get no label."""
-    _check(dataset, abstain_bits, head, objective)
+    _check(dataset, abstain_bits, head, objective, effort)
     token, ids = _hashed(dataset, objective, abstain_bits, head, seed, progress)
     labels, price = dataset.contexts.label.tolist(), _bit_price(dataset, abstain_bits, head)
     head = head or _best_head(dataset, ids, labels, abstain_bits, objective, effort)
@@ -315,7 +321,7 @@ def is_language_model(dataset: Dataset) -> bool:
     return set(map(key, dataset.classes)) <= set(map(key, symbols)) or (numbered and len(numbers) > 0)
 
 
-def _check(dataset: Dataset, abstain_bits: int, head: str | None, objective: str) -> None:
+def _check(dataset: Dataset, abstain_bits: int, head: str | None, objective: str, effort: str) -> None:
     if not 0 <= abstain_bits <= 40:
         raise OptionError(f"abstain_bits={abstain_bits} must lie in 0..40; 20 refuses all but one in a million")
     if abstain_bits and head not in (None, "value"):
@@ -324,17 +330,30 @@ def _check(dataset: Dataset, abstain_bits: int, head: str | None, objective: str
         raise OptionError(f"head=sign makes parameters few, not {objective}: leave one of the two out")
     if head == "sign" and dataset.C != 2:
         raise OptionError(f"head=sign reads one sign: it needs exactly two labels, and here are {dataset.C}")
-    sums = mean_count(dataset).bit_length() if dataset.encoder.task is Task.CAUSAL else 0
-    walks = sums and not _traps_read_prefixes(dataset, abstain_bits, head)
-    if sums > LONGEST_SUMS and walks and objective != "depth" and len(dataset.contexts) > LEAST_CONTEXTS:
-        longest = next(n for n in range(dataset.n, 0, -1) if lcm(*range(1, n + 1)).bit_length() <= LONGEST_SUMS)
-        raise BuildError(
-            f"rows of {dataset.n:,} tokens take ids of more than {sums:,} bits for their prefixes, which is out of "
-            f"reach for {len(dataset.contexts):,} prefixes with {dataset.C:,} labels; make rows of at most {longest} "
-            f"tokens (of a text: --page-length {longest} or less)"
-        )
+    walks = dataset.encoder.task is Task.CAUSAL and not _traps_read_prefixes(dataset, abstain_bits, head)
+    if walks and objective != "depth":
+        _check_walk(dataset, effort)
     if abstain_bits and objective == "depth":
         raise OptionError("one block cannot refuse: abstain_bits needs objective=parameters or bits")
+
+
+def _check_walk(dataset: Dataset, effort: str) -> None:
+    """Refuses prefixes that a walk would search for too long."""
+    prefixes, facts = len(dataset.contexts), CompactFacts.of(dataset)
+
+    def seconds(length: int) -> float:
+        sums = lcm(*range(1, length + 1)).bit_length()
+        bits = facts.id_bits - facts.sum_bits + sums
+        beam = beam_for(Effort(effort), prefixes * bits) / WIDE_BEAM
+        return WALK_SECONDS * beam * prefixes * bits * (1 + bits / WORD_BITS) if sums > SHORT_SUMS else 0.0
+
+    if (needed := seconds(dataset.n)) > MOST_SECONDS:
+        longest = next(n for n in range(dataset.n - 1, 0, -1) if seconds(n) <= MOST_SECONDS)
+        raise BuildError(
+            f"{prefixes:,} prefixes of rows of up to {dataset.n:,} tokens with {dataset.C:,} labels take ids of about "
+            f"{round(facts.id_bits):,} bits and some {needed / 60:,.0f} minutes to search; make rows of at most "
+            f"{longest} tokens (of a text: --page-length {longest} or less), or take construction native"
+        )
 
 
 def _network(dataset: Dataset, token: TokenHash, back: _Back, attention: str) -> Network:
