@@ -25,7 +25,7 @@ PHASE_LOSS = {2: 1.0, 3: 0.98, 4: 0.94, 8: 0.88, 16: 0.80}  # of a trap's rate, 
 LOOKUP = {"traps": 12e-9, "walk": 25e-9}  # seconds per id, fold and candidate, about
 
 
-WEIGHT = {"traps": 1.0, "walk": 0.6}  # of an id and a fold, when the effort is shared out: walks may take longer
+WEIGHT = {"traps": 1.0, "walk": 0.9}  # of an id and a fold, when the effort is shared out: walks may take longer
 
 
 class Objective(StrEnum):
