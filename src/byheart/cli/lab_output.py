@@ -45,6 +45,8 @@ def publish(folder: Path, study: Study, data: DataPlace, constructed: bool, prog
 
 def compared(folder: Path, study: Study, data: DataPlace, constructed: bool, progress: Progress) -> list[Built]:
     """Constructed sizes and bounds for every problem, kept in constructed.json because building takes a while."""
+    if study.experiment.variants:
+        return []  # the same data several times: constructions do not differ
     kept = folder / "constructed.json"
     known: dict[str, list[dict[str, Any]]] = {}
     if kept.exists():
@@ -75,13 +77,15 @@ def draw(study: Study, data: DataPlace, built: Sequence[Built]) -> dict[str, Fig
     figures: dict[str, Figure] = {}
     if experiment.kind == "curves":
         figures["curves"] = plots.curves_figure(experiment, finished)
+    elif experiment.variants:
+        figures["variants"] = plots.variants_figure(experiment, results.minima(experiment, finished))
     elif experiment.kind == "minimum":
         figures["minimum"] = plots.minimum_figure(experiment, results.minima(experiment, finished), built)
     else:
         problems = [make_problem(spec, data.file, data.folder) for spec in experiment.problems]
         entropies = {p.name: p.entropy for p in problems if isinstance(p, Documents)}
         figures["gap"] = plots.grid_figure(experiment, rows, entropies, built)
-    trained = trained_bits(study, data, rows)
+    trained = [] if experiment.variants else trained_bits(study, data, rows)
     if trained:
         figures["bits"] = plots.bits_figure(trained, built)
     return figures
@@ -132,7 +136,13 @@ def page(study: Study, figures: Mapping[str, Figure], tables: Mapping[str, Any],
         "Constructed networks and bounds": as_plain(built),
     }
     title = f"{PRESETS[experiment.preset].title} ({experiment.scale})" if experiment.preset in PRESETS else study.name
-    captions = {"curves": "Curves", "minimum": "Least sizes", "gap": "Gap to the entropy", "bits": "Bits per parameter"}
+    captions = {
+        "curves": "Curves",
+        "minimum": "Least sizes",
+        "gap": "Gap to the entropy",
+        "variants": "Least sizes",
+        "bits": "Bits per parameter",
+    }
     return render(title, facts, {captions.get(k, k): f for k, f in figures.items()}, sections)
 
 

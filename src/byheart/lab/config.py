@@ -10,11 +10,16 @@ from byheart.errors import OptionError
 from byheart.lab.problem import Documents, Sequences
 
 Shape = Literal["constant", "linear", "cosine"]
+ATTENTIONS = ("uniform", "softmax", "hardmax")
+PRECISIONS = ("float64", "float32", "bfloat16")
 
 
 @dataclass(frozen=True)
 class Uniform:
-    """KS25 eq. (165): E_in, `blocks` feed-forward blocks, uniform attention, `blocks` blocks, E_out.
+    """KS25 eq. (165): E_in, `blocks` feed-forward blocks, attention, `blocks` blocks, E_out.
+
+    attention: `uniform` averages, as in the paper; `softmax` weighs by W_K and W_Q; `hardmax` takes the largest weights
+    only, and learns as if it were softmax (straight through).
 
     >>> Uniform(blocks=4).feed_forward
     336
@@ -25,10 +30,13 @@ class Uniform:
     q: int = 8
     s: int = 2
     kind: str = "uniform"
+    attention: str = "uniform"
 
     def __post_init__(self) -> None:
         if min(self.blocks, self.m, self.q, self.s) < 1:
             raise OptionError(f"blocks, m, q, s = {self.blocks}, {self.m}, {self.q}, {self.s}: each must be at least 1")
+        if self.attention not in ATTENTIONS:
+            raise OptionError(f"unknown attention {self.attention!r}; known: {', '.join(ATTENTIONS)}")
 
     @property
     def size(self) -> int:
@@ -40,8 +48,9 @@ class Uniform:
         return 2 * self.blocks * (2 * self.m * self.q + self.q + self.m)
 
     def parameters(self, problem: Sequences) -> int:
-        """Every trained number: E_in, both stacks, W_V and W_O, E_out."""
-        return self.m * problem.d + self.feed_forward + 2 * self.m * self.s + problem.outputs * self.m
+        """Every trained number: E_in, both stacks, W_V and W_O (and W_K and W_Q), E_out."""
+        matrices = 2 if self.attention == "uniform" else 4
+        return self.m * problem.d + self.feed_forward + matrices * self.m * self.s + problem.outputs * self.m
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,8 @@ class Training:
     which all tokens share, at rate / blocks**token_slowdown: a step moves deep stacks no farther than shallow ones.
     summed: the loss that is descended is the sum over what is asked, not the mean. To Adam, which forgets the length
     of a gradient, it is an `epsilon` that is smaller by that count; what is reported stays the mean.
+    precision: what the network computes with. `bfloat16`: its weights are rounded to eight significant bits wherever
+    they are used, while the optimizer adds its steps to float32 weights, as mixed-precision training does.
     starts: a run that misses its goal begins again from other weights, up to this many times; the best run counts.
 
     >>> plan = Training(epochs=100, rate=0.01, warmup=0.1, shape="linear")
@@ -104,6 +115,7 @@ class Training:
     slowdown: float = 0.0
     token_slowdown: float = 0.0
     summed: bool = False
+    precision: str = "float32"
     starts: int = 1
     seed: int = 0
 
@@ -113,6 +125,8 @@ class Training:
                 f"epochs, rate, warmup = {self.epochs}, {self.rate}, {self.warmup}: need at least one epoch, "
                 "one start, a positive rate and a warmup of 0 <= share < 1"
             )
+        if self.precision not in PRECISIONS:
+            raise OptionError(f"unknown precision {self.precision!r}; known: {', '.join(PRECISIONS)}")
 
     def rate_at(self, epoch: int) -> float:
         """The learning rate of an epoch, counted from 0."""
@@ -144,7 +158,7 @@ def model_of(plain: dict[str, Any]) -> Model:
     """The model that `as_plain` wrote.
 
     >>> model_of(as_plain(Uniform(blocks=3)))
-    Uniform(blocks=3, m=2, q=8, s=2, kind='uniform')
+    Uniform(blocks=3, m=2, q=8, s=2, kind='uniform', attention='uniform')
     """
     kinds: dict[str, type[Model]] = {"uniform": Uniform, "decoder": Decoder}
     if plain.get("kind") not in kinds:

@@ -25,6 +25,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from byheart.errors import DataError, OptionError
 
 CROSS_ENTROPY, SQUARED_ERROR = "cross-entropy", "squared-error"
 PADDING = -1  # no token, in `Documents`
+DRAWN = ("random", "contexts")  # sources that need no file
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +49,8 @@ class Sequences:
 
     points: (V, d) vectors of the distinct tokens, or None: then a token is a unit vector of dimension V (one-hot), and
     E_in is a table with a trained column per word. index: (N, n), the token at each place; labels: (N,) classes, or
-    ±1 with squared error; read: the place whose output is compared with the label.
+    ±1 with squared error; read: the place whose output is compared with the label. With labels (N, n) every token has
+    one (KS25's seq-to-seq setting), and `read` says nothing.
 
     >>> tiny = Sequences("tiny", None, np.array([[0, 1], [1, 0]]), np.array([0, 1]), classes=2, read=0)
     >>> tiny.N, tiny.n, tiny.d, tiny.label_bits
@@ -67,6 +70,10 @@ class Sequences:
             raise DataError(f"{self.name}: index has shape {self.index.shape}, need (N, n) with at least one token")
         if len(self.labels) != len(self.index):
             raise DataError(f"{self.name}: {len(self.index)} sequences but {len(self.labels)} labels")
+        if self.labels.ndim == 2 and self.labels.shape != self.index.shape:
+            raise DataError(
+                f"{self.name}: labels {self.labels.shape} for tokens {self.index.shape}; one for each token"
+            )
         if self.index.min() < 0 or (self.points is not None and self.index.max() >= len(self.points)):
             raise DataError(f"{self.name}: index names a token that has no vector")
 
@@ -90,7 +97,7 @@ class Sequences:
     @property
     def asked(self) -> int:
         """Answers that the loss is the mean of."""
-        return self.N
+        return self.labels.size
 
     @property
     def outputs(self) -> int:
@@ -99,7 +106,7 @@ class Sequences:
 
     @property
     def label_bits(self) -> float:
-        return self.N * float(np.log2(self.classes))
+        return self.asked * float(np.log2(self.classes))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -213,7 +220,8 @@ SOURCES = {
 class ProblemSpec:
     """How to make a problem: plain values that a worker on another machine can follow.
 
-    source: mnli, imdb (N rows of n words), random (KS25's length experiment) or tinystories (N documents of n words).
+    source: mnli, imdb (N rows of n words), random (KS25's length experiment), contexts (a label for every token) or
+    tinystories (N documents of n words).
     """
 
     source: str
@@ -223,8 +231,9 @@ class ProblemSpec:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.source not in (*SOURCES, "random"):
-            raise OptionError(f"unknown source {self.source!r}; known: {', '.join((*SOURCES, 'random'))}")
+        known = (*SOURCES, *DRAWN)
+        if self.source not in known:
+            raise OptionError(f"unknown source {self.source!r}; known: {', '.join(known)}")
 
     @property
     def name(self) -> str:
@@ -241,6 +250,8 @@ def make_problem(spec: ProblemSpec, data: str | None = None, folder: str | None 
     """
     if spec.source == "random":
         return random_sequences(spec)
+    if spec.source == "contexts":
+        return labelled_contexts(spec)
     source = SOURCES[spec.source]
     rows = _rows(spec.source, data, folder)
     if source.label is None:
@@ -255,6 +266,28 @@ def random_sequences(spec: ProblemSpec) -> Sequences:
     labels = draw.choice(np.array([-1, 1]), spec.N)
     index = np.arange(spec.N * spec.n).reshape(spec.N, spec.n)
     return Sequences(spec.name, points, index, labels, classes=2, read=spec.n - 1, loss=SQUARED_ERROR)
+
+
+def labelled_contexts(spec: ProblemSpec) -> Sequences:
+    """N sequences of n different words out of 2n, whose every token has a label ±1: nN labels.
+
+    Words are uniform vectors in [0, 1)^d. A word occurs in half of all sequences, so its label depends on its context;
+    no two sequences have the same words, so there is a network of eq. (165) with the labels.
+
+    >>> problem = labelled_contexts(ProblemSpec("contexts", N=6, n=3, d=4))
+    >>> problem.labels.shape, problem.tokens, problem.asked
+    ((6, 3), 6, 18)
+    """
+    draw = np.random.default_rng([spec.seed, spec.N, spec.n])
+    rows: dict[tuple[int, ...], None] = {}
+    sets = comb(2 * spec.n, spec.n)
+    if sets < spec.N:
+        raise OptionError(f"{2 * spec.n} words have {sets} sets of {spec.n}, {spec.N} are needed")
+    while len(rows) < spec.N:
+        rows.setdefault(tuple(sorted(draw.permutation(2 * spec.n)[: spec.n].tolist())))
+    labels = draw.choice(np.array([-1, 1]), (spec.N, spec.n))
+    points = draw.random((2 * spec.n, spec.d or 6))
+    return Sequences(spec.name, points, np.array(list(rows)), labels, classes=2, read=0, loss=SQUARED_ERROR)
 
 
 def _labelled(spec: ProblemSpec, rows: Sequence[tuple[list[str], int]]) -> Sequences:

@@ -83,7 +83,7 @@ def table(experiment: Experiment, finished: Finished) -> list[Row]:
             best = best_record(records)
             rows.append(
                 Row(
-                    problem=spec.name,
+                    problem=experiment.title(problem),
                     x=experiment.place(problem),
                     seed=spec.seed,
                     size=size,
@@ -115,7 +115,7 @@ def minima(experiment: Experiment, finished: Finished) -> list[Minimum]:
         records = planner.records(problem, size, finished) if size is not None else []
         found.append(
             Minimum(
-                problem=spec.name,
+                problem=experiment.title(problem),
                 x=experiment.place(problem),
                 seed=spec.seed,
                 size=size,
@@ -139,10 +139,10 @@ def stored_bits(problem: Problem, loss: float, accuracy: float) -> float | None:
     if not isinstance(problem, Sequences):
         return None
     if problem.loss == CROSS_ENTROPY:
-        return max(0.0, problem.label_bits - problem.N * loss / log(2))
+        return max(0.0, problem.label_bits - problem.asked * loss / log(2))
     wrong = min(max(1 - accuracy, 0.0), 0.5)
     doubt = 0.0 if wrong == 0 else -wrong * log2(wrong) - (1 - wrong) * log2(1 - wrong)
-    return problem.N * (1 - doubt)
+    return problem.asked * (1 - doubt)
 
 
 def plain_tables(study: Study) -> dict[str, Any]:

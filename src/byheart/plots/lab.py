@@ -137,6 +137,31 @@ def minimum_figure(experiment: Experiment, minima: Sequence[Minimum], built: Seq
     return figure
 
 
+def variants_figure(experiment: Experiment, minima: Sequence[Minimum]) -> Figure:
+    """The least size of each variant against what varies, and √(labels) through the first point that was found."""
+    figure = new_figure()
+    with styled():
+        axes = figure.axes[0]
+        asked = [spec.N * (spec.n if spec.source == "contexts" else 1) for spec in experiment.problems]
+        for place, variant in enumerate(dict.fromkeys(experiment.variants)):
+            mine = [m for m, name in zip(minima, experiment.variants, strict=True) if name == variant]
+            known = [m for m in mine if m.size is not None]
+            look: dict[str, Any] = {"color": colour(place), "label": variant}
+            axes.plot([m.x for m in known], [m.size or 0 for m in known], marker(place) + "-", **look)
+            failed = [m for m in mine if m.size is None and m.largest_failed is not None]
+            axes.plot([m.x for m in failed], [m.largest_failed or 0 for m in failed], "^", color=colour(place))
+        found = sorted((labels, m.x, m.size) for labels, m in zip(asked, minima, strict=True) if m.size is not None)
+        if found:
+            labels, _, size = found[0]
+            line = sorted({(m.x, size * (a / labels) ** 0.5) for a, m in zip(asked, minima, strict=True)})
+            axes.plot(*zip(*line, strict=True), ":", color="#7F7F7F", label="√(labels), through the smallest")
+        label_axes(axes, "The least number of blocks", _axis(experiment), "#blocks", log=False)
+        _ticks_at(axes, sorted({m.x for m in minima}))
+        axes.set_ylim(bottom=0)
+        axes.legend()
+    return figure
+
+
 def _draw_minima(axes: Axes, experiment: Experiment, minima: Sequence[Minimum]) -> None:
     from matplotlib.ticker import MaxNLocator
 

@@ -12,6 +12,7 @@ import pytest
 from byheart.errors import OptionError
 from byheart.lab.config import Decoder, Training, Uniform
 from byheart.lab.engines.training import make_engine
+from byheart.lab.problem import ProblemSpec, labelled_contexts
 from tests.lab.small import signs_problem, stories, words_problem
 
 torch = pytest.importorskip("torch", reason="needs byheart[lab]")
@@ -53,6 +54,35 @@ def test_stacked_takes_other_widths_and_the_kernel_says_so():
     assert curve("auto", problem, model, PLAIN)[:, 0] == pytest.approx(expected[:, 0], rel=1e-4)  # wide
     with pytest.raises(OptionError, match="m = 2, not m = 3"):
         make_engine("kernel", problem, model, PLAIN)
+
+
+@pytest.mark.parametrize("attention", ["uniform", "softmax", "hardmax"])
+@pytest.mark.parametrize("every", [False, True], ids=["one label", "a label for every token"])
+def test_attention_and_labels_of_every_token_are_those_of_the_readable_model(attention, every):
+    problem = labelled_contexts(ProblemSpec("contexts", 12, 4, 3)) if every else signs_problem()
+    model = Uniform(2, 4, 6, 4, attention=attention)
+    expected = curve("readable", problem, model, PLAIN)
+    found = curve("stacked", problem, model, PLAIN)
+    assert found[:, 0] == pytest.approx(expected[:, 0], rel=1e-3)
+    if every or attention != "uniform":
+        with pytest.raises(OptionError, match="averages and reads one token"):
+            make_engine("wide", problem, model, PLAIN)
+
+
+def test_precisions():
+    """float64 starts where float32 starts; bfloat16 evaluates rounded weights and steps from whole ones."""
+    problem = PROBLEMS["vectors"]
+    plans = {name: replace(PLAIN, precision=name) for name in ("float64", "float32", "bfloat16")}
+    curves = {name: curve("kernel", problem, Uniform(3), plan)[:, 0] for name, plan in plans.items()}
+    assert curves["float64"] == pytest.approx(curves["float32"], rel=1e-3)
+    assert curves["bfloat16"] == pytest.approx(curves["float32"], rel=0.2)
+    assert curves["bfloat16"] != pytest.approx(curves["float32"], rel=1e-4)
+    engine = make_engine("kernel", problem, Uniform(3), plans["bfloat16"])
+    engine.epochs(3)
+    assert (engine.weights.vector == torch.tensor(engine.master).bfloat16().float().numpy()).all()
+    assert (engine.weights.vector != engine.master).any()
+    with pytest.raises(OptionError, match=r"only the kernel engine \(m = 2\) computes in bfloat16"):
+        make_engine("auto", problem, Uniform(3, 4, 16, 4), plans["bfloat16"])
 
 
 def test_decoder_on_distinct_contexts_is_the_decoder_on_documents():

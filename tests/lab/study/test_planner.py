@@ -90,5 +90,8 @@ def test_every_preset_is_planned_at_every_scale():
     assert len(names) == len(PRESETS) * len(SCALES)
     paper = experiment_of("ks25-fig3", "paper")
     assert [spec.N for spec in paper.problems] == list(range(600, 1701, 100)) and paper.trials == 10
-    assert [spec.n for spec in experiment_of("ks25-length", "paper").problems] == [10, 100, 1000, 10000]
+    assert [spec.n for spec in experiment_of("ks25-length", "paper").problems] == [10, 100, 1000]
+    three = experiment_of("ks25-softmax")
+    assert {three.model_of(2, place).attention for place in range(len(three.problems))} == set(three.variants)
+    assert Experiment.from_plain(three.as_plain()) == three
     assert experiment_of("madden24-fig1", "paper").sizes == (4, 8, 16, 32, 64, 128, 256, 512)

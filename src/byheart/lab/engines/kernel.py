@@ -52,12 +52,19 @@ class KernelEngine:
     """One training run; `epochs(k)` takes k steps and gives (loss, accuracy) before each."""
 
     def __init__(
-        self, problem: Sequences, model: Uniform, training: Training, dtype: npt.DTypeLike = np.float32
+        self, problem: Sequences, model: Uniform, training: Training, dtype: npt.DTypeLike | None = None
     ) -> None:
         self.training, self.step = training, 0
+        dtype = dtype or (np.float64 if training.precision == "float64" else np.float32)
         start = initial_uniform(model, problem, training.seed, identity=training.identity)
         self.weights, self.gradient = Flat(start, dtype), Flat(start, dtype)
         self.vectors = vectors_of(self.weights, self.gradient, training, model.blocks)
+        self.master = self.weights.vector.copy()  # what the optimizer steps from
+        self.rounded = training.precision == "bfloat16"
+        if self.rounded:
+            round_weights(self.master, self.weights.vector)
+        else:
+            self.master = self.weights.vector
         self.data = batch_of(problem, dtype)
         self.streams = (
             *_streams(problem.tokens, model.blocks, dtype),
@@ -69,9 +76,10 @@ class KernelEngine:
         plan = self.training
         curve = np.empty((count, 2))
         rates = np.array([plan.rate_at(self.step + i) for i in range(count)])
-        constants = (plan.beta1, plan.beta2, plan.epsilon, plan.decay, plan.clip)
+        constants = (plan.beta1, plan.beta2, plan.epsilon, plan.decay, plan.clip, self.rounded)
         views = views_of(self.weights), views_of(self.gradient)
-        run_epochs(self.data, *views, self.streams, self.vectors, self.step, rates, constants, curve)
+        vectors = (*self.vectors, self.master)
+        run_epochs(self.data, *views, self.streams, vectors, self.step, rates, constants, curve)
         self.step += count
         return curve
 
@@ -343,15 +351,16 @@ def run_epochs(data, weights, gradient, streams, vectors, step, rates, constants
 
     data: points, index, read, labels, squared. weights and gradient: E_in, F1, WV, WO, F2, E_out, where F1 and F2 are
     W1, b1, W2, b2. streams: the tapes and slopes of F1 and F2, and the means of the sequences. vectors: the weights
-    and the gradient as flat vectors, the two moments and the paces of the rate; constants: β₁, β₂, ε, the weight decay
-    and the longest gradient (0: any).
+    and the gradient as flat vectors, the two moments, the paces of the rate, and the weights that the optimizer steps
+    from when they are not the same (bfloat16); constants: β₁, β₂, ε, the weight
+    decay, the longest gradient (0: any), whether weights are rounded.
     """
     points, index, read, labels, squared = data
     E_in, F1, WV, WO, F2, E_out = weights
     dE_in, dF1, dWV, dWO, dF2, dE_out = gradient
     tape1, slope1, tape2, slope2, mean = streams
-    flat, slope, first, second, paces = vectors
-    beta1, beta2, epsilon, decay, clip = constants
+    flat, slope, first, second, paces, master = vectors
+    beta1, beta2, epsilon, decay, clip, rounded = constants
     for i in range(len(rates)):
         slope[:] = 0
         embed_forward(points, E_in, tape1)
@@ -368,7 +377,17 @@ def run_epochs(data, weights, gradient, streams, vectors, step, rates, constants
         embed_backward(points, slope1, dE_in)
         if clip > 0:
             shorten(slope, clip)
-        adamw(flat, slope, first, second, paces, step + i + 1, rates[i], beta1, beta2, epsilon, decay)
+        adamw(master, slope, first, second, paces, step + i + 1, rates[i], beta1, beta2, epsilon, decay)
+        if rounded:
+            round_weights(master, flat)
+
+
+@numba.njit
+def round_weights(master, weights):
+    """weights ← master with eight significant bits, to nearest and to even: the numbers of bfloat16, in float32."""
+    bits, out = master.view(np.uint32), weights.view(np.uint32)
+    for k in range(len(bits)):
+        out[k] = (bits[k] + np.uint32(0x7FFF) + ((bits[k] >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)
 
 
 @numba.njit(inline="always")

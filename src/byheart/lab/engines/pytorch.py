@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from byheart.lab.config import Decoder, Training, Uniform
-from byheart.lab.engines.readable import Descent, sinusoids
+from byheart.lab.engines.readable import Descent, sinusoids, weigh
 from byheart.lab.engines.weights import initial_decoder, initial_uniform
 from byheart.lab.problem import CROSS_ENTROPY, PADDING, Documents, Sequences
 
@@ -49,8 +49,9 @@ class StackedEngine:
         self.weights = {name: torch.tensor(w, **place, requires_grad=True) for name, w in start.items()}
         self.points = None if problem.points is None else torch.tensor(problem.points.T, **place)  # (d, V)
         self.index = torch.tensor(problem.index, device=device)
-        self.read = self.index[:, problem.read].contiguous()
-        labels = torch.tensor(problem.labels, device=device)
+        self.attention, self.every = model.attention, problem.labels.ndim == 2
+        self.read = (self.index if self.every else self.index[:, [problem.read]]).contiguous()  # (N, asked of each)
+        labels = torch.tensor(problem.labels.reshape(-1), device=device)
         self.labels = labels.to(dtype) if self.squared else labels
         self.descent = Descent(self.weights, training, model.size, problem.asked, fused=True)
         self.measure = torch.compile(self._measure) if compiled else self._measure
@@ -62,14 +63,24 @@ class StackedEngine:
         w = self.weights
         x = w["E_in"] if self.points is None else w["E_in"] @ self.points  # (m, V)
         x = self._blocks("F1", x)
-        mean = torch.nn.functional.embedding_bag(self.index, x.T.contiguous(), mode="mean").T  # (m, N)
-        x = x[:, self.read] + w["WO"] @ (w["WV"] @ mean)
-        answer = w["E_out"] @ self._blocks("F2", x)  # (C, N)
+        x = x[:, self.read.reshape(-1)] + w["WO"] @ (w["WV"] @ self._mixed(x))
+        answer = w["E_out"] @ self._blocks("F2", x)  # (C, answers)
         if self.squared:
             right = (answer[0] > 0) == (self.labels > 0)
             return (answer[0] - self.labels).square().mean(), right.to(answer.dtype).mean()
         right = answer.argmax(dim=0) == self.labels
         return torch.nn.functional.cross_entropy(answer.T, self.labels), right.to(answer.dtype).mean()
+
+    def _mixed(self, x: Tensor) -> Tensor:
+        """What attention makes of distinct tokens (m, V): for every token that is read, the weighed mean of its
+        sequence, (m, answers). Scores are computed once for every pair of words."""
+        if self.attention == "uniform":
+            mean = torch.nn.functional.embedding_bag(self.index, x.T.contiguous(), mode="mean").T  # (m, N)
+            return mean.repeat_interleave(self.read.shape[1], dim=1) if self.every else mean
+        pairs = (self.weights["WQ"] @ x).T @ (self.weights["WK"] @ x)  # (V queries, V keys)
+        scores = pairs[self.read[:, :, None], self.index[:, None, :]]  # (N, asked, n)
+        tokens = torch.nn.functional.embedding(self.index, x.T)  # (N, n, m)
+        return (weigh(scores, self.attention == "hardmax") @ tokens).flatten(0, 1).T
 
     def _blocks(self, stack: str, x: Tensor) -> Tensor:
         W1, b1, W2, b2 = (self.weights[f"{stack}.{part}"] for part in ("W1", "b1", "W2", "b2"))

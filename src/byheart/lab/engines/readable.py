@@ -47,6 +47,36 @@ class UniformAttention(nn.Module):
         return z + self.project(self.value(z.mean(dim=1, keepdim=True)))
 
 
+class Attention(nn.Module):
+    """Attention of KS25's eq. (2): Z + W_O·W_V·Z·softmax((W_K·Z)ᵀ·W_Q·Z), the softmax over a query's keys.
+
+    hard: of the weights only the largest count, equally (eq. (2) with hardmax); gradients are those of the softmax.
+    """
+
+    def __init__(self, m: int, s: int, hard: bool) -> None:
+        super().__init__()
+        self.value, self.project = nn.Linear(m, s, bias=False), nn.Linear(s, m, bias=False)
+        self.key, self.query = nn.Linear(m, s, bias=False), nn.Linear(m, s, bias=False)
+        self.hard = hard
+
+    def forward(self, z: Tensor) -> Tensor:  # (N, n, m) -> (N, n, m)
+        scores = self.query(z) @ self.key(z).transpose(1, 2)  # (N, n queries, n keys)
+        return z + self.project(weigh(scores, self.hard) @ self.value(z))
+
+
+def weigh(scores: Tensor, hard: bool) -> Tensor:
+    """Softmax over the last axis; hard: the share of the largest, with the softmax's gradient.
+
+    >>> [round(share, 6) for share in weigh(torch.tensor([1.0, 3.0, 3.0]), hard=True).tolist()]
+    [0.0, 0.5, 0.5]
+    """
+    soft = scores.softmax(dim=-1)
+    if not hard:
+        return soft
+    largest = (scores == scores.amax(dim=-1, keepdim=True)).to(scores.dtype)
+    return soft + (largest / largest.sum(dim=-1, keepdim=True) - soft).detach()
+
+
 class UniformTransformer(nn.Module):
     """KS25 eq. (165). Tokens are vectors (N, n, d), or numbers (N, n) when E_in is a table of words."""
 
@@ -55,7 +85,11 @@ class UniformTransformer(nn.Module):
         table = problem.points is None
         self.E_in = nn.Embedding(problem.d, model.m) if table else nn.Linear(problem.d, model.m, bias=False)
         self.F1 = nn.Sequential(*(FeedForward(model.m, model.q) for _ in range(model.blocks)))
-        self.attention = UniformAttention(model.m, model.s)
+        self.attention: UniformAttention | Attention = (
+            UniformAttention(model.m, model.s)
+            if model.attention == "uniform"
+            else Attention(model.m, model.s, model.attention == "hardmax")
+        )
         self.F2 = nn.Sequential(*(FeedForward(model.m, model.q) for _ in range(model.blocks)))
         self.E_out = nn.Linear(model.m, problem.outputs, bias=False)
 
@@ -74,6 +108,9 @@ class UniformTransformer(nn.Module):
                         layer.bias.copy_(_tensor(weights[f"{name}.b{part}"][i]))
             self.attention.value.weight.copy_(_tensor(weights["WV"]))
             self.attention.project.weight.copy_(_tensor(weights["WO"]))
+            if isinstance(self.attention, Attention):
+                self.attention.key.weight.copy_(_tensor(weights["WK"]))
+                self.attention.query.weight.copy_(_tensor(weights["WQ"]))
             self.E_out.weight.copy_(_tensor(weights["E_out"]))
 
 
@@ -184,11 +221,12 @@ class ReadableEngine:
 
 
 def _sequences(problem: Sequences, dtype: torch.dtype):  # type: ignore[no-untyped-def]
-    """The loss of a `UniformTransformer` on the token that is read."""
-    tokens, labels = tokens_of(problem, dtype), torch.from_numpy(problem.labels)
+    """The loss of a `UniformTransformer` on the token that is read, or on every token when all have labels."""
+    tokens, labels = tokens_of(problem, dtype), torch.from_numpy(problem.labels.reshape(-1))
 
     def measure(network: nn.Module) -> tuple[Tensor, Tensor]:
-        answer = network(tokens)[:, problem.read]  # (N, C)
+        answers = network(tokens)  # (N, n, C)
+        answer = answers[:, problem.read] if problem.labels.ndim == 1 else answers.flatten(0, 1)
         if problem.loss == CROSS_ENTROPY:
             right = answer.argmax(dim=1) == labels
             return nn.functional.cross_entropy(answer, labels), right.to(dtype).mean()

@@ -148,18 +148,22 @@ def make_engine(name: str, problem: Problem, model: Model, training: Training) -
     if name not in ENGINES:
         raise OptionError(f"unknown engine {name!r}; known: {', '.join(ENGINES)}")
     if isinstance(problem, Sequences) and isinstance(model, Uniform):
-        narrow = model.m == 2
-        if name == "kernel" and not narrow:
+        averaging = model.attention == "uniform" and problem.labels.ndim == 1
+        if name in ("kernel", "wide") and not averaging:
+            raise OptionError(f"the {name} engine averages and reads one token of a sequence; use --engine stacked")
+        if name == "kernel" and model.m != 2:
             raise OptionError(f"the kernel engine is made for m = 2, not m = {model.m}; use --engine wide")
-        if narrow and name in ("auto", "kernel"):
+        if averaging and model.m == 2 and name in ("auto", "kernel"):
             from byheart.lab.engines.kernel import KernelEngine
 
             return KernelEngine(problem, model, training)
-        if name in ("auto", "wide"):
+        if training.precision != "float32":
+            raise OptionError(f"only the kernel engine (m = 2) computes in {training.precision}")
+        if averaging and name in ("auto", "wide"):
             from byheart.lab.engines.wide import WideEngine
 
             return WideEngine(problem, model, training)
-        if name in ("stacked", "compiled"):
+        if name in ("auto", "stacked", "compiled"):
             _torch()
             from byheart.lab.engines.pytorch import StackedEngine
 

@@ -39,6 +39,8 @@ def initial_uniform(model: Uniform, problem: Sequences, seed: int, *, identity: 
         if stack == "F1":
             weights |= {"WV": draw.linear(m, s, m), "WO": draw.linear(s, m, s)}
     weights["E_out"] = draw.linear(m, problem.outputs, m)
+    if model.attention != "uniform":
+        weights |= {"WK": draw.linear(m, s, m), "WQ": draw.linear(m, s, m)}
     return weights
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from byheart.errors import OptionError
 from byheart.lab.engines.training import ENGINES
-from byheart.lab.problem import ProblemSpec
+from byheart.lab.problem import DRAWN, ProblemSpec
 from byheart.lab.study.experiment import Experiment, Space
 
 SCALES = ("small", "medium", "paper")
@@ -72,7 +72,7 @@ def experiment_of(
         raise OptionError(f"unknown scale {scale!r}; known: {', '.join(SCALES)}")
     experiment = PRESETS[name].build(scale)
     if d != "preset":
-        if experiment.problems[0].source in ("random", "tinystories"):
+        if experiment.problems[0].source in (*DRAWN, "tinystories"):
             raise OptionError(f"--embedding has no meaning for {name}: its tokens are not words with fixed vectors")
         problems = tuple(replace(spec, d=d) for spec in experiment.problems)  # type: ignore[arg-type]
         experiment = replace(experiment, problems=problems)

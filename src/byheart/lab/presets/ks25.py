@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from byheart.lab.config import ATTENTIONS, PRECISIONS
 from byheart.lab.presets._base import DEEP, LADDER, TUNED, WIDTH, curves, preset
 from byheart.lab.problem import ProblemSpec
 from byheart.lab.study.experiment import Experiment
@@ -59,22 +60,22 @@ def least_blocks_by_rows(scale: str) -> Experiment:
 @preset("ks25-length", "The least number of blocks that memorizes sequences of length n")
 def least_blocks_by_length(scale: str) -> Experiment:
     """The least #blocks that memorizes N = 500 random sequences of n = 10, 100, 1000 vectors."""
-    return _by_length("ks25-length", scale, (10, 100, 1000))
+    return _by_length("ks25-length", scale, (10, 30, 100, 300, 1000) if scale == "small" else (10, 100, 1000))
 
 
 @preset("ks25-length-longest", "The least number of blocks that memorizes sequences of 10,000 tokens")
 def least_blocks_at_the_longest(scale: str) -> Experiment:
     """The last length of the same table, apart: at the scale of the paper it takes ten times as long as all others."""
-    return _by_length("ks25-length-longest", scale, (10000,))
+    return _by_length("ks25-length-longest", scale, (3000,) if scale == "small" else (10000,))
 
 
-def _by_length(name: str, scale: str, paper: tuple[int, ...]) -> Experiment:
+def _by_length(name: str, scale: str, lengths: tuple[int, ...]) -> Experiment:
     """At the scale of the paper the stream is as wide as the tokens (m = 6): with m = 2 even sixteen blocks end at half
     the loss of a constant answer."""
-    N, lengths, epochs, trials, repeats = {
-        "small": (100, (10, 30, 100, 300, 1000), 8000, 6, 2),
-        "medium": (200, (10, 100, 1000, 10000), 5000, 10, 2),
-        "paper": (500, paper, 1000, 4, 1),
+    N, epochs, trials, repeats = {
+        "small": (100, 8000, 6, 2),
+        "medium": (200, 5000, 10, 2),
+        "paper": (500, 1000, 4, 1),
     }[scale]
     return Experiment(
         preset=name,
@@ -88,4 +89,58 @@ def _by_length(name: str, scale: str, paper: tuple[int, ...]) -> Experiment:
         space=replace(DEEP, starts=1) if scale == "paper" else TUNED,
         first=4,
         m=6 if scale == "paper" else 2,
+    )
+
+
+@preset("ks25-softmax", "Does softmax attention need fewer blocks when every token has a label?")
+def least_blocks_by_attention(scale: str) -> Experiment:
+    """KS25's open problem, trained: the least #blocks for N sequences of n tokens, nN labels, with uniform, softmax and
+    hardmax attention, beside √(nN)."""
+    N, lengths, epochs, trials, repeats = {
+        "small": (16, (4, 8, 16), 1500, 4, 1),
+        "medium": (32, (4, 8, 16, 32), 3000, 6, 2),
+        "paper": (100, (5, 10, 20, 40), 5000, 10, 2),
+    }[scale]
+    cells = [
+        (ProblemSpec("contexts", N, n, 4, seed), attention)
+        for attention in ATTENTIONS
+        for n in lengths
+        for seed in range(repeats)
+    ]
+    return Experiment(
+        preset="ks25-softmax",
+        scale=scale,
+        kind="minimum",
+        axis="n",
+        problems=tuple(spec for spec, _ in cells),
+        variants=tuple(attention for _, attention in cells),
+        sizes=LADDER,
+        epochs=epochs,
+        trials=trials,
+        space=replace(DEEP, rate=(0.01, 0.05), starts=1),
+        first=2,
+        m=4,
+    )
+
+
+@preset("ks25-precision", "The least number of blocks in float64, float32 and with weights of bfloat16")
+def least_blocks_by_precision(scale: str) -> Experiment:
+    """The sweep of Figure 3 in three precisions: does the jump come from parameters of few bits, as KS25 suspects?"""
+    counts, d, epochs, trials = {
+        "small": ((100, 200, 300, 400), 16, 4000, 4),
+        "medium": (tuple(range(100, 601, 100)), 32, 20000, 10),
+        "paper": (tuple(range(600, 1701, 100)), WIDTH, 1000, 10),
+    }[scale]
+    return Experiment(
+        preset="ks25-precision",
+        scale=scale,
+        kind="minimum",
+        axis="N",
+        problems=tuple(ProblemSpec("mnli", N, 8, d) for _ in PRECISIONS for N in counts),
+        variants=tuple(precision for precision in PRECISIONS for _ in counts),
+        sizes=LADDER,
+        epochs=epochs,
+        trials=trials,
+        space=DEEP if scale == "paper" else TUNED,
+        first=4,
     )

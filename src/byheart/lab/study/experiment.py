@@ -17,7 +17,7 @@ from importlib import metadata
 from typing import Any, Literal
 
 from byheart.errors import FileFormatError, OptionError
-from byheart.lab.config import Decoder, Model, Shape, Training, Uniform, as_plain, model_of
+from byheart.lab.config import ATTENTIONS, PRECISIONS, Decoder, Model, Shape, Training, Uniform, as_plain, model_of
 from byheart.lab.engines.training import Outcome
 from byheart.lab.problem import ProblemSpec
 from byheart.version import __version__
@@ -40,6 +40,7 @@ class Space:
     slowdown: float = 0.0
     token_slowdown: float = 0.0
     summed: bool = False
+    precision: str = "float32"
     starts: int = 1
 
     @property
@@ -73,16 +74,32 @@ class Experiment:
     first: int = 8
     seed: int = 0
     engine: str = "auto"
+    variants: tuple[str, ...] = ()  # of each problem: an attention, or a precision; empty: all as the space says
     m: int = 2  # width of the stream of a uniform model; q = 4m and s = m as in the paper
 
     def __post_init__(self) -> None:
         if not self.problems or not self.sizes or list(self.sizes) != sorted(set(self.sizes)):
             raise OptionError(f"an experiment needs problems and ascending sizes, not {self.sizes}")
+        if self.variants and len(self.variants) != len(self.problems):
+            raise OptionError(f"{len(self.variants)} variants for {len(self.problems)} problems: one each, or none")
+        if unknown := set(self.variants) - {*ATTENTIONS, *PRECISIONS}:
+            raise OptionError(f"unknown variants {sorted(unknown)}; known: {', '.join((*ATTENTIONS, *PRECISIONS))}")
         if min(self.epochs, self.trials, self.batch) < 1:
             raise OptionError(f"epochs, trials, batch = {self.epochs}, {self.trials}, {self.batch}: at least 1 each")
 
-    def model_of(self, size: int) -> Model:
-        return Uniform(size, self.m, 4 * self.m, self.m) if self.model == "uniform" else Decoder(size)
+    def model_of(self, size: int, problem: int = 0) -> Model:
+        if self.model == "decoder":
+            return Decoder(size)
+        attention = self.variant(problem) if self.variant(problem) in ATTENTIONS else "uniform"
+        return Uniform(size, self.m, 4 * self.m, self.m, attention=attention)
+
+    def variant(self, problem: int) -> str:
+        return self.variants[problem] if self.variants else ""
+
+    def title(self, problem: int) -> str:
+        """The problem's name in tables, with what is special about it."""
+        variant = self.variant(problem)
+        return self.problems[problem].name + (f", {variant}" if variant else "")
 
     def place(self, problem: int) -> int:
         """The x coordinate of a problem."""
@@ -111,6 +128,7 @@ class Experiment:
                     **plain,
                     "problems": tuple(ProblemSpec(**spec) for spec in plain["problems"]),
                     "sizes": tuple(plain["sizes"]),
+                    "variants": tuple(plain.get("variants", ())),
                     "space": Space(**space),
                 }
             )

@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from byheart.errors import MissingExtraError
-from byheart.lab.config import Training
+from byheart.lab.config import PRECISIONS, Training
 from byheart.lab.engines.training import Goal
 from byheart.lab.study.experiment import Experiment, Record, Space
 
@@ -176,6 +176,7 @@ def propose(experiment: Experiment, cell: tuple[int, int], earlier: Sequence[Res
             slowdown=space.slowdown,
             token_slowdown=space.token_slowdown,
             summed=space.summed,
+            precision=variant if (variant := experiment.variant(cell[0])) in PRECISIONS else space.precision,
             starts=space.starts,
             seed=stable_seed(seed, cell, done + i, "weights"),
         )

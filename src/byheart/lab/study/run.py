@@ -28,7 +28,7 @@ from byheart.errors import ByheartError, DataError, FileFormatError, OptionError
 from byheart.executors import opened
 from byheart.files import write_atomically
 from byheart.lab.engines.training import train
-from byheart.lab.problem import Problem, make_problem
+from byheart.lab.problem import DRAWN, Problem, make_problem
 from byheart.lab.study.experiment import Experiment, Record, machine, versions
 from byheart.lab.study.planner import Trial
 from byheart.lab.study.storage import JournalLock, check_database, hidden, is_database
@@ -50,7 +50,7 @@ def train_trial(experiment: Experiment, trial: Trial, data: DataPlace) -> Record
 
 def train_on(problem: Problem, experiment: Experiment, trial: Trial) -> Record:
     """Trains one trial on a problem that is at hand."""
-    model = experiment.model_of(trial.size)
+    model = experiment.model_of(trial.size, trial.problem)
     outcome = train(problem, model, trial.training, trial.goal, experiment.engine)
     return Record(
         key=trial.key,
@@ -174,7 +174,7 @@ def start_run(
     data = DataPlace() if data is None else data
     address = _JOURNAL if storage is None else hidden(check_database(storage))
     largest = max(experiment.problems, key=lambda spec: spec.N)
-    if largest.source != "random":
+    if largest.source not in DRAWN:
         make_problem(largest, data.file, data.folder)  # missing data is reported before anything is made
     try:
         folder.mkdir(parents=True, exist_ok=True)
