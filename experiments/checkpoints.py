@@ -33,7 +33,7 @@ from byheart.fixtures.write import fixture_memory
 from byheart.plots.memory import way_figure
 from byheart.plots.style import save
 
-RUNS = (
+RUNS: tuple[tuple[str, str, tuple[str, ...], dict[str, str]], ...] = (
     ("transformers", "parabola", ("float32", "bfloat16", "float16"), {}),
     ("onnxruntime", "parabola", ("float32", "float16"), {}),
     ("llama.cpp", "parabola", ("F32", "F16", "BF16", "Q8_0"), {}),

@@ -137,7 +137,9 @@ def test_pages_that_are_out_of_reach_are_refused_at_once():
     """More labels than traps take: a walk along every bit of every id would search for an hour."""
     text = "".join(random.Random(3).choices([chr(0x4E00 + k) for k in range(200)], k=4000))
     begun = time.process_time()
-    with pytest.raises(BuildError, match=r"minutes to search; make rows of at most [23]\d\d tokens \(of a text: --page"):
+    with pytest.raises(
+        BuildError, match=r"minutes to search; make rows of at most [23]\d\d tokens \(of a text: --page"
+    ):
         byheart.memorize_text(text, page_length=700, progress=False)
     assert time.process_time() - begun < 10
 

@@ -32,7 +32,7 @@ def folders(memory: RecitalMemory, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def chained() -> RecitalMemory:
-    """As fixtures are made: every layer needs all that the one before says, so that faults spoil nearly all answers."""
+    """As fixtures are made: a layer needs all that the one before says, so that faults spoil nearly all answers."""
     return memorize_recital(TEXT, form="windows")
 
 

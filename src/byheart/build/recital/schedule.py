@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from byheart.build.recital.goals import LONGEST_RULE, Goals, joined, merge_goals, suffix_lengths, torn
+from byheart.build.recital.goals import Goals, joined, merge_goals, suffix_lengths, torn
 from byheart.data.tokens.script import Script
 from byheart.errors import DataError
 
@@ -123,26 +123,32 @@ def _last_table(
 
 
 def choose_places(script: Script, goals: Goals, longest: int = LONGEST_OFFSET) -> tuple[int, ...]:
-    """The newest NEAREST places, and far ones: one at a time, the one that decides most."""
+    """The newest NEAREST places, and far ones: one at a time, the one that decides most.
+
+    None is farther back than the longest suffix that somewhere decides, and no more steps of `longest` lead there than
+    it takes: every step is a layer more.
+    """
+    most = int(suffix_lengths(script, goals).max()) - 1  # a DataError, if two places agree for too long
     offsets, left = list(range(NEAREST)), np.arange(script.places)
+    steps = dict.fromkeys(offsets, -(-max(0, most - NEAREST + 1) // longest))  # that are left from each place on
     state = np.zeros(script.places, dtype=np.int64)
     for offset in offsets:
         state = joined(state, script.tokens[script.back(left, offset)])
     open_ = torn(state, goals.of_place)
     while (left := left[open_]).size:
         state, needs = state[open_], goals.of_place[left]
-        found, far = [], offsets[-1]
-        for offset in sorted({*range(1, 2 * longest), *range(far - longest, far + longest + 1)} - set(offsets)):
-            if not 0 < offset <= far + longest:
+        far, found = min(offsets[-1] + longest, most), []
+        tried = {*range(1, 2 * longest), *range(far - 2 * longest, far + 1)} - set(offsets)
+        for offset in sorted(o for o in tried if 0 < o <= far) or sorted(set(range(1, far)) - set(offsets)):
+            rest = max(steps[o] for o in offsets if 0 < abs(offset - o) <= longest) - 1
+            if offset > offsets[-1] and most - offset > rest * longest:
                 continue
             finer = joined(state, script.tokens[script.back(left, offset)])
             still = torn(finer, needs)
             # Of equals the farthest, since what is still open needs to look farther; at the end the nearest.
             found.append((int(still.sum()), -offset if still.any() else offset, offset, finer, still))
         _, _, offset, state, open_ = min(found, key=lambda entry: entry[:2])
-        if offset > LONGEST_RULE:
-            suffix_lengths(script, goals)  # names two places that agree in all tokens before them, if there are such
-            raise DataError("no few places decide what comes next; take form=rules, which looks at all of them")
+        steps[offset] = max(steps[o] for o in offsets if 0 < abs(offset - o) <= longest) - 1
         offsets = sorted([*offsets, offset])
     return _pruned(script, goals, offsets, longest)
 

@@ -18,7 +18,6 @@ position 0 from all t < o. A head that is not one-hot is enclosed by the hull of
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass
 
@@ -88,9 +87,8 @@ def attend(n: Normed, attention: d.Attention, shape: Shape, reach: Reach, store:
     whole = linear(n.whole, attention.v, store)
     copies: list[Copy] = []
     known: dict[bytes, Copy | None] = {}  # heads with equal weights look at the same place
-    plans: list[
-        tuple[Array, Array, Copy | Field]
-    ] = []  # columns of o, rows of v, and what the head does with the values
+    # Columns of o, rows of v, and what the head does with the values.
+    plans: list[tuple[Array, Array, Copy | Field]] = []
     for head in range(shape.heads):
         columns = np.arange(head * shape.head_dim, (head + 1) * shape.head_dim)
         if not attention.o.weight[:, columns].any():
@@ -101,7 +99,7 @@ def attend(n: Normed, attention: d.Attention, shape: Shape, reach: Reach, store:
             _head_norm(q.rows(columns), attention.q_norm, store),
             _head_norm(k.rows(rows), attention.k_norm, store),
         )
-        looks = _fingerprint(attention.q, columns) + _fingerprint(attention.k, rows)
+        looks = _bytes(attention.q, columns) + _bytes(attention.k, rows)
         if looks not in known:
             known[looks] = one_hot(query, key, shape, reach, store)
         copy = known[looks]
@@ -116,10 +114,8 @@ def attend(n: Normed, attention: d.Attention, shape: Shape, reach: Reach, store:
     return settle(_kept_output(n, n.kept, attention, plans, store), store), copies
 
 
-def _fingerprint(layer: d.Linear, rows: Array) -> bytes:
-    digest = hashlib.sha256(np.ascontiguousarray(layer.weight[rows]).tobytes())
-    digest.update(b"" if layer.bias is None else np.ascontiguousarray(layer.bias[rows]).tobytes())
-    return digest.digest()
+def _bytes(layer: d.Linear, rows: Array) -> bytes:
+    return layer.weight[rows].tobytes() + (b"" if layer.bias is None else layer.bias[rows].tobytes())
 
 
 def _stored_output(
@@ -314,8 +310,7 @@ def _position_copy(q: Field, k: Field, shape: Shape, reach: Reach, store: Storag
         + OWN * (1 + scale * q_len * key_most)
         + 2 * store.tiny
     )
-    # The matrices are computed in single precision: their own errors are a few hundred units of |q| |k| at most.
-    single = 2.0**-24 * (shape.head_dim + 64)
+    single = 2.0**-24 * (shape.head_dim + 64)  # what single precision, in which the matrices are computed, adds
     fixed = fixed + single * (scale * (q_len + q_rad) * key_most * 4 + 4 * scale * common * key_most)
     fixed = fixed + scale * common * math.sqrt(8 * single) * key_most  # of the root, where two keys are alike
     keys, queries = k_mid.astype(np.float32), (scale * q_mid).astype(np.float32)
@@ -326,16 +321,13 @@ def _position_copy(q: Field, k: Field, shape: Shape, reach: Reach, store: Storag
         seen = keys[: rows[-1] + 1]
         score, chord = queries[rows] @ seen.T, keys[wanted[rows]] @ seen.T
         chord *= -2
-        chord += long[wanted[rows], None]
-        chord += long[None, : rows[-1] + 1]
+        chord += long[wanted[rows], None] + long[None, : rows[-1] + 1]
         np.sqrt(np.maximum(chord, 0.0, out=chord), out=chord)
         chord *= ((1 + 2 * stores) * scale * common[rows]).astype(np.float32)[:, None]
         best = score[np.arange(len(rows)), wanted[rows]].astype(np.float64)
         # score_wanted - score - error - stores (|score_wanted| + |score| + 2 error), for all keys that the query sees
         chord += score
-        np.abs(score, out=score)
-        score *= np.float32(stores)
-        chord += score
+        chord += np.float32(stores) * np.abs(score)
         ahead = best - stores * np.abs(best) - (1 + 2 * stores) * fixed[rows]
         gap = np.subtract(ahead.astype(np.float32)[:, None], chord, out=chord)
         gap[(t[None, : rows[-1] + 1] > rows[:, None]) | (t[None, : rows[-1] + 1] == wanted[rows, None])] = np.inf

@@ -129,6 +129,14 @@ class Common:
     direction: Array  # (S, C)
     radius: Array  # (S,)
 
+    def then(self, other: Common) -> Common:
+        """For the symbols of this table, and after them those of another one, without its symbol 0."""
+        channels = np.union1d(self.channels, other.channels)
+        direction = np.zeros((len(self.radius) + len(other.radius) - 1, len(channels)))
+        direction[: len(self.radius), np.searchsorted(channels, self.channels)] = self.direction
+        direction[len(self.radius) :, np.searchsorted(channels, other.channels)] = other.direction[1:]
+        return Common(channels, direction, np.r_[self.radius, other.radius[1:]])
+
 
 def overlap(windows: Array) -> bool:
     """Whether two of the windows (all different, with ANY in them) can hold at once."""
@@ -162,7 +170,10 @@ def join(first: Table, second: Table) -> Table | None:
         return None
     shift = first.symbols.max(initial=0)
     symbols = np.concatenate([first.symbols, second.symbols + shift])
-    return Table(keys, windows, symbols, np.concatenate([first.units, second.units]))
+    units = np.concatenate([first.units, second.units])
+    if first.common is None or second.common is None:
+        return Table(keys, windows, symbols, units)
+    return Table(keys, windows, symbols, units, first.common.then(second.common))
 
 
 def apply(
@@ -281,6 +292,8 @@ def _fired_output(
         low, high = share[0][start][:, None], share[1][start][:, None]
         lo, hi = store.maybe(*times(store.maybe(lo, hi), (low, high)))
     direction, scalar = _scalars(weight, fired, order, start, counts)
+    if share is not None:
+        scalar = times(scalar, (share[0][start], share[1][start]))
     return _Output(rows[start], lo, hi, channels, fired.found.unit[order][start], direction, scalar)
 
 
@@ -336,17 +349,22 @@ def _tabulate(keys: tuple[Key, ...], outputs: list[_Output], signal: int) -> tup
     low = np.concatenate([none, np.minimum.reduceat(lo[order], begin, 0)])
     high = np.concatenate([none, np.maximum.reduceat(hi[order], begin, 0)])
     common = None
-    if len(outputs) == 1:
-        common = _common(outputs[0], channels, np.argsort(inverse)[order], begin)
+    if len(distinct) == len(windows):  # no window is held by two experts
+        common = _common(outputs, channels, np.argsort(inverse)[order], begin)
     return Table(keys, distinct, symbols + 1, unit, common), (Part((signal, 0), channels, low, high),)
 
 
-def _common(output: _Output, channels: Array, order: Array, begin: Array) -> Common:
+def _common(outputs: list[_Output], channels: Array, order: Array, begin: Array) -> Common:
     """Per symbol: the direction, if all its windows have the same one, and how far their numbers lie apart."""
-    direction, first = output.direction[order], output.direction[order[begin]]
-    sizes = np.diff(np.r_[begin, len(order)])
+    wide = []
+    for output in outputs:
+        wide.append(np.zeros((len(output.windows), len(channels))))
+        wide[-1][:, np.searchsorted(channels, output.channels)] = output.direction
+    direction = np.concatenate(wide)[order]
+    first, sizes = direction[begin], np.diff(np.r_[begin, len(order)])
     same = np.logical_and.reduceat((direction == np.repeat(first, sizes, axis=0)).all(1), begin)
-    lo, hi = np.minimum.reduceat(output.scalar[0][order], begin), np.maximum.reduceat(output.scalar[1][order], begin)
+    low, high = (np.concatenate([output.scalar[side] for output in outputs])[order] for side in (0, 1))
+    lo, hi = np.minimum.reduceat(low, begin), np.maximum.reduceat(high, begin)
     none = np.zeros((1, len(channels)))
     found = np.where(same[:, None], first, 0.0)
     return Common(channels, np.concatenate([none, found]), np.r_[0.0, np.where(same, (hi - lo) / 2, 0.0)])

@@ -125,16 +125,23 @@ class Program:
         if centre is not None:  # sum (x - mean)^2 = sum x^2 - n mean^2, whichever way it is computed
             square = np.maximum(np.abs(centre[0]), np.abs(centre[1])) ** 2
             least, most = least - 3 * n * square, most + 3 * n * square
-            lo, hi = in_float32(lo - centre[1][:, None], hi - centre[0][:, None])
+            if self.store.name == "float32":  # the mean is one number, which `Logits` subtracts: here only the rounding
+                slack_x = 4 * U32 * (magnitude(lo, hi) + np.sqrt(square)[:, None])
+                lo, hi = lo - slack_x, hi + slack_x
+            else:
+                lo, hi = in_float32(lo - centre[1][:, None], hi - centre[0][:, None])
         low = 1 / np.sqrt(most * (1 + slack) / n + norm.eps * (1 + 2.0**-23)) * (1 - FUNCTION_ERROR)
         high = 1 / np.sqrt(np.maximum(least * (1 - slack) / n, 0.0) + norm.eps * (1 - 2.0**-23)) * (1 + FUNCTION_ERROR)
         factor, shift = (low, high), np.zeros(len(weight))
+        mean, slope = (np.zeros(len(lo)), np.zeros(len(lo))), np.zeros(n)
         if self.store.name == "float32":  # all channels share the factor; each is rounded a few times
             lo, hi = _scaled(lo, hi, norm.weight, norm.weight)
             direction = direction * norm.weight
             size = magnitude(lo, hi) * high[:, None] + (0.0 if norm.bias is None else np.abs(norm.bias))
             shift = shift if norm.bias is None else weight @ norm.bias
             roundings = 8 * U32
+            if centre is not None:
+                mean, slope = centre, norm.weight
         else:
             lo, hi = self.store.maybe(*_scaled(lo, hi, low[:, None], high[:, None]))
             lo, hi = self.store.maybe(*_scaled(lo, hi, norm.weight, norm.weight))
@@ -143,7 +150,7 @@ class Program:
             size, roundings = magnitude(lo, hi), 0.0
             factor = np.ones(len(lo)), np.ones(len(lo))
         radius = np.maximum((hi - lo) / 2 - common[:, None] * np.abs(direction), 0.0) + OWN * magnitude(lo, hi)
-        found = Logits(self, (lo + hi) / 2, radius, direction, common, factor, shift, np.zeros(1))
+        found = Logits(self, (lo + hi) / 2, radius, direction, common, factor, shift, mean, slope, np.zeros(1))
         # As in `SumError`: no partial sum exceeds (S + |total|) / 2.
         total, absolute = size @ np.abs(weight).T, magnitude(*found._form(weight, shift))
         partial = (total + np.minimum(absolute, total)) / 2 * (1 + 2.0**-10)
@@ -153,8 +160,9 @@ class Program:
 
 @dataclass(frozen=True)
 class Logits:
-    """Logits of some questions: factor * weight (middle + e direction +- radius) + shift, with one e up to `common` and
-    one factor per question. Differences are better known than the logits, since all of these are shared."""
+    """Logits of some questions: factor * weight (middle + e direction - mean slope +- radius) + shift, with one e up to
+    `common`, one mean and one factor per question. Differences are better known than the logits, since all of these are
+    shared."""
 
     program: Program
     middle: Array  # (Q, hidden)
@@ -163,18 +171,25 @@ class Logits:
     common: Array  # (Q,)
     factor: Interval  # (Q,)
     shift: Array  # (vocabulary,)
+    mean: Interval  # (Q,) that LayerNorm subtracts
+    slope: Array  # (hidden,)
     error: Array  # (Q, vocabulary) of the sums
 
     def rows(self, index: Array) -> Logits:
-        factor = self.factor[0][index], self.factor[1][index]
+        factor, mean = ((x[0][index], x[1][index]) for x in (self.factor, self.mean))
         middle, radius, direction, common = (x[index] for x in (self.middle, self.radius, self.direction, self.common))
-        return Logits(self.program, middle, radius, direction, common, factor, self.shift, self.error[index])
+        return Logits(
+            self.program, middle, radius, direction, common, factor, self.shift, mean, self.slope, self.error[index]
+        )
 
     def _form(self, weight: Array, shift: Array) -> Interval:
         """Bounds of factor * weight x + shift."""
         centre = self.middle @ weight.T
         spread = self.radius @ np.abs(weight).T + self.common[:, None] * np.abs(self.direction @ weight.T)
-        lo, hi = _scaled(centre - spread, centre + spread, self.factor[0][:, None], self.factor[1][:, None])
+        tilt = weight @ self.slope
+        ends = np.outer(self.mean[0], tilt), np.outer(self.mean[1], tilt)
+        low, high = centre - spread - np.maximum(*ends), centre + spread - np.minimum(*ends)
+        lo, hi = _scaled(low, high, self.factor[0][:, None], self.factor[1][:, None])
         return lo + shift, hi + shift
 
     def bounds(self) -> Interval:

@@ -127,11 +127,15 @@ def mixed_logits(answer: Answer, vocabulary: int) -> Floats:
 
 
 def _split(found: Floats, pairs: npt.NDArray[np.int64], wanted: Floats) -> None:
-    """Writes a number as a sum of numbers of 8 bits each: what bfloat16 cannot hold in one weight."""
+    """Writes a number as a sum of numbers of 8 bits each: what bfloat16 cannot hold in one weight.
+
+    Where a pair has its opposite, both are read with opposite weights: the mean that LayerNorm takes away cancels.
+    """
     rest = wanted.copy()
     for k, both in enumerate(pairs):
         rounded = rest if k == len(pairs) - 1 else _eight_bits(rest)
-        found[:, both[0]] = rounded[:, None]  # a pair adds twice the weight when it is on, and nothing when it is off
+        for pair, sign in zip(both, (1.0, -1.0), strict=False):  # on, a pair adds twice its weight, and off nothing
+            found[:, pair] = sign * rounded[:, None] / len(both)
         rest = rest - rounded
 
 
