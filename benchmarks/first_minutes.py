@@ -222,7 +222,7 @@ def walk(path: Journey, program: str) -> list[dict[str, object]]:
         folder = Path(name)
         path.make(folder)
         for step in path.steps:
-            started = time.perf_counter()
+            started, before = time.perf_counter(), os.times()
             done = subprocess.run([program, *step.arguments], cwd=folder, capture_output=True, text=True, check=False)
             expected = done.returncode == (2 if step.refused else 0) and (not step.refused or "--" in done.stderr)
             lines = (done.stderr if step.refused else done.stdout).strip().splitlines() or [done.stderr.strip()[-300:]]
@@ -231,6 +231,7 @@ def walk(path: Journey, program: str) -> list[dict[str, object]]:
                     "path": path.name,
                     "command": " ".join(step.arguments[1:])[:100],
                     "seconds": round(time.perf_counter() - started, 1),
+                    "processor": round(os.times().children_user - before.children_user, 1),
                     "as_expected": expected,
                     "result": lines[-1][:160],
                 }
@@ -258,10 +259,8 @@ def main() -> int:
                         print(json.dumps(row, ensure_ascii=False), flush=True)
                     else:
                         mark = "" if row["as_expected"] else "  NOT AS EXPECTED"
-                        print(
-                            f"{row['path']:32} {row['seconds']:>7} s  {row['command']}{mark}\n    {row['result']}",
-                            flush=True,
-                        )
+                        times = f"{row['seconds']:>7} s ({row['processor']} of a processor)"
+                        print(f"{row['path']:32} {times}  {row['command']}{mark}\n    {row['result']}", flush=True)
     return 1 if failed else 0
 
 

@@ -95,7 +95,7 @@ def test_overfull_and_contradictory_buckets_are_refused():
     refused = store(layout, [Chain(12345, 10)], ids, ids[:, 0] % 2)
     assert isinstance(refused, Refusal) and "holds 3" in refused.reason
     rows = np.array([[5], [5]], dtype=np.uint64)
-    assert solve_buckets(rows, np.array([0, 1], dtype=np.uint64), np.array([0, 2]), 1).singular == 0
+    assert solve_buckets(rows.copy(), np.array([0, 1], dtype=np.uint64), np.array([0, 2]), 1).singular == 0
     assert solve_buckets(rows, np.array([1, 1], dtype=np.uint64), np.array([0, 2]), 1).singular == -1
 
 
@@ -103,7 +103,7 @@ def test_the_solver_solves_what_it_says():
     rng = np.random.default_rng(3)
     rows = rng.integers(0, 1 << 63, (60, 3)).astype(np.uint64)
     wanted = rng.integers(0, 1 << 5, 60).astype(np.uint64)
-    solved = solve_buckets(rows, wanted, np.array([0, 30, 60]), 5)
+    solved = solve_buckets(rows.copy(), wanted.copy(), np.array([0, 30, 60]), 5)
     assert solved.singular == -1
     for key in range(60):
         for t in range(5):

@@ -54,9 +54,9 @@ class Solution:
 
 
 def solve_buckets(rows: Words, targets_of: Words, starts: Ints, targets: int) -> Solution:
-    """`rows` and `targets_of` sorted by bucket; bucket j is rows[starts[j]:starts[j + 1]]."""
+    """`rows` and `targets_of` sorted by bucket, and used up; bucket j is rows[starts[j]:starts[j + 1]]."""
     bits = np.zeros((len(starts) - 1, targets, rows.shape[1]), dtype=np.uint64)
-    singular = _solve(rows.copy(), targets_of.copy(), starts.astype(np.int64), bits)
+    singular = _solve(rows, targets_of, starts.astype(np.int64), bits)
     return Solution(bits, int(singular))
 
 
