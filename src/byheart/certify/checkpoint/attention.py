@@ -115,7 +115,8 @@ def attend(n: Normed, attention: d.Attention, shape: Shape, reach: Reach, store:
 
 
 def _bytes(layer: d.Linear, rows: Array) -> bytes:
-    return layer.weight[rows].tobytes() + (b"" if layer.bias is None else layer.bias[rows].tobytes())
+    kept = (layer.weight[rows],) if layer.bias is None else (layer.weight[rows], layer.bias[rows])
+    return b"".join(bytes(part.tobytes()) for part in kept)
 
 
 def _stored_output(

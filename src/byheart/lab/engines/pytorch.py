@@ -155,7 +155,7 @@ class NextTokenLoss(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         context: Any, x: Tensor, W: Tensor, b: Tensor, places: Tensor, weights: Tensor, totals: Tensor
     ) -> tuple[Tensor, Tensor]:
         logits = torch.addmm(b, x, W)  # (n, ω)
@@ -173,7 +173,7 @@ class NextTokenLoss(torch.autograd.Function):
         return loss, accuracy
 
     @staticmethod
-    def backward(context: Any, slope: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(context: Any, slope: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         x, W, gradient = context.saved_tensors
         gradient = gradient if slope.item() == 1 else gradient * slope
         return gradient @ W.T, x.T @ gradient, gradient.sum(dim=0), None, None, None
