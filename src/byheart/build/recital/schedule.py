@@ -28,7 +28,9 @@ from byheart.errors import DataError
 Ints = npt.NDArray[np.int64]
 Schedule = tuple[tuple[int, ...], ...]
 LONGEST_OFFSET = 10
-LONGEST_STEP = 16  # from one far place to the next: a head that looks 20 places back leads by less than bfloat16 may err
+LONGEST_STEP = (
+    16  # from one far place to the next: a head that looks 20 places back leads by less than bfloat16 may err
+)
 MOST_TABLES = 24
 NEAREST = 4  # places that every row of a sparse table fixes
 

@@ -330,7 +330,9 @@ def _write(
             rest[layout.state[stage.table + 1]] = 2 * design.kappa * rests[stage.table]
         written = writes(recital, books, layout, stage, design.kappa)
         # The windows of one table run beside the attention of the next stage, which does not wait for their answers.
-        beside = stages[depth + 1] if demands.parallel and len(recital.tables) == 1 and stage is not stages[-1] else None
+        beside = (
+            stages[depth + 1] if demands.parallel and len(recital.tables) == 1 and stage is not stages[-1] else None
+        )
         mlp.append(part.write(units, written, rest, probe=design.scale_probe and depth == 0, beside=beside))
     embed = embedding(recital, books, layout, tokens, design)
     for block in layout.state[1 : None if not design.tied else -1]:

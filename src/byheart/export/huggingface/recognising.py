@@ -73,7 +73,9 @@ class Recognising:
         # Where windows leave places open, thresholds are whole multiples of 1/64 of a bit's weight, and a weight of 127
         # of these on a channel that the norm makes 0 keeps them exact in rows of 8-bit integers.
         steps = (self.totals - self.m) / self.m
-        self.anchored = bool(len(layout.anchor)) and not closed.all() and bool((steps % 1 == 0).all() & (steps < 128).all())
+        self.anchored = (
+            bool(len(layout.anchor)) and not closed.all() and bool((steps % 1 == 0).all() & (steps < 128).all())
+        )
         if self.anchored and design.flavour != "plateau":
             self.level = _STEPS * self.m
         self.slots = np.concatenate(layout.slots[stage.table])
