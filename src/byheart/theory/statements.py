@@ -232,8 +232,8 @@ state(
     Ref("M24", "Equation (1)"),
     "contexts, their counts and the empirical next-token distributions of documents",
     CHECKED,
-    code="byheart.data.dataset.documents.Corpus",
-    test="tests/data/dataset/test_documents.py",
+    code="byheart.data.dataset.dataset.find_distributions",
+    test="tests/data/dataset/test_targets.py",
 )
 state(
     Ref("M24", "Equation (2)"),

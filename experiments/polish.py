@@ -4,7 +4,8 @@ The closed form with m < n neurons is a least-squares fit of the target logits. 
 attention, both layers) then descend the cross-entropy together, which is what the paper trains with Adam.
 
 The gradient of the cross-entropy with respect to every weight is written in NumPy. Weights travel as one flat vector;
-`Weights` packs and unpacks them in the order of `Decoder.matrices`.
+`flatten` and `unflatten` keep to the order of `Decoder.matrices`. byheart itself builds nothing this way: the script is
+for the comparison in docs/decoder.md.
 """
 
 from __future__ import annotations
