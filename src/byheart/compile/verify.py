@@ -125,7 +125,7 @@ def check_rows(
         place=place,
         strange=strange,
         contexts=len(own.contexts),
-        remarks=_remarks(memory, own, excuses, complete),
+        remarks=_remarks(memory, excuses, complete),
     )
     record = _record(memory, complete)
     with limited(memory.budget):
@@ -253,7 +253,7 @@ def _record(memory: Memory, complete: bool) -> Record | None:
     return Record(memory.claim if comparable else None, memory.certificate.size)
 
 
-def _remarks(memory: Memory, own: Dataset, excuses: Excuses, complete: bool) -> tuple[str, ...]:
+def _remarks(memory: Memory, excuses: Excuses, complete: bool) -> tuple[str, ...]:
     """What the reader of a verdict should know: are these the memorized rows, and which flags were used then?"""
     found = []
     if not complete:

@@ -204,7 +204,7 @@ def _neurons(
         return reader, weight, bias, (f"all of θ drawn at d = {dimension} with seed {seed}, ε = {epsilon:.3g}",)
     if features is Features.DIRECTIONS:
         reader = space_reader(contexts, shape, shape.dimension or DIMENSION, seed)
-        weight, bias = own_directions(reader.mixed(contexts.tokens), shape.activation)
+        weight, bias = own_directions(reader.mixed(contexts.tokens))
         return reader, weight, bias, ()
     reader, direction, _ = line_reader(contexts, shape, seed)
     numbers = reader.mixed(contexts.tokens) @ direction
