@@ -224,11 +224,11 @@ def build_ks25(
     style = Style.of(form, constants, seed)
     contents = contents_of(dataset, style, progress)
     if style.plain and (shape == UNIFORM or not input_map):
-        raise OptionError("eq. (4) and Remark 3.1 are about blocks with skip connections: take form=residual")
+        raise OptionError("eq. (4) and Remark 3.1 are about blocks with skip connections: use form=residual")
     token, label = memories_of(contents)
     stages = transformer(contents, token, label, (averaging(style, Kind(attention), dataset.n),))
     if depth is not None and (style.as_in_the_paper or shape == UNIFORM or not input_map):
-        raise OptionError(f"depth={depth} goes with constants=measured, shape={FITTED} and an input map")
+        raise OptionError(f"depth={depth} needs constants=measured, shape={FITTED} and an input map")
     if depth is not None and measure(finished(dataset, stages)).depth > depth:
         contents, token, label = in_lanes(contents, depth)
         stages = transformer(contents, token, label, (averaging(contents.style, Kind(attention), dataset.n),))

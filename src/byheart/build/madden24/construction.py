@@ -316,7 +316,7 @@ def build(
     if not 0 < gap < math.inf:
         raise OptionError(f"gap={gap}: the allowed gap must be positive and finite, for example 0.01")
     if dataset.encoder.symbols is None:
-        raise AssumptionError(SYMBOLS, "a decoder reads symbols, these tokens are vectors; take another construction")
+        raise AssumptionError(SYMBOLS, "a decoder reads symbols, these tokens are vectors; use another construction")
     contexts = ordered_distributions(dataset)
     shape = Shape(MixerKind(mixer), Activation(activation), dimension, heads, skip)
     if objective == CLOSED_FORM:

@@ -60,7 +60,7 @@ def build_vardi22(
     """
     style = Style.of(form, constants, seed)
     if depth is not None and style.as_in_the_paper:
-        raise OptionError(f"depth={depth} goes with constants=measured")
+        raise OptionError(f"depth={depth} needs constants=measured")
     with progress.stage("numbering rows", total=1) as stage:
         rows = flat_rows(dataset)
         line = row_line(dataset, rows, style.constants, seed)

@@ -91,7 +91,7 @@ class Script:
             if len(document) < 3:
                 raise DataError(f"document {k} is empty; leave it out or give it a token")
             if type(weight) is not int or weight < 1:
-                raise DataError(f"the weight of document {k} is {weight!r}; weights are whole numbers from 1 on")
+                raise DataError(f"the weight of document {k} is {weight!r}; weights are whole numbers of at least 1")
 
     @property
     def places(self) -> int:
