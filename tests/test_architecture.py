@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 from pathlib import Path
+from types import FrameType
+
+from click.testing import CliRunner
+
+from byheart.cli import commands
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
@@ -28,6 +34,26 @@ def test_every_function_of_the_walk_is_there():
     assert len(names) >= 14
     for name in sorted(names):
         assert look_up(name) is not None, name
+
+
+def test_a_row_takes_the_way_of_the_page(tmp_path):
+    """The functions of the table are called, and first called in its order, by the command that the page names."""
+    walk = PAGE.split("## One row")[1].split("And back")[0]
+    names = [name for name in re.findall(r"`byheart\.([\w.]+)`", walk) if name != "compile.memory.Memory"]
+    (tmp_path / "table.csv").write_text("name,kind\ncat,animal\noak,plant\n")
+    calls: dict[str, None] = {}
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            calls[f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}".removeprefix("byheart.")] = None
+
+    command = ["memorize", str(tmp_path / "table.csv"), "-o", str(tmp_path / "table.byheart"), "--quiet"]
+    sys.setprofile(note)
+    try:
+        result = CliRunner().invoke(commands, command, standalone_mode=False)
+    finally:
+        sys.setprofile(None)
+    assert result.return_value == 0 and [name for name in calls if name in names] == names
 
 
 def test_the_rooms_are_those_of_the_package():

@@ -253,8 +253,8 @@ class Asked:
     @property
     def sentence(self) -> str:
         return (
-            f"Transformers {self.version} in {self.dtype} answers {self.right:,} of {self.rows:,} rows correctly, by at "
-            f"least {self.lead:.2f} nats (measured)."
+            f"Transformers {self.version} in {self.dtype} answers {self.right:,} of {self.rows:,} rows correctly, by "
+            f"at least {self.lead:.2f} nats (measured)."
         )
 
 
