@@ -62,3 +62,18 @@ def test_the_rooms_are_those_of_the_package():
     package = ROOT / "src" / "byheart"
     folders = {folder.name for folder in package.iterdir() if (folder / "__init__.py").exists()}
     assert folders <= rooms
+
+
+def test_every_module_has_a_test_that_is_found_by_name():
+    """`a/b.py` has `tests/a/test_b.py`, or is tested with all of its folder in `test_a.py`."""
+    package = ROOT / "src" / "byheart"
+    there = {path.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}
+    types_only = {Path("errors.py"), Path("version.py")}
+
+    def suites(module: Path) -> set[Path]:
+        folders = [folder for folder in module.parents if folder.name]
+        whole = [place / f"test_{folder.name}.py" for folder in folders for place in (folder, folder.parent)]
+        return {module.parent / f"test_{module.stem.strip('_')}.py", *whole}
+
+    modules = {path.relative_to(package) for path in package.rglob("*.py") if path.name != "__init__.py"}
+    assert sorted(str(module) for module in modules - types_only if not suites(module) & there) == []

@@ -191,7 +191,7 @@ def _kernels() -> tuple[Any, ...]:
     THEOREM,
     statement="m groups of ids and L folds memorize the contexts with d + 1 + 4F + 2 + (3m + 1 + 4L) + E_out "
     "parameters, within a budget c1·sqrt(contexts·log2 C) + c2·(length of ids) + c3 that is known before",
-    test="tests/build/compact/test_construction.py",
+    test="tests/build/compact/test_compact.py",
 )
 def build_compact(
     dataset: Dataset,

@@ -42,7 +42,7 @@ THEOREM = Ref("V22", "Theorem 3.1")
     THEOREM,
     statement="N separated points with C labels are memorized by a feed-forward network of width 12 and "
     "O(sqrt(N log N)) layers: projection, group look-up, bit extraction.",
-    test="tests/build/table1/test_feed_forward.py",
+    test="tests/build/table1/test_nilsson65.py",
 )
 def build_vardi22(
     dataset: Dataset,
