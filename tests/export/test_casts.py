@@ -186,6 +186,6 @@ def test_a_tie_of_logits_names_no_class():
     assert module(network, data.encoder).predict(torch.from_numpy(tokens)).tolist() == wanted
     assert runtime.run(["class"], {"tokens": tokens})[0].tolist() == wanted
     forms = (module(network, data.encoder)(torch.from_numpy(tokens)), runtime.run(["logits"], {"tokens": tokens})[0])
-    for told in forms:
-        assert told.tolist()[2:] == [[0, 0, 0]] * 2 and told[0].tolist() != [0, 0, 0]
+    for printed in forms:
+        assert printed.tolist()[2:] == [[0, 0, 0]] * 2 and printed[0].tolist() != [0, 0, 0]
     assert run_arrays(config, arrays, tokens, tokens >= 0).tolist() == wanted

@@ -204,7 +204,7 @@ def _about(made: Deployment) -> list[str]:
     cuttings = {name: count for name, count in made.alternatives.items() if name != NOT_ABSTAINING}
     if len(cuttings) > 1:
         others = ", ".join(f"{name} {count:,}" for name, count in cuttings.items())
-        lines.append(f"texts were cut by size; reckoned in bytes: {others} (--tokens)")
+        lines.append(f"texts are cut so that the file is smallest; estimates in bytes: {others} (--tokens)")
     return lines
 
 

@@ -24,15 +24,15 @@ from byheart.cli.data_options import (
 )
 from byheart.compile import Memory
 from byheart.compile.documents import read_documents_table
-from byheart.compile.memorize import memorize, planning
+from byheart.compile.memorize import memorize
 from byheart.compile.size_rows import lower_sentences
 from byheart.compile.text import memorize_text
 from byheart.data.read.sources import suffixes
 from byheart.data.task import Task
 from byheart.errors import OptionError
+from byheart.export.targets import targets
 from byheart.files import check_target
 
-EXPORTS = ("onnx", "torch", "safetensors")
 _WORTH_A_LINE = 1000  # bytes of the tables of symbols and labels
 BOOK_TOKENS = ("auto", "characters", "bytes")  # of a text that is recited as a whole
 # The flags that each kind of data uses; others are refused.
@@ -76,8 +76,8 @@ TABLE = (*DOCUMENTS, "label_type", "header", "conflicts", "task", "positions")
 @click.option(
     "--for",
     "purpose",
-    type=click.Choice(EXPORTS),
-    help="What it is to be exported to: takes construction native, and refuses others before anything is built.",
+    type=click.Choice(list(targets())),
+    help="What it will be exported to: picks a construction that floats hold (native), and refuses others at once.",
 )
 @asking_options
 @click.option("--seed", default=0, show_default=True)
@@ -156,7 +156,7 @@ def command(
         note = f"a text of {len(text):,} {memory.tokens}"
     else:
         refuse_unused("rows of a table", *TABLE)
-        table = flags.read(data, Task(task or Task.NEXT_TOKEN), progress, planning(construction, resolved))
+        table = flags.read(data, Task(task or Task.NEXT_TOKEN), progress, chosen.planning(resolved))
         memory = memorize(table, positions=positions, conflicts=flags.conflicts or "error", **building)
         facts = {"columns": table.columns, "conflicts": memory.conflicts, "shortened": table.shortened}
         facts["missing"] = table.missing.as_dict()
@@ -171,9 +171,13 @@ def command(
 
 def _for_export(purpose: str, construction: str) -> str:
     """The construction that can be exported, before anything is built."""
+    from byheart.build import recipe, recipes
+
+    if recipe(construction).floats:
+        return construction
     source = click.get_current_context().get_parameter_source("construction")
-    if source is ParameterSource.DEFAULT or construction == "native":
-        return "native"
+    if source is ParameterSource.DEFAULT:
+        return next(name for name, found in recipes().items() if found.floats)
     raise OptionError(
         f"--for {purpose}: the numbers of {construction} are longer than floats; leave --construction out"
     )

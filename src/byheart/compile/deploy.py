@@ -48,7 +48,7 @@ class Deployment:
     """What `deploy` made: the certified memory of codes, the graph's front, and what is in the file.
 
     `sizes` are bytes of the file by what they are for; `alternatives` what other choices (ways to cut texts, unknown
-    rows not recognised) were reckoned to take; `strangers` how many rows outside of the table were asked, and how many
+    rows not recognised) were estimated to take; `strangers` how many rows outside of the table were asked, and how many
     of them the model took for known.
     """
 
@@ -194,7 +194,7 @@ def _check_texts(table: CellTable) -> None:
 
 
 def plan_front(table: CellTable, tokens: str, abstain_bits: int, dtype: str) -> tuple[list[Front], dict[str, int]]:
-    """Fronts by the bytes that the file is reckoned to take, the smallest first; and what each way to cut would take.
+    """Fronts by the bytes that the file is estimated to take, the smallest first; and what each way to cut would take.
 
     Codes are rows of a table in the network, or numbers that it scrambles; the second takes no room for each code, so
     that numbers of many digits need no names at all.
@@ -232,7 +232,7 @@ def plan_front(table: CellTable, tokens: str, abstain_bits: int, dtype: str) -> 
 
 
 def _bytes_without_abstaining(table: CellTable, front: Front, dtype: str) -> int:
-    """What the file is reckoned to take if unknown rows need not be recognised."""
+    """What the file is estimated to take if unknown rows need not be recognised."""
     from byheart.build.native.construction import planned_sizes
 
     base, width, scrambler = planned_sizes(len(table), len(set(table.label.cells)), front.places, dtype=dtype)

@@ -16,8 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from byheart.compile.memory import Memory
-from byheart.data.dataset.documents import WORDS, Document, tokens_of
-from byheart.data.read.documents import GivenDistributions, documents_table, read_source
+from byheart.data.read.documents import WORDS, Document, GivenDistributions, documents_table, read_source, tokens_of
 from byheart.data.read.options import ReadOptions, Selection
 from byheart.data.read.table import Table
 from byheart.data.tokens.tokenizer import AUTO, Tokenizer, choose

@@ -104,7 +104,7 @@ def _checked_body(data: bytes) -> tuple[Any, int]:
         if data.startswith(b"byheart decoder "):
             remedy = "build it again: byheart memorize DOCS --construction madden24"
             raise FileFormatError(
-                f"this is a decoder of an older byheart, whose format is not read; {remedy}"
+                f"this is a decoder of an older byheart, whose format is no longer read; {remedy}"
             ) from None
         if not data.startswith(_BEGINNING[: len(data)]) or not data:
             raise FileFormatError("this is not a byheart memory; give a file that `byheart memorize` wrote") from None
@@ -154,7 +154,7 @@ def from_json(body: Any, version: int = FORMAT) -> Memory:
     if len(classes) != count or distinct != len(classes):
         raise FileFormatError(f"{distinct} classes are named, the network has {count}")
     if not first and [to_json_value(label) for label in classes] != stored:
-        raise FileFormatError("a class is not written in its one form")
+        raise FileFormatError("a class is not written in its canonical form")
     encoder = Encoder.from_dict(take(body, "encoder", dict))
     _check_inputs(network, encoder)
     if encoder.task.labels_per_token != (network.read is Read.EACH):

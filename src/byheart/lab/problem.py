@@ -308,7 +308,7 @@ def _labelled(spec: ProblemSpec, rows: Sequence[tuple[list[str], int]]) -> Seque
     if len(index) < spec.N:
         raise DataError(
             f"{spec.source} has {len(index)} rows that differ in their first {spec.n} words, {spec.N} are needed; "
-            "take a smaller --scale, or a larger file with --data"
+            "use a smaller --scale, or a larger file with --data"
         )
     classes = sorted(set(labels))
     vectors = None

@@ -9,12 +9,11 @@ import byheart
 from byheart.build.madden24.construction import Features, closed_form
 from byheart.build.madden24.fit import MixerKind, Shape, target_logits
 from byheart.certify.next_token import prove_gap
-from byheart.data.dataset.documents import Corpus
 from byheart.data.dataset.targets import Distributions
 from byheart.errors import BuildError, OptionError
 from byheart.ir.decoder import Activation
 from byheart.theory.madden import Decoder as Counted
-from tests.corpora import random_texts
+from tests.corpora import Corpus, given_distributions, random_texts
 
 ALL = [(mixer, activation) for mixer in MixerKind for activation in Activation]
 
@@ -56,7 +55,7 @@ def test_five_thousand_tokens() -> None:
     corpus = Corpus.of_texts(
         [f"x{7 * k % 5000} x{k} y" for k in range(60)] + [" ".join(f"x{k}" for k in range(5000))], max_length=None
     )
-    texts = Distributions.given(
+    texts = given_distributions(
         [(k,) for k in range(50)], [{k + 1: 1.0, 4999 - k: 3.0} for k in range(50)], vocabulary_size=5000
     )
     fit = closed_form(texts)
@@ -68,7 +67,7 @@ def test_arbitrary_distributions() -> None:
     rng = np.random.default_rng(0)
     rows = rng.dirichlet(np.ones(5), size=30)
     weights = [dict(enumerate(row.tolist())) for row in rows]
-    contexts = Distributions.given([(i % 5, i // 5) for i in range(30)], weights, 6)
+    contexts = given_distributions([(i % 5, i // 5) for i in range(30)], weights, 6)
     fit = closed_form(contexts)
     assert np.abs(np.exp(fit.decoder.log_probabilities(contexts.tokens)) - probabilities(contexts)).max() < 1e-8
 

@@ -6,22 +6,29 @@ import numpy as np
 import pytest
 
 from byheart.build.madden24.construction import closed_form
-from byheart.build.madden24.fit import MixerKind, Shape
+from byheart.build.madden24.fit import Fit, MixerKind, Shape
 from byheart.build.madden24.lowrank import (
     allowed_gap,
+    assemble,
     chain_tokens,
+    class_factors,
     class_weights,
     factor_distributions,
     lay_out,
-    low_rank,
     run_starts,
     smallest,
 )
 from byheart.certify.next_token import prove_gap
-from byheart.data.dataset.documents import Corpus
+from byheart.data.dataset.targets import Distributions
 from byheart.errors import OptionError
 from byheart.ir.decoder import Activation
-from tests.corpora import random_texts
+from byheart.progress import SILENT
+from tests.corpora import Corpus, random_texts
+
+
+def low_rank(contexts: Distributions, shape: Shape = Shape(), *, rank: int) -> Fit:  # noqa: B008
+    return assemble(contexts, shape, class_factors(contexts, rank, 0.01, 0, 150, SILENT), 0)
+
 
 SATURATING = [Activation.TANH, Activation.SIGMOID, Activation.ARCTAN]
 

@@ -83,8 +83,8 @@ def test_many_sets_of_queries_are_only_looked_at():
 
 
 def test_what_holds_is_told():
-    told = " ".join(proved("mahdavi24", 12, 4, 6, 2).notes)
-    assert "MA24's assumptions" in told
+    printed = " ".join(proved("mahdavi24", 12, 4, 6, 2).notes)
+    assert "MA24's assumptions" in printed
     rows, labels = letters(30)
     memory = memorize(rows, labels, construction="mahdavi24", progress=False)
     assert "not true of this data, and not assumed" in " ".join(memory.notes)  # letters end alike

@@ -12,12 +12,10 @@ from byheart.build.madden24.fit import MixerKind, Shape
 from byheart.certify.balls.arb import ArbBalls, logit_balls
 from byheart.certify.balls.floats import RANGES, FloatBalls, function_table
 from byheart.certify.next_token import prove_gap
-from byheart.data.dataset.documents import Corpus
-from byheart.data.dataset.targets import Distributions
 from byheart.errors import OptionError
 from byheart.exact.rigor import ball, flint, precision
 from byheart.ir.decoder import Activation, Decoder
-from tests.corpora import random_texts
+from tests.corpora import Corpus, given_distributions, random_texts
 
 
 def contained(found: FloatBalls, exact: ArbBalls) -> bool:
@@ -164,7 +162,7 @@ def test_wild_weights_never_prove_what_is_false() -> None:
 
 def test_open_labels_are_decided_by_arb() -> None:
     """Logits that differ by less than float64 balls can tell apart."""
-    contexts = Distributions.given([(0,), (1,)], [{0: 1.0}, {1: 1.0}], vocabulary_size=2)
+    contexts = given_distributions([(0,), (1,)], [{0: 1.0}, {1: 1.0}], vocabulary_size=2)
     decoder = closed_form(contexts).decoder
     output = np.array([[1.0, 1.0], [1.0, 1.0 - 2.0**-53]])
     right, wrong = (prove_gap(replace(decoder, output=(V,)), contexts) for V in (output, output[:, ::-1].copy()))
@@ -195,6 +193,6 @@ def test_options(corpus: Corpus) -> None:
     decoder = closed_form(contexts).decoder
     with pytest.raises(OptionError, match="must be positive"):
         prove_gap(decoder, contexts, fraction=0)
-    other = Distributions.given([(0,)], [{0: 1.0}], vocabulary_size=2)
+    other = given_distributions([(0,)], [{0: 1.0}], vocabulary_size=2)
     with pytest.raises(ValueError, match="2 tokens"):
         prove_gap(decoder, other)

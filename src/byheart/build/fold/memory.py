@@ -81,7 +81,7 @@ class LabelMemory:
 @implements(
     Ref("byheart", "label memory"),
     statement="distinct ids to labels on a stream of one number with 3 parameters per group and 4 per fold",
-    test="tests/build/fold/test_memory.py",
+    test="tests/build/fold/test_fold.py",
 )
 def build_label_memory(
     ids: Sequence[int],

@@ -50,7 +50,7 @@ TEST = "tests/build/ks25/test_shapes.py"
 def uniform_stages(stages: Sequence[Stage], kind: Kind) -> list[Stage]:
     """Every block with attention and as many hidden units as the largest has."""
     if kind is Kind.UNIFORM:
-        raise OptionError("eq. (4) stores keys and queries in every block: take attention=softmax or hardmax with it")
+        raise OptionError("eq. (4) stores keys and queries in every block: use attention=softmax or hardmax with it")
     every = [layer for _, part in stages for layer in part]
     hidden = max(layer.hidden for layer in every if isinstance(layer, Residual))
     found: list[Stage] = []

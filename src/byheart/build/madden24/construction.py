@@ -5,9 +5,9 @@ dimensions or more its system can be solved in float64; on the line to which the
 a handful of contexts. Without that option neurons stand where the contexts ask for them and the condition number stays
 small.
 
-    >>> from byheart.data.dataset.documents import Corpus
-    >>> corpus = Corpus.of_texts(["a cat sat", "a dog sat", "a dog ran"])
-    >>> fit = closed_form(corpus.contexts())
+    >>> rows, follow = [["a", "cat"], ["a", "dog"], ["a", "dog"]], [["cat", "sat"], ["dog", "sat"], ["dog", "ran"]]
+    >>> contexts = load(rows, follow, task="causal", target="distribution").distributions
+    >>> fit = closed_form(contexts)
     >>> fit.decoder.neurons, fit.condition < 10, fit.residual < 1e-12
     (3, True, True)
 
@@ -23,8 +23,6 @@ store nothing else.
 objective=size gives the fewest parameters: `compact` names each context's distribution, a low-rank table says what it
 is. Deeper than the decoder of M24 (it has the memory's blocks) and with long weights, but with the fewest numbers.
 
-    >>> from byheart.data.dataset.documents import Corpus
-    >>> contexts = Corpus.of_texts(["a cat sat", "a dog sat", "a dog ran"]).contexts()
     >>> table_decoder(contexts, smallest_factors(contexts, 0.01, 1, 0), seed=0).vocabulary_size
     5
 """
@@ -206,7 +204,7 @@ def _neurons(
         return reader, weight, bias, (f"all of θ drawn at d = {dimension} with seed {seed}, ε = {epsilon:.3g}",)
     if features is Features.DIRECTIONS:
         reader = space_reader(contexts, shape, shape.dimension or DIMENSION, seed)
-        weight, bias = own_directions(reader.mixed(contexts.tokens), shape.activation)
+        weight, bias = own_directions(reader.mixed(contexts.tokens))
         return reader, weight, bias, ()
     reader, direction, _ = line_reader(contexts, shape, seed)
     numbers = reader.mixed(contexts.tokens) @ direction
@@ -318,7 +316,7 @@ def build(
     if not 0 < gap < math.inf:
         raise OptionError(f"gap={gap}: the allowed gap must be positive and finite, for example 0.01")
     if dataset.encoder.symbols is None:
-        raise AssumptionError(SYMBOLS, "a decoder reads symbols, these tokens are vectors; take another construction")
+        raise AssumptionError(SYMBOLS, "a decoder reads symbols, these tokens are vectors; use another construction")
     contexts = ordered_distributions(dataset)
     shape = Shape(MixerKind(mixer), Activation(activation), dimension, heads, skip)
     if objective == CLOSED_FORM:

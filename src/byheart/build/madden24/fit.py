@@ -155,7 +155,7 @@ class Shape:
         if (self.dimension is not None and self.dimension < 1) or self.heads < 1:
             raise OptionError(f"dimension={self.dimension}, heads={self.heads}: both must be at least 1")
         if self.mixer is MixerKind.AVERAGE and self.heads != 1:
-            raise OptionError("token averaging has no heads; leave heads at 1 or take the attention mixer")
+            raise OptionError("token averaging has no heads; leave heads at 1 or use the attention mixer")
 
 
 def head_size(shape: Shape, dimension: int) -> int:

@@ -6,9 +6,9 @@ along a line on which contexts with equal distributions stand together, so m is 
 
     parameters = m·(2 + r) + ω·(1 + r) + T + 4        (attention, dimension 1)
 
-    >>> from byheart.data.dataset.documents import Corpus
-    >>> corpus = Corpus.of_texts(["a cat sat", "a dog sat", "a dog ran"])
-    >>> fit = low_rank(corpus.contexts(), rank=2)
+    >>> from byheart.data import load
+    >>> rows, follow = [["a", "cat"], ["a", "dog"], ["a", "dog"]], [["cat", "sat"], ["dog", "sat"], ["dog", "ran"]]
+    >>> fit = smallest(load(rows, follow, task="causal", target="distribution").distributions)
     >>> fit.decoder.parameters < 40
     True
 
@@ -220,24 +220,6 @@ class Line:
     numbers: Floats  # theirs, ascending
     steps: Ints  # places where the distribution changes
     injectivity: Injectivity
-
-
-def low_rank(
-    contexts: Distributions,
-    shape: Shape = Shape(),  # noqa: B008  # frozen
-    *,
-    rank: int = 8,
-    fraction: float = 0.01,
-    seed: int = 0,
-    sweeps: int = 150,
-    progress: Progress = SILENT,
-) -> Fit:
-    """A decoder whose output matrix has rank `rank`, aiming at a gap below `fraction` of the entropy.
-
-    Uses the skip connection and dimension 1. Whether the gap is met is for the certificate to say.
-    """
-    factors = class_factors(contexts, rank, fraction, seed, sweeps, progress)
-    return assemble(contexts, shape, factors, seed, progress)
 
 
 def allowed_gap(contexts: Distributions, fraction: float) -> float:

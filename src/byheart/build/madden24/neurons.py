@@ -25,7 +25,7 @@ nearly diagonal. This serves activations that do not saturate (GELU), for which 
 numbers. Its system is solved backward stably, by LU with partial pivoting and iterative refinement (`solve`).
 
     >>> points = np.random.default_rng(0).standard_normal((40, 24))
-    >>> weight, bias = own_directions(points, Activation.GELU)
+    >>> weight, bias = own_directions(points)
     >>> features = Activation.GELU(points @ weight + bias)
     >>> bool(np.linalg.cond(features) < 100)
     True
@@ -237,9 +237,7 @@ _SHARP = 3.0  # |argument| of neuron i at context i and at its runner-up
 _INSIDE = 0.8  # threshold, in lengths of x_i, for a context that is not an extreme point
 
 
-def own_directions(
-    points: Floats, activation: Activation, rows: npt.NDArray[np.int64] | None = None
-) -> tuple[Floats, Floats]:
+def own_directions(points: Floats, rows: npt.NDArray[np.int64] | None = None) -> tuple[Floats, Floats]:
     """(weight (d, m), bias (m,)) of one neuron for each context in `rows` (default: all of them)."""
     rows = np.arange(len(points)) if rows is None else rows
     mean = points.mean(axis=0)

@@ -108,7 +108,7 @@ def solve_outputs(found: Floats, labels: Index, rows: Index, assumed: Sequence[s
     statement="every n of the query tokens are linearly independent (Kruskal rank at least n): refuted with rows, or "
     "proved by ranks modulo a prime where the sets are few",
     test="tests/build/table1/test_mahdavi24.py",
-    partly="where there are more than 1,000 sets of n queries, a sample of them is looked at, which proves nothing",
+    partly="where there are more than 1,000 sets of n queries, a sample of them is checked, which proves nothing",
 )
 @implements(
     Ref("MA24", "Assumption 2"),
@@ -151,7 +151,7 @@ def _kruskal_note(queries: list[list[int]], rows: Index, n: int) -> list[str]:
             named = ", ".join(str(int(rows[q])) for q in chosen)
             return [f"{NOT_ASSUMED} every {n} queries are independent (Assumption 1; rows {named})"]
     if every > SETS:
-        return [f"Assumption 1 was looked at only: {SETS:,} of {every:.2g} sets of {n} queries, all independent"]
+        return [f"Assumption 1 was only sampled: {SETS:,} of {every:.2g} sets of {n} queries, all independent"]
     return []
 
 

@@ -44,7 +44,7 @@ class Interpolant:
 @implements(
     Ref("N65", "one hidden layer"),
     statement="N - 1 hidden units in one layer give N points on a line any labels",
-    test="tests/build/table1/test_feed_forward.py",
+    test="tests/build/table1/test_nilsson65.py",
 )
 def interpolate(points: Sequence[int], values: Sequence[int], denominator: int = 1) -> Interpolant:
     """At most len(points) - 1 units through (x / denominator, y), x ascending; the denominator is a power of two.
@@ -90,7 +90,7 @@ THEOREM = Ref("N65", "one hidden layer")
 @implements(
     THEOREM,
     statement="N rows with any labels are memorized by one hidden layer of at most N - 1 units",
-    test="tests/build/table1/test_feed_forward.py",
+    test="tests/build/table1/test_nilsson65.py",
 )
 def build_nilsson65(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT) -> Construction:
     """All hidden units have the same weights w, a projection that tells the rows apart, and biases of their own.

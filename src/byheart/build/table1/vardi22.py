@@ -42,7 +42,7 @@ THEOREM = Ref("V22", "Theorem 3.1")
     THEOREM,
     statement="N separated points with C labels are memorized by a feed-forward network of width 12 and "
     "O(sqrt(N log N)) layers: projection, group look-up, bit extraction.",
-    test="tests/build/table1/test_feed_forward.py",
+    test="tests/build/table1/test_nilsson65.py",
 )
 def build_vardi22(
     dataset: Dataset,
@@ -60,7 +60,7 @@ def build_vardi22(
     """
     style = Style.of(form, constants, seed)
     if depth is not None and style.as_in_the_paper:
-        raise OptionError(f"depth={depth} goes with constants=measured")
+        raise OptionError(f"depth={depth} needs constants=measured")
     with progress.stage("numbering rows", total=1) as stage:
         rows = flat_rows(dataset)
         line = row_line(dataset, rows, style.constants, seed)

@@ -102,7 +102,7 @@ class AnyOrder:
 @implements(
     Ref("byheart", "any-order exactness"),
     statement="if every sum of absolute terms stays below 2^mantissa lattice units, no evaluation order rounds",
-    test="tests/certify/any_order/test_proof.py",
+    test="tests/certify/any_order/test_any_order.py",
 )
 def prove_any_order(
     network: Network, facts: InputFacts, dtype: str = "float64", progress: Progress = SILENT

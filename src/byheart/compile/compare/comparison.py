@@ -131,7 +131,7 @@ def predicted_row(construction: str, problem: Problem, why: str) -> CompareRow:
     """A row that the formula fills, with the reason why nothing was built."""
     found, entry = prediction(construction, problem), listed()[construction]
     if found is None:
-        reason = f"{why}; no formula speaks about {construction} for {problem.task}"
+        reason = f"{why}; no formula covers {construction} for {problem.task}"
         return CompareRow(construction, "predicted", reason, str(entry.ref), entry.summary)
     kind = "its theorem's formula" if found.proved else "its order of growth or an estimate, not a theorem's count"
     return CompareRow(
@@ -222,7 +222,7 @@ def compare_growth(
         )
         problem = problem_of(dataset)
         skipped = [
-            predicted_row(name, problem, "smaller data sets took too long already")
+            predicted_row(name, problem, "smaller data sets already took too long")
             for name in names
             if name not in asked
         ]

@@ -5,10 +5,6 @@ on each line. Rows {"context": …, "next": {token: weight}} give distributions 
 
     >>> guess_column({"idx": 3, "text": "Once upon a time"})
     'text'
-    >>> given = GivenDistributions(["a", "a b"], [{"b": 0.25, "c": 0.75}, {"a": 1.0}])
-    >>> contexts, vocabulary = given.contexts_and_vocabulary()
-    >>> vocabulary, contexts.count, contexts.probabilities.tolist()
-    (('a', 'b', 'c'), 2, [0.25, 0.75, 1.0])
 """
 
 from __future__ import annotations
@@ -17,10 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from byheart.data.dataset.documents import WORDS, Document, Numbering, tokens_of
-from byheart.data.dataset.targets import Distribution, Distributions, Target
+from byheart.data.dataset.targets import Distribution, Target
 from byheart.data.missing import Present, settle_missing
 from byheart.data.read.frames import from_frame
 from byheart.data.read.records import LINE, TEXT, Records, read_records
@@ -40,25 +35,21 @@ TEXT_COLUMNS = (
 CONTEXT, NEXT = "context", "next"  # the columns of given distributions
 
 Row = Mapping[str, Any]
+Document: TypeAlias = str | tuple[Any, ...]  # a text, or its tokens
+WORDS = Tokenizer("wordpunct")  # what documents are cut into unless somebody says otherwise
+
+
+def tokens_of(document: Document, tokenizer: Tokenizer = WORDS) -> list[Any]:
+    """The tokens of a text; a document that comes as tokens stays as it is, apart from its length."""
+    return tokenizer.cut(document) if isinstance(document, str) else tokenizer.fit_length(document)
 
 
 @dataclass(frozen=True, eq=False)
 class GivenDistributions:
-    """Distributions and, for each, the weight of every token that may follow: probabilities, or counts."""
+    """Contexts and, for each, the weight of every token that may follow: probabilities, or counts."""
 
     contexts: Sequence[Document]
     weights: Sequence[Mapping[str, float]]
-
-    def contexts_and_vocabulary(self, tokenizer: Tokenizer = WORDS) -> tuple[Distributions, tuple[Any, ...]]:
-        """The contexts over the sorted vocabulary of all tokens that occur in contexts or distributions."""
-        split = [tokens_of(context, tokenizer) for context in self.contexts]
-        empty = next((k for k, tokens in enumerate(split) if not tokens), None)
-        if empty is not None:
-            raise DataError(f"context {empty} ({quote(self.contexts[empty])}) has no token; give at least one")
-        numbering = Numbering.of(token for tokens in (*split, *self.weights) for token in tokens)
-        distributions = [{numbering[token]: float(w) for token, w in weights.items()} for weights in self.weights]
-        contexts = [[numbering[token] for token in tokens] for tokens in split]
-        return Distributions.given(contexts, distributions, len(numbering.tokens)), numbering.tokens
 
 
 @timed("reading")

@@ -403,7 +403,7 @@ def _typed_labels(labels: list[Any], records: Records, numbers: Sequence[int], o
 def _label(label: Any, options: ReadOptions) -> Any:
     label = convert(plain(label), options.label_type)
     if type(label) not in PLAIN and not isinstance(label, list | dict):
-        raise DataError(f"{quote(label)} is of type {type(label).__name__}, which a memory cannot keep; take it as str")
+        raise DataError(f"{quote(label)} is of type {type(label).__name__}, which a memory cannot keep; read it as str")
     return label
 
 

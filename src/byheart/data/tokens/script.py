@@ -50,7 +50,8 @@ class Edits:
 
 @dataclass(frozen=True)
 class Absent:
-    """A document that is *not* memorized, kept so that it can be asked about; `why` is one of ABSENCES.
+    """A document that is *not* memorized, kept so that it can be asked about; `why` is "held out",
+    "corrupted" or "forgotten".
 
     `weight` is what a forgotten document still counts in distributions that it shares with others.
     """
@@ -60,9 +61,6 @@ class Absent:
     why: str = "held out"
     edits: Edits | None = None
     weight: int = 0
-
-
-ABSENCES = ("held out", "corrupted", "forgotten")
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +91,7 @@ class Script:
             if len(document) < 3:
                 raise DataError(f"document {k} is empty; leave it out or give it a token")
             if type(weight) is not int or weight < 1:
-                raise DataError(f"the weight of document {k} is {weight!r}; weights are whole numbers from 1 on")
+                raise DataError(f"the weight of document {k} is {weight!r}; weights are whole numbers of at least 1")
 
     @property
     def places(self) -> int:

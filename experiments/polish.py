@@ -4,7 +4,8 @@ The closed form with m < n neurons is a least-squares fit of the target logits. 
 attention, both layers) then descend the cross-entropy together, which is what the paper trains with Adam.
 
 The gradient of the cross-entropy with respect to every weight is written in NumPy. Weights travel as one flat vector;
-`Weights` packs and unpacks them in the order of `Decoder.matrices`.
+`flatten` and `unflatten` keep to the order of `Decoder.matrices`. byheart itself builds nothing this way: the script is
+for the comparison in docs/decoder.md.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from byheart.build.madden24.lowrank import allowed_gap
 from byheart.build.madden24.neurons import own_directions, scipy_linalg, solve
 from byheart.data.dataset.targets import Distributions
 from byheart.errors import MissingExtraError, OptionError
-from byheart.ir.decoder import AttentionHead, Average, Decoder, Reader, SelfAttention
+from byheart.ir.decoder import Activation, AttentionHead, Average, Decoder, Reader, SelfAttention
 from byheart.progress import SILENT, Progress
 
 Floats = npt.NDArray[np.float64]
@@ -75,7 +76,7 @@ class CrossEntropy:
         for values, factor in zip(reversed(layers[:-1]), reversed(decoder.output), strict=True):
             output_gradients.append(values.T @ error)
             error = error @ factor.T
-        error = error * decoder.activation.derivative(before)
+        error = error * _derivative(decoder.activation, before)
         reading = tape.gradients(error @ decoder.hidden.T)
         parts = [*reading, tape.mixed.T @ error, error.sum(axis=0), *reversed(output_gradients)]
         return loss, np.concatenate([part.ravel() for part in parts])
@@ -89,6 +90,20 @@ class CrossEntropy:
         weights = self.contexts.weights
         loss = float(weights @ (np.log(mass) + logits.max(axis=1, keepdims=True))[:, 0]) - own
         return loss, exponentials * (weights[:, None] / mass) - self.counts
+
+
+def _derivative(activation: Activation, x: Floats) -> Floats:
+    match activation:
+        case Activation.TANH:
+            return 1.0 - np.tanh(x) ** 2
+        case Activation.ARCTAN:
+            return 1.0 / (1.0 + x * x)
+        case Activation.SIGMOID:
+            return 0.25 * (1.0 - np.tanh(0.5 * x) ** 2)
+        case Activation.GELU:
+            from scipy.special import ndtr
+
+            return ndtr(x) + x * np.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
 
 
 class _Reading:
@@ -217,7 +232,7 @@ def _start(contexts: Distributions, shape: Shape, neurons: int, style: Start, se
     reader = space_reader(contexts, shape, shape.dimension or 16, seed)
     points = reader.mixed(contexts.tokens)
     if style is Start.DIRECTIONS:
-        weight, bias = own_directions(points, shape.activation, _chosen(points, contexts, shape, neurons))
+        weight, bias = own_directions(points, _chosen(points, contexts, shape, neurons))
     else:
         weight, bias = _random_layer(points, neurons, seed)
     targets, _ = target_logits(contexts, START_FLOOR)
@@ -244,7 +259,7 @@ def _chosen(points: Floats, contexts: Distributions, shape: Shape, neurons: int)
         return np.arange(neurons)
     if contexts.count > PIVOTED:
         return np.sort(np.argsort(-contexts.weights, kind="stable")[:neurons])
-    weight, bias = own_directions(points, shape.activation)
+    weight, bias = own_directions(points)
     linalg = scipy_linalg("choosing neurons by pivoted QR")
     _, order = linalg.qr(shape.activation(points @ weight + bias), mode="r", pivoting=True)
     return np.sort(np.asarray(order[:neurons], dtype=np.int64))

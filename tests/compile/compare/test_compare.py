@@ -86,8 +86,11 @@ def test_an_assumption_that_is_not_needed_after_all_is_said_below_the_table(tmp_
     words = ["compare", str(data), "--construction", "baum88", "--quiet"]
     result = CliRunner().invoke(commands, words, standalone_mode=False, env={"COLUMNS": "200"})
     assert result.exception is None and result.return_value == 0
-    told = " ".join(result.stdout.split())
-    assert "proved" in told and "baum88: not true of this data, and not assumed: rows are in general position" in told
+    printed = " ".join(result.stdout.split())
+    assert (
+        "proved" in printed
+        and "baum88: not true of this data, and not assumed: rows are in general position" in printed
+    )
 
 
 def test_what_does_not_fit_the_data_says_so():
@@ -215,9 +218,9 @@ def test_the_command_prints_one_json_object(tmp_path):
         commands, [*words, "--json", "--csv", str(table), "--html", str(page)], standalone_mode=False
     )
     assert result.exception is None, result.output
-    told = json.loads(result.stdout)
-    assert told["N"] == 4 and [row["verdict"] for row in told["rows"][:2]] == ["proved", "proved"]
-    assert {"construction", "verdict", "parameters", "nonzero", "max_bits", "total_bits"} <= set(told["rows"][0])
+    printed = json.loads(result.stdout)
+    assert printed["N"] == 4 and [row["verdict"] for row in printed["rows"][:2]] == ["proved", "proved"]
+    assert {"construction", "verdict", "parameters", "nonzero", "max_bits", "total_bits"} <= set(printed["rows"][0])
     assert table.is_file() and "nilsson65" in page.read_text(encoding="utf-8")
 
 
@@ -235,15 +238,15 @@ def test_the_table_in_the_terminal():
 def test_numbers_are_never_cut(small):
     narrow = Console(file=io.StringIO(), width=66, force_terminal=True, color_system=None)
     _print_table(narrow, small[-1])
-    told = narrow.file.getvalue()
-    assert "…" not in told and "too narrow for: max bits" in told
-    assert f"{small[-1].row('nilsson65').parameters:,}" in told
+    printed = narrow.file.getvalue()
+    assert "…" not in printed and "too narrow for: max bits" in printed
+    assert f"{small[-1].row('nilsson65').parameters:,}" in printed
 
 
 def test_a_pipe_gets_all_columns(small, capsys):
     _print_table(Console(width=66), small[-1])
-    told = capsys.readouterr().out
-    assert "…" not in told and "max bits" in told and "too narrow" not in told
+    printed = capsys.readouterr().out
+    assert "…" not in printed and "max bits" in printed and "too narrow" not in printed
 
 
 @pytest.mark.parametrize("text", ["N=", "M=3", "N=a", "N=0,4"])
@@ -274,5 +277,5 @@ def test_slopes_below_one_half_are_explained():
         for N in sizes
     ]
     assert growth_exponents(parts)["with a constant"] < 0.3
-    told = gentle_growth(parts)
-    assert list(told) == ["with a constant"] and "39.4·√N" in told["with a constant"]
+    printed = gentle_growth(parts)
+    assert list(printed) == ["with a constant"] and "39.4·√N" in printed["with a constant"]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from byheart.build.madden24.fit import MixerKind, Shape, space_reader
-from byheart.build.madden24.polish import CrossEntropy, few_neurons, flatten, unflatten
 from byheart.certify.next_token import prove_gap
-from byheart.data.dataset.documents import Corpus
 from byheart.errors import OptionError
 from byheart.ir.decoder import Activation, Decoder
-from tests.corpora import random_texts
+from tests.corpora import Corpus, random_texts
+
+sys.path.append(str(Path(__file__).parents[2] / "experiments"))
+from polish import CrossEntropy, few_neurons, flatten, unflatten
 
 
 @pytest.mark.parametrize("mixer", list(MixerKind))
