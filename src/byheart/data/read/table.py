@@ -73,8 +73,9 @@ class Table:
     places: Callable[[int], str] | None = field(default=None, repr=False)  # where a row stands in its file
     missing: Present = field(default=_NOTHING_MISSING, repr=False)
     target: Target = Target.CLASS
-    left_out: Mapping[str, int] = field(default_factory=dict)  # why rows of the source are not here -> how many
+    left_out: Mapping[str, int] = field(default_factory=dict)  # rows of the source that are no rows here; see not_here
     numbering: tuple[str, ...] = ()  # sequence columns that only number the rows, where all columns were taken
+    unused: str = ""  # columns that were not taken, in words; among the remarks, too
 
     def __iter__(self) -> Iterator[list[Any]]:
         return iter((self.sequences, self.labels))
@@ -85,6 +86,12 @@ class Table:
     @property
     def columns(self) -> dict[str, str]:
         return self.selection.columns
+
+    @property
+    def not_here(self) -> dict[str, int]:
+        """Why rows of the source are not in this table -> how many, those with missing values included."""
+        gone = self.missing.left_out
+        return {**({f"by --missing {self.missing.policy}": gone} if gone else {}), **self.left_out}
 
     @property
     def choice(self) -> str:
@@ -164,7 +171,7 @@ def read(
         if options.task.labels_per_token:
             _check_counts(whole, labels, records, numbers)
     tokenizer = replace(tokenizer, pad=_as_pad(options.pad, tokenizer, whole)) if options.pad is not None else tokenizer
-    limit = tokenizer.max_length
+    limit, rest = tokenizer.max_length, unused(records, (*names, label))
     if options.task.labels_per_token and limit is not None:
         labels = [row[:limit] for row in labels]
     return Table(
@@ -174,7 +181,8 @@ def read(
         selection=Selection(names, label, options.max_rows, label_type=options.label_type, missing=options.missing),
         shortened=sum(len(row) > limit for row in whole) if limit is not None else 0,
         task=options.task,
-        remarks=tuple(part for part in (unused(records, (*names, label)), records.remark, remark) if part),
+        remarks=tuple(part for part in (rest, records.remark, remark) if part),
+        unused=rest,
         numbering=_numbering(names, rows) if options.sequence_columns == (ALL,) else (),
         places=lambda row: records.place(numbers[row]),
         missing=replace(present, sequences=(), labels=()),
