@@ -70,7 +70,7 @@ MISTAKES = [
     (["predict", "m.byheart", "Peru", ""], "the question, sequence 2 is empty"),
     (["predict", "m.byheart", "--input", "none.txt"], "there is no file 'none.txt'"),
     (["predict", "t.csv", "Peru"], "give a file that `byheart memorize` wrote"),
-    (["predict", "docs.decoder", "x"], "this is a decoder of an older byheart, whose format is not read"),
+    (["predict", "docs.decoder", "x"], "this is a decoder of an older byheart, whose format is no longer read"),
     (["recite", "m.byheart"], "only causal memories recite"),
     (["report", "m.byheart", "order.csv"], "is not the data that m.byheart was made of"),
     (["report", "m.byheart", "-o", "nowhere/r.html"], "there is no folder 'nowhere'"),
