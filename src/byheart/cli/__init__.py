@@ -106,6 +106,7 @@ def main() -> None:
 
     Anything unexpected is our defect and never looks like "not proved": it has a status of its own.
     """
+    digits = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(LONGEST_INTEGER)
     try:
         status = commands(prog_name="byheart", standalone_mode=False)
@@ -129,6 +130,8 @@ def main() -> None:
         _fail("this needs more memory than there is; read fewer rows with --max-rows", 2)
     except Exception as error:
         _report_defect(error)
+    finally:  # the limit is the process's, which may be a program that calls this
+        sys.set_int_max_str_digits(digits)
     sys.exit(status if isinstance(status, int) else 0)
 
 
