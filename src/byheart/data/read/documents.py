@@ -65,7 +65,9 @@ def read_documents(
     """The documents of a file in order; `where` keeps rows with the given values, `limit` the first ones."""
     found = read_source(path, column=column, where=where, limit=limit, missing=missing, limits=limits)
     if isinstance(found, GivenDistributions):
-        raise DataError(f"{path} gives contexts and distributions, not documents; name a text column with --sequence-column")
+        raise DataError(
+            f"{path} gives contexts and distributions, not documents; name a text column with --sequence-column"
+        )
     return list(found.sequences)
 
 
