@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def compare(texts: list[str], threads: int, cap: float) -> dict[str, Any]:
-    from byheart.build.madden24.fit import Shape
+    from byheart.build.madden24.fit import DecoderShape
     from byheart.build.madden24.lowrank import assemble, class_factors
     from byheart.certify.next_token import prove_gap
     from byheart.ir.decoder import Activation
@@ -55,7 +55,7 @@ def compare(texts: list[str], threads: int, cap: float) -> dict[str, Any]:
     from stories import dataset
 
     def low_rank(contexts: Any) -> Any:
-        return assemble(contexts, Shape(), class_factors(contexts, 4, 0.01, 0, 150, SILENT), 0)
+        return assemble(contexts, DecoderShape(), class_factors(contexts, 4, 0.01, 0, 150, SILENT), 0)
 
     def timed(build: Any) -> dict[str, Any]:
         started = time.perf_counter()
@@ -68,7 +68,7 @@ def compare(texts: list[str], threads: int, cap: float) -> dict[str, Any]:
         print(f"{fit.construction}: {report}", file=sys.stderr)
         return report
 
-    paper = Shape(activation=Activation.GELU, dimension=16)
+    paper = DecoderShape(activation=Activation.GELU, dimension=16)
     found = {
         "low_rank": timed(low_rank),
         "polished": timed(lambda contexts: few_neurons(contexts, paper, 64)),

@@ -24,7 +24,7 @@ from polish import few_neurons
 from stories import TEN, dataset, token_rows
 
 from byheart.build.madden24.construction import Features, closed_form, sampled_condition, table_decoder
-from byheart.build.madden24.fit import Fit, MixerKind, Shape
+from byheart.build.madden24.fit import DecoderFit, DecoderShape, MixerKind
 from byheart.build.madden24.lowrank import assemble, smallest, smallest_factors
 from byheart.certify.next_token import prove_gap
 from byheart.compile.documents import as_table
@@ -43,7 +43,7 @@ def contexts_by_size(texts: list[str], sizes: Sequence[int]) -> dict[int, Distri
     return {size: dataset(texts[:size]).distributions for size in sizes}
 
 
-def proved(fit: Fit, contexts: Distributions, fraction: float) -> float:
+def proved(fit: DecoderFit, contexts: Distributions, fraction: float) -> float:
     """The proved relative gap, or the script stops."""
     certificate = prove_gap(fit.decoder, contexts, fraction=fraction)
     if certificate.verdict != "proved":
@@ -91,7 +91,7 @@ def conditions(texts: list[str], docs: Path, arguments: argparse.Namespace) -> N
     for size, contexts in contexts_by_size(texts, (30, max(arguments.documents))).items():
         for mixer in MixerKind:
             for activation in Activation:
-                fit = closed_form(contexts, Shape(mixer, activation))
+                fit = closed_form(contexts, DecoderShape(mixer, activation))
                 gap = proved(fit, contexts, 1e-3)
                 row = [f"{size}", f"{contexts.count:,}", mixer.value, activation.value]
                 table.append([*row, f"{fit.condition:,.0f}", f"{fit.residual:.1e}", f"{gap:.1e}"])
@@ -120,7 +120,7 @@ def sampled(texts: list[str], docs: Path, arguments: argparse.Namespace) -> None
                 drawn = [sampled_condition(contexts, d, kind[0], scaled=kind[1], seed=k) for k in range(DRAWS)]
                 medians.append(float(np.median(drawn)))
             lines.append((contexts.count, kind_name(*kind), dict(zip(DIMENSIONS, medians, strict=True))))
-            fit = closed_form(contexts, Shape(activation=kind[0]), features=Features.SAMPLED, scaled=kind[1])
+            fit = closed_form(contexts, DecoderShape(activation=kind[0]), features=Features.SAMPLED, scaled=kind[1])
             gap = f"{proved(fit, contexts, 1e-5):.1e}"
             row = [f"{size}", f"{contexts.count:,}", kind_name(*kind)]
             table.append([*row, *(f"{median:.0e}" for median in medians), gap])
@@ -131,7 +131,7 @@ def sampled(texts: list[str], docs: Path, arguments: argparse.Namespace) -> None
 
 def largest_sampled(texts: list[str], size: int) -> str:
     contexts = dataset(texts[:size]).distributions
-    fit = closed_form(contexts, Shape(activation=Activation.GELU), features=Features.SAMPLED)
+    fit = closed_form(contexts, DecoderShape(activation=Activation.GELU), features=Features.SAMPLED)
     gap = proved(fit, contexts, 1e-3)
     return (
         f"Condition numbers are medians of {DRAWS} draws, gaps those of seed 0, whose proof stops once it is below "
@@ -177,7 +177,7 @@ def gap(texts: list[str], docs: Path, arguments: argparse.Namespace) -> None:
         data = dataset(texts[:size])
         contexts = data.distributions
         for neurons in (m for m in arguments.neurons if m < contexts.count):
-            shape = Shape(activation=Activation.GELU, dimension=16)
+            shape = DecoderShape(activation=Activation.GELU, dimension=16)
             fit = few_neurons(contexts, shape, neurons, fraction=1e-3, iterations=arguments.iterations)
             loss = contexts.cross_entropy(fit.decoder.log_probabilities(contexts.tokens))
             adam, _ = trained_gap(data, neurons, arguments.steps, arguments.rate)
@@ -248,7 +248,7 @@ def parameters(texts: list[str], docs: Path, arguments: argparse.Namespace) -> N
     found = []
     for size, contexts in contexts_by_size(texts, arguments.documents).items():
         factors = smallest_factors(contexts, 0.01, arguments.effort, seed=0)
-        fit = assemble(contexts, Shape(), factors, seed=0)
+        fit = assemble(contexts, DecoderShape(), factors, seed=0)
         proved(fit, contexts, 0.01)
         table_model = table_decoder(contexts, factors, seed=0)
         proof = prove_gap(table_model, contexts, fraction=0.01)

@@ -17,7 +17,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from byheart.build.madden24.fit import Fit, Shape, injectivity, name, space_reader, target_logits
+from byheart.build.madden24.fit import DecoderFit, DecoderShape, injectivity, name, space_reader, target_logits
 from byheart.build.madden24.lowrank import allowed_gap
 from byheart.build.madden24.neurons import own_directions, scipy_linalg, solve
 from byheart.data.dataset.targets import Distributions
@@ -198,14 +198,14 @@ PIVOTED = 1200  # contexts up to which neurons are chosen by pivoted QR
 
 def few_neurons(
     contexts: Distributions,
-    shape: Shape,
+    shape: DecoderShape,
     neurons: int,
     *,
     fraction: float = 0.01,
     iterations: int = 800,
     seed: int = 0,
     progress: Progress = SILENT,
-) -> Fit:
+) -> DecoderFit:
     """A decoder with `neurons` ≤ n neurons, polished until its gap is below 0.9·`fraction` of the entropy.
 
     Several starts are tried; if none gets there, the best is returned and the certificate will say so.
@@ -213,21 +213,23 @@ def few_neurons(
     if not 1 <= neurons <= contexts.count:
         raise OptionError(f"neurons={neurons}: polishing takes 1 to {contexts.count} (the number of contexts)")
     target = 0.9 * allowed_gap(contexts, fraction)
-    fits: list[tuple[float, Fit]] = []
+    fits: list[tuple[float, DecoderFit]] = []
     for attempt, style in enumerate(STARTS):
         start, condition = _start(contexts, shape, neurons, style, seed + attempt)
         decoder, used = polish(start, contexts, target=target, iterations=iterations, progress=progress)
         gap = contexts.cross_entropy(decoder.log_probabilities(contexts.tokens)) - contexts.entropy
         notes = (f"{neurons} neurons, start {attempt + 1} ({style.value}) polished by {used} steps of L-BFGS",)
         closest = max(injectivity(column).smallest_gap for column in decoder.reader.mixed(contexts.tokens).T)
-        fit = Fit(decoder, f"{name(shape.mixer)}-polished", condition, None, closest, None, None, notes)
+        fit = DecoderFit(decoder, f"{name(shape.mixer)}-polished", condition, None, closest, None, None, notes)
         fits.append((gap, fit))
         if gap <= target:
             break
     return min(fits, key=lambda found: found[0])[1]
 
 
-def _start(contexts: Distributions, shape: Shape, neurons: int, style: Start, seed: int) -> tuple[Decoder, float]:
+def _start(
+    contexts: Distributions, shape: DecoderShape, neurons: int, style: Start, seed: int
+) -> tuple[Decoder, float]:
     """The closed form by ridge regression onto gentle target logits, and the condition number of its features."""
     reader = space_reader(contexts, shape, shape.dimension or 16, seed)
     points = reader.mixed(contexts.tokens)
@@ -253,7 +255,7 @@ def _random_layer(points: Floats, neurons: int, seed: int) -> tuple[Floats, Floa
     return weight, rng.standard_normal(neurons) - points.mean(axis=0) @ weight
 
 
-def _chosen(points: Floats, contexts: Distributions, shape: Shape, neurons: int) -> Ints:
+def _chosen(points: Floats, contexts: Distributions, shape: DecoderShape, neurons: int) -> Ints:
     """The contexts that get a neuron: the most independent features if affordable, else the heaviest contexts."""
     if neurons == contexts.count:
         return np.arange(neurons)

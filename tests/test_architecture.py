@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+import tomllib
+from itertools import chain
 from pathlib import Path
 from types import FrameType
 
@@ -57,11 +59,12 @@ def test_a_row_takes_the_way_of_the_page(tmp_path):
 
 
 def test_the_rooms_are_those_of_the_package():
-    drawn = PAGE.split("```")[1]
-    rooms = set(re.findall(r"\b[a-z]+\b", " ".join(line[:34] for line in drawn.splitlines())))
+    drawn = PAGE.split("```")[1].strip().splitlines()
+    rows = [re.split(r"\s*\|\s*", re.split(r"\s{2,}", line)[0]) for line in drawn]
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]["layers"]
+    assert rows == [[room.strip(" ()") for room in layer.split("|")] for layer in contract]
     package = ROOT / "src" / "byheart"
-    folders = {folder.name for folder in package.iterdir() if (folder / "__init__.py").exists()}
-    assert folders <= rooms
+    assert {folder.name for folder in package.iterdir() if (folder / "__init__.py").exists()} <= set(chain(*rows))
 
 
 def test_every_module_has_a_test_that_is_found_by_name():

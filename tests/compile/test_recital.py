@@ -26,3 +26,12 @@ def test_what_cannot_be_a_recital(tmp_path) -> None:
     (tmp_path / "r").write_text("{}")
     with pytest.raises(FileFormatError, match="not a recital"):
         RecitalMemory.load(tmp_path / "r")
+
+
+def test_a_file_with_two_meanings_is_refused(tmp_path) -> None:
+    memory = memorize_recital(TEXTS, tokens="words")
+    memory.save(tmp_path / "r")
+    twice = (tmp_path / "r").read_text().replace('"format":', '"format":"other","format":', 1)
+    (tmp_path / "r").write_text(twice)
+    with pytest.raises(FileFormatError, match="occurs twice"):
+        RecitalMemory.load(tmp_path / "r")

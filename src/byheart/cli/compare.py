@@ -149,8 +149,6 @@ def command(
         progress=progress,
     )
     if trained:
-        from byheart.cli.compare import with_trained
-
         found[-1] = with_trained(found[-1], datasets[-1], time_limit, seed)
     if csv_file:
         write_atomically(Path(csv_file), csv_table(found).encode("utf-8"))

@@ -233,6 +233,51 @@ def _remember_verbose(context: click.Context, parameter: click.Parameter, value:
     context.meta["byheart.verbose"] = value
 
 
+def construction_options(command: F) -> F:
+    """Adds what is built: the construction, its own options, and the seed."""
+    command = click.option("--seed", default=0, show_default=True)(command)
+    command = click.option(
+        "--option",
+        "pairs",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="A construction's own option; repeatable.",
+        shell_complete=complete_option,
+    )(command)
+    return click.option(
+        "--construction",
+        default="compact",
+        show_default=True,
+        help="What to build; see `byheart constructions`.",
+        shell_complete=complete_construction,
+    )(command)
+
+
+def page_options(name: str) -> Callable[[F], F]:
+    """Adds where a page is written (`name`, unless the user says so), and whether it is shown; see `open_page`."""
+
+    def add(command: F) -> F:
+        command = click.option("--open", "opened", is_flag=True, help="Show the page in the browser.")(command)
+        return click.option(
+            "-o",
+            "--output",
+            metavar="PAGE",
+            type=click.Path(),
+            default=name,
+            show_default=True,
+            help="Where to write the page.",
+        )(command)
+
+    return add
+
+
+def open_page(page: Path) -> None:
+    import webbrowser
+
+    if not webbrowser.open(page.resolve().as_uri()):
+        raise OptionError(f"no browser could be started; open {page} yourself")
+
+
 def complete_construction(context: click.Context, parameter: click.Parameter, start: str) -> list[str]:
     """For the shell's Tab key."""
     from byheart import constructions

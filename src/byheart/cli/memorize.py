@@ -14,8 +14,7 @@ from byheart.cli.data_options import (
     DataFlags,
     asked_by,
     asking_options,
-    complete_construction,
-    complete_option,
+    construction_options,
     data_options,
     output_options,
     parse_options,
@@ -52,21 +51,7 @@ TABLE = (*DOCUMENTS, "label_type", "header", "conflicts", "task", "positions")
     type=click.Choice([t.value for t in Task]),
     help="What is labelled: rows, tokens, sets or prefixes.  [default: next-token; causal for documents]",
 )
-@click.option(
-    "--construction",
-    default="compact",
-    show_default=True,
-    help="See `byheart constructions`.",
-    shell_complete=complete_construction,
-)
-@click.option(
-    "--option",
-    "pairs",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="A construction's own option; repeatable.",
-    shell_complete=complete_option,
-)
+@construction_options
 @click.option(
     "--positions/--no-positions",
     default=True,
@@ -80,7 +65,6 @@ TABLE = (*DOCUMENTS, "label_type", "header", "conflicts", "task", "positions")
     help="What it will be exported to: picks a construction that floats hold (native), and refuses others at once.",
 )
 @asking_options
-@click.option("--seed", default=0, show_default=True)
 @click.option("--page-length", type=int, metavar="L", help="Characters per page of a memorized text.")
 @data_options
 @output_options

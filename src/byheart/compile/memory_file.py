@@ -17,6 +17,7 @@ classes were tagged otherwise: {"bool": …}, {"none": true}, {"int": …}, {"fl
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from collections.abc import Hashable
@@ -48,6 +49,7 @@ from byheart.ir.json_form import (
 )
 from byheart.ir.network import Read
 from byheart.ir.size import Claim
+from byheart.theory.promises import is_promised
 from byheart.version import __version__
 
 FORMAT = 2
@@ -147,6 +149,9 @@ def from_json(body: Any, version: int = FORMAT) -> Memory:
     """The memory of a body; everything is checked, and the certificate is a record."""
     first = version == 1
     only(body, "memory", *(_FIELDS[:-1] if first else _FIELDS))
+    if not is_promised(take(body, "construction", str)):
+        # perhaps one in a file of its own, which also brings its paper and its promise
+        importlib.import_module("byheart.build")
     stored = take(body, "classes", list)
     classes = tuple(_label_of_version_1(label) if first else from_json_value(label, "classes") for label in stored)
     network = any_network_from_json(take(body, "network", dict), first)

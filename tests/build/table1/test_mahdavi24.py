@@ -75,11 +75,11 @@ def test_the_theorems_assumptions_are_checked_on_the_data():
     assert "always dependent" in long
 
 
-def test_many_sets_of_queries_are_only_looked_at():
+def test_many_sets_of_queries_are_only_sampled():
     rng = np.random.default_rng(1)
     points = Values.of(rng.integers(-50, 50, (240, 6)).tolist())
     (note,) = assumption_notes(points, np.arange(240).reshape(60, 4))
-    assert "looked at only" in note
+    assert "only sampled" in note
 
 
 def test_what_holds_is_told():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from byheart.build.madden24.construction import Features, closed_form
-from byheart.build.madden24.fit import MixerKind, Shape
+from byheart.build.madden24.fit import DecoderShape, MixerKind
 from byheart.certify.balls.arb import ArbBalls, logit_balls
 from byheart.certify.balls.floats import RANGES, FloatBalls, function_table
 from byheart.certify.next_token import prove_gap
@@ -84,7 +84,7 @@ def test_division_by_a_ball_around_zero_knows_nothing() -> None:
 @pytest.mark.parametrize("skip", [False, True])
 def test_logits_of_decoders(corpus: Corpus, mixer: MixerKind, activation: Activation, skip: bool) -> None:
     contexts = corpus.contexts()
-    shape = Shape(mixer, activation, 6, 2 if mixer is MixerKind.ATTENTION else 1, skip)
+    shape = DecoderShape(mixer, activation, 6, 2 if mixer is MixerKind.ATTENTION else 1, skip)
     decoder = closed_form(contexts, shape, features=Features.DIRECTIONS).decoder
     for length in (1, 2):
         tokens = contexts.tokens[contexts.lengths == length][:, :length]
@@ -151,7 +151,7 @@ def test_wild_weights_never_prove_what_is_false() -> None:
     rng = np.random.default_rng(3)
     corpus = Corpus.of_texts(random_texts(12, 5, 4, seed=6))
     contexts = corpus.contexts()
-    decoder = closed_form(contexts, Shape(dimension=3), features=Features.DIRECTIONS).decoder
+    decoder = closed_form(contexts, DecoderShape(dimension=3), features=Features.DIRECTIONS).decoder
     reader = replace(decoder.reader, embedding=decoder.reader.embedding * 1e4)
     wild = replace(decoder, reader=reader, hidden=decoder.hidden * rng.normal(size=decoder.hidden.shape))
     certificate = prove_gap(wild, contexts)

@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+import byheart
 from byheart.build import recipes
 from byheart.cli import commands
 from byheart.cli.compare import _print_table, parse_grid
@@ -35,7 +36,7 @@ from byheart.compile.compare.comparison import (
 from byheart.compile.compare.rows import csv_table, gentle_growth, growth_exponents
 from byheart.compile.compare.worker import Worker
 from byheart.data.dataset.dataset import load
-from byheart.errors import AssumptionError, OptionError
+from byheart.errors import AssumptionError, DataError, OptionError
 from byheart.report.compare_page import Point, log_log, render
 from byheart.theory import Problem
 
@@ -104,7 +105,7 @@ def test_a_construction_that_is_stopped_is_predicted_and_not_tried_again():
     first, second, third = (part.row("nilsson65") for part in found)
     assert first.verdict == second.verdict == third.verdict == "predicted"
     assert "not finished within 0.001 seconds" in first.reason and "not finished" in second.reason
-    assert "smaller data sets took too long" in third.reason
+    assert "smaller data sets already took too long" in third.reason
     assert first.parameters == 19 * (2 * 2 + 2) + 1  # the theorem's formula
 
 
@@ -279,3 +280,16 @@ def test_slopes_below_one_half_are_explained():
     assert growth_exponents(parts)["with a constant"] < 0.3
     printed = gentle_growth(parts)
     assert list(printed) == ["with a constant"] and "39.4·√N" in printed["with a constant"]
+
+
+def test_rows_tables_and_data_sets_are_compared_alike():
+    rows, labels, names = ["ab", "ba", "bb"], [0, 1, 1], ["nilsson65"]
+    table = byheart.read({"row": rows, "label": labels}, label="label", tokens="characters")
+    sizes = [
+        byheart.compare(*data, constructions=names).rows[0].parameters
+        for data in ((rows, labels), (table,), (load(rows, labels),))
+    ]
+    assert len(set(sizes)) == 1
+    for wrong in ((rows,), (table, labels)):
+        with pytest.raises(DataError, match="labels"):
+            byheart.compare(*wrong)

@@ -25,7 +25,7 @@ from byheart.progress import SILENT, Progress
 
 
 @dataclass(frozen=True)
-class Unit:
+class Ramp:
     """weight · relu(x - start)."""
 
     start: Number
@@ -37,7 +37,7 @@ class Interpolant:
     """first + sum of units; `steepest` is the largest slope anywhere between the points."""
 
     first: int
-    units: tuple[Unit, ...]
+    units: tuple[Ramp, ...]
     steepest: int
 
 
@@ -67,7 +67,7 @@ def interpolate(points: Sequence[int], values: Sequence[int], denominator: int =
         if missing:
             exponent = (-(-abs(missing) // step) - 1).bit_length()  # 2^exponent >= |missing| / step
             weight = (1 << exponent) * (1 if missing > 0 else -1)
-            units.append(Unit(dyadic((after << exponent) - abs(missing), -exponent - fraction), weight))
+            units.append(Ramp(dyadic((after << exponent) - abs(missing), -exponent - fraction), weight))
             slope += weight
             steepest = max(steepest, abs(slope))
     return Interpolant(values[0], tuple(units), steepest)

@@ -66,7 +66,9 @@ def read_documents(
     """The documents of a file in order; `where` keeps rows with the given values, `limit` the first ones."""
     found = read_source(path, column=column, where=where, limit=limit, missing=missing, limits=limits)
     if isinstance(found, GivenDistributions):
-        raise DataError(f"{path} gives contexts and distributions, not documents; name a text column with --column")
+        raise DataError(
+            f"{path} gives contexts and distributions, not documents; name a text column with --sequence-column"
+        )
     return list(found.sequences)
 
 
@@ -154,7 +156,7 @@ def guess_column(row: Row) -> str:
     strings = [name for name, value in row.items() if isinstance(value, str)]
     if len(strings) == 1:
         return strings[0]
-    raise DataError(f"which column is the text? The row has {', '.join(row) or 'none'}; name it with --column")
+    raise DataError(f"which column is the text? The row has {', '.join(row) or 'none'}; name it with --sequence-column")
 
 
 def _rows(records: Records, where: Mapping[str, str] | None) -> Any:
@@ -169,7 +171,7 @@ def _document(place: str, row: Row, column: str) -> Document:
     if isinstance(value, list | tuple) and all(type(token) in (str, int) for token in value):
         return tuple(value)
     if not isinstance(value, str):
-        raise DataError(f"{place} has no text in {column!r} but {quote(value)}; name a column with --column")
+        raise DataError(f"{place} has no text in {column!r} but {quote(value)}; name a column with --sequence-column")
     return value
 
 

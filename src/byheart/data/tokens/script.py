@@ -2,7 +2,7 @@
 
 >>> script = Script(((1, 7, 8, 2), (1, 7, 9, 2)), weights=(1, 3))
 >>> script.places, script.place(4)
-(6, Place(document=1, position=1))
+(6, DocumentPlace(document=1, position=1))
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Place:
+class DocumentPlace:
     """A position in a document: the token there is the last one that is seen."""
 
     document: int
@@ -103,9 +103,9 @@ class Script:
         """The number of each document's first place."""
         return np.cumsum([0] + [len(document) - 1 for document in self.documents])
 
-    def place(self, number: int) -> Place:
+    def place(self, number: int) -> DocumentPlace:
         document = int(np.searchsorted(self.starts, number, side="right")) - 1
-        return Place(document, int(number - self.starts[document]))
+        return DocumentPlace(document, int(number - self.starts[document]))
 
     @cached_property
     def tokens(self) -> Ints:
