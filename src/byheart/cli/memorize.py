@@ -26,6 +26,7 @@ from byheart.compile import Memory
 from byheart.compile.documents import read_documents_table
 from byheart.compile.memorize import memorize, planning
 from byheart.compile.size_rows import lower_sentences
+from byheart.compile.table_plan import USUAL_BITS
 from byheart.compile.text import memorize_text
 from byheart.data.read.sources import suffixes
 from byheart.data.task import Task
@@ -39,7 +40,7 @@ BOOK_TOKENS = ("auto", "characters", "bytes")  # of a text that is recited as a 
 CUT = ("tokens", "max_bytes")
 RECITAL_TABLE = (*CUT, "sequence_columns", "max_rows", "missing")
 DOCUMENTS = (*RECITAL_TABLE, "max_length", "token_type", "label_column", "pad", "seed")
-TABLE = (*DOCUMENTS, "label_type", "header", "conflicts", "task", "positions")
+TABLE = (*DOCUMENTS, "label_type", "header", "encoding", "conflicts", "task", "positions")
 
 
 @click.command("memorize")
@@ -77,7 +78,8 @@ TABLE = (*DOCUMENTS, "label_type", "header", "conflicts", "task", "positions")
     "--for",
     "purpose",
     type=click.Choice(EXPORTS),
-    help="What it is to be exported to: takes construction native, and refuses others before anything is built.",
+    help="What it is to be exported to: takes construction native, with abstain_bits=16 so that unknown rows are "
+    "recognised, and refuses others before anything is built.",
 )
 @asking_options
 @click.option("--seed", default=0, show_default=True)
@@ -129,6 +131,8 @@ def command(
         construction = _for_export(purpose, construction)
     chosen = recipe(construction)
     options: dict[str, Any] = dict(parse_options(pairs))
+    if purpose is not None:
+        options.setdefault("abstain_bits", str(USUAL_BITS))
     resolved = chosen.resolve(options)  # before anything long begins
     asking = asked_by(executor, resume)
     options |= {name: value for name, value in (("executor", asking.executor), ("resume", resume)) if value is not None}
