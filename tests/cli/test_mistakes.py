@@ -51,7 +51,7 @@ MISTAKES = [
     (["memorize", "sheet.xlsx"], "save the sheet as CSV"),
     (["memorize", "t.csv.gz"], "leave the ending off if it is not compressed"),
     (["memorize", "packed.csv"], "its name must end in .gz"),
-    (["memorize", "latin.csv"], "save the file as UTF-8"),
+    (["memorize", "latin.csv"], "--encoding cp1252"),
     (["memorize", "one.csv"], "no label column: it has 'country'; add a column with the labels"),
     (["memorize", "empty.csv"], "is empty; it needs a row"),
     (["memorize", "uneven.csv"], "line 2 has 3 cells, the header has 2; quote cells that hold commas"),

@@ -54,6 +54,7 @@ _OPTIONS = (
         help="Whether a CSV file begins with the names of its columns; without, they are 'column 1', 'column 2', …  "
         "[default: header]",
     ),
+    click.option("--encoding", metavar="NAME", help="How a text file is written, for example cp1252 (default: UTF-8)."),
     click.option("--max-length", type=click.IntRange(1), metavar="n", help="Keep the first n tokens of every row."),
     click.option("--pad", metavar="TOKEN", help="Fill rows that are shorter than --max-length with TOKEN at the end."),
     click.option(

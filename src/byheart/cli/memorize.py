@@ -25,6 +25,7 @@ from byheart.compile import Memory
 from byheart.compile.documents import read_documents_table
 from byheart.compile.memorize import memorize
 from byheart.compile.size_rows import lower_sentences
+from byheart.compile.table_plan import USUAL_BITS
 from byheart.compile.text import memorize_text
 from byheart.data.read.sources import suffixes
 from byheart.data.task import Task
@@ -38,7 +39,7 @@ BOOK_TOKENS = ("auto", "characters", "bytes")  # of a text that is recited as a 
 CUT = ("tokens", "max_bytes")
 RECITAL_TABLE = (*CUT, "sequence_columns", "max_rows", "missing")
 DOCUMENTS = (*RECITAL_TABLE, "max_length", "token_type", "label_column", "pad", "seed")
-TABLE = (*DOCUMENTS, "label_type", "header", "conflicts", "task", "positions")
+TABLE = (*DOCUMENTS, "label_type", "header", "encoding", "conflicts", "task", "positions")
 
 
 @click.command("memorize")
@@ -62,7 +63,8 @@ TABLE = (*DOCUMENTS, "label_type", "header", "conflicts", "task", "positions")
     "--for",
     "purpose",
     type=click.Choice(list(targets())),
-    help="What it will be exported to: picks a construction that floats hold (native), and refuses others at once.",
+    help="What it will be exported to: picks a construction that floats hold (native), with abstain_bits=16 so that "
+    "unknown rows are recognised, and refuses others at once.",
 )
 @asking_options
 @click.option("--page-length", type=int, metavar="L", help="Characters per page of a memorized text.")
@@ -113,6 +115,8 @@ def command(
         construction = _for_export(purpose, construction)
     chosen = recipe(construction)
     options: dict[str, Any] = dict(parse_options(pairs))
+    if purpose is not None:
+        options.setdefault("abstain_bits", str(USUAL_BITS))
     resolved = chosen.resolve(options)  # before anything long begins
     asking = asked_by(executor, resume)
     options |= {name: value for name, value in (("executor", asking.executor), ("resume", resume)) if value is not None}

@@ -87,7 +87,7 @@ def test_tokens_instead_of_texts(tmp_path) -> None:
         (b'{"text": "a b"}\n{"text": null}\n', "missing in line 2"),
         (b'{"text": "a b"}\nnope\n', "line 2: this is not JSON"),
         (b"", "is empty"),
-        (b"\xff\xfe\n", "not UTF-8"),
+        (b"\xff\xfe\n", "not utf-16"),
     ],
     ids=range(6),
 )

@@ -111,7 +111,7 @@ def build_recital(
     that decides what comes next) or `full` (one row per window of the least length that decides everywhere).
     `ambiguous` says what a prefix with several continuations answers. Places that differ only beyond the reach are an
     error that names them, unless `merge` gives them the distribution of their common window. `schedule` sets the
-    offsets of every table instead of choosing them.
+    offsets of every table instead of choosing them, and `longest_offset` bounds those of chained tables.
     """
     if form not in FORMS:
         raise OptionError(f"form {form!r} is not one of {', '.join(FORMS)}")
@@ -125,7 +125,7 @@ def build_recital(
     if form == "windows":
         tables = _chained(script, goals, schedule or choose_schedule(script, goals, vocabulary, longest_offset))
     elif form == "sparse":
-        tables = (sparse_rules(script, goals, choose_places(script, goals, longest_offset), NEAREST),)
+        tables = (sparse_rules(script, goals, choose_places(script, goals), NEAREST),)
     else:
         tables = (shortest_rules(script, goals) if form == "rules" else full_windows(script, goals),)
     recital = Recital(vocabulary, tables, goals.answers, unknown)

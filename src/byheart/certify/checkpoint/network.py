@@ -272,11 +272,11 @@ def interpret(
                 stream, moved, table = _joined(stream, moved, table, tables, index + 1)
                 stream = _three(stream, attended, moved, store)
             else:
-                stream = _light(settle(add(stream, attended), store))
+                stream = _light(settle(_light(add(stream, attended)), store))
                 normed = normalize(stream, layer.mlp_norm, store, stored)
                 moved, table = apply(normed, layer.mlp, shape, reach.once, store, index + 1)
                 stream, moved, table = _joined(stream, moved, table, tables, index + 1)
-                stream = settle(add(stream, moved), store)
+                stream = settle(_light(add(stream, moved)), store)  # what was erased is folded before it is rounded
             stream = _light(stream)
         except Undecided as reason:
             raise type(reason)(f"layer {index}: {reason}") from reason
@@ -344,4 +344,4 @@ def _joined(
 def _three(stream: Field, attended: Field, moved: Field, store: Storage) -> Field:
     """Parallel residual: three terms in any order, each sum of two stored or not."""
     orders = ((stream, attended, moved), (stream, moved, attended), (attended, moved, stream))
-    return either(*(settle(add(settle(add(a, b), store), c), store) for a, b, c in orders))
+    return either(*(settle(_light(add(settle(_light(add(a, b)), store), c)), store) for a, b, c in orders))

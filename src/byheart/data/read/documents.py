@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from byheart.data.dataset.targets import Distribution, Target
 from byheart.data.missing import Present, settle_missing
+from byheart.data.read.columns import refuse_labels
 from byheart.data.read.frames import from_frame
 from byheart.data.read.records import LINE, TEXT, Records, read_records
 from byheart.data.read.sources import NO_LIMITS, Limits
@@ -79,8 +80,12 @@ def read_source(
     limit: int | None = None,
     missing: str = "error",
     limits: Limits = NO_LIMITS,
+    unlabelled: bool = False,
 ) -> Present | GivenDistributions:
-    """The documents, and how many were missing; or the distributions that a file gives in `context` and `next`."""
+    """The documents, and how many were missing; or the distributions that a file gives in `context` and `next`.
+
+    `unlabelled`: refuse to guess the column of a table that also has one of labels.
+    """
     if limit is not None and limit < 1:
         raise OptionError(f"a limit of {limit} documents leaves none; give at least 1")
     records = from_frame(path) if not isinstance(path, str | Path) else None
@@ -96,7 +101,10 @@ def read_source(
         )
     if records.columns == (LINE,) and column not in (None, LINE):
         raise DataError(f"{records.origin} has no columns: a row is one document; leave --sequence-column out")
-    column = column or guess_column(kept[0][1])
+    if column is None:
+        column = guess_column(kept[0][1])
+        if unlabelled:
+            refuse_labels(records, column)
     found = [() if is_missing(row.get(column)) else _document(records.place(n), row, column) for n, row in kept]
     places = [records.name(number) for number, _ in kept]
     return settle_missing(found, [0] * len(found), missing, places.__getitem__, records.origin)

@@ -2,8 +2,8 @@
 
 Since both branches of a layer see the same stream, a table of a chain takes two layers: attention in layer 2l, windows
 in layer 2l + 1. A lone table that is spread over layers takes one layer more than stages: the windows of one stage run
-beside the attention of the next. The MLP of layer 2l must see the slots still unwritten; if it runs after the attention instead of beside it, the
-thresholds of the next layer fail. The attention of layer 2l + 1 helps to turn what the
+beside the attention of the next. The MLP beside an attention must see the slots still unwritten; if it runs after the
+attention, the thresholds of the next layer fail. In a chain the attention of layer 2l + 1 helps to turn what the
 next thresholds are read from.
 """
 

@@ -66,9 +66,15 @@ class Graph:
     def texts(self, values: Sequence[str], wish: str) -> str:
         """A constant of strings."""
         name = self.name(wish)
-        encoded = [value.encode() for value in values]
-        self.constants.append(self.onnx.helper.make_tensor(name, self.onnx.TensorProto.STRING, [len(encoded)], encoded))
+        self.constants.append(self.text_tensor(values, name))
         return name
+
+    def text_tensor(self, values: Sequence[str], name: str) -> Any:
+        """Strings, each as it is: the library's own helper would take null characters off their ends."""
+        encoded = [value.encode() for value in values]
+        return self.onnx.TensorProto(
+            name=name, data_type=self.onnx.TensorProto.STRING, dims=[len(encoded)], string_data=encoded
+        )
 
     def node(self, operator: str, inputs: list[str], wish: str, **attributes: Any) -> str:
         name = self.name(wish)
