@@ -63,7 +63,7 @@ def _plan(table: TokenTable, rows: int, classes: int, options: Mapping[str, Any]
     summary="hash chains, bucket selector and scan; bit-exact in float64 or float32 in any evaluation order",
     formula="byheart native",
     words="Every weight and every value is exact in float64, whatever the order of evaluation, so the exported "
-    "model is bit-exact in PyTorch and ONNX Runtime. Take it to ship.",
+    "model is bit-exact in PyTorch and ONNX Runtime. Use it to ship.",
     ref=REF,
     tasks=(Task.NEXT_TOKEN, Task.SEQ_TO_SEQ, Task.SET, Task.CAUSAL),
     options=(

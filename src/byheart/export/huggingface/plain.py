@@ -139,8 +139,8 @@ class PlainRecognising:
         return norm
 
     def write(self, units: int, written: Floats, rest: Floats, *, probe: bool, beside: Stage | None = None) -> PlainMLP:
-        """`written` (hidden, rows) is what the unit of each row adds, `rest` (hidden,) what is always added; `beside` is
-        the stage whose slots the attention of this very layer fills."""
+        """`written` (hidden, rows) is what the unit of each row adds, `rest` (hidden,) what is always added; `beside`
+        is the stage whose slots the attention of this very layer fills."""
         count, hidden = len(self.patterns), self.layout.hidden
         first, bias, second = np.zeros((units, hidden)), np.zeros(units), np.zeros((units, hidden))
         size, held = _SHARP / (self.gain * self.m), self.level * sum(self.shares)
