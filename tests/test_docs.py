@@ -78,6 +78,18 @@ def test_links_between_pages_lead_somewhere():
             assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
 
 
+def test_files_and_functions_that_pages_name_are_there():
+    from tests.test_architecture import look_up
+
+    for page in [*PAGES, PROJECT / "CONTRIBUTING.md"]:
+        text = page.read_text(encoding="utf-8")
+        for file in re.findall(r"`((?:tests|src|experiments|benchmarks|examples|checker)/[\w/-]+\.\w+)`", text):
+            assert "doe26" in file or (PROJECT / file).exists(), f"{page.name} names {file}, which is not there"
+        for name in re.findall(r"`(byheart(?:\.[a-z_0-9]+)+(?:\.\w+)*)`", text):
+            if name.count(".") > 1:  # `byheart.labels` may be the name of a field
+                look_up(name)
+
+
 def test_the_gallery_draws_and_shows_every_picture():
     page = (PROJECT / "docs" / "gallery.md").read_text(encoding="utf-8")
     for module in pkgutil.iter_modules(byheart.plots.__path__, "byheart.plots."):

@@ -153,7 +153,7 @@ def _command_in_roff(command: click.Command, context: click.Context) -> list[str
         record = parameter.get_help_record(context)
         if record is not None:
             lines += [".TP", f".B {_escaped(record[0])}", _escaped(" ".join(record[1].split())) or "\\ "]
-    return lines
+    return lines + (_roff(command.epilog) if command.epilog else [])
 
 
 def _roff(help: str) -> list[str]:

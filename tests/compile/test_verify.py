@@ -161,6 +161,40 @@ def test_the_file_does_not_choose_the_columns(tmp_path):
     assert verify(tmp_path / "m", table, "--sequence-column", "kind", "--label-column", "kind")[0] == 0
 
 
+def test_a_memory_of_texts_says_that_it_asks_no_labels(tmp_path):
+    """A memory of what follows in the names knows nothing of their kinds."""
+    table, file = write_table(tmp_path / "table.csv"), tmp_path / "m.byheart"
+    texts = byheart.read(str(table), task="causal", sequence_column="name")
+    byheart.memorize(texts, progress=False).save(file)
+    found = CliRunner().invoke(commands, ["verify", str(file), str(table)], standalone_mode=False)
+    assert "column 'name'; labels are the next tokens; not used: 'kind'" in found.output
+
+
+def test_distributions_do_not_stand_in_for_labels(tmp_path):
+    """Whether DATA's labels are compared is not for the file to say."""
+    rows, file = tmp_path / "rows.jsonl", tmp_path / "m.byheart"
+    rows.write_text("".join(json.dumps({"text": f"a {name} sat", "label": name}) + "\n" for name in ("cat", "dog")))
+    byheart.memorize(["a cat sat", "a dog sat"], construction="madden24", progress=False).save(file)
+    status, found = verify(file, rows)
+    assert status == 2 and "--sequence-column 'text'" in found["reason"]
+    assert verify(file, rows, "--sequence-column", "text")[0] == 0
+
+
+def test_rows_that_were_left_out_while_reading_are_counted(tmp_path):
+    table = write_table(tmp_path / "table.csv", [("cat", "animal"), ("oak", ""), ("dog", "animal")])
+    memory = byheart.memorize(byheart.read(str(table), missing="drop"), progress=False)
+    found = memory.verify(byheart.read(str(table), missing="drop"))
+    assert found.verdict == "proved"
+    assert (found.rows, found.asked, found.left_out) == (3, 2, {"by --missing drop": 1})
+
+
+@pytest.mark.parametrize("row", [1.0, None, 7, True])
+def test_a_row_that_is_not_a_sequence_is_a_clear_error(row):
+    memory = byheart.memorize([[1], [2]], ["a", "b"], progress=False)
+    with pytest.raises(DataError, match="not a sequence of tokens"):
+        memory.predict([row])
+
+
 def test_labels_beyond_max_length_are_not_proved(tmp_path):
     rows = [("[1, 2, 3]", "[4, 5, 5]"), ("[2, 2]", "[5, 5]")]
     table = tmp_path / "t.jsonl"

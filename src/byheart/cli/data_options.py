@@ -54,6 +54,7 @@ _OPTIONS = (
         help="Whether a CSV file begins with the names of its columns; without, they are 'column 1', 'column 2', …  "
         "[default: header]",
     ),
+    click.option("--encoding", metavar="NAME", help="How a text file is written, for example cp1252 (default: UTF-8)."),
     click.option("--max-length", type=click.IntRange(1), metavar="n", help="Keep the first n tokens of every row."),
     click.option("--pad", metavar="TOKEN", help="Fill rows that are shorter than --max-length with TOKEN at the end."),
     click.option(
@@ -231,6 +232,51 @@ def load_limited(file: str) -> Memory:
 
 def _remember_verbose(context: click.Context, parameter: click.Parameter, value: bool) -> None:
     context.meta["byheart.verbose"] = value
+
+
+def construction_options(command: F) -> F:
+    """Adds what is built: the construction, its own options, and the seed."""
+    command = click.option("--seed", default=0, show_default=True)(command)
+    command = click.option(
+        "--option",
+        "pairs",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="A construction's own option; repeatable.",
+        shell_complete=complete_option,
+    )(command)
+    return click.option(
+        "--construction",
+        default="compact",
+        show_default=True,
+        help="What to build; see `byheart constructions`.",
+        shell_complete=complete_construction,
+    )(command)
+
+
+def page_options(name: str) -> Callable[[F], F]:
+    """Adds where a page is written (`name`, unless the user says so), and whether it is shown; see `open_page`."""
+
+    def add(command: F) -> F:
+        command = click.option("--open", "opened", is_flag=True, help="Show the page in the browser.")(command)
+        return click.option(
+            "-o",
+            "--output",
+            metavar="PAGE",
+            type=click.Path(),
+            default=name,
+            show_default=True,
+            help="Where to write the page.",
+        )(command)
+
+    return add
+
+
+def open_page(page: Path) -> None:
+    import webbrowser
+
+    if not webbrowser.open(page.resolve().as_uri()):
+        raise OptionError(f"no browser could be started; open {page} yourself")
 
 
 def complete_construction(context: click.Context, parameter: click.Parameter, start: str) -> list[str]:

@@ -21,7 +21,7 @@ from byheart.build.ks25.parts import (
     paper_fields,
 )
 from byheart.build.ks25.sequence_ids import number_tokens
-from byheart.build.shared.projection import Line
+from byheart.build.shared.projection import KeyLine
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import AssumptionError
@@ -97,7 +97,7 @@ def build_ks25_embedding(
     with progress.stage("numbering tokens and contexts", total=2) as stage:
         phi, sums = number_tokens(len(ids), multiset_index(dataset), style.constants, style.seed)
         stage.advance()
-        keys = context_keys(phi, Line((1,), 0, ids, 1), sums, dataset, style)
+        keys = context_keys(phi, KeyLine((1,), 0, ids, 1), sums, dataset, style)
         stage.advance()
     label = Lookup.of(keys.keys, class_labels(dataset), label_choice(dataset, style, omega))
     number = dict(zip(ids, phi, strict=True))
