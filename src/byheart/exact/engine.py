@@ -107,7 +107,8 @@ def _segments(steps: Sequence[Step]) -> Iterator[tuple[str, list[Step]]]:
     """Runs of steps that one engine takes; a single narrow step between others is not worth a change of engine."""
     kinds = [_kind(step) for step in steps]
     joins = [isinstance(s, Map) and len(s.rows) == 1 and k == "one number" for k, s in zip(kinds, steps, strict=True)]
-    if "reflections" not in kinds and not all(joins):  # not a stream of one number: wide blocks by breakpoints, all others together
+    if "reflections" not in kinds and not all(joins):
+        # not a stream of one number: wide blocks by breakpoints, all others together
         wide = [isinstance(s, Block) and len(s.rows1) >= FEW for s in steps]
         kinds = [k if k == "one number" and w else "limbs" for k, w in zip(kinds, wide, strict=True)]
     for kind, group in groupby(zip(kinds, steps, strict=True), key=lambda pair: pair[0]):
