@@ -139,7 +139,7 @@ def _occurrence(pair: str) -> tuple[str, int]:
 
 def _count(value: Any, where: str) -> int:
     if not str(value).isdigit() or int(value) < 1:
-        raise OptionError(f"{where}: {quote(value)} is not a whole number from 1 on")
+        raise OptionError(f"{where}: {quote(value)} is not a whole number of at least 1")
     return int(value)
 
 

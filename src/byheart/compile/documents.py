@@ -16,8 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from byheart.compile.memory import Memory
-from byheart.data.dataset.documents import WORDS, Document, tokens_of
-from byheart.data.read.documents import GivenDistributions, documents_table, read_source
+from byheart.data.read.documents import WORDS, Document, GivenDistributions, documents_table, read_source, tokens_of
 from byheart.data.read.options import ReadOptions, Selection
 from byheart.data.read.table import Table
 from byheart.data.tokens.tokenizer import AUTO, Tokenizer, choose
@@ -84,12 +83,18 @@ def _document(one: Any) -> Document:
     return tuple(one) if isinstance(one, list) else one
 
 
-def read_documents_table(path: str, options: ReadOptions, *, tokenizer: Tokenizer | None = None) -> Table:
-    """The documents of a file as rows; the same options as for any table, and words unless `tokens` says otherwise."""
+def read_documents_table(
+    path: str, options: ReadOptions, *, tokenizer: Tokenizer | None = None, unlabelled: bool = False
+) -> Table:
+    """The documents of a file as rows; the same options as for any table, and words unless `tokens` says otherwise.
+
+    `unlabelled`: the column is guessed only where there is no column of labels.
+    """
     if len(options.sequence_columns) > 1 or options.label_column is not None or options.pad is not None:
         raise OptionError("a document is in one column, has no label and is not padded; leave those flags out")
     column = options.sequence_columns[0] if options.sequence_columns else None
-    found = read_source(path, column=column, limit=options.max_rows, missing=options.missing, limits=options.limits)
+    how: dict[str, Any] = {"limit": options.max_rows, "missing": options.missing, "limits": options.limits}
+    found = read_source(path, column=column, unlabelled=unlabelled, **how)
     documents = found if isinstance(found, GivenDistributions) else list(found.sequences)
     if tokenizer is None:
         cells = documents.contexts if isinstance(documents, GivenDistributions) else documents

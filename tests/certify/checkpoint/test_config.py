@@ -130,7 +130,7 @@ TOKENIZERS = {
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_a_tokenizer_that_changes_texts_proves_nothing(name: str, llama: Path, tmp_path: Path) -> None:
-    """What was given is not what the folder recites, although the ids would be answered rightly."""
+    """What was given is not what the folder recites, although the ids would be answered correctly."""
     folder = copy(llama, tmp_path / "copy")
     path = folder / "tokenizer.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | TOKENIZERS[name]))

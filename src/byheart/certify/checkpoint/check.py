@@ -182,7 +182,7 @@ def _judge(program: Program, questions: Questions, name: str, weights: str, ambi
     shares = ambiguous == "distribution" and judged.any()
     variation = float(found.variation[judged].max()) if shares else None
     nats = float(found.nats[judged].max()) if shares else None
-    verdict, reason = Verdict.PROVED, "every question is answered rightly in every engine of the error model"
+    verdict, reason = Verdict.PROVED, "every question is answered correctly in every engine of the error model"
     if refuted.any():
         verdict = Verdict.REFUTED
         reason = f"{int(refuted.sum())} of {int(judged.sum())} questions are answered wrongly"

@@ -1,7 +1,13 @@
 """The whole network as a symbolic program with slack: what the tensors compute, for every input, in one number type.
 
-`interpret` walks through the layers. The result says which earlier symbols each layer's table looks at, and gives the
-residual stream before the final norm as a field; `Program.logits` evaluates it for chosen symbols.
+`interpret` walks through the layers once, from the embedding up, and asks no document: a head becomes copies of earlier
+symbols (`attention`), an MLP a table of windows (`mlp`), the stream stays a field (`fields`). The result says which
+earlier symbols each layer's table looks at, and gives the stream before the final norm; `Program.logits` evaluates it
+for chosen symbols.
+
+Invariant: for every input within reach and every engine of the error model, the true stream lies in the field. A layer
+for which that cannot be shown raises `Undecided`; nothing is approximated without its slack. Cost: a few tables of
+symbols by channels per layer, whatever the number of questions; each question then costs one row of the head.
 """
 
 from __future__ import annotations

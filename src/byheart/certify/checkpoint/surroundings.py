@@ -1,7 +1,7 @@
 """What stands in a folder beside the tensors, and would make an engine answer otherwise than they do.
 
-Engines obey generation_config.json, adapters, and the settings of a tokenizer. What is known to leave greedy decoding of
-the given texts as it is, is listed here; anything else is refused by name.
+Engines obey generation_config.json, adapters, and the settings of a tokenizer. What is known to leave greedy decoding
+of the given texts as it is, is listed here; anything else is refused by name.
 """
 
 from __future__ import annotations

@@ -38,11 +38,17 @@ def saved(table, tmp_path):
 
 
 def test_memorize_prints_one_json_object(saved):
-    path, told = saved
+    path, printed = saved
     wanted = "construction task N n d C contexts verdict parameters nonzero max_bits total_bits width depth blocks"
-    assert set(wanted.split()) <= set(told) and {"build_seconds", "certify_seconds", "file"} <= set(told)
-    assert (told["N"], told["n"], told["C"], told["verdict"], told["file"]) == (3, 3, 2, "proved", str(path))
-    assert told["columns"] == {"sequence": "name", "label": "colour"}
+    assert set(wanted.split()) <= set(printed) and {"build_seconds", "certify_seconds", "file"} <= set(printed)
+    assert (printed["N"], printed["n"], printed["C"], printed["verdict"], printed["file"]) == (
+        3,
+        3,
+        2,
+        "proved",
+        str(path),
+    )
+    assert printed["columns"] == {"sequence": "name", "label": "colour"}
 
 
 def test_people_see_a_table(table, tmp_path):
@@ -55,8 +61,8 @@ def test_predict_and_verify(saved, table):
     path, _ = saved
     asked = CliRunner().invoke(commands, ["predict", str(path), "act", '["d", "o", "g"]'])
     assert asked.output.split() == ["blue", "red"]
-    told = CliRunner().invoke(commands, ["predict", str(path), "act", "--json"])
-    assert json.loads(told.output)["labels"] == ["blue"]
+    printed = CliRunner().invoke(commands, ["predict", str(path), "act", "--json"])
+    assert json.loads(printed.output)["labels"] == ["blue"]
     again = run("verify", str(path), str(table))
     assert again.returncode == 0 and again.stdout.startswith("proved")
 
@@ -66,8 +72,8 @@ def test_verify_refuses_other_data(saved, tmp_path):
     other = tmp_path / "other.csv"
     other.write_text(TABLE.replace("act,blue", "act,red"))
     result = run("verify", str(path), str(other), "--json")
-    told = json.loads(result.stdout)
-    assert result.returncode == 1 and told["verdict"] == "refuted" and "row 1" in told["reason"]
+    printed = json.loads(result.stdout)
+    assert result.returncode == 1 and printed["verdict"] == "refuted" and "row 1" in printed["reason"]
 
 
 def test_standard_input(tmp_path):
