@@ -100,7 +100,7 @@ def check_room(rows: int, tokens: int) -> None:
     if free is not None and needed > free:
         raise BudgetError(
             f"{rows:,} rows with {tokens:,} tokens need about {needed / 2**30:.1f} GiB to be memorized and proved, and "
-            f"{free / 2**30:.1f} GiB are free; take fewer rows (--max-rows), shorter ones (--max-length), or a machine "
+            f"{free / 2**30:.1f} GiB are free; use fewer rows (--max-rows), shorter ones (--max-length), or a machine "
             "with more memory"
         )
 

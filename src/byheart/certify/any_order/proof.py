@@ -52,7 +52,7 @@ from byheart.certify.any_order.lattice import (
     log2,
     power_of_two_part,
 )
-from byheart.certify.any_order.ranges import Table, linear, residual_ranges, table_for, table_ranges, weighted_sum
+from byheart.certify.any_order.ranges import ValueTable, linear, residual_ranges, table_for, table_ranges, weighted_sum
 from byheart.certify.properties import prover
 from byheart.data.dataset.dataset import Dataset
 from byheart.errors import OptionError
@@ -104,7 +104,7 @@ class AnyOrder:
 @implements(
     Ref("byheart", "any-order exactness"),
     statement="if every sum of absolute terms stays below 2^mantissa lattice units, no evaluation order rounds",
-    test="tests/certify/any_order/test_proof.py",
+    test="tests/certify/any_order/test_any_order.py",
 )
 def prove_any_order(
     network: Network, facts: InputFacts, dtype: str = "float64", progress: Progress = SILENT
@@ -196,7 +196,7 @@ class _Walk:
             self.streams: list[Stream] = [list(stream) for stream in places]
         else:
             self.streams = [[_as_float(tally, i, c) for i, c in enumerate(stream)] for stream in places]
-        self.table: Table | None = None
+        self.table: ValueTable | None = None
         self.mixed = False  # whether tokens have met
         self.pooled = False  # whether one token is left
 
