@@ -150,6 +150,11 @@ def command(
         facts["missing"] = table.missing.as_dict()
         note = table.note
     memory.save(path)
+    if resume is not None and any(option.name == "resume" for option in chosen.options):
+        from byheart.build.fold.segments import is_journal
+
+        if is_journal(resume):  # all of it is done
+            Path(resume).unlink(missing_ok=True)
     if as_json:
         show.print_json({**memory.summary(), "file": str(path), **facts})
     else:
