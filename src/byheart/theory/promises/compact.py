@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil, lcm, log2, sqrt
+from math import ceil, inf, lcm, log2, sqrt
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,7 @@ class CompactFacts:
     pooled: bool = False  # a set: no attention
     started: bool = False  # a start token: prefixes without positions
     summed: bool = False  # symbols: a token and the sum of its row tell all contexts apart, so nothing needs hashing
+    prefixes: bool = False  # read by means: hashed longer than need be, so that ids do not stand in clusters
     drawn_bits: int = 0  # vectors: how much of the length a random projection may take
 
     @staticmethod
@@ -77,16 +78,22 @@ class CompactFacts:
             task is Task.SET,
             started,
             sums_differ(dataset),
+            task is Task.CAUSAL,
             drawn,
         )
 
     @property
     def hashing(self) -> float:
-        """Parameters of folds that hash tokens, or that pull ids apart; a token may also get its value from a table."""
+        """Parameters of folds that hash tokens or, for vectors, pull ids apart that are closer than M ids must be."""
         folds = self.token_bits - self.drawn_bits + HASH_SPREAD
-        if self.drawn_bits:  # what stands no closer than M ids in a range must needs no fold
+        if self.drawn_bits:
             return 4 * max(float(HASH_SPREAD), folds - log2(self.contexts))
-        return min(4.0 * folds, 3.0 * self.tokens + 1)
+        return min(4.0 * folds, self.table)
+
+    @property
+    def table(self) -> float:
+        """Parameters of a block that gives every token a value, which may take the place of the folds."""
+        return inf if self.prefixes else 3.0 * self.tokens + 1
 
     @property
     def id_bits(self) -> float:
@@ -149,10 +156,13 @@ def compact_budget(
     if abstain_bits:
         hashing = 4.0 * (facts.token_bits + HASH_SPREAD) + ABSTAIN_BIT * abstain_bits
         return ceil(frame + hashing + memory + times * length * facts.id_bits + reading)
-    hashed = facts.hashing + min(memory + times * length * facts.id_bits + reading, lines + SPARE)
+    found = [
+        facts.hashing + memory + times * length * facts.id_bits + reading,
+        min(facts.hashing, facts.table) + lines + SPARE,
+    ]
     if facts.summed:
-        hashed = min(hashed, memory + times * length * facts.plain_bits + reading, lines + SPARE)
-    return ceil(frame + hashed)
+        found += [memory + times * length * facts.plain_bits + reading, float(lines + SPARE)]
+    return ceil(frame + min(found))
 
 
 THEOREM = Ref("byheart", "compact memory")
