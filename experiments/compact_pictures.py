@@ -1,5 +1,5 @@
-"""The pictures of docs/compact.md: hashed tokens, one unit per group, a fold with a trap, keys in traps and in bands, keys
-on walks, a zigzag.
+"""The pictures of docs/compact.md: hashed tokens, one unit per group, a fold with a trap, keys in traps and in bands,
+keys on walks, a zigzag.
 
     python experiments/compact_pictures.py [--docs FOLDER]
 
