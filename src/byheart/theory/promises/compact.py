@@ -28,6 +28,7 @@ from byheart.theory.promises import choice, promises
 
 ROOT = 6.6  # c1: per square root of a label bit; the limit of the architecture is 4.90
 ID_BIT = 2.5  # c2: per bit of an id, for the walk; traps do not depend on the length of ids
+LONG = 1.72  # times c2, where ids are so long that no digit is left to choose
 TRAP_CLASSES = 16  # up to which traps can be taken, where logits are read
 REST = 60.0  # c3
 HASH_SPREAD = 14  # folds of the token hash beyond the length of tokens
@@ -149,19 +150,19 @@ def compact_budget(
         reading = 2.0 * classes if head == "logits" else 4 * (bits + 5 + log2(facts.contexts + 1) / 2) + 6
     else:
         bits, reading = log2(classes), 5.0 * classes
-    memory, times = ROOT * sqrt(facts.contexts * bits) + REST, 1.0
-    if objective == "bits":
-        times, memory, lines = SHORT + 1, SHORT * memory, 2 * lines
-        length = length or ID_BIT / times
+    root, lines = ROOT * sqrt(facts.contexts * bits), (2 if objective == "bits" else 1) * lines
+
+    def memory(id_bits: float) -> float:
+        """Digits of long ids that few labels can use cost a fold each, and no group is saved by them."""
+        found = max(root + length * id_bits, root / 2 + LONG * length * id_bits) + REST
+        return reading + (SHORT * found + ID_BIT * id_bits if objective == "bits" else found)
+
     if abstain_bits:
         hashing = 4.0 * (facts.token_bits + HASH_SPREAD) + ABSTAIN_BIT * abstain_bits
-        return ceil(frame + hashing + memory + times * length * facts.id_bits + reading)
-    found = [
-        facts.hashing + memory + times * length * facts.id_bits + reading,
-        min(facts.hashing, facts.table) + lines + SPARE,
-    ]
+        return ceil(frame + hashing + memory(facts.id_bits))
+    found = [facts.hashing + memory(facts.id_bits), min(facts.hashing, facts.table) + lines + SPARE]
     if facts.summed:
-        found += [memory + times * length * facts.plain_bits + reading, float(lines + SPARE)]
+        found += [memory(facts.plain_bits), float(lines + SPARE)]
     return ceil(frame + min(found))
 
 
