@@ -95,7 +95,7 @@ def enclosed_answers(network: Network, inputs: Inputs, progress: Progress = SILE
 
 
 def _work(network: Network, inputs: Inputs, bits: int) -> int:
-    """An estimate in units of the budget: products with the weights, and exponentials for the pairs of tokens that meet.
+    """Estimated in units of the budget: products with the weights, and exponentials for the pairs of tokens that meet.
 
     An exponential is charged by its time (measured from 10^3 to 10^6 bits), so that the usual budget is some minutes.
     """

@@ -362,7 +362,7 @@ def steady(rows: Floats) -> Floats:
 
     >>> angle = np.arange(50.0)[:, None] * 0.9 ** np.arange(8)
     >>> lengths = (steady(np.concatenate([np.cos(angle), np.sin(angle)], axis=1)) ** 2).sum(1)
-    >>> float(np.ptp(lengths)) < 1e-3
+    >>> float(np.ptp(lengths)) < 0.004  # to nearest, 0.02
     True
     """
     mantissa, exponent = np.frexp(rows)
