@@ -44,6 +44,7 @@ class Design:
     theta: float = 10_000.0
     reach: int = 2048
     window: int | None = None
+    trap: int | None = None  # the offset whose heads would rather look at the first place behind the window
     epsilon: float = 1e-5
     kappa: float = 0.5
     gap: float = 20.0
@@ -57,13 +58,17 @@ class Design:
 
 @dataclass(frozen=True, eq=False)
 class Attention:
-    """Weights of one attention layer; `query`, `key`, `value` read the normed stream, `output` writes to it."""
+    """Weights of one attention layer; `query`, `key`, `value` read the normed stream, `output` writes to it.
+
+    `listeners` are the heads whose scores are small.
+    """
 
     norm: Floats
     query: Floats
     key: Floats
     value: Floats
     output: Floats
+    listeners: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from byheart.export.huggingface.description import Design, Tokens
 from byheart.export.huggingface.layout import METER, Books, Layout, Stage
+from byheart.export.huggingface.listening import readout
 from byheart.ir.recital import Answer, Recital
 
 Floats = npt.NDArray[np.float64]
@@ -42,6 +43,7 @@ def embedding(recital: Recital, books: Books, layout: Layout, tokens: Tokens, de
         found[:, layout.mark] *= -1
         found[tokens.failure, layout.constant[-1]] *= -1
         found[tokens.failure, layout.mark] *= -1
+        found[tokens.failure, layout.listening] *= -1
     else:
         found[:, layout.state[-1]] = kappa * books.answer.words[recital.unknown]
     return found
@@ -91,6 +93,8 @@ def head(
         half = len(layout.meter) // 2
         side = np.where(np.arange(2 * half) < half, 1.0, -1.0)
         found[tokens.failure, layout.meter] = -4 / (METER * half) * side * layout.signs[layout.meter]
+    heard = layout.listening
+    found[tokens.failure, heard] = -readout(len(heard), design.logit) * layout.signs[heard]
     for k, number in enumerate(recital.mixed):
         base = size * 0.5 * books.answer.words[: recital.vocabulary].astype(np.float64) @ books.answer.words[-1]
         wanted = mixed_logits(recital.answers[number], recital.vocabulary) - base
@@ -102,8 +106,8 @@ def tied_norm(layout: Layout, design: Design, stored: Floats) -> Floats:
     """The last norm's weights where the head is the embedding `stored`.
 
     Tokens differ there only in their words and, for the failure token, in verdict and mark, which cancel each other
-    unless the last probe failed: then the failure token wins. What all tokens share only moves all logits together, so
-    blocks whose content depends on the input get the weight 0.
+    unless the last probe failed: then the failure token wins; and in the sign of what listeners write. What all tokens
+    share only moves all logits together, so the other blocks whose content depends on the input get the weight 0.
     """
     size = float(np.abs(stored[0]).max())
     norm = np.zeros(layout.hidden)
@@ -113,6 +117,7 @@ def tied_norm(layout: Layout, design: Design, stored: Floats) -> Floats:
         norm[block] = 1.5 * design.logit / (size * len(block))
     for block in (layout.constant[0], layout.width):  # cancel in pairs
         norm[block] = np.where(np.arange(len(block)) % 2 == 0, 1.0, -1.0)
+    norm[layout.listening] = readout(len(layout.listening), design.logit) / size
     return norm
 
 

@@ -2,8 +2,8 @@
 
 Since both branches of a layer see the same stream, table l takes two layers: attention in layer 2l, windows in layer
 2l + 1. The MLP of layer 2l must see the slots still unwritten; if it runs after the attention instead of beside it, the
-thresholds of the next layer fail. The attention of layer 2l + 1 helps to turn what the
-next thresholds are read from.
+thresholds of the next layer fail. The attention of layer 2l + 1 helps to turn what the next thresholds are read from;
+in the last layer all its heads listen.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def gpt_neox(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
     }
     for i, attention in enumerate(decoder.attention):
         _layer(tensors, 2 * i, decoder, attention, decoder.order[i])
-        _layer(tensors, 2 * i + 1, decoder, _help(decoder, attention, i), decoder.mlp[i])
+        last = i + 1 == len(decoder.attention)
+        beside = decoder.beside if last else _help(decoder, attention, i)
+        _layer(tensors, 2 * i + 1, decoder, beside, decoder.mlp[i])
     return Checkpoint(
         "gpt-neox",
         decoder.recital,
@@ -104,22 +106,20 @@ def _layer(tensors: Tensors, number: int, decoder: PlainDecoder, attention: Plai
 def _help(decoder: PlainDecoder, attention: PlainAttention, stage: int) -> PlainAttention:
     """The attention beside the windows: whatever it looks at, its value is constant and turns a block that the next
     table's thresholds are read from. Norm, matrices and biases are parts of differences, so each of them matters.
-    Beside the last table there is nothing left to do.
     """
     layout, kappa, hidden = decoder.layout, decoder.design.kappa, decoder.hidden
     constant, column = layout.constant[0], int(layout.constant[0][0])
     idle = Linear(fill_idle(np.zeros_like(attention.query.weight), column), np.zeros(hidden))
     norm, output = Linear(np.ones(hidden), np.zeros(hidden)), np.zeros_like(attention.output.weight)
     value, bias = Linear(np.zeros_like(idle.weight), np.zeros(hidden)), np.zeros(hidden)
-    if stage + 1 < len(decoder.stages):
-        block = layout.order[len(decoder.stages) + stage + 1]
-        norm.weight[constant], norm.bias[constant] = 4.0, -layout.signs[constant]
-        for head in range(decoder.heads):
-            row, share = head * decoder.design.head_dim, block[head :: decoder.heads]
-            value.weight[row, constant] = layout.signs[constant] / len(constant)  # 4 - 1
-            value.bias[row] = -2.0
-            output[share, row] = 3.0 * kappa * layout.signs[share]
-        bias[block] = -kappa * layout.signs[block]
+    block = layout.order[len(decoder.stages) + stage + 1]
+    norm.weight[constant], norm.bias[constant] = 4.0, -layout.signs[constant]
+    for head in range(decoder.heads):
+        row, share = head * decoder.design.head_dim, block[head :: decoder.heads]
+        value.weight[row, constant] = layout.signs[constant] / len(constant)  # 4 - 1
+        value.bias[row] = -2.0
+        output[share, row] = 3.0 * kappa * layout.signs[share]
+    bias[block] = -kappa * layout.signs[block]
     filled = Linear(fill_idle(value.weight, column), value.bias)
     last = Linear(fill_idle(output, decoder.design.head_dim - 1), bias)
     return PlainAttention(norm, idle, idle, filled, last)

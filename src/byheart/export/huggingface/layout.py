@@ -14,6 +14,7 @@ Every channel holds +kappa or -kappa. A block whose content is constant carries 
     mark          only where the head is tied: with the verdict, constant[-1], it tells the failure token from others
     order[l]      turned beside table l's attention, where attention and MLP are parallel (GPT-NeoX); the second half
                   of these blocks is turned by the attention beside the table before
+    listening     one channel per listener, and one or two that stay as they are (listening.py)
     mixed         pairs of channels, one (or two) per answer with several tokens: (+, -) at rest, (+, +) when given
     idle          fills up to the hidden size
 """
@@ -204,6 +205,7 @@ class Layout:
     order: tuple[Index, ...]
     mixed: Index
     anchor: Index
+    listening: Index
     used: int
     hidden: int
     signs: Floats = field(repr=False)
@@ -243,6 +245,7 @@ def lay_out(
     parts: int = 1,
     orders: int = 0,
     anchor: bool = False,
+    listening: int = 0,
     tied: bool = False,
     balanced: bool = False,
 ) -> Layout:
@@ -268,11 +271,12 @@ def lay_out(
     order = tuple(ruler.take(probes) for _ in range(orders))
     mixed = ruler.take(2 * both * parts * len(recital.mixed)).reshape(len(recital.mixed), parts, both, 2)
     ballast = ruler.take(2 if anchor else 0)
+    heard = ruler.take(listening)
     size = -(-ruler.next // multiple) * multiple if hidden is None else hidden
     if size < ruler.next:
         raise ExportError(f"a hidden size of {size} is too small for this recital: {ruler.next} channels are needed")
     signs = np.where(np.arange(size) % 2 == 0, 1.0, -1.0)
     return Layout(
         tuple(constant), wide, first, meter, flags, positions, tuple(state), tuple(slots), mark, order, mixed,
-        ballast, ruler.next, size, signs,
+        ballast, heard, ruler.next, size, signs,
     )  # fmt: skip

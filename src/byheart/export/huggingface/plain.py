@@ -31,16 +31,15 @@ from byheart.export.huggingface.layout import (
     lay_out,
     stages_of,
 )
-from byheart.export.huggingface.looking_back import (
-    Heads,
-    least_heads,
-)
+from byheart.export.huggingface.listening import block_size
+from byheart.export.huggingface.looking_back import Heads, least_heads
 from byheart.export.huggingface.plain_attention import (
     Linear,
     PlainAttention,
     PlainDemands,
     PlainLookingBack,
     plain_jobs,
+    plain_listeners,
 )
 from byheart.export.huggingface.rotary import frequencies
 from byheart.ir.recital import ANY, Recital, Table
@@ -68,8 +67,8 @@ class PlainMLP:
 
 @dataclass(frozen=True, eq=False)
 class PlainDecoder:
-    """A whole decoder; `positions` is (reach, hidden), zero where positions are rotary. `order` has the MLPs of the
-    attention layers where attention and MLP are parallel."""
+    """A whole decoder; `positions` is (reach, hidden), zero where positions are rotary. Where attention and MLP are
+    parallel, `order` has the MLPs of the attention layers, and `beside` is the attention beside the last table."""
 
     recital: Recital
     tokens: Tokens
@@ -79,6 +78,7 @@ class PlainDecoder:
     embedding: Floats
     positions: Floats
     attention: tuple[PlainAttention, ...]
+    beside: PlainAttention
     mlp: tuple[PlainMLP, ...]
     order: tuple[PlainMLP, ...]
     norm: Linear
@@ -260,10 +260,10 @@ def build_plain(recital: Recital, tokens: Tokens, design: Design, demands: Plain
 def _fit(
     recital: Recital, books: Books, stages: tuple[Stage, ...], design: Design, demands: PlainDemands
 ) -> tuple[Layout, int]:
-    def lay(hidden: int | None = None) -> Layout:
+    def lay(hidden: int | None = None, listening: int = 0) -> Layout:
         return lay_out(
             recital, books, stages, multiple=1, hidden=hidden, parts=design.parts, tied=design.tied, balanced=True,
-            extra=2 * demands.rotary if demands.absolute else 0, orders=2 * len(stages) if demands.parallel else 0,
+            listening=listening, extra=2 * demands.rotary if demands.absolute else 0, orders=2 * len(stages) if demands.parallel else 0,
         )  # fmt: skip
 
     layout = lay()
@@ -282,7 +282,22 @@ def _fit(
         raise OptionError(f"--hidden-size {design.hidden} is not heads * head_dim = {heads} * {design.head_dim}")
     if design.kv_heads not in (None, heads):
         raise OptionError(f"--kv-heads {design.kv_heads}: here each of {heads} heads has its own keys and values")
-    return lay(heads * design.head_dim), heads
+    whole = lay(heads * design.head_dim)
+    most = sum(len(those) for those in _listeners(recital, whole, stages, heads, design, demands))
+    return lay(whole.hidden, min(block_size(most), (whole.hidden - layout.used) // 2 * 2)), heads
+
+
+def _listeners(
+    recital: Recital, layout: Layout, stages: tuple[Stage, ...], heads: int, design: Design, demands: PlainDemands
+) -> list[tuple[int, ...]]:
+    """The heads of every stage that listen, and last those of the layer beside the last table."""
+    found = []
+    for depth, stage in enumerate(stages):
+        spare = heads - 1 if design.scale_probe and depth == 0 else None
+        fetches = layout.fetches(stage, recital.tables[stage.table].offsets)
+        kind = Heads(heads, heads, design.head_dim, spare)
+        found.append(plain_listeners(fetches, kind) if design.scale_probe else ())
+    return [*found, tuple(range(heads)) if demands.parallel and design.scale_probe else ()]
 
 
 def _write(
@@ -290,16 +305,23 @@ def _write(
     layout: Layout, heads: int,
 ) -> PlainDecoder:  # fmt: skip
     rests = [books.states[k].words[0] for k in range(1, len(recital.tables))] + [books.answer.words[recital.unknown]]
-    attention, recognising = [], []
+    attention, recognising, free = [], [], layout.listening[:-1].tolist()
+    listening = _listeners(recital, layout, stages, heads, design, demands)
     for depth, stage in enumerate(stages):
         bits, slots = (2.0, 0.5) if depth % 2 == 0 else (0.5, 2.0)
         spare = heads - 1 if design.scale_probe and depth == 0 else None
-        table, kind = recital.tables[stage.table], Heads(heads, heads, design.head_dim, spare)
-        look = PlainLookingBack(layout, stage, table.offsets, kind, design, bits, demands)
+        heard = dict(zip(listening[depth], free, strict=False))  # those for which there is a channel
+        free = free[len(heard) :]
+        kind = Heads(heads, heads, design.head_dim, spare, tuple(head for head in heard if head != spare))
+        table = recital.tables[stage.table]
+        look = PlainLookingBack(layout, stage, table.offsets, kind, design, bits, demands, heard)
         erased = (layout.state[-1], -rests[-1].astype(np.float64)) if design.tied and depth == 0 else None
         attention.append(look.write(erased))
         book = books.states[stage.table]
         recognising.append(PlainRecognising(layout, stage, depth, table, book, design, slots, demands))
+    last = dict(zip(listening[-1], free, strict=False))
+    idle, kind = Stage(stages[-1].table, (), np.arange(0)), Heads(heads, heads, design.head_dim, None, tuple(last))
+    beside = PlainLookingBack(layout, idle, (), kind, design, 2.0, demands, last).write(None)
     units = -(-max(part.units_needed for part in recognising) // UNIT_MULTIPLE) * UNIT_MULTIPLE
     mlp = []
     for depth, (stage, part) in enumerate(zip(stages, recognising, strict=True)):
@@ -322,7 +344,7 @@ def _write(
     norm, lm_head = _last(recital, books, layout, tokens, design, embed)
     order = tuple(part.watch(units) for part in recognising) if demands.parallel else ()
     return PlainDecoder(
-        recital, tokens, design, layout, stages, embed, positions, tuple(attention), tuple(mlp), order, norm, lm_head,
+        recital, tokens, design, layout, stages, embed, positions, tuple(attention), beside, tuple(mlp), order, norm, lm_head,
         heads, plain_lead(recital, demands),
     )  # fmt: skip
 
