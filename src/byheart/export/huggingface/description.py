@@ -118,3 +118,10 @@ def fill_idle(matrix: Floats, column: int, size: float = 2.0**-14) -> Floats:
     filled = matrix.copy()
     filled[~matrix.any(axis=1), column] = size
     return filled
+
+
+def anchored(matrix: Floats, columns: npt.NDArray[np.int64]) -> Floats:
+    """The matrix with a weight of twice the row's size at one column, whose input is always zero."""
+    heavy = matrix.copy()
+    heavy[:, columns[:1]] = 2 * np.abs(matrix).max(axis=1, keepdims=True)
+    return heavy

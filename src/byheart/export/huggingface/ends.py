@@ -12,9 +12,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from byheart.export.huggingface.description import Design, Tokens
+from byheart.export.huggingface.description import Design, Tokens, anchored
 from byheart.export.huggingface.layout import METER, Books, Layout, Stage
-from byheart.export.huggingface.listening import readout
+from byheart.export.huggingface.listening import QUIETER, readout
 from byheart.ir.recital import Answer, Recital
 
 Floats = npt.NDArray[np.float64]
@@ -94,12 +94,14 @@ def head(
         side = np.where(np.arange(2 * half) < half, 1.0, -1.0)
         found[tokens.failure, layout.meter] = -4 / (METER * half) * side * layout.signs[layout.meter]
     heard = layout.listening
-    found[tokens.failure, heard] = -readout(len(heard), design.logit) * layout.signs[heard]
+    if len(heard):  # listeners lower the failure token's logit, so its own word is louder
+        found[tokens.failure, state] *= 1 + QUIETER
+        found[tokens.failure, heard] = -readout(len(heard), design.logit, QUIETER / 2) * layout.signs[heard]
     for k, number in enumerate(recital.mixed):
-        base = size * 0.5 * books.answer.words[: recital.vocabulary].astype(np.float64) @ books.answer.words[-1]
+        base = found[:, state] @ (norm[state] * books.answer.words[-1])
         wanted = mixed_logits(recital.answers[number], recital.vocabulary) - base
         _split(found, layout.mixed[k], wanted / 2)
-    return norm, found
+    return norm, anchored(found, layout.anchor) if len(layout.anchor) else found
 
 
 def tied_norm(layout: Layout, design: Design, stored: Floats) -> Floats:
@@ -117,7 +119,7 @@ def tied_norm(layout: Layout, design: Design, stored: Floats) -> Floats:
         norm[block] = 1.5 * design.logit / (size * len(block))
     for block in (layout.constant[0], layout.width):  # cancel in pairs
         norm[block] = np.where(np.arange(len(block)) % 2 == 0, 1.0, -1.0)
-    norm[layout.listening] = readout(len(layout.listening), design.logit) / size
+    norm[layout.listening] = readout(len(layout.listening), design.logit) / (2 * size)  # for some and against one
     return norm
 
 

@@ -171,9 +171,12 @@ def _listeners(
     found = []
     for depth, stage in enumerate(stages):
         spare = heads // kv_heads - 1 if design.scale_probe and depth == 0 else None
-        fetches, kind = layout.fetches(stage, recital.tables[stage.table].offsets), Heads(heads, kv_heads, design.head_dim, spare)
-        found.append(listening_heads(kind, fetches, len(layout.source(stage)), depth) if design.scale_probe else ())
-    return found
+        fetches, kind = (
+            layout.fetches(stage, recital.tables[stage.table].offsets),
+            Heads(heads, kv_heads, design.head_dim, spare),
+        )
+        found.append(listening_heads(kind, fetches, len(layout.source(stage)), depth))
+    return found if design.scale_probe and not recital.mixed else [()] * len(stages)
 
 
 def _write(

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from byheart.errors import ExportError
 from byheart.export.huggingface import listening
-from byheart.export.huggingface.description import Attention, Design, fill_idle
+from byheart.export.huggingface.description import Attention, Design, anchored, fill_idle
 from byheart.export.huggingface.layout import METER, Fetch, Layout, Stage
 from byheart.export.huggingface.rotary import Wave, frequencies, look_back
 
@@ -108,7 +108,8 @@ def listening_heads(kind: Heads, fetches: Sequence[Fetch], bits: int, depth: int
     """The heads of a layer that need not copy, in the order in which they are written; the scale probe comes first."""
     order = list(range(kind.count))
     if depth % 2 == 0:
-        order = [(group + 1) * kind.per_group - 1 for group in range(kind.groups)]
+        lasts = [(group + 1) * kind.per_group - 1 for group in range(kind.groups)]
+        order = [head - 1 if head == kind.spare and kind.per_group > 1 else head for head in lasts]
     chosen: tuple[int, ...] = ()
     for head in order:
         if head != kind.spare and _works(replace(kind, listeners=(*chosen, head)), fetches, bits):
@@ -205,7 +206,10 @@ class LookingBack:
         column = int(self.layout.constant[0][0])
         query, key, value = (fill_idle(matrix, column) for matrix in (self.query, self.key, self.value))
         # A row of the output that writes nothing gets its tiny weight at a dimension that carries nothing.
-        output = fill_idle(self.output, self.heads.dimension - 1)
+        output, idle = fill_idle(self.output, self.heads.dimension - 1), np.array([self.heads.dimension - 1])
+        if len(self.layout.anchor):
+            query, key, value = (anchored(matrix, self.layout.anchor) for matrix in (query, key, value))
+            output = anchored(output, idle)
         return Attention(self._norm(), query, key, value, output, tuple(self.heard))
 
     def _norm(self) -> Floats:
@@ -221,9 +225,10 @@ class LookingBack:
         if not mine:
             return
         waves = {job.fetch: self._wave(self.fetches[job.fetch].offset, group) for job in mine}
-        # The lowest frequency turns no copying head: it is there for listeners, or for the scale probe.
-        lowest = 1.0 if self.heard and (self.heads.spare is None or group) else 0.0
-        keys, base = _key_sizes(list(waves.values()), lowest), group * d
+        heard = list(used_frequencies(d, group)) if self.heard else []
+        if self.heard and (self.heads.spare is None or group):
+            heard.append(d // 2 - 1)  # the lowest frequency is there for listeners, or for the scale probe
+        keys, base = _key_sizes(list(waves.values()), heard), group * d
         self.key[base : base + d // 2, layout.constant[0]] = np.outer(keys, self.ones)
         carried = np.roll(self._carried_bits(group), 5 * group)
         constant = len(carried)
@@ -318,9 +323,10 @@ class LookingBack:
         return np.unique(np.concatenate([self.fetches[job.fetch].bits[job.part] for job in mine]))
 
 
-def _key_sizes(waves: list[Wave], lowest: float) -> Floats:
-    """The key's size per frequency: the geometric middle of what its heads need, so that no query is large."""
+def _key_sizes(waves: list[Wave], heard: list[int]) -> Floats:
+    """The key's size per frequency: the geometric middle of what its heads need, so that no query is large, and a
+    little more where only listeners need it."""
     sizes = np.sqrt(np.sum([wave.sizes / wave.gap for wave in waves], axis=0))
     sizes[sizes < 1e-6] = 0.0
-    sizes[-1] = lowest * np.sqrt((sizes**2).mean())
+    sizes[heard] = np.maximum(sizes[heard], np.sqrt((sizes**2).mean()) / 4)
     return np.asarray(sizes * math.sqrt(len(sizes) / (sizes**2).sum()))

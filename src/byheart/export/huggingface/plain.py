@@ -31,7 +31,7 @@ from byheart.export.huggingface.layout import (
     lay_out,
     stages_of,
 )
-from byheart.export.huggingface.listening import block_size
+from byheart.export.huggingface.listening import LOUDNESS, block_size
 from byheart.export.huggingface.looking_back import Heads, least_heads
 from byheart.export.huggingface.plain_attention import (
     Linear,
@@ -136,8 +136,9 @@ class PlainRecognising:
             norm.weight[block] = self.gain * held * self.level / len(block)
         return norm
 
-    def write(self, units: int, written: Floats, rest: Floats, *, probe: bool) -> PlainMLP:
-        """`written` (hidden, rows) is what the unit of each row adds, `rest` (hidden,) what is always added."""
+    def write(self, units: int, written: Floats, rest: Floats, *, probe: bool, heard: int | None) -> PlainMLP:
+        """`written` (hidden, rows) is what the unit of each row adds, `rest` (hidden,) what is always added; `heard` is
+        the channel of the unit that listens."""
         count, hidden = len(self.patterns), self.layout.hidden
         first, bias, second = np.zeros((units, hidden)), np.zeros(units), np.zeros((units, hidden))
         size, held = _SHARP / (self.gain * self.m), self.level * sum(self.shares)
@@ -158,9 +159,25 @@ class PlainRecognising:
         bias[2 * count + 5] = -_STEP
         if probe:
             self._scale(first, bias, second, 2 * count + 3)
+        norm = self.norm()
+        self._listen(norm, first, bias, second, 2 * count + 6, heard)
         column = int(self.layout.constant[0][0])
         out = Linear(fill_idle(np.ascontiguousarray(second.T), units - 1), rest)
-        return PlainMLP(self.norm(), Linear(fill_idle(first, column), bias), out, np.tile(self.stage.rows, 2))
+        return PlainMLP(norm, Linear(fill_idle(first, column), bias), out, np.tile(self.stage.rows, 2))
+
+    def _listen(
+        self, norm: Linear, first: Floats, bias: Floats, second: Floats, unit: int, channel: int | None
+    ) -> None:
+        """A unit that is neither asleep nor on a plateau: the norm's weight and bias, the matrix, its bias and the
+        activation all move what it says. One half of its 1 comes from the constants, one from the bias; the width
+        channels, which the norm's bias takes away, would add to it."""
+        if channel is None:
+            return
+        layout, block = self.layout, self.layout.constant[0]
+        first[unit, block] = layout.signs[block] / (2 * len(block) * norm.weight[block])
+        first[unit, layout.width] = layout.signs[layout.width] / len(layout.width)
+        bias[unit] = 0.5
+        second[unit, channel] = LOUDNESS * self.design.kappa
 
     def _activation(self, bias: Floats, second: Floats, unit: int, whole: float) -> None:
         turned = self.layout.constant[self.depth + 1]
@@ -187,7 +204,7 @@ class PlainRecognising:
             bias[unit + k] = -(sign * 0.75 * 127 * step * half * 2 * METER + _SHARPNESS * (_TOLERANCE + 2.0))
             second[unit + k, turned] = -2 * self.design.kappa / 8 * layout.signs[turned]
 
-    def watch(self, units: int) -> PlainMLP:
+    def watch(self, units: int, heard: int | None) -> PlainMLP:
         """The MLP beside the attention: it must see the slots, which that fills, still unwritten; it turns order[l]."""
         layout, hidden = self.layout, self.layout.hidden
         first, bias, second = np.zeros((units, hidden)), np.zeros(units), np.zeros((units, hidden))
@@ -208,6 +225,7 @@ class PlainRecognising:
         second[4, layout.constant[self.depth]] = -self.design.kappa * signs[layout.constant[self.depth]]
         for k, change in enumerate((1.0, -1.0, -1.0)):  # the third unit must stay silent
             second[k, block] = change / _STEP * share * signs[block]
+        self._listen(norm, first, bias, second, 5, heard)
         rest = np.zeros(hidden)
         rest[block] = share * signs[block]
         column = int(layout.constant[0][0])
@@ -263,7 +281,8 @@ def _fit(
     def lay(hidden: int | None = None, listening: int = 0) -> Layout:
         return lay_out(
             recital, books, stages, multiple=1, hidden=hidden, parts=design.parts, tied=design.tied, balanced=True,
-            listening=listening, extra=2 * demands.rotary if demands.absolute else 0, orders=2 * len(stages) if demands.parallel else 0,
+            extra=2 * demands.rotary if demands.absolute else 0, orders=2 * len(stages) if demands.parallel else 0,
+            listening=listening,
         )  # fmt: skip
 
     layout = lay()
@@ -284,6 +303,7 @@ def _fit(
         raise OptionError(f"--kv-heads {design.kv_heads}: here each of {heads} heads has its own keys and values")
     whole = lay(heads * design.head_dim)
     most = sum(len(those) for those in _listeners(recital, whole, stages, heads, design, demands))
+    most += (2 if demands.parallel else 1) * len(stages) if most else 0  # a unit of every MLP listens, too
     return lay(whole.hidden, min(block_size(most), (whole.hidden - layout.used) // 2 * 2)), heads
 
 
@@ -296,8 +316,9 @@ def _listeners(
         spare = heads - 1 if design.scale_probe and depth == 0 else None
         fetches = layout.fetches(stage, recital.tables[stage.table].offsets)
         kind = Heads(heads, heads, design.head_dim, spare)
-        found.append(plain_listeners(fetches, kind) if design.scale_probe else ())
-    return [*found, tuple(range(heads)) if demands.parallel and design.scale_probe else ()]
+        found.append(plain_listeners(fetches, kind))
+    found.append(tuple(range(heads)) if demands.parallel else ())
+    return found if design.scale_probe and not recital.mixed else [()] * len(found)
 
 
 def _write(
@@ -322,6 +343,7 @@ def _write(
     last = dict(zip(listening[-1], free, strict=False))
     idle, kind = Stage(stages[-1].table, (), np.arange(0)), Heads(heads, heads, design.head_dim, None, tuple(last))
     beside = PlainLookingBack(layout, idle, (), kind, design, 2.0, demands, last).write(None)
+    free = free[len(last) :]
     units = -(-max(part.units_needed for part in recognising) // UNIT_MULTIPLE) * UNIT_MULTIPLE
     mlp = []
     for depth, (stage, part) in enumerate(zip(stages, recognising, strict=True)):
@@ -331,7 +353,9 @@ def _write(
             # Where the first rows of a table write: from then on every channel has the size kappa again.
             rest[layout.state[stage.table + 1]] = 2 * design.kappa * rests[stage.table]
         written = writes(recital, books, layout, stage, design.kappa)
-        mlp.append(part.write(units, written, rest, probe=design.scale_probe and depth == 0))
+        heard_by = free[depth] if depth < len(free) else None
+        mlp.append(part.write(units, written, rest, probe=design.scale_probe and depth == 0, heard=heard_by))
+    free = [*free[len(stages) :], *[None] * len(stages)]
     embed = embedding(recital, books, layout, tokens, design)
     for block in layout.state[1 : None if not design.tied else -1]:
         embed[:, block] *= -1
@@ -342,10 +366,11 @@ def _write(
         for i, wave in enumerate((np.cos(angle), np.sin(angle), -np.cos(angle), -np.sin(angle))):
             positions[:, layout.extra[i::4]] = design.kappa * math.sqrt(2.0) * wave
     norm, lm_head = _last(recital, books, layout, tokens, design, embed)
-    order = tuple(part.watch(units) for part in recognising) if demands.parallel else ()
+    watching = zip(recognising, free, strict=False) if demands.parallel else ()
+    order = tuple(part.watch(units, heard) for part, heard in watching)
     return PlainDecoder(
-        recital, tokens, design, layout, stages, embed, positions, tuple(attention), beside, tuple(mlp), order, norm, lm_head,
-        heads, plain_lead(recital, demands),
+        recital, tokens, design, layout, stages, embed, positions, tuple(attention), beside, tuple(mlp), order, norm,
+        lm_head, heads, plain_lead(recital, demands),
     )  # fmt: skip
 
 

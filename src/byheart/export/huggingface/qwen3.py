@@ -1,8 +1,8 @@
 """Qwen3: queries and keys pass an RMSNorm of their own in every head.
 
 The matrices give directions at a small size, the norms' weights sizes and signs: without the norms no score is left.
-All queries have the size that the largest needs; those of the scale probe and of listeners, which must be small, have the
-rest of their size at a frequency where the key is zero.
+All queries have the size that the largest needs; those of the scale probe and of listeners, which must be small, have
+the rest of their size at a frequency where the key is zero.
 """
 
 from __future__ import annotations
