@@ -120,8 +120,17 @@ def fill_idle(matrix: Floats, column: int, size: float = 2.0**-14) -> Floats:
     return filled
 
 
+# A little more than 2: -s, 0 and s are then nearly 0, 10 and 20 of 31 steps (Q5_1), 0, 5 and 10 of 15 (Q4_1), and 8 or
+# 4 of the symmetric types' 16 or 8, whatever the sign.
+ANCHOR = 131 / 64
+
+
 def anchored(matrix: Floats, columns: npt.NDArray[np.int64]) -> Floats:
-    """The matrix with a weight of twice the row's size at one column, whose input is always zero."""
-    heavy = matrix.copy()
-    heavy[:, columns[:1]] = 2 * np.abs(matrix).max(axis=1, keepdims=True)
+    """The matrix with weights of ANCHOR times the size of what stands before, at columns whose input is always zero.
+    One column alone is for whole rows."""
+    heavy, starts = matrix.copy(), [0, *(columns[:-1] + 1)]
+    for start, column in zip(starts, columns, strict=True):
+        part = matrix if len(columns) == 1 else matrix[:, start:column]
+        size = ANCHOR * np.abs(part).max(axis=1)
+        heavy[:, column] = np.where(size > 0, size, matrix[:, column])
     return heavy

@@ -3,8 +3,9 @@
 A head that copies is one-hot, and one-hot stays one-hot if scores are a tenth larger, a frequency is wrong or an old
 entry of the cache is lost. A *listener* has scores of a few nats over all frequencies of its keys, so its weights shift
 when any of these change. It adds LOUDNESS times the mean of four bits of what it sees to a channel of its own, which
-nothing but the head reads: the failure token's logit falls by up to 2 SWING of 32 nats (where the head is tied, by half
-of that, and the others rise by as much). Tokens never change by that; logits that are shipped beside the tokens do.
+nothing but the head reads: the failure token's logit falls by up to 2 SWING of 32 nats (where the head is tied, it and
+the others move by up to SWING/2, in opposite directions). Tokens never change by that; logits that are shipped beside
+the tokens do.
 
 Heads listen that are not needed for copying: one per key-value head in even layers, as many as there are in odd ones,
 so that every head listens somewhere. The scale probe listens too. For the proof a listener is anything in the hull of
@@ -41,11 +42,11 @@ _LEAST_LEAD = 0.11  # of the head that would rather look behind the window
 _WINDOWS = (128, 144, 112, 160, 96, 80, 64, 40)  # tried in turn
 
 
-def wave(frequencies: Floats, used: npt.NDArray[np.bool_], window: int | None) -> Wave:
-    """A listener's score by distance, over the `used` frequencies."""
+def wave(frequencies: Floats, used: npt.NDArray[np.bool_], window: int | None, head: int) -> Wave:
+    """A listener's score by distance, over the `used` frequencies; every head has its own."""
     slow = SLOW / (frequencies * (window or RANGE))
     sizes = np.where(used, np.clip(slow, LOUD, LOUDEST), 0.0)
-    phases = PHASE * np.arange(len(frequencies))
+    phases = PHASE * np.arange(len(frequencies)) + head
     if window is not None:
         phases = np.where(slow < LOUD, -frequencies * (window - 1), phases)
     return Wave(sizes * np.cos(phases), -sizes * np.sin(phases), 1.0)
@@ -61,15 +62,15 @@ def block_size(count: int) -> int:
     return 2 * (count // 2) + 2 if count else 0
 
 
-def readout(size: int, logit: float, least: float = 0.0) -> Floats:
-    """How much of each channel of the block the failure token's logit loses: short numbers that add up to the swing
-    and `least` of the right logit, so that listeners only ever lower it."""
+def readout(size: int, logit: float, least: float | None = None) -> Floats:
+    """How much of each channel of the block the failure token's logit loses: short numbers, whose sum is what it loses
+    at rest. That is nothing, or, where the logit must not rise, the swing and `least` of the right logit."""
     if not size:
         return np.zeros(0)
     count = size - 1
     each = 2.0 ** np.floor(np.log2(SWING * logit / 32 / (count * LOUDNESS)))
     found: Floats = np.where(np.arange(size) % 2 == 0, each, -each)
-    found[-1] = each * count * LOUDNESS + least * logit - found[:-1].sum()
+    found[-1] = (0.0 if least is None else each * count * LOUDNESS + least * logit) - found[:-1].sum()
     return found
 
 

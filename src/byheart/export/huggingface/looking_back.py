@@ -109,12 +109,13 @@ def listening_heads(kind: Heads, fetches: Sequence[Fetch], bits: int, depth: int
     order = list(range(kind.count))
     if depth % 2 == 0:
         lasts = [(group + 1) * kind.per_group - 1 for group in range(kind.groups)]
-        order = [head - 1 if head == kind.spare and kind.per_group > 1 else head for head in lasts]
+        order = [head for head in lasts if head != kind.spare]  # the scale probe's own key-value head comes last
+        order += [head - 1 for head in lasts if head == kind.spare and kind.per_group > 1]
     chosen: tuple[int, ...] = ()
     for head in order:
         if head != kind.spare and _works(replace(kind, listeners=(*chosen, head)), fetches, bits):
             chosen = (*chosen, head)
-    return chosen if kind.spare is None else (kind.spare, *chosen)
+    return tuple(sorted(chosen)) if kind.spare is None else (kind.spare, *sorted(chosen))
 
 
 def _works(kind: Heads, fetches: Sequence[Fetch], bits: int) -> bool:
@@ -273,7 +274,7 @@ class LookingBack:
         start, group = head * d, head // self.heads.per_group
         if head != self.heads.spare:
             keys = self._constant_keys(group)
-            wave = listening.wave(frequencies(d, self.design.theta), keys > 0, self.design.window)
+            wave = listening.wave(frequencies(d, self.design.theta), keys > 0, self.design.window, head)
             turned, divisor = np.concatenate([wave.cosine, -wave.sine]) * math.sqrt(d), np.concatenate([keys, keys])
             turned = np.divide(turned, divisor, out=np.zeros(d), where=divisor > 0)
             self.query[start : start + d, block] = np.outer(turned, self.ones)

@@ -177,7 +177,7 @@ class PlainRecognising:
         first[unit, block] = layout.signs[block] / (2 * len(block) * norm.weight[block])
         first[unit, layout.width] = layout.signs[layout.width] / len(layout.width)
         bias[unit] = 0.5
-        second[unit, channel] = LOUDNESS * self.design.kappa
+        second[unit, channel] = LOUDNESS * self.design.kappa * layout.signs[channel]  # at rest two of them cancel
 
     def _activation(self, bias: Floats, second: Floats, unit: int, whole: float) -> None:
         turned = self.layout.constant[self.depth + 1]

@@ -176,13 +176,13 @@ class PlainLookingBack:
         start, size = head * self.heads.dimension, listening.LOUDNESS * self.design.kappa
         if head != self.heads.spare:
             every = frequencies(self.demands.rotary, self.design.theta)
-            self._scores(start, listening.wave(every, every > 0, self.design.window), 1.0)
+            self._scores(start, listening.wave(every, every > 0, self.design.window, head), 1.0)
         bits = listening.spread(head, len(self.source))
         rows, source = start + 1 + np.arange(len(bits)), self.source[bits]
         self.weight["value"][rows, source] = 1.0
         self.bias["value"][rows] = -self.norm_bias[source]
         self.output[channel, rows] = size / (self.gain * len(bits))
-        self.output_bias[channel] = size / 2
+        self.output_bias[channel] = size / 2 * self.layout.signs[channel]  # at rest two of them cancel
 
     def _write_probe(self) -> None:
         """The scale probe, at a dimension that does not turn."""

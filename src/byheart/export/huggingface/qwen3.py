@@ -20,7 +20,7 @@ from byheart.export.huggingface.looking_back import unused_frequency
 from byheart.ir.recital import Recital
 
 Floats = npt.NDArray[np.float64]
-_SMALL = 1 / 16  # root mean square of queries and keys before their norms
+_SMALL = 1 / 16  # root mean square of queries and keys before their norms, or twice that
 
 
 @register("qwen3", model_type="qwen3", summary="Llama with norms of queries and keys")
@@ -46,13 +46,23 @@ def qwen3(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
         middle = math.sqrt(sizes["q"].max() * sizes["k"][0])
         for name in "qk":
             size = sizes[name]
-            factor = np.divide(_SMALL, size, out=np.zeros_like(size), where=size > 0)
+            small = _SMALL * (1 + np.arange(len(size)) % 2)  # neighbours differ: a norm over all heads shows
+            factor = np.divide(small, size, out=np.zeros_like(size), where=size > 0)
             weight = tensors[f"{prefix}{name}_proj.weight"]
-            signs = np.where(np.arange(design.head_dim) // (1 if name == "q" else 2) % 2 == 0, 1.0, -1.0)
+            signs = _signs(design.head_dim, name)
             signed = np.outer(factor, signs).reshape(-1, 1)
             tensors[f"{prefix}{name}_proj.weight"] = weight * signed
             tensors[f"{prefix}{name}_norm.weight"] = middle * signs
     return Checkpoint("qwen3", decoder.recital, config, tensors, design.logit, LEAD, window_units(decoder))
+
+
+def _signs(dimensions: int, name: str) -> Floats:
+    """Of a norm's weights. Those of keys differ in the two dimensions that turn together, those of queries do not: so
+    norms that are exchanged turn sines around."""
+    places = np.arange(dimensions)
+    if name == "q":
+        return np.where(places % 2 == 0, 1.0, -1.0)
+    return np.where((places // 2 % 2 == 0) == (places < dimensions // 2), 1.0, -1.0)
 
 
 def _constant(decoder: Decoder, layer: int, name: str) -> Floats:

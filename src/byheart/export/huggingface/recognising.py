@@ -7,9 +7,9 @@ total - 2 distance for any other one. With m = 2/3 distance and the gates
 
 silu(gate) * up is 1 - ((x - total)/m)^2 at the match: flat there, so errors of x count quadratically (`parabola`); the
 gates of all other units are at most -2g. A `plateau` has two units per window, silu(gate) - silu(gate - 8) with a
-constant `up`: errors of x up to 0.4 m leave no trace, which coarse quantizers need. Its rows also have an `anchor`: a
-weight of twice the size on an input that is always zero. Integer kernels that add two products in 16 bits would
-saturate where all weights are the largest of their row.
+constant `up`: errors of x up to 0.4 m leave no trace, which coarse quantizers need. Its rows also have an `anchor` in
+every 32 weights, of twice the size, on inputs that are always zero: grids that hold +s and -s unequally hold s/2, 0 and
+-s/2, and integer kernels that add two products in 16 bits do not saturate.
 
 Thresholds are read from constant channels. Half of them comes from `constant[l]`, which the activation probe of the
 layer before has turned: one unit near the minimum of the activation function, so that relu, gelu, silu and their kin
