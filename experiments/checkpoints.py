@@ -1,10 +1,7 @@
 """The tables and the picture of docs/checkpoints.md.
 
-    python experiments/checkpoints.py [sizes] [engines] [mutants] [picture] [--text FILE] [--arch NAME] [--docs FOLDER]
+    python experiments/checkpoints.py [engines] [mutants] [picture] [--arch NAME] [--docs FOLDER]
 
-`sizes`: every architecture at 1,000 and 2,000 characters and 450 BPE tokens: size of the file, processor seconds,
-proved leads. The text is the LICENSE of this repository (its blanks joined), or `--text`: a file, or `code`, `repeats`,
-`scripts`.
 `engines`: every installed engine recites the fixture of the built-in text, in every type it has. `mutants`: every
 architecture against the table, the held-out list and the list of parts (two minutes each). `picture`: one window's way
 through a Llama.
@@ -13,21 +10,14 @@ through a Llama.
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
-import json.decoder
-import random
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from doc_tables import insert, markdown
 
-from byheart.certify.checkpoint import certify_checkpoint
-from byheart.compile.recital import memorize_recital
-from byheart.data.tokens.lexicon import Lexicon
 from byheart.engines import engines, read_questions, recite
 from byheart.errors import ByheartError
 from byheart.export.huggingface.host import hosts
@@ -51,60 +41,6 @@ RUNS: tuple[tuple[str, str, tuple[str, ...], dict[str, str]], ...] = (
 )
 
 TO_THE_END = ("llama.cpp", "onnxruntime", "ctranslate2")  # the others decode 96 tokens per prompt, to save time
-
-
-def text_of(name: str) -> str:
-    """A file, or a text that is made here: prose, program code, words drawn with many repeats, many scripts."""
-    drawn = random.Random(7)
-
-    def words(letters: str, count: int, longest: int) -> str:
-        known = ["".join(drawn.choice(letters) for _ in range(drawn.randint(2, longest))) for _ in range(count)]
-        return " ".join(drawn.choice(known) for _ in range(1500))
-
-    if name == "prose":
-        return " ".join((Path(__file__).parents[1] / "LICENSE").read_text(encoding="utf-8").split())
-    if name == "code":
-        return inspect.getsource(json.decoder)
-    if name == "repeats":
-        return words("abcdefghijklmnopqrstuvwxyz0123456789 .,;", 60, 14)
-    if name == "scripts":
-        return words(
-            "абвгдежзийклмнопрстуфхцчшщъыьэюяαβγδεζηθικλμνξοπρστυφχψω漢字仮名交文東西南北春夏秋冬éèêëñçüöä", 120, 8
-        )
-    return Path(name).read_text(encoding="utf-8")
-
-
-def cut(text: str, size: str) -> tuple[str, str]:
-    """The beginning of a text that has this many characters or BPE tokens, and how it is cut into tokens."""
-    if size != "450 BPE tokens":
-        return text[: int(size.split()[0].replace(",", ""))], "characters"
-    length = 1000
-    for _ in range(8):
-        count = len(Lexicon.of_texts([text[:length]], "bpe:400").document(text[:length]))
-        if abs(count - 450) < 8:
-            break
-        length = length * 450 // count
-    return text[:length], "bpe:400"
-
-
-def size_table(room: Path, text: str) -> Iterator[str]:
-    """One line per architecture and size; seconds are of one processor."""
-    rows = [["architecture", "text", "parameters", "MB", "build s", "prove s", "float32", "bfloat16", "float16"]]
-    for size in ("450 BPE tokens", "1,000 characters", "2,000 characters"):
-        part, tokens = cut(text, size)
-        for name in hosts():
-            folder, started = room / f"{name}-{size}", time.process_time()
-            memory = memorize_recital(part, tokens=tokens)
-            summary = memory.to_huggingface(folder, name)
-            built = time.process_time()
-            certificate = certify_checkpoint(folder, memory.script.documents)
-            seconds = built - started, time.process_time() - built
-            megabytes = (folder / "model.safetensors").stat().st_size / 1e6
-            leads = [f"{t.margin:.1f}" if t.margin is not None else t.verdict.value for t in certificate.types]
-            cells = [f"{summary['parameters']:,}", f"{megabytes:.1f}", *(f"{s:.1f}" for s in seconds)]
-            rows.append([name, size, *cells, *leads])
-            print(rows[-1], certificate.verdict.value, flush=True)
-        yield markdown(rows)
 
 
 def shows_logits(engine: str, dtype: str, options: dict[str, str]) -> bool:
@@ -171,16 +107,12 @@ def write_unproved(folder: Path, name: str, **options: Any) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", default=["sizes", "engines", "mutants", "picture"])
-    parser.add_argument("--text", default="prose")
+    parser.add_argument("what", nargs="*", default=["engines", "mutants", "picture"])
     parser.add_argument("--arch", action="append", help="mutants: only this architecture")
     parser.add_argument("--docs", type=Path, default=Path(__file__).parents[1] / "docs")
     wish = parser.parse_args()
     page = wish.docs / "checkpoints.md"
     with tempfile.TemporaryDirectory() as room:
-        if "sizes" in wish.what:
-            for table in size_table(Path(room), text_of(wish.text)):
-                insert(page, "sizes", table)
         if "engines" in wish.what:
             insert(page, "engines", engine_table(Path(room)))
         if "mutants" in wish.what:
