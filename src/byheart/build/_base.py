@@ -137,8 +137,10 @@ class Recipe:
         >>> plan(TokenTable("characters", 36, 8, 144), 40_000, 6), plan(TokenTable("words", 8000, 2, 56_000), 40_000, 6)
         (27022, 26224)
         """
-        plan = self.plan
-        return None if plan is None else lambda table, rows, classes: plan(table, rows, classes, given)
+        if (plan := self.plan) is None:
+            return None
+        chosen = {one.name: one.parse(given[one.name]) if one.name in given else one.default for one in self.options}
+        return lambda table, rows, classes: plan(table, rows, classes, chosen)
 
     @property
     def takes_texts(self) -> OptionError:

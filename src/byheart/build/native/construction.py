@@ -52,8 +52,8 @@ REF = Ref("byheart", "float-native Transformer")
 
 def _plan(table: TokenTable, rows: int, classes: int, options: Mapping[str, Any]) -> int:
     """Parameters for rows of symbols, which are scrambled where a table of them would be larger."""
-    dtype, bits = str(options.get("dtype", "float64")), int(options.get("abstain_bits", 0))
-    base, width, scrambler = planned_sizes(rows, classes, table.length, abstain_bits=bits, dtype=dtype, positions=True)
+    how = {name: options[name] for name in ("abstain_bits", "dtype")}
+    base, width, scrambler = planned_sizes(rows, classes, table.length, positions=True, **how)
     height = (table.symbols + 1) * table.length
     return base + (width * height if height <= FEW_TABLE_ROWS else min(width * height, scrambler))
 

@@ -72,8 +72,9 @@ function promiseOf(built, terms) {
   const { points, index } = inputsOf(built), { encoder, rows } = built, classes = Math.max(2, built.classes.length);
   const tokenBits = Math.max(1, ...points.flat().map(bitLength)) + bitLength(encoder.symbols.length + 1);
   const walks = classes > terms.trap_classes, bits = Math.log2(classes) + (walks ? terms.cell_loss : 0), sumBits = bitLength(encoder.length);
-  const memory = terms.root * Math.sqrt(rows.length * bits) + terms.rest + (walks ? 2 : 5) * classes, lines = 3 * (rows.length + 1) + 1 + 2 * classes + terms.spare;
-  const label = (idBits) => Math.min(memory + (walks ? terms.id_bit * idBits : 0), lines);
+  const root = terms.root * Math.sqrt(rows.length * bits), reading = (walks ? 2 : 5) * classes, lines = 3 * (rows.length + 1) + 1 + 2 * classes + terms.spare;
+  const long = (idBits) => (walks ? Math.max(root + terms.id_bit * idBits, root / 2 + terms.long * terms.id_bit * idBits) : root);
+  const label = (idBits) => Math.min(long(idBits) + terms.rest + reading, lines);
   const hashing = Math.min(4 * (tokenBits + terms.hash_spread), 3 * points.length + 1);
   const hashed = hashing + label(Math.max(tokenBits + 2, 2 * Math.log2(rows.length + 1) + 10) + sumBits + 6);
   const number = points.map(([code, place]) => code + (encoder.symbols.length + 1) * place);

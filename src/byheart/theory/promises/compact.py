@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil, lcm, log2, sqrt
+from math import ceil, inf, lcm, log2, sqrt
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from byheart.theory.promises import choice, promises
 
 ROOT = 6.6  # c1: per square root of a label bit; the limit of the architecture is 4.90
 ID_BIT = 2.5  # c2: per bit of an id, for the walk; traps do not depend on the length of ids
+LONG = 1.72  # times c2, where ids are so long that no digit is left to choose
 TRAP_CLASSES = 16  # up to which traps can be taken, where logits are read
 REST = 60.0  # c3
 HASH_SPREAD = 14  # folds of the token hash beyond the length of tokens
@@ -50,6 +51,7 @@ class CompactFacts:
     pooled: bool = False  # a set: no attention
     started: bool = False  # a start token: prefixes without positions
     summed: bool = False  # symbols: a token and the sum of its row tell all contexts apart, so nothing needs hashing
+    prefixes: bool = False  # read by means: hashed longer than need be, so that ids do not stand in clusters
     drawn_bits: int = 0  # vectors: how much of the length a random projection may take
 
     @staticmethod
@@ -77,16 +79,22 @@ class CompactFacts:
             task is Task.SET,
             started,
             sums_differ(dataset),
+            task is Task.CAUSAL,
             drawn,
         )
 
     @property
     def hashing(self) -> float:
-        """Parameters of folds that hash tokens, or that pull ids apart; a token may also get its value from a table."""
+        """Parameters of folds that hash tokens or, for vectors, pull ids apart that are closer than M ids must be."""
         folds = self.token_bits - self.drawn_bits + HASH_SPREAD
-        if self.drawn_bits:  # what stands no closer than M ids in a range must needs no fold
+        if self.drawn_bits:
             return 4 * max(float(HASH_SPREAD), folds - log2(self.contexts))
-        return min(4.0 * folds, 3.0 * self.tokens + 1)
+        return min(4.0 * folds, self.table)
+
+    @property
+    def table(self) -> float:
+        """Parameters of a block that gives every token a value, which may take the place of the folds."""
+        return inf if self.prefixes else 3.0 * self.tokens + 1
 
     @property
     def id_bits(self) -> float:
@@ -142,17 +150,20 @@ def compact_budget(
         reading = 2.0 * classes if head == "logits" else 4 * (bits + 5 + log2(facts.contexts + 1) / 2) + 6
     else:
         bits, reading = log2(classes), 5.0 * classes
-    memory, times = ROOT * sqrt(facts.contexts * bits) + REST, 1.0
-    if objective == "bits":
-        times, memory, lines = SHORT + 1, SHORT * memory, 2 * lines
-        length = length or ID_BIT / times
+    root, lines = ROOT * sqrt(facts.contexts * bits), (2 if objective == "bits" else 1) * lines
+
+    def memory(id_bits: float) -> float:
+        """Digits of long ids that few labels can use cost a fold each, and no group is saved by them."""
+        found = max(root + length * id_bits, root / 2 + LONG * length * id_bits) + REST
+        return reading + (SHORT * found + ID_BIT * id_bits if objective == "bits" else found)
+
     if abstain_bits:
         hashing = 4.0 * (facts.token_bits + HASH_SPREAD) + ABSTAIN_BIT * abstain_bits
-        return ceil(frame + hashing + memory + times * length * facts.id_bits + reading)
-    hashed = facts.hashing + min(memory + times * length * facts.id_bits + reading, lines + SPARE)
+        return ceil(frame + hashing + memory(facts.id_bits))
+    found = [facts.hashing + memory(facts.id_bits), min(facts.hashing, facts.table) + lines + SPARE]
     if facts.summed:
-        hashed = min(hashed, memory + times * length * facts.plain_bits + reading, lines + SPARE)
-    return ceil(frame + hashed)
+        found += [memory(facts.plain_bits), float(lines + SPARE)]
+    return ceil(frame + min(found))
 
 
 THEOREM = Ref("byheart", "compact memory")
