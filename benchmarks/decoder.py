@@ -35,7 +35,7 @@ def main() -> None:
     from byheart.data.read.documents import read_documents
 
     where = dict([arguments.where.split("=", 1)]) if arguments.where else None
-    texts = read_documents(arguments.documents, where=where, limit=1000) if arguments.documents else invented(1000)
+    texts = read_documents(arguments.documents, where=where, max_rows=1000) if arguments.documents else invented(1000)
     small = compare(texts[:100], arguments.threads, arguments.cap)
     large = {} if arguments.skip_large else thousand(texts)
     print(json.dumps({"threads": arguments.threads, "documents_100": small, "documents_1000": large}, indent=2))

@@ -332,7 +332,7 @@ def main() -> None:
     parser.add_argument("--hard", type=int, default=4, help="effort of one more search at the largest size; 0: none")
     parser.add_argument("--docs", type=Path, default=Path(__file__).parents[1] / "docs")
     arguments = parser.parse_args()
-    texts = read_documents(arguments.stories, limit=max(arguments.documents))
+    texts = read_documents(arguments.stories, max_rows=max(arguments.documents))
     for name in arguments.parts:
         PARTS[name](texts, arguments.docs, arguments)
 

@@ -69,7 +69,7 @@ def run_console(text: str) -> None:
 def test_every_construction_is_introduced(page):
     text = (PROJECT / page).read_text(encoding="utf-8")
     missing = [name for name in byheart.constructions() if f"`{name}`" not in text]
-    assert missing == [], f"{page} does not say when to take {missing}"
+    assert missing == [], f"{page} does not say when to use {missing}"
 
 
 def test_links_between_pages_lead_somewhere():

@@ -95,7 +95,7 @@ def construction_table() -> str:
 
 
 def construction_words() -> str:
-    """The list of docs/choose.md: what each construction does and when to take it."""
+    """The list of docs/choose.md: what each construction does and when to use it."""
     return "\n".join(f"- **`{name}`** ({entry.paper}). {entry.words}" for name, entry in _listed())
 
 

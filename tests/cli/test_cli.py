@@ -9,7 +9,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from byheart.cli import COMMANDS, commands
+from byheart.cli import COMMANDS, commands, main
 
 TABLE = "name,colour\ncat,red\nact,blue\ndog,red\n"
 
@@ -20,6 +20,20 @@ def run(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProces
     return subprocess.run(
         [sys.executable, "-c", code, *arguments], input=stdin, capture_output=True, text=True, check=False
     )
+
+
+@pytest.fixture
+def failing(monkeypatch, capsys):
+    """What `main` prints to standard error before it ends with status 2, in this process."""
+
+    def run_here(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["byheart", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2
+        return capsys.readouterr().err
+
+    return run_here
 
 
 @pytest.fixture
@@ -99,33 +113,31 @@ def test_standard_input(tmp_path):
         ("name,name\ncat,red\n", [], "two columns"),
     ],
 )
-def test_bad_input_is_one_line_and_status_2(tmp_path, content, arguments, words):
+def test_bad_input_is_one_line_and_status_2(tmp_path, failing, content, arguments, words):
     path = tmp_path / "t.csv"
     path.write_text(content)
-    result = run("memorize", str(path), "-o", str(tmp_path / "m"), *arguments)
-    assert result.returncode == 2 and words in result.stderr
-    assert result.stderr.count("\n") == 1 and "Traceback" not in result.stderr
+    said = failing("memorize", str(path), "-o", str(tmp_path / "m"), *arguments)
+    assert words in said and said.count("\n") == 1 and "Traceback" not in said
     assert not (tmp_path / "m").exists()
 
 
-def test_missing_files(tmp_path):
+def test_missing_files(failing):
     for arguments in (
         ["memorize", "nowhere.csv"],
         ["predict", "nowhere.byheart", "a"],
         ["verify", "nowhere", "nowhere"],
     ):
-        result = run(*arguments)
-        assert result.returncode == 2 and "nowhere" in result.stderr and "Traceback" not in result.stderr
+        said = failing(*arguments)
+        assert "nowhere" in said and "Traceback" not in said
 
 
-def test_constructions_and_paper():
+def test_constructions_and_paper(failing):
     listed = CliRunner().invoke(commands, ["constructions", "--json"])
     assert "ks25" in json.loads(listed.output)
     found = CliRunner().invoke(commands, ["paper", "Lemma G.4", "--json"])
     entry = json.loads(found.output)["entries"][0]
     assert entry["module"] == "byheart.build.ks25.memorizer" and entry["test"].startswith("tests/")
-    missing = run("paper", "Lemma Z.9")
-    assert missing.returncode == 2 and "Lemma G.4" in missing.stderr
+    assert "Lemma G.4" in failing("paper", "Lemma Z.9")
 
 
 def test_every_command_has_help():

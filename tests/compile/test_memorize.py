@@ -11,7 +11,7 @@ import byheart
 from byheart.build import recipe
 from byheart.compile.memorize import WORDS, _is_kept
 from byheart.data.tokens.tokenizer import TokenTable
-from byheart.errors import BuildError
+from byheart.errors import BuildError, OptionError
 from byheart.progress import SILENT
 
 
@@ -65,6 +65,13 @@ def test_tokens_are_chosen_by_the_size_of_the_memory():
         memory = byheart.memorize(frame, label="kind", construction="native", progress=False)
         assert memory.tokens.kind == kind
     assert "characters are planned to take" in table.note and "(--tokens words)" in table.note
+
+
+def test_an_option_that_cannot_be_is_named_while_tokens_are_planned():
+    frame = {"text": ["a b", "c d"], "kind": [1, 2]}
+    for wrong in ({"abstain_bits": "many"}, {"dtype": "float8"}):
+        with pytest.raises(OptionError, match=next(iter(wrong))):
+            byheart.memorize(frame, label="kind", construction="native", progress=False, **wrong)
 
 
 def decimals(count: int) -> tuple[list[list[float]], list[str]]:

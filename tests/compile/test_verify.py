@@ -338,7 +338,18 @@ def long(body):
     body["encoder"].update(length=1 << 24, padded=True)
 
 
-@pytest.mark.parametrize("change", [huge, long])
+def sharp(body):
+    """50 softmax layers whose scores have a million bits: half a second for each exponential."""
+    wide = body["network"]["layers"][-1]["weight"]["columns"]
+    one, long = ({"columns": wide, "rows": [[[0, w]]]} for w in (1, "0x1p1000000"))
+    back = {"columns": 1, "rows": [[[0, 1]], *[[]] * (wide - 1)]}
+    head = {"key": long, "query": long, "value": one, "output": back}
+    layer = {"layer": "attention", "kind": "softmax", "pattern": "full", "heads": [head]}
+    body["network"]["layers"][-1:-1] = [layer] * 50
+    body["network"]["stages"] = []
+
+
+@pytest.mark.parametrize("change", [huge, long, sharp])
 @pytest.mark.parametrize("command", ["verify", "predict"])
 def test_a_hostile_file_is_refused_before_it_costs_anything(tmp_path, change, command):
     table = write_table(tmp_path / "t.csv")
@@ -355,7 +366,7 @@ def test_the_budget_is_far_above_honest_files(saved):
     memory = load(saved[0])
     with limited(memory.budget) as meter:
         memory.network  # noqa: B018
-        assert meter.budget.work > 10**12
+        assert meter.budget.work > 10**11
     small = load(saved[0], budget=Budget(work=1))
     with pytest.raises(BudgetError, match="--max-work"):
         small.predict(list(ROWS))

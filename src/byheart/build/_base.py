@@ -81,7 +81,7 @@ class Listing:
     paper: str
     tasks: tuple[str, ...]
     options: dict[str, str]  # name -> default and meaning
-    words: str = ""  # what it does and when to take it
+    words: str = ""  # what it does and when to use it
 
 
 # (dataset, *, seed, progress, **options) -> Construction; with `texts`: (script, vocabulary, unknown, **options)
@@ -107,7 +107,7 @@ class Recipe:
     options: tuple[Option, ...]
     builder: Builder
     assumptions: tuple[str, ...] = ()  # about the data; where one fails, building raises an AssumptionError
-    words: str = ""  # what it does and when to take it, a paragraph for people
+    words: str = ""  # what it does and when to use it, a paragraph for people
     formula: str = ""  # the name of the upper bound in `byheart.theory` that predicts its size, if there is one
     order: int = 1000  # its place in tables: the rows of KS25's Table 1 first
     distributions: bool = False  # whether targets may be distributions; documents are then its data
@@ -137,8 +137,10 @@ class Recipe:
         >>> plan(TokenTable("characters", 36, 8, 144), 40_000, 6), plan(TokenTable("words", 8000, 2, 56_000), 40_000, 6)
         (27022, 26224)
         """
-        plan = self.plan
-        return None if plan is None else lambda table, rows, classes: plan(table, rows, classes, given)
+        if (plan := self.plan) is None:
+            return None
+        chosen = {one.name: one.parse(given[one.name]) if one.name in given else one.default for one in self.options}
+        return lambda table, rows, classes: plan(table, rows, classes, chosen)
 
     @property
     def takes_texts(self) -> OptionError:

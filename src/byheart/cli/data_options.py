@@ -45,7 +45,7 @@ _OPTIONS = (
         "--tokens",
         metavar="HOW",
         shell_complete=lambda context, parameter, start: [name for name in names() if name.startswith(start)],
-        help=f"How a text is cut into tokens: {', '.join(names())}. A JSON list is always taken as the tokens.  "
+        help=f"How a text is cut into tokens: {', '.join(names())}. A JSON list is always read as the tokens.  "
         "[default: auto]",
     ),
     click.option(
@@ -60,7 +60,7 @@ _OPTIONS = (
     click.option(
         "--label-type",
         type=click.Choice(TYPES),
-        help="Take the labels as texts, whole numbers, numbers or truth values; auto: as the source has them, which is "
+        help="Read the labels as texts, whole numbers, numbers or truth values; auto: as the source has them, which is "
         "texts in a text format.  [default: auto]",
     ),
     click.option(
@@ -71,7 +71,7 @@ _OPTIONS = (
     click.option(
         "--missing",
         type=click.Choice(MISSING),
-        help="Rows with an empty cell or a null: refuse them, leave them out, or take a missing value as a value of "
+        help="Rows with an empty cell or a null: refuse them, leave them out, or treat a missing value as a value of "
         "its own.  [default: error]",
     ),
     click.option("--max-rows", type=click.IntRange(1), metavar="N", help="Read the first N rows only."),
@@ -183,7 +183,7 @@ def budget_options(command: F) -> F:
         show_default=True,
         expose_value=False,
         callback=_remember_budget,
-        help="Products of 56-bit numbers that FILE may cost, estimated before; raise it for files you trust.",
+        help="Products of 56-bit numbers that FILE may cost, estimated beforehand; raise it for files you trust.",
     )(command)
     return click.option(
         "--max-memory",

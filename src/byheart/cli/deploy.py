@@ -47,14 +47,14 @@ MOST_PLACES = 200  # of left-out rows on the screen; a file has the rest
     "--keep", metavar="NAME", multiple=True, help="A column that numbers the rows and is an input all the same."
 )
 @click.option(
-    "--text", "texts", metavar="NAME", multiple=True, help="Take a column of numbers as texts, as they stand."
+    "--text", "texts", metavar="NAME", multiple=True, help="Read a column of numbers as texts, as they stand."
 )
 @click.option(
     "--missing",
     type=click.Choice(MISSING),
     default="error",
     show_default=True,
-    help="Rows with an empty cell: refuse them, leave them out, or take an empty cell as a value of its own.",
+    help="Rows with an empty cell: refuse them, leave them out, or treat an empty cell as a value of its own.",
 )
 @click.option(
     "--conflicts",

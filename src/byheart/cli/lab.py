@@ -58,7 +58,7 @@ def _executor(command: F) -> F:
 
 
 def _heartbeat(command: F) -> F:
-    words = "Seconds between signs of life in a database; silent for three of them is dead."
+    words = "Seconds between signs of life in a database; one that is silent for three of them counts as dead."
     return click.option("--heartbeat", type=click.IntRange(min=1), default=30, show_default=True, help=words)(command)
 
 

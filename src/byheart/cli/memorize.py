@@ -37,9 +37,9 @@ _WORTH_A_LINE = 1000  # bytes of the tables of symbols and labels
 BOOK_TOKENS = ("auto", "characters", "bytes")  # of a text that is recited as a whole
 # The flags that each kind of data uses; others are refused.
 CUT = ("tokens", "max_bytes")
-RECITAL_TABLE = (*CUT, "sequence_columns", "max_rows", "missing")
+RECITAL_TABLE = (*CUT, "sequence_columns", "max_rows", "missing", "header", "encoding")
 DOCUMENTS = (*RECITAL_TABLE, "max_length", "token_type", "label_column", "pad", "seed")
-TABLE = (*DOCUMENTS, "label_type", "header", "encoding", "conflicts", "task", "positions")
+TABLE = (*DOCUMENTS, "label_type", "conflicts", "task", "positions")
 
 
 @click.command("memorize")
@@ -150,6 +150,11 @@ def command(
         facts["missing"] = table.missing.as_dict()
         note = table.note
     memory.save(path)
+    if resume is not None and any(option.name == "resume" for option in chosen.options):
+        from byheart.build.fold.segments import is_journal
+
+        if is_journal(resume):  # all of it is done
+            Path(resume).unlink(missing_ok=True)
     if as_json:
         show.print_json({**memory.summary(), "file": str(path), **facts})
     else:

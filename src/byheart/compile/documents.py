@@ -90,16 +90,12 @@ def read_documents_table(
 
     `unlabelled`: the column is guessed only where there is no column of labels.
     """
-    if len(options.sequence_columns) > 1 or options.label_column is not None or options.pad is not None:
-        raise OptionError("a document is in one column, has no label and is not padded; leave those flags out")
-    column = options.sequence_columns[0] if options.sequence_columns else None
-    how: dict[str, Any] = {"limit": options.max_rows, "missing": options.missing, "limits": options.limits}
-    found = read_source(path, column=column, unlabelled=unlabelled, **how)
+    found = read_source(path, options, unlabelled=unlabelled)
     documents = found if isinstance(found, GivenDistributions) else list(found.sequences)
     if tokenizer is None:
         cells = documents.contexts if isinstance(documents, GivenDistributions) else documents
         tokens = WORDS if options.tokens == AUTO else options.tokens
         tokenizer = choose(tokens, cells, max_length=options.max_length, type=options.token_type)
-    selection = Selection((column,) if column else (), max_rows=options.max_rows, missing=options.missing)
+    selection = Selection(options.sequence_columns, max_rows=options.max_rows, missing=options.missing)
     table = replace(as_table(documents, tokenizer), selection=selection)
     return table if isinstance(found, GivenDistributions) else replace(table, missing=found)

@@ -42,7 +42,7 @@ CUTS = {AUTO: "characters", "characters": "characters", "words": "words"}  # wha
 THEOREM = "ks25"
 ALPHABET, LETTERS, CLASSES = "abcdefghijklmnopqrstuvwxyz", 5, 2  # of the random words whose sizes are drawn over N
 BUILT = 200  # rows up to which the page builds such words itself
-DECADES, PER_DECADE, START = 6, 16, 133
+DECADES, PER_DECADE, START = 6, 16, 178
 
 
 def explain(

@@ -45,7 +45,12 @@ def test_closed_form(name: str, activation: Activation, mixer: MixerKind) -> Non
     assert gap < 1e-4 and all(math.isfinite(v) for v in found.values() if isinstance(v, float))
 
 
-@pytest.mark.parametrize("name", CORPORA)
+LONG = ("nearly no entropy", "two tokens", "random strings")  # the search for a rank takes seconds
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in CORPORA]
+)
 def test_fewer_parameters(name: str) -> None:
     smallest = memorize_documents(CORPORA[name], max_length=10, objective="low-rank").summary()
     assert smallest["verdict"] == "proved", smallest["reason"]

@@ -180,7 +180,7 @@ def _kernels() -> tuple[Any, ...]:
     summary="a stream of one number: folds that trap, about 5.5·sqrt(contexts·log2 C) parameters",
     formula="byheart compact",
     words="A stream of one number: a hashed id is folded at ever smaller places, and where it is trapped, or what the "
-    "folds leave of it, is the label. The smallest network here; its weights are long integers. Take it by default.",
+    "folds leave of it, is the label. The smallest network here; its weights are long integers. Use it by default.",
     ref=THEOREM,
     tasks=tuple(Task),
     options=OPTIONS,

@@ -283,7 +283,7 @@ def _options(mixer: MixerKind) -> tuple[Option, ...]:
     order=80,
     formula="Madden 2024, attention",
     words="A one-layer decoder with a neuron per context that stores whole next-token distributions, not only a label: "
-    "it needs ω numbers per context. Float64 weights. Take it when the distributions matter.",
+    "it needs ω numbers per context. Float64 weights. Use it when the distributions matter.",
     distributions=True,
 )
 @register(

@@ -52,8 +52,8 @@ REF = Ref("byheart", "float-native Transformer")
 
 def _plan(table: TokenTable, rows: int, classes: int, options: Mapping[str, Any]) -> int:
     """Parameters for rows of symbols, which are scrambled where a table of them would be larger."""
-    dtype, bits = str(options.get("dtype", "float64")), int(options.get("abstain_bits", 0))
-    base, width, scrambler = planned_sizes(rows, classes, table.length, abstain_bits=bits, dtype=dtype, positions=True)
+    how = {name: options[name] for name in ("abstain_bits", "dtype")}
+    base, width, scrambler = planned_sizes(rows, classes, table.length, positions=True, **how)
     height = (table.symbols + 1) * table.length
     return base + (width * height if height <= FEW_TABLE_ROWS else min(width * height, scrambler))
 
@@ -63,7 +63,7 @@ def _plan(table: TokenTable, rows: int, classes: int, options: Mapping[str, Any]
     summary="hash chains, bucket selector and scan; bit-exact in float64 or float32 in any evaluation order",
     formula="byheart native",
     words="Every weight and every value is exact in float64, whatever the order of evaluation, so the exported "
-    "model is bit-exact in PyTorch and ONNX Runtime. Take it to ship.",
+    "model is bit-exact in PyTorch and ONNX Runtime. Use it to ship.",
     ref=REF,
     tasks=(Task.NEXT_TOKEN, Task.SEQ_TO_SEQ, Task.SET, Task.CAUSAL),
     options=(

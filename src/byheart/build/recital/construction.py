@@ -68,7 +68,7 @@ class BuiltRecital:
     "recital",
     summary="a text as a small stock checkpoint (Llama, Qwen, GPT-2, …) whose right token wins by a proved margin",
     words="Tables of windows become the units of a stock decoder: every memorized window is continued greedily, in any "
-    "engine that runs the architecture. Take it to test an engine, or to know which unit holds which text.",
+    "engine that runs the architecture. Use it to test an engine, or to know which unit holds which text.",
     ref=Ref("byheart", "recital"),
     tasks=(Task.CAUSAL,),
     options=(

@@ -199,7 +199,7 @@ THEOREM = Ref("MA24", "Theorem 1")
     order=50,
     formula="Mahdavi 2024",
     words="Attention alone: random heads look at the row, and their outputs are solved for. No feed-forward layer; "
-    "one layer deep; short weights. Grows like N/n. Take it to see what attention alone can store.",
+    "one layer deep; short weights. Grows like N/n. Use it to see what attention alone can store.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN,),
     assumptions=(INDEPENDENT,),

@@ -83,7 +83,7 @@ THEOREM = Ref("N65", "one hidden layer")
     formula="Nilsson 1965",
     words="One hidden layer: all units read the row in the same direction and differ in where they start; their sum"
     " interpolates the labels. Simple and shallow, but it needs a unit per row and every unit reads the whole"
-    " row. Take it for tiny tables, or as the textbook's answer.",
+    " row. Use it for tiny tables, or as the textbook's answer.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN,),
 )

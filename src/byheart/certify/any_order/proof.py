@@ -22,8 +22,9 @@ What each layer must show to keep the invariant (`lattice.py` has the two lemmas
 Nothing else has a rule: hardmax, scores that differ, star patterns, global tokens, thresholds, Flatten end the proof.
 
 Assumed of the engine: IEEE 754 sums, products and fused products of the float type (or a wider accumulator), rounded to
-nearest, in any order; subnormals kept or flushed; softmax of n equal scores within three roundings of 1/n (exactly 1/n
-when n is a power of two); layers one after another, so that (x + a) + b in two layers is not rewritten as x + (a + b).
+nearest, in any order; subnormals all kept or all flushed; softmax of n equal scores within three roundings of 1/n
+(exactly 1/n when n is a power of two); layers one after another, so that (x + a) + b in two layers is not rewritten as
+x + (a + b).
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ Stream = list[Channel]
 
 ASSUMED = (
     "IEEE 754 sums, products and fused products of the type or a wider accumulator, rounded to nearest, in any order; "
+    "subnormals kept everywhere or flushed everywhere; "
     "softmax of n equal scores within three roundings of 1/n, exactly 1/n when n is a power of two; "
     "no rewriting of (x + a) + b across layers; no reduced precision such as TF32"
 )

@@ -10,18 +10,16 @@ on each line. Rows {"context": …, "next": {token: weight}} give distributions 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from byheart.data.dataset.targets import Distribution, Target
 from byheart.data.missing import Present, settle_missing
 from byheart.data.read.columns import refuse_labels
-from byheart.data.read.frames import from_frame
-from byheart.data.read.records import LINE, TEXT, Records, read_records
-from byheart.data.read.sources import NO_LIMITS, Limits
-from byheart.data.read.table import Table
+from byheart.data.read.options import ReadOptions
+from byheart.data.read.records import LINE, TEXT, Records
+from byheart.data.read.table import Table, form_of, open_records
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.data.values import is_missing
@@ -55,45 +53,37 @@ class GivenDistributions:
 
 @timed("reading")
 def read_documents(
-    path: Any,
-    *,
-    column: str | None = None,
-    where: Mapping[str, str] | None = None,
-    limit: int | None = None,
-    missing: str = "error",
-    limits: Limits = NO_LIMITS,
+    source: Any, options: ReadOptions | None = None, *, where: Mapping[str, str] | None = None, **given: Any
 ) -> list[Document]:
-    """The documents of a file in order; `where` keeps rows with the given values, `limit` the first ones."""
-    found = read_source(path, column=column, where=where, limit=limit, missing=missing, limits=limits)
+    """The documents of a file in order, by the options of `read`; `where` keeps rows with the given values."""
+    found = read_source(source, options or ReadOptions.of(**given), where=where)
     if isinstance(found, GivenDistributions):
         raise DataError(
-            f"{path} gives contexts and distributions, not documents; name a text column with --sequence-column"
+            f"{source} gives contexts and distributions, not documents; name a text column with --sequence-column"
         )
     return list(found.sequences)
 
 
 def read_source(
-    path: Any,
+    source: Any,
+    options: ReadOptions = ReadOptions(),  # noqa: B008  # frozen
     *,
-    column: str | None = None,
     where: Mapping[str, str] | None = None,
-    limit: int | None = None,
-    missing: str = "error",
-    limits: Limits = NO_LIMITS,
     unlabelled: bool = False,
 ) -> Present | GivenDistributions:
     """The documents, and how many were missing; or the distributions that a file gives in `context` and `next`.
 
     `unlabelled`: refuse to guess the column of a table that also has one of labels.
     """
-    if limit is not None and limit < 1:
-        raise OptionError(f"a limit of {limit} documents leaves none; give at least 1")
-    records = from_frame(path) if not isinstance(path, str | Path) else None
-    records = records or read_records(str(path), limits, otherwise=TEXT)
-    kept = list(islice(_rows(records, where), limit))
+    if len(options.sequence_columns) > 1 or options.label_column is not None or options.pad is not None:
+        raise OptionError("a document is in one column, has no label and is not padded; leave those flags out")
+    column = options.sequence_columns[0] if options.sequence_columns else None
+    limits = replace(options.limits, max_rows=None) if where else options.limits
+    records = open_records(source, limits, form_of(options), otherwise=TEXT)
+    kept = list(islice(_rows(records, where), options.max_rows))
     if not kept:
         chosen = f" with {', '.join(f'{k}={v}' for k, v in where.items())}" if where else ""
-        raise DataError(f"{path} has no documents{chosen}")
+        raise DataError(f"{records.origin} has no documents{chosen}")
     if column is None and all(_is_given(row) for _, row in kept):
         return GivenDistributions(
             [_document(records.place(number), row, CONTEXT) for number, row in kept],
@@ -107,7 +97,7 @@ def read_source(
             refuse_labels(records, column)
     found = [() if is_missing(row.get(column)) else _document(records.place(n), row, column) for n, row in kept]
     places = [records.name(number) for number, _ in kept]
-    return settle_missing(found, [0] * len(found), missing, places.__getitem__, records.origin)
+    return settle_missing(found, [0] * len(found), options.missing, places.__getitem__, records.origin)
 
 
 def documents_table(found: Sequence[Document] | GivenDistributions, tokenizer: Tokenizer = WORDS) -> Table:

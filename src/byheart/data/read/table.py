@@ -28,7 +28,7 @@ from byheart.data.read.columns import choose_columns, numbers_rows, sequence_col
 from byheart.data.read.formats.delimited import is_made_up
 from byheart.data.read.frames import from_frame
 from byheart.data.read.options import ALL, ReadOptions, Selection
-from byheart.data.read.records import LINE, Records, parse_json, read_records
+from byheart.data.read.records import CSV, LINE, Records, parse_json, read_records
 from byheart.data.read.sources import STDIN, Form, Limits, lines
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import (
@@ -142,7 +142,7 @@ def read(
      "sequence from column 'name', label from column 'zip'; texts cut into characters")
     """
     options = options or ReadOptions.of(**given)
-    records = open_records(source, options.limits, _form(options, like))
+    records = open_records(source, options.limits, form_of(options, like))
     names, label = choose_columns(records, options.sequence_columns, options.label_column, options.task, like)
     rows = _collect(records, names, label, options.limits, progress)
     planned = None if planning is None else _planned(planning, rows, options)
@@ -230,7 +230,7 @@ def read_sequences(
         rows = Rows(array("q", (n for n, _ in found)), [line for _, line in found], [])
         records = place
     else:
-        records = open_records(source, options.limits, _form(options, like))
+        records = open_records(source, options.limits, form_of(options, like))
         earlier = like.sequence_columns if like and set(like.sequence_columns) <= set(records.columns) else ()
         names = sequence_columns(records, options.sequence_columns or earlier)
         rows = _collect(records, names, None, options.limits, progress)
@@ -260,18 +260,18 @@ class Rows:
     labels: list[Any]
 
 
-def open_records(source: Any, limits: Limits, form: Form) -> Records:
-    """The records of a file or of a table in memory."""
+def open_records(source: Any, limits: Limits, form: Form, otherwise: str = CSV) -> Records:
+    """The records of a file or of a table in memory; a file that no format claims is read as `otherwise`."""
     found = from_frame(source)
     if found is not None:
         return found
     if not isinstance(source, str | PathLike):
         kind = type(source).__name__
         raise DataError(f"a {kind} cannot be read; give the name of a file, a data frame or a dictionary of columns")
-    return read_records(str(source), limits, form)
+    return read_records(str(source), limits, form, otherwise)
 
 
-def _form(options: ReadOptions, like: Selection | None) -> Form:
+def form_of(options: ReadOptions, like: Selection | None = None) -> Form:
     """As the user says, else as in an earlier reading: columns with made-up names were in a file without a header."""
     if options.header is not None:
         return Form(options.header, options.encoding)

@@ -139,8 +139,10 @@ class PlainRecognising:
         return norm
 
     def write(self, units: int, written: Floats, rest: Floats, *, probe: bool, beside: Stage | None = None) -> PlainMLP:
-        """`written` (hidden, rows) is what the unit of each row adds, `rest` (hidden,) what is always added; `beside` is
-        the stage whose slots the attention of this very layer fills."""
+        """`written` (hidden, rows) is what the unit of each row adds, `rest` (hidden,) what is always added.
+
+        `beside` is the stage whose slots the attention of this very layer fills.
+        """
         count, hidden = len(self.patterns), self.layout.hidden
         first, bias, second = np.zeros((units, hidden)), np.zeros(units), np.zeros((units, hidden))
         size, held = _SHARP / (self.gain * self.m), self.level * sum(self.shares)
@@ -360,7 +362,7 @@ def steady(rows: Floats) -> Floats:
 
     >>> angle = np.arange(50.0)[:, None] * 0.9 ** np.arange(8)
     >>> lengths = (steady(np.concatenate([np.cos(angle), np.sin(angle)], axis=1)) ** 2).sum(1)
-    >>> float(np.ptp(lengths)) < 1e-3
+    >>> float(np.ptp(lengths)) < 0.004  # to nearest, 0.02
     True
     """
     mantissa, exponent = np.frexp(rows)
