@@ -16,7 +16,6 @@ from click.testing import CliRunner
 import byheart
 from byheart.cli import commands
 from byheart.compile.deploy import Deployment, deploy
-from byheart.compile.table_plan import plan_fronts
 from byheart.data.read.cells import CellType, read_cells, row_number_columns
 from byheart.data.tokens.front import Cells, Characters, Front, FrontColumn, Scaled, Words, cuttings
 from byheart.errors import DataError, OptionError
@@ -149,20 +148,6 @@ def test_scaled_numbers_are_exact_and_nothing_between_them_is_known():
     assert Scaled.of([0.1, 1e30]) is None and Scaled.of([1 / 3]) is None
     front = Front((FrontColumn("x", CellType.NUMBER, scaled),))
     assert front.encode([[0.25]])[0].tolist() == [[2_500_000 - 1]]
-
-
-def test_texts_are_cut_by_the_size_of_the_result():
-    rng = random.Random(0)
-    parts, few = ("ABCDEF", "123456789", " ", "123456789", "XYZ"), ["north", "south"]
-    codes = sorted({"".join(map(rng.choice, parts)) for _ in range(900)})
-    size = len(codes)
-    sides, labels = [few[k % 2] for k in range(size)], [k % 5 for k in range(size)]
-    table = read_cells({"code": codes, "side": sides, "y": labels})
-    plans, alternatives = plan_fronts(table, "auto", 16, "float64")
-    assert [column.cutting.name for column in plans[0].front.columns] == ["characters", "whole cells"]
-    assert alternatives["characters"] < alternatives["cells"]
-    wide, _ = plan_fronts(table, "cells", 16, "float64")
-    assert {column.cutting.name for plan in wide for column in plan.front.columns} == {"whole cells"}
 
 
 def test_numbers_with_leading_zeros_and_equal_numbers_stay_texts():

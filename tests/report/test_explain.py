@@ -84,8 +84,8 @@ def test_the_command(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.csv").write_text("name,colour\ncat,red\nact,blue\n")
-    told = CliRunner().invoke(commands, ["explain", "t.csv", "-o", "p.html", "--json"], catch_exceptions=False)
-    assert told.exit_code == 0 and json.loads(told.stdout)["page"] == "p.html"
+    printed = CliRunner().invoke(commands, ["explain", "t.csv", "-o", "p.html", "--json"], catch_exceptions=False)
+    assert printed.exit_code == 0 and json.loads(printed.stdout)["page"] == "p.html"
     assert '"word":"act","label":"blue"' in (tmp_path / "p.html").read_text(encoding="utf-8")
     assert CliRunner().invoke(commands, ["explain"], catch_exceptions=False).exit_code == 0
     assert (tmp_path / "explain.html").read_text(encoding="utf-8") == five() == byheart.explain(output="again.html")

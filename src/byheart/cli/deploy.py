@@ -47,14 +47,14 @@ MOST_PLACES = 200  # of left-out rows on the screen; a file has the rest
     "--keep", metavar="NAME", multiple=True, help="A column that numbers the rows and is an input all the same."
 )
 @click.option(
-    "--text", "texts", metavar="NAME", multiple=True, help="Take a column of numbers as texts, as they stand."
+    "--text", "texts", metavar="NAME", multiple=True, help="Read a column of numbers as texts, as they stand."
 )
 @click.option(
     "--missing",
     type=click.Choice(MISSING),
     default="error",
     show_default=True,
-    help="Rows with an empty cell: refuse them, leave them out, or take an empty cell as a value of its own.",
+    help="Rows with an empty cell: refuse them, leave them out, or treat an empty cell as a value of its own.",
 )
 @click.option(
     "--conflicts",
@@ -221,7 +221,7 @@ def _about(made: Deployment) -> list[str]:
     cuttings = {name: count for name, count in made.alternatives.items() if name in WAYS}
     if len(cuttings) > 1:
         others = ", ".join(f"{name} {count:,}" for name, count in cuttings.items())
-        lines.append(f"texts were cut by size; reckoned in bytes: {others} (--tokens)")
+        lines.append(f"texts are cut so that the file is smallest; estimates in bytes: {others} (--tokens)")
     return lines
 
 

@@ -46,7 +46,7 @@ class Deployment:
     """What `deploy` made: the certified memory of codes, the graph's front, and what is in the file.
 
     `sizes` are bytes of the file by what they are for; `alternatives` what other choices (ways to cut texts, unknown
-    rows not recognised) were reckoned to take; `strangers` how many rows outside of the table were asked, and how many
+    rows not recognised) were estimated to take; `strangers` how many rows outside of the table were asked, and how many
     of them the model took for known. `exact_unknown`: no row outside of the table is ever taken for a known one.
     """
 

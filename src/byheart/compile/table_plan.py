@@ -35,7 +35,7 @@ _FLOAT_BYTES = {"float64": 8, "float32": 4}
 
 @dataclass(frozen=True)
 class Plan:
-    """A front, how unknown rows are recognised, and the bytes that the file is reckoned to take.
+    """A front, how unknown rows are recognised, and the bytes that the file is estimated to take.
 
     `listed`: by a list of the rows; else by `abstain_bits` of the network. `others` are the bytes of the same front
     where that is done otherwise, by the flag.
@@ -90,7 +90,7 @@ class _Prices:
 def plan_fronts(
     table: CellTable, tokens: str, abstain_bits: int | None, dtype: str
 ) -> tuple[list[Plan], dict[str, int]]:
-    """Plans by the bytes that the file is reckoned to take, the smallest first; and what each way to cut would take.
+    """Plans by the bytes that the file is estimated to take, the smallest first; and what each way to cut would take.
 
     Without `abstain_bits` unknown rows are recognised exactly.
     """

@@ -169,6 +169,8 @@ def _terms(memory: Memory) -> dict[str, Any]:
     return {
         "root": budget.ROOT,
         "rest": budget.REST,
+        "spare": budget.SPARE,
+        "long": budget.LONG,
         "id_bit": budget.ID_BIT,
         "trap_classes": budget.TRAP_CLASSES,
         "hash_spread": budget.HASH_SPREAD,

@@ -30,6 +30,7 @@ from typing import Any
 from byheart.data.read.sources import AS_USUAL, NO_LIMITS, Form, Limits, lines, shown_name, suffixes
 from byheart.data.wording import cut
 from byheart.errors import DataError
+from byheart.files import repeated_key
 
 
 def parse_json(line: str, place: str) -> Any:
@@ -59,12 +60,10 @@ def _finite(text: str) -> float:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+    twice = repeated_key(pairs)
+    if twice is not None:
         raise ValueError(f"the key {twice!r} occurs twice in one object; keep one of them")
-    return found
+    return dict(pairs)
 
 
 LINE = "text"  # the one column of a plain text

@@ -186,7 +186,7 @@ def test_a_folder_of_files(tmp_path, monkeypatch):
 
 
 def test_reading_tells_how_far_it_is(tmp_path):
-    told: list[tuple[str, int]] = []
+    printed: list[tuple[str, int]] = []
 
     class Listener:
         def stage(self, name, total=None):
@@ -196,7 +196,7 @@ def test_reading_tells_how_far_it_is(tmp_path):
             def running():
                 class Stage:
                     def advance(self, count=1):
-                        told.append((name, count))
+                        printed.append((name, count))
 
                 yield Stage()
 
@@ -206,7 +206,7 @@ def test_reading_tells_how_far_it_is(tmp_path):
             raise AssertionError(message)
 
     read(write(tmp_path / "t.csv", "x,y\n" + "a,1\n" * 2500), progress=Listener())
-    assert told == [("reading rows", 1000)] * 2 + [("cutting rows into tokens", 1000)] * 2
+    assert printed == [("reading rows", 1000)] * 2 + [("cutting rows into tokens", 1000)] * 2
 
 
 def test_semicolons_on_standard_input(monkeypatch):
