@@ -46,6 +46,12 @@ from byheart.progress import Progress
     show_default=True,
     help="For a memory of distributions: the part of the entropy that its cross-entropy may exceed it by.",
 )
+@click.option(
+    "--ambiguous",
+    type=click.Choice(["distribution", "first", "majority"]),
+    help="For a checkpoint folder: what prefixes with several continuations answer [distribution].",
+)
+@click.option("--weight-column", metavar="NAME", help="For a checkpoint folder: how often each document occurs [1].")
 @asking_options
 @data_options
 @budget_options
@@ -55,6 +61,8 @@ def command(
     data: str,
     part: bool,
     gap: float,
+    ambiguous: str | None,
+    weight_column: str | None,
     executor: str | None,
     resume: str | None,
     flags: DataFlags,
@@ -80,7 +88,9 @@ def command(
     if Path(file).is_dir():
         from byheart.cli.recital import verify_checkpoint
 
-        return verify_checkpoint(file, data, flags, as_json, quiet, progress)
+        return verify_checkpoint(file, data, flags, as_json, quiet, progress, ambiguous, weight_column)
+    if ambiguous or weight_column:
+        raise OptionError("--ambiguous and --weight-column are for checkpoint folders; FILE is a memory")
     memory = load_limited(file)
     asking = asked_by(executor, resume)
     checked, table = check_data(memory, data, flags, progress, gap, part, asking)
@@ -89,9 +99,15 @@ def command(
         show.print_json(as_plain(certificate, memory, file, table))
     else:
         lines = show.certificate_lines(certificate)
-        for line in lines[:1] if quiet else [*lines, *([f"asked: {table.choice}"] if table.choice else [])]:
+        for line in lines[:1] if quiet else [*lines, *_asked(table)]:
             show.line(show.console(), line)
     return 0 if certificate.verdict is Verdict.PROVED else 1
+
+
+def _asked(table: Table) -> list[str]:
+    """Which columns were asked; where no label was, which others might have held one."""
+    labels = [] if table.selection.label_column is not None else ["labels are the next tokens", table.unused]
+    return [f"asked: {'; '.join(part for part in (table.choice, *labels) if part)}"] if table.choice else []
 
 
 def as_plain(certificate: Certificate, memory: Memory, file: str, table: Table) -> dict[str, Any]:
@@ -122,9 +138,7 @@ def check_data(
 ) -> tuple[Checked, Table]:
     """The verdict about everything in DATA, apart from what the flags excuse."""
     table = read_handed(memory, data, flags, progress)
-    missing = table.missing
-    gone = {f"by --missing {missing.policy}": missing.left_out} if missing.left_out else {}
-    excuses = Excuses(flags.said("max_rows"), flags.conflicts, {**gone, **table.left_out}, gap, part)
+    excuses = Excuses(flags.said("max_rows"), flags.conflicts, table.not_here, gap, part)
 
     def place(row: int) -> str:
         return f"row {row}" if table.places is None else f"row {row} ({table.places(row)})"
@@ -145,7 +159,7 @@ def read_handed(memory: Memory, data: str, flags: DataFlags, progress: Progress)
     if memory.target is Target.DISTRIBUTION:
         options = replace(flags.options(memory.task), max_rows=None, tokens=AUTO)
         tokens = replace(memory.tokens, max_length=options.max_length, pad=None)  # what is cut off is the user's to say
-        return read_documents_table(data, options, tokenizer=tokens)
+        return read_documents_table(data, options, tokenizer=tokens, unlabelled=True)
     if page_count(memory) and suffixes(data)[0] == ".txt":
         text = DataFlags({**flags.given, "tokens": memory.tokens.kind}).read_text(data)
         return Table(*rows_again(memory, text), memory.tokens, task=memory.task)

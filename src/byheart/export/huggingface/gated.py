@@ -24,7 +24,7 @@ from byheart.export.huggingface.layout import (
 )
 from byheart.export.huggingface.looking_back import Erasure, Heads, LookingBack, least_heads
 from byheart.export.huggingface.recognising import PROBE_UNITS, SILU_PROBE, Recognising
-from byheart.ir.recital import Recital
+from byheart.ir.recital import ANY, Recital
 
 UNIT_MULTIPLE = 64
 PLAIN_ABOVE = 640  # channels of slots
@@ -141,7 +141,7 @@ def _fit(
     def lay(multiple: int, hidden: int | None = None) -> Layout:
         return lay_out(
             recital, books, stages, multiple=multiple, hidden=hidden, parts=design.parts, tied=design.tied,
-            anchor=design.flavour == "plateau",
+            anchor=design.flavour == "plateau" or bool((recital.tables[-1].windows == ANY).any()),
         )  # fmt: skip
 
     used = lay(1).used

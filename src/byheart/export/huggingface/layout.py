@@ -33,7 +33,7 @@ Index = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 METER = 1 / 8  # what the weight of BOS adds to a meter channel, of kappa: little, since it moves the norm
 FIRST_PLACES = 6  # that one layer of a spread table fetches
-LONGEST_STEP = 10  # places back that a head of a spread table looks: farther ones have small leads
+LONGEST_STEP = 16  # places back that a head of a spread table looks: farther ones have small leads
 
 
 @dataclass(frozen=True, eq=False)
