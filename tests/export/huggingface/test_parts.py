@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from byheart.export.huggingface.codes import code_book
+from byheart.export.huggingface.description import ANCHOR, anchored
 from byheart.export.huggingface.folder import rounded, safetensors_bytes
+from byheart.export.huggingface.listening import LOUDNESS, SWING, block_size, readout, sliding_window
+from byheart.export.huggingface.looking_back import used_frequencies
 from byheart.export.huggingface.rotary import best_mixture, duels, frequencies, look_back
 
 
@@ -63,3 +66,33 @@ def test_the_header_is_aligned() -> None:
     data = safetensors_bytes({"x": np.zeros(1)}, "float32", {})
     length = int.from_bytes(data[:8], "little")
     assert length % 8 == 0 and json.loads(data[8 : 8 + length])["x"]["shape"] == [1]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 8])
+def test_listeners_move_a_logit_by_no_more_than_their_swing_and_only_down_on_request(count: int) -> None:
+    """Each channel is 1 plus or minus LOUDNESS: the sum of all weights is lost at rest."""
+    size = block_size(count)
+    weights = readout(size, 32.0)
+    assert size % 2 == 0 and size > count
+    swing = LOUDNESS * np.abs(weights[:-1]).sum()
+    assert swing <= SWING
+    assert weights.sum() == 0
+    assert readout(size, 32.0, 1 / 8).sum() == pytest.approx(swing + 4)
+
+
+def test_a_window_that_is_too_long_catches_the_head_that_looks_farthest() -> None:
+    used = [used_frequencies(64, group) for group in range(2)]
+    window = sliding_window(64, 1e4, 3, used)
+    assert window > 3
+    for u in used:
+        wave = look_back(64, 1e4, 3, window, window, u, True)
+        scores = wave.scores(np.arange(window + 1), frequencies(64, 1e4))
+        assert scores[:window].argmax() == 3 and scores.argmax() == window
+
+
+def test_an_anchor_is_heavier_than_its_block_and_keeps_the_filling_of_idle_rows() -> None:
+    matrix = np.zeros((2, 64))
+    matrix[0, 3], matrix[0, 40], matrix[1, 31] = -4.0, 1.0, 2.0**-14
+    heavy = anchored(matrix, np.array([31, 63]))
+    assert heavy[0, [31, 63]].tolist() == [4 * ANCHOR, ANCHOR]
+    assert heavy[1, 31] == 2.0**-14 and heavy.any(axis=1).all()
