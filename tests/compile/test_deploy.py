@@ -186,6 +186,7 @@ def test_every_row_that_is_left_out_is_accounted_for(tmp_path):
         commands, ["deploy", str(path), "-o", str(model), *flags, "--left-out", str(tmp_path / "l.csv")]
     )
     assert "7 rows read, 3 known, of which 1 repeat another row" in result.output
+    assert "exact arithmetic, and float64 holds every value in any order of evaluation" in result.output
     assert "left out: 2 rows with an empty cell (--missing drop): line 4-5" in result.output
     assert "the same inputs as a row with another label (--conflicts drop): line 2-3" in result.output
     listed = (tmp_path / "l.csv").read_text().splitlines()

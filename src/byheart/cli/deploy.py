@@ -232,8 +232,9 @@ def _few(names: list[str], most: int = 8) -> list[str]:
 def _verdict(made: Deployment) -> str:
     asked, taken = made.strangers
     strange = f"; of {asked:,} rows that are not in it, {asked - taken:,} are answered as unknown" if asked else ""
-    found = made.memory.certificate.proofs.get("any_order")
-    held = f", and {made.memory.options['dtype']} holds every value in any order of evaluation" if found else ""
+    dtype = made.memory.options["dtype"]
+    shown = f"exact in any order: {dtype}" in made.memory.certificate.proofs
+    held = f", and {dtype} holds every value in any order of evaluation" if shown else ""
     return (
         f"proved: every known row gets its label in exact arithmetic{held}; "
         f"ONNX Runtime gave every row its label{strange}"

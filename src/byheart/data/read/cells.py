@@ -27,12 +27,15 @@ from byheart.data.read.table import open_records
 from byheart.data.values import is_missing, plain
 from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError
+from byheart.exact.budget import check_room
 from byheart.progress import SILENT, Progress, timed
 
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _EXACT = 1 << 53  # whole numbers up to this are floats
 _STEP = 10_000  # rows between two signs of progress
+_MANY = 1 << 18  # rows between two looks at the machine's memory
+_USUAL_PLACES = 8  # of a cell, where nothing was cut yet
 
 
 class CellType(StrEnum):
@@ -121,6 +124,8 @@ def read_cells(
                 kept.append(cell)
             if len(numbers) % _STEP == 0:
                 stage.advance(_STEP)
+            if len(numbers) % _MANY == 0:
+                check_room(len(numbers), _USUAL_PLACES * len(row) * len(numbers))
     if not numbers:
         raise DataError(f"{records.origin} has columns and no rows; it needs a row")
     doubt = _header_doubt((*inputs, named), cells) if records.first_line and header is None else ""
