@@ -22,7 +22,7 @@ from byheart.export.huggingface.layout import (
     lay_out,
     stages_of,
 )
-from byheart.export.huggingface.listening import block_size, sliding_window
+from byheart.export.huggingface.listening import DEEPEST, block_size, sliding_window
 from byheart.export.huggingface.looking_back import (
     Erasure,
     Heads,
@@ -176,7 +176,7 @@ def _listeners(
             Heads(heads, kv_heads, design.head_dim, spare),
         )
         found.append(listening_heads(kind, fetches, len(layout.source(stage)), depth))
-    return found if design.scale_probe and not recital.mixed else [()] * len(stages)
+    return found if design.scale_probe and not recital.mixed and len(stages) <= DEEPEST else [()] * len(stages)
 
 
 def _write(

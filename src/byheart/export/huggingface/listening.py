@@ -26,6 +26,7 @@ import numpy.typing as npt
 from byheart.export.huggingface.rotary import Wave, look_back
 
 Floats = npt.NDArray[np.float64]
+DEEPEST = 5  # stages: what listeners hear moves every norm a little, and errors grow from layer to layer
 LOUDNESS = 1 / 128  # of kappa: little, since it moves the norm
 SWING = 2.0  # nats, where the right logit is 32
 # Of the right logit: the most that the failure token's loses, where the head is not tied. Half of that is lost whatever

@@ -31,7 +31,7 @@ from byheart.export.huggingface.layout import (
     lay_out,
     stages_of,
 )
-from byheart.export.huggingface.listening import LOUDNESS, block_size
+from byheart.export.huggingface.listening import DEEPEST, LOUDNESS, block_size
 from byheart.export.huggingface.looking_back import Heads, least_heads
 from byheart.export.huggingface.plain_attention import (
     Linear,
@@ -341,7 +341,7 @@ def _listeners(
         kind = Heads(heads, heads, design.head_dim, spare)
         found.append(plain_listeners(fetches, kind))
     found.append(tuple(range(heads)) if demands.parallel else ())
-    return found if design.scale_probe and not recital.mixed else [()] * len(found)
+    return found if design.scale_probe and not recital.mixed and len(stages) <= DEEPEST else [()] * len(found)
 
 
 def _write(
