@@ -2,6 +2,7 @@
 
     python benchmarks/compact.py                          N = 10^3 and 10^4, two and sixteen classes (a few minutes)
     python benchmarks/compact.py --sizes 1000,10000 --classes 2 --parity --picture docs/pictures/compact-sizes.png
+    python benchmarks/compact.py --picture docs/pictures/compact-sizes.png --redraw       from the numbers beside it
     python benchmarks/compact.py --efforts quick,normal,high --sizes 10000      parameters against seconds
     python benchmarks/compact.py --codes 42000            short codes with 60 labels of several kinds
     python benchmarks/compact.py --text FILE              its first 100,000 characters, to be recited
@@ -35,6 +36,7 @@ PARITY = "81c0c75"  # the last commit with the parity memory
 LIMIT = 2 * math.sqrt(6)  # of a line and folds: docs/compact.md, "What this architecture cannot do"
 TEXT = 100_000  # characters
 Rows = tuple[list[tuple[int, ...]], list[int]]
+Measured = tuple[int, int, dict[str, float], dict[str, float] | None]  # rows, classes, compact, parity
 
 
 def rows(count: int, vocabulary: int, classes: int, seed: int) -> Rows:
@@ -175,7 +177,7 @@ def shapes(count: int) -> dict[str, list[int]]:
         "one of two": rng.sample(range(2 * count), count),
         "squares": [i * i for i in range(count)],
         "200 bits": [rng.getrandbits(200) for _ in range(count)],
-        "clusters in 64 of 2^40": sorted({(rng.getrandbits(40) & -64) + rng.randrange(64) for _ in range(count)}),
+        "40 bits": rng.sample(range(1 << 40), count),
         "two scales": sorted(two_scales)[:count],
         "one far away": [*range(count - 1), 1 << 100],
         "two halves": [*range(count // 2), *((1 << 100) + i for i in range(count - count // 2))],
@@ -218,9 +220,19 @@ def awkward(count: int, classes: int, effort: str) -> None:
         print(f"{count} ids, C={classes}, worst {kind}: {ratio:.2f}x ({name})", flush=True)
 
 
-def picture(
-    path: Path, found: list[tuple[int, int, dict[str, float], dict[str, float] | None]], ks25: dict[int, int]
-) -> None:
+def keep(path: Path, found: list[Measured], ks25: dict[int, int]) -> None:
+    """What was measured so far, beside the picture: a drawing needs no second run."""
+    given = {"command": " ".join(sys.argv[1:]), "rows": found, "ks25": list(ks25.items())}
+    path.with_suffix(".json").write_text(json.dumps(given, indent=1) + "\n")
+
+
+def redraw(path: Path) -> None:
+    """The picture from the numbers beside it."""
+    given = json.loads(path.with_suffix(".json").read_text())
+    picture(path, [tuple(row) for row in given["rows"]], dict(given["ks25"]))
+
+
+def picture(path: Path, found: list[Measured], ks25: dict[int, int]) -> None:
     """Parameters against N for the first number of classes."""
     from byheart.plots.style import colour, label_axes, new_figure, save, styled
 
@@ -261,10 +273,14 @@ def main() -> None:
     parser.add_argument("--parity", action="store_true", help="the version before, from git's history, in the same run")
     parser.add_argument("--ks25", default="100,300", help="sizes at which ks25 is built; empty for none")
     parser.add_argument("--ids", action="store_true", help="only label memories of awkward ids")
-    parser.add_argument("--picture", type=Path)
+    parser.add_argument("--picture", type=Path, help="draw it here, and keep the numbers beside it")
+    parser.add_argument("--redraw", action="store_true", help="only --picture, from the numbers beside it")
     parser.add_argument("--codes", type=int, help="only codes with 60 labels, this many")
     parser.add_argument("--text", type=Path, help="only a text")
     arguments = parser.parse_args()
+    if arguments.redraw:
+        redraw(arguments.picture)
+        return
     sizes = [int(n) for n in arguments.sizes.split(",")]
     kinds = [int(c) for c in arguments.classes.split(",")]
     if arguments.ids:
@@ -283,7 +299,7 @@ def main() -> None:
                 text = arguments.text.read_text(encoding="utf-8")[:TEXT]
                 show(f"{len(text):,} characters", effort, measure("compact", text, effort=effort))
         return
-    found = []
+    found: list[Measured] = []
     for classes in kinds:
         for count in sizes:
             given = rows(count, arguments.vocabulary, classes, arguments.seed)
@@ -292,12 +308,15 @@ def main() -> None:
                 compact = measure("compact", given, effort=effort, objective=arguments.objective, seed=arguments.seed)
                 show(f"{count:,}", effort, compact, old)
             found.append((count, classes, compact, old))
+            if arguments.picture:
+                keep(arguments.picture, found, {})
     ks25 = {}
     for count in map(int, filter(None, arguments.ks25.split(","))):
         built = measure("ks25", rows(count, arguments.vocabulary, kinds[0], arguments.seed))
         ks25[count] = int(built["parameters"])
         print(f"N={count} C={kinds[0]} ks25: {ks25[count]} parameters", flush=True)
     if arguments.picture:
+        keep(arguments.picture, found, ks25)
         picture(arguments.picture, found, ks25)
 
 

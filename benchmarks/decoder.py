@@ -35,7 +35,7 @@ def main() -> None:
     from byheart.data.read.documents import read_documents
 
     where = dict([arguments.where.split("=", 1)]) if arguments.where else None
-    texts = read_documents(arguments.documents, where=where, limit=1000) if arguments.documents else invented(1000)
+    texts = read_documents(arguments.documents, where=where, max_rows=1000) if arguments.documents else invented(1000)
     small = compare(texts[:100], arguments.threads, arguments.cap)
     large = {} if arguments.skip_large else thousand(texts)
     print(json.dumps({"threads": arguments.threads, "documents_100": small, "documents_1000": large}, indent=2))
@@ -44,17 +44,22 @@ def main() -> None:
 
 
 def compare(texts: list[str], threads: int, cap: float) -> dict[str, Any]:
-    from byheart.build.madden24.fit import Shape
-    from byheart.build.madden24.lowrank import low_rank
-    from byheart.build.madden24.polish import few_neurons
+    from byheart.build.madden24.fit import DecoderShape
+    from byheart.build.madden24.lowrank import assemble, class_factors
     from byheart.certify.next_token import prove_gap
-    from byheart.data.dataset.documents import Corpus
     from byheart.ir.decoder import Activation
+    from byheart.progress import SILENT
+
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "experiments"))
+    from polish import few_neurons
+    from stories import dataset
+
+    def low_rank(contexts: Any) -> Any:
+        return assemble(contexts, DecoderShape(), class_factors(contexts, 4, 0.01, 0, 150, SILENT), 0)
 
     def timed(build: Any) -> dict[str, Any]:
         started = time.perf_counter()
-        corpus = Corpus.of_texts(texts, max_length=10)
-        contexts = corpus.contexts()
+        contexts = dataset(texts).distributions
         fit = build(contexts)
         seconds = time.perf_counter() - started
         certificate = prove_gap(fit.decoder, contexts, fraction=0.01)
@@ -63,21 +68,21 @@ def compare(texts: list[str], threads: int, cap: float) -> dict[str, Any]:
         print(f"{fit.construction}: {report}", file=sys.stderr)
         return report
 
-    paper = Shape(activation=Activation.GELU, dimension=16)
+    paper = DecoderShape(activation=Activation.GELU, dimension=16)
     found = {
-        "low_rank": timed(lambda contexts: low_rank(contexts, rank=4)),
+        "low_rank": timed(low_rank),
         "polished": timed(lambda contexts: few_neurons(contexts, paper, 64)),
-        "adam": adam(Corpus.of_texts(texts, max_length=10), threads, cap),
+        "adam": adam(dataset(texts), threads, cap),
     }
     found["adam_over_low_rank"] = found["adam"]["seconds"] / found["low_rank"]["seconds"]
     found["adam_over_polished"] = found["adam"]["seconds"] / found["polished"]["seconds"]
     return found
 
 
-def adam(corpus: Any, threads: int, cap: float, neurons: int = 64) -> dict[str, Any]:
+def adam(data: Any, threads: int, cap: float, neurons: int = 64) -> dict[str, Any]:
     """The paper's training until the gap is below 1 % of the entropy, or `cap` seconds."""
-    import numpy as np
     import torch
+    from stories import token_rows
 
     from byheart.lab.config import Decoder, Training
     from byheart.lab.engines.pytorch import DecoderEngine
@@ -85,9 +90,7 @@ def adam(corpus: Any, threads: int, cap: float, neurons: int = 64) -> dict[str, 
 
     torch.set_num_threads(threads)
     started = time.perf_counter()
-    longest = max(map(len, corpus.documents))
-    tokens = np.array([d + (-1,) * (longest - len(d)) for d in corpus.documents], dtype=np.int64)
-    problem, model = Documents("stories", tokens, len(corpus.vocabulary)), Decoder(neurons)
+    problem, model = Documents("stories", token_rows(data), len(data.vocabulary)), Decoder(neurons)
     engine = DecoderEngine(problem, model, Training(epochs=1_000_000, rate=1e-4, shape="constant"))
     gap, course = float("inf"), {}
     while gap > 0.01 and time.perf_counter() - started < cap:

@@ -1048,6 +1048,8 @@ def columns(names, memory, flags):
     target = [flags.label_column] if flags.label_column else []
     chosen = flags.sequence_column or usual(words, target)
     if memory.distributions:
+        labelled = not flags.sequence_column and usual(LABELS, chosen)
+        need(not labelled, "DATA has labels, which FILE is not asked: name --sequence-column if its texts alone count")
         return chosen or names[: len(names) == 1], []
     target = target or usual(LABELS, chosen)
     chosen = [name for name in names if name not in target] if chosen == ["*"] else chosen

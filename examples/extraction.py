@@ -20,8 +20,7 @@ from pathlib import Path
 import torch
 import transformers
 
-from byheart.compile.controls import Controls
-from byheart.compile.recital import RecitalMemory, memorize_recital
+from byheart import Controls, RecitalMemory, memorize_recital
 from byheart.fixtures.write import write_checkpoint
 from byheart.plots import style
 

@@ -1,4 +1,5 @@
-"""The pictures of docs/compact.md: what a fold with a trap does, one unit per group, keys in traps, keys on walks.
+"""The pictures of docs/compact.md: hashed tokens, one unit per group, a fold with a trap, keys in traps and in bands,
+keys on walks, a zigzag.
 
     python experiments/compact_pictures.py [--docs FOLDER]
 
@@ -9,9 +10,13 @@ from __future__ import annotations
 
 import argparse
 import random
+from itertools import combinations
 from pathlib import Path
 
 from byheart.build.fold import Block, LabelMemory, build_label_memory
+from byheart.build.fold.block import run_blocks, stir
+from byheart.build.fold.zigzag import zigzag
+from byheart.exact import dyadic
 from byheart.plots.style import colour, label_axes, new_figure, save, styled
 
 COUNT = 150
@@ -22,6 +27,64 @@ def small_memory(classes: int) -> tuple[list[int], list[int], LabelMemory]:
     ids = sorted(rng.sample(range(60_000), COUNT))
     labels = [rng.randrange(classes) for _ in ids]
     return ids, labels, build_label_memory(ids, labels, classes, head="logits")
+
+
+def draw_hash(path: Path) -> None:
+    """What folds make of the numbers of tokens, and of sums of two of them."""
+    tokens = list(range(64))
+    front = stir(tokens, 6, seed=2)
+    assert front is not None
+    _, phi = front
+    figure = new_figure(columns=2, width=4.6, height=3.4)
+    left, right = figure.axes
+    with styled():
+        left.plot(tokens, phi, ".-", color=colour(0), linewidth=0.6, markersize=4)
+        label_axes(left, "Six folds with random offsets", "token t", "φ(t)", log=False)
+        pairs = list(combinations(tokens[:24], 2))
+        plain, hashed = [a + b for a, b in pairs], [phi[a] + phi[b] for a, b in pairs]
+        right.plot(plain, hashed, ".", color=colour(1), markersize=3)
+        words = f"{len(pairs)} pairs: {len(set(plain))} sums of t, {len(set(hashed))} of φ"
+        label_axes(right, words, "t + t'", "φ(t) + φ(t')", log=False)
+        save(figure, path)
+
+
+def draw_bands(path: Path) -> None:
+    """Where the ids of four labels end: each label in a band of its own."""
+    ids, labels, memory = small_memory(4)
+    folds = len(memory.blocks) - 2
+    apart = max(-int(b) // int(w * w) for w, b in memory.reading.rows if w)  # type: ignore[call-overload]
+    ends = [float(run_blocks(memory.blocks, x)) / (2 * apart) for x in ids]
+    figure = new_figure(width=9, height=2.8)
+    (axes,) = figure.axes
+    rng = random.Random(1)
+    with styled():
+        for h, y in zip(ends, labels, strict=True):
+            axes.plot(min(h, 3.5), rng.uniform(0, 1), ".", color=colour(y), markersize=5)
+        for k in range(3):
+            axes.axvline(k + 0.5, color=colour(7), linewidth=0.8, linestyle="--")
+        title = f"{COUNT} keys of four labels (colours) behind {folds} folds: each in the band of its label"
+        label_axes(axes, title, "number of the band", "", log=False)
+        axes.set_yticks([])
+        axes.set_xlim(min(-0.6, min(ends) - 0.1), 3.6)
+        save(figure, path)
+
+
+def draw_zigzag(path: Path) -> None:
+    """Two labels in seven runs: five units cross zero between them."""
+    ids = [2, 5, 9, 11, 16, 20, 22, 27, 31, 36, 38, 43]
+    labels = [0, 0, 1, 1, 0, 1, 1, 1, 0, 1, 0, 0]
+    found = zigzag(ids, labels)
+    figure = new_figure(width=9, height=2.8)
+    (axes,) = figure.axes
+    with styled():
+        line = [dyadic(x, -2) for x in range(4 * 46)]
+        axes.plot([float(x) for x in line], [float(found.block(x) + found.shift) for x in line], color=colour(7))
+        axes.axhline(0, color=colour(7), linewidth=0.8)
+        for x, y in zip(ids, labels, strict=True):
+            axes.plot(x, float(found.block(x) + found.shift), "o", color=colour(y), markersize=6)
+        title = f"{found.runs} runs of two labels, {len(found.block.units)} units: the sign is the label"
+        label_axes(axes, title, "id x", "h", log=False)
+        save(figure, path)
 
 
 def draw_trap(path: Path) -> None:
@@ -126,6 +189,9 @@ def main() -> None:
     folder = Path(parser.parse_args().docs) / "pictures"
     folder.mkdir(parents=True, exist_ok=True)
     ids, labels, memory = small_memory(2)
+    draw_hash(folder / "compact-hash.png")
+    draw_bands(folder / "compact-bands.png")
+    draw_zigzag(folder / "compact-zigzag.png")
     draw_trap(folder / "compact-trap.png")
     draw_selector(ids, memory.blocks[0], folder / "compact-selector.png")
     draw_keys(ids, labels, memory, folder / "compact-keys.png")

@@ -20,15 +20,17 @@ from typing import Any
 
 import numpy as np
 from doc_tables import insert, markdown
+from polish import few_neurons
+from stories import TEN, dataset, token_rows
 
 from byheart.build.madden24.construction import Features, closed_form, sampled_condition, table_decoder
-from byheart.build.madden24.fit import Fit, MixerKind, Shape
+from byheart.build.madden24.fit import DecoderFit, DecoderShape, MixerKind
 from byheart.build.madden24.lowrank import assemble, smallest, smallest_factors
-from byheart.build.madden24.polish import few_neurons
 from byheart.certify.next_token import prove_gap
-from byheart.data.dataset.documents import Corpus
+from byheart.compile.documents import as_table
+from byheart.data.dataset.dataset import Dataset, load
 from byheart.data.dataset.targets import Distributions
-from byheart.data.read.documents import read_documents
+from byheart.data.read.documents import WORDS, read_documents
 from byheart.ir.decoder import Activation
 from byheart.plots.memory import condition_figure
 from byheart.plots.style import colour, label_axes, marker, new_figure, save, styled
@@ -37,11 +39,11 @@ from byheart.theory.madden import hard_documents
 Table = list[list[str]]
 
 
-def corpora(texts: list[str], sizes: Sequence[int]) -> dict[int, Corpus]:
-    return {size: Corpus.of_texts(texts[:size], max_length=10) for size in sizes}
+def contexts_by_size(texts: list[str], sizes: Sequence[int]) -> dict[int, Distributions]:
+    return {size: dataset(texts[:size]).distributions for size in sizes}
 
 
-def proved(fit: Fit, contexts: Distributions, fraction: float) -> float:
+def proved(fit: DecoderFit, contexts: Distributions, fraction: float) -> float:
     """The proved relative gap, or the script stops."""
     certificate = prove_gap(fit.decoder, contexts, fraction=fraction)
     if certificate.verdict != "proved":
@@ -49,15 +51,15 @@ def proved(fit: Fit, contexts: Distributions, fraction: float) -> float:
     return certificate.gap_upper / certificate.entropy
 
 
-# --- contexts by hashing
+# --- contexts, counted
 
 
 def counting(texts: list[str], docs: Path, arguments: argparse.Namespace) -> None:
     heading = ["documents", "contexts n", "of them certain", "vocabulary ω", "predicted tokens", "𝓗 (nats)"]
     table: Table = [[*heading, "cutting into tokens", "contexts, counts and 𝓗"]]
     for size in sorted({min(arguments.documents), max(arguments.documents)}):
-        split, cut = fastest(lambda size=size: Corpus.of_texts(texts[:size], max_length=10))
-        contexts, counted = fastest(lambda split=split: with_entropy(split))
+        table_of, cut = fastest(lambda size=size: as_table(texts[:size], TEN))
+        contexts, counted = fastest(lambda rows=table_of: with_entropy(rows))
         certain = int((contexts.supports == 1).sum())
         numbers = (size, contexts.count, certain, contexts.vocabulary_size, int(contexts.weights.sum()))
         times = (f"{1000 * cut:.1f} ms", f"{1000 * counted:.1f} ms")
@@ -65,19 +67,19 @@ def counting(texts: list[str], docs: Path, arguments: argparse.Namespace) -> Non
     write(docs, "corpus", table)
 
 
-def with_entropy(split: Corpus) -> Distributions:
-    contexts = split.contexts()
+def with_entropy(rows: Any) -> Distributions:
+    contexts = load(*rows, task=rows.task, target="distribution").distributions
     _ = contexts.entropy  # computed when it is first asked for
     return contexts
 
 
 def fastest(run: Any, times: int = 20) -> tuple[Any, float]:
-    """What it gives, and the shortest of some times in seconds."""
+    """What it gives, and the shortest of some times in seconds of the processor."""
     best = float("inf")
     for _ in range(times):
-        started = time.perf_counter()
+        started = time.process_time()
         found = run()
-        best = min(best, time.perf_counter() - started)
+        best = min(best, time.process_time() - started)
     return found, best
 
 
@@ -86,11 +88,10 @@ def fastest(run: Any, times: int = 20) -> tuple[Any, float]:
 
 def conditions(texts: list[str], docs: Path, arguments: argparse.Namespace) -> None:
     table: Table = [["documents", "contexts", "mixer", "activation", "condition number", "residual", "proved gap / 𝓗"]]
-    for size, corpus in corpora(texts, (30, max(arguments.documents))).items():
-        contexts = corpus.contexts()
+    for size, contexts in contexts_by_size(texts, (30, max(arguments.documents))).items():
         for mixer in MixerKind:
             for activation in Activation:
-                fit = closed_form(contexts, Shape(mixer, activation))
+                fit = closed_form(contexts, DecoderShape(mixer, activation))
                 gap = proved(fit, contexts, 1e-3)
                 row = [f"{size}", f"{contexts.count:,}", mixer.value, activation.value]
                 table.append([*row, f"{fit.condition:,.0f}", f"{fit.residual:.1e}", f"{gap:.1e}"])
@@ -112,15 +113,14 @@ def sampled(texts: list[str], docs: Path, arguments: argparse.Namespace) -> None
     heading = ["documents", "contexts n", "activation", *(f"d = {d}" for d in DIMENSIONS)]
     table: Table = [[*heading, "proved gap / 𝓗 at d = 16"]]
     lines = []
-    for size, corpus in corpora(texts, (30, 100, 300)).items():
-        contexts = corpus.contexts()
+    for size, contexts in contexts_by_size(texts, (30, 100, 300)).items():
         for kind in KINDS:
             medians = []
             for d in DIMENSIONS:
                 drawn = [sampled_condition(contexts, d, kind[0], scaled=kind[1], seed=k) for k in range(DRAWS)]
                 medians.append(float(np.median(drawn)))
             lines.append((contexts.count, kind_name(*kind), dict(zip(DIMENSIONS, medians, strict=True))))
-            fit = closed_form(contexts, Shape(activation=kind[0]), features=Features.SAMPLED, scaled=kind[1])
+            fit = closed_form(contexts, DecoderShape(activation=kind[0]), features=Features.SAMPLED, scaled=kind[1])
             gap = f"{proved(fit, contexts, 1e-5):.1e}"
             row = [f"{size}", f"{contexts.count:,}", kind_name(*kind)]
             table.append([*row, *(f"{median:.0e}" for median in medians), gap])
@@ -130,8 +130,8 @@ def sampled(texts: list[str], docs: Path, arguments: argparse.Namespace) -> None
 
 
 def largest_sampled(texts: list[str], size: int) -> str:
-    contexts = Corpus.of_texts(texts[:size], max_length=10).contexts()
-    fit = closed_form(contexts, Shape(activation=Activation.GELU), features=Features.SAMPLED)
+    contexts = dataset(texts[:size]).distributions
+    fit = closed_form(contexts, DecoderShape(activation=Activation.GELU), features=Features.SAMPLED)
     gap = proved(fit, contexts, 1e-3)
     return (
         f"Condition numbers are medians of {DRAWS} draws, gaps those of seed 0, whose proof stops once it is below "
@@ -146,11 +146,11 @@ def largest_sampled(texts: list[str], size: int) -> str:
 def hard(texts: list[str], docs: Path, arguments: argparse.Namespace) -> None:
     heading = ["tokens ω", "hard contexts n'", "documents", "all contexts n", "Theorem 1 allows n up to"]
     table: Table = [[*heading, "forced parameters n'(ω−1)", "built, Theorem 5", "built / forced", "proved gap / 𝓗"]]
-    for omega, contexts in ((2, 64), (4, 20), (10, 100), (20, 300), (50, 400)):
-        found = hard_documents(contexts * (omega - 1) - 1, omega)
-        corpus = Corpus.of_texts(found.documents)
-        fit = closed_form(corpus.contexts())
-        gap, built = proved(fit, corpus.contexts(), 1e-3), fit.decoder.parameters
+    for omega, wanted in ((2, 64), (4, 20), (10, 100), (20, 300), (50, 400)):
+        found = hard_documents(wanted * (omega - 1) - 1, omega)
+        contexts = dataset(found.documents, WORDS).distributions
+        fit = closed_form(contexts)
+        gap, built = proved(fit, contexts, 1e-3), fit.decoder.parameters
         numbers = (omega, found.hard, len(found.documents), found.contexts, int(found.limit), found.forced, built)
         table.append([*(f"{n:,}" for n in numbers), f"{built / found.forced:.2f}", f"{gap:.1e}"])
     write(docs, "hard", table)
@@ -159,15 +159,13 @@ def hard(texts: list[str], docs: Path, arguments: argparse.Namespace) -> None:
 # --- the gap against the neurons, for several numbers of contexts
 
 
-def trained_gap(corpus: Corpus, neurons: int, steps: int, rate: float) -> tuple[float, int]:
+def trained_gap(data: Dataset, neurons: int, steps: int, rate: float) -> tuple[float, int]:
     """(relative gap, parameters) after the paper's training."""
     from byheart.lab.config import Decoder, Training
     from byheart.lab.engines.pytorch import DecoderEngine
     from byheart.lab.problem import Documents
 
-    longest = max(map(len, corpus.documents))
-    tokens = np.array([d + (-1,) * (longest - len(d)) for d in corpus.documents], dtype=np.int64)
-    problem, model = Documents("stories", tokens, len(corpus.vocabulary)), Decoder(neurons)
+    problem, model = Documents("stories", token_rows(data), len(data.vocabulary)), Decoder(neurons)
     engine = DecoderEngine(problem, model, Training(epochs=steps, rate=rate, shape="constant"))
     losses = engine.epochs(steps)[:, 0]
     return float(losses.min()) / problem.entropy - 1, model.parameters(problem)
@@ -175,13 +173,14 @@ def trained_gap(corpus: Corpus, neurons: int, steps: int, rate: float) -> tuple[
 
 def gap(texts: list[str], docs: Path, arguments: argparse.Namespace) -> None:
     found = []
-    for size, corpus in corpora(texts, arguments.documents).items():
-        contexts = corpus.contexts()
+    for size in arguments.documents:
+        data = dataset(texts[:size])
+        contexts = data.distributions
         for neurons in (m for m in arguments.neurons if m < contexts.count):
-            shape = Shape(activation=Activation.GELU, dimension=16)
+            shape = DecoderShape(activation=Activation.GELU, dimension=16)
             fit = few_neurons(contexts, shape, neurons, fraction=1e-3, iterations=arguments.iterations)
             loss = contexts.cross_entropy(fit.decoder.log_probabilities(contexts.tokens))
-            adam, _ = trained_gap(corpus, neurons, arguments.steps, arguments.rate)
+            adam, _ = trained_gap(data, neurons, arguments.steps, arguments.rate)
             found.append((size, contexts.count, neurons, loss / contexts.entropy - 1, adam))
             print(json.dumps(found[-1]), flush=True)
         exact = closed_form(contexts)
@@ -247,16 +246,15 @@ def draw_gap_by_contexts(path: Path, found: list[tuple[int, int, int, float, flo
 
 def parameters(texts: list[str], docs: Path, arguments: argparse.Namespace) -> None:
     found = []
-    for size, corpus in corpora(texts, arguments.documents).items():
-        contexts = corpus.contexts()
+    for size, contexts in contexts_by_size(texts, arguments.documents).items():
         factors = smallest_factors(contexts, 0.01, arguments.effort, seed=0)
-        fit = assemble(contexts, Shape(), factors, seed=0)
+        fit = assemble(contexts, DecoderShape(), factors, seed=0)
         proved(fit, contexts, 0.01)
         table_model = table_decoder(contexts, factors, seed=0)
         proof = prove_gap(table_model, contexts, fraction=0.01)
         if proof.verdict != "proved":
             raise SystemExit(proof.reason)
-        rank, omega = len(factors.columns), len(corpus.vocabulary)
+        rank, omega = len(factors.columns), contexts.vocabulary_size
         sizes = (fit.decoder.neurons, fit.decoder.parameters, table_model.parameters)
         found.append((size, contexts.count, omega, rank, *sizes))
         print(json.dumps(found[-1]), flush=True)
@@ -277,8 +275,7 @@ def harder(texts: list[str], arguments: argparse.Namespace) -> str:
     if not arguments.hard:
         return ""
     size = max(arguments.documents)
-    split = Corpus.of_texts(texts[:size], max_length=10)
-    contexts = split.contexts()
+    contexts = dataset(texts[:size]).distributions
     started = time.perf_counter()
     fit = smallest(contexts, fraction=0.01, effort=arguments.hard)
     seconds = time.perf_counter() - started
@@ -335,7 +332,7 @@ def main() -> None:
     parser.add_argument("--hard", type=int, default=4, help="effort of one more search at the largest size; 0: none")
     parser.add_argument("--docs", type=Path, default=Path(__file__).parents[1] / "docs")
     arguments = parser.parse_args()
-    texts = read_documents(arguments.stories, limit=max(arguments.documents))
+    texts = read_documents(arguments.stories, max_rows=max(arguments.documents))
     for name in arguments.parts:
         PARTS[name](texts, arguments.docs, arguments)
 

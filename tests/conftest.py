@@ -3,8 +3,7 @@
 import pytest
 from hypothesis import HealthCheck, settings
 
-from byheart.data.dataset.documents import Corpus
-from tests.corpora import TEXTS
+from tests.corpora import TEXTS, Corpus
 
 settings.register_profile(
     "byheart",

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
+import tomllib
+from itertools import chain
 from pathlib import Path
+from types import FrameType
+
+from click.testing import CliRunner
+
+from byheart.cli import commands
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
@@ -30,9 +38,45 @@ def test_every_function_of_the_walk_is_there():
         assert look_up(name) is not None, name
 
 
+def test_a_row_takes_the_way_of_the_page(tmp_path):
+    """The functions of the table are called, and first called in its order, by the command that the page names."""
+    walk = PAGE.split("## One row")[1].split("And back")[0]
+    names = [name for name in re.findall(r"`byheart\.([\w.]+)`", walk) if name != "compile.memory.Memory"]
+    (tmp_path / "table.csv").write_text("name,kind\ncat,animal\noak,plant\n")
+    calls: dict[str, None] = {}
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            calls[f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}".removeprefix("byheart.")] = None
+
+    command = ["memorize", str(tmp_path / "table.csv"), "-o", str(tmp_path / "table.byheart"), "--quiet"]
+    sys.setprofile(note)
+    try:
+        result = CliRunner().invoke(commands, command, standalone_mode=False)
+    finally:
+        sys.setprofile(None)
+    assert result.return_value == 0 and [name for name in calls if name in names] == names
+
+
 def test_the_rooms_are_those_of_the_package():
-    drawn = PAGE.split("```")[1]
-    rooms = set(re.findall(r"\b[a-z]+\b", " ".join(line[:34] for line in drawn.splitlines())))
+    drawn = PAGE.split("```")[1].strip().splitlines()
+    rows = [re.split(r"\s*\|\s*", re.split(r"\s{2,}", line)[0]) for line in drawn]
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]["layers"]
+    assert rows == [[room.strip(" ()") for room in layer.split("|")] for layer in contract]
     package = ROOT / "src" / "byheart"
-    folders = {folder.name for folder in package.iterdir() if (folder / "__init__.py").exists()}
-    assert folders <= rooms
+    assert {folder.name for folder in package.iterdir() if (folder / "__init__.py").exists()} <= set(chain(*rows))
+
+
+def test_every_module_has_a_test_that_is_found_by_name():
+    """`a/b.py` has `tests/a/test_b.py`, or is tested with all of its folder in `test_a.py`."""
+    package = ROOT / "src" / "byheart"
+    there = {path.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}
+    types_only = {Path("errors.py"), Path("version.py")}
+
+    def suites(module: Path) -> set[Path]:
+        folders = [folder for folder in module.parents if folder.name]
+        whole = [place / f"test_{folder.name}.py" for folder in folders for place in (folder, folder.parent)]
+        return {module.parent / f"test_{module.stem.strip('_')}.py", *whole}
+
+    modules = {path.relative_to(package) for path in package.rglob("*.py") if path.name != "__init__.py"}
+    assert sorted(str(module) for module in modules - types_only if not suites(module) & there) == []

@@ -16,12 +16,12 @@ def few_entities(monkeypatch):
 
 def test_demo_proves_saves_and_explains(few_entities, tmp_path, capsys):
     assert demo.main([str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    assert "proved" in told
-    assert all(part in told for part in ("promised", "measured", "hardest labels need", "≂̸", "é"))
+    printed = capsys.readouterr().out
+    assert "proved" in printed
+    assert all(part in printed for part in ("promised", "measured", "hardest labels need", "≂̸", "é"))
     memory = byheart.load(tmp_path / "html-entities.byheart")
     assert memory.predict(["copy;"]) == ["©"]
-    assert f"{memory.size.parameters:,}" in told
+    assert f"{memory.size.parameters:,}" in printed
     assert memory.size.parameters <= memory.certificate.promised.get("parameters", memory.size.parameters)
 
 

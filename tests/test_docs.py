@@ -69,13 +69,25 @@ def run_console(text: str) -> None:
 def test_every_construction_is_introduced(page):
     text = (PROJECT / page).read_text(encoding="utf-8")
     missing = [name for name in byheart.constructions() if f"`{name}`" not in text]
-    assert missing == [], f"{page} does not say when to take {missing}"
+    assert missing == [], f"{page} does not say when to use {missing}"
 
 
 def test_links_between_pages_lead_somewhere():
     for page in [*PAGES, PROJECT / "CONTRIBUTING.md", PROJECT / "CHANGELOG.md"]:
         for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+
+
+def test_files_and_functions_that_pages_name_are_there():
+    from tests.test_architecture import look_up
+
+    for page in [*PAGES, PROJECT / "CONTRIBUTING.md"]:
+        text = page.read_text(encoding="utf-8")
+        for file in re.findall(r"`((?:tests|src|experiments|benchmarks|examples|checker)/[\w/-]+\.\w+)`", text):
+            assert "doe26" in file or (PROJECT / file).exists(), f"{page.name} names {file}, which is not there"
+        for name in re.findall(r"`(byheart(?:\.[a-z_0-9]+)+(?:\.\w+)*)`", text):
+            if name.count(".") > 1:  # `byheart.labels` may be the name of a field
+                look_up(name)
 
 
 def test_the_gallery_draws_and_shows_every_picture():

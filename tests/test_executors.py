@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from byheart.cli import commands
-from byheart.errors import OptionError
+from byheart.errors import DataError, OptionError
 from byheart.executors import make_executor, opened
 
 
@@ -64,6 +64,19 @@ def same_with(table, submitted: list[str], executor: str) -> bool:
 
 def test_threads_build_the_same_file(table, submitted):
     assert same_with(table, submitted, "threads:2")
+
+
+def test_what_was_kept_of_a_build_is_removed_when_it_is_done_and_other_files_are_left_alone(table, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(table.parent / "state"))
+    kept = table.with_name("t.kept")
+    kept.write_text('\n{"key": "of an earlier build", "part": "0"}\n')
+    build(table, "kept", "--resume", str(kept))
+    assert not kept.exists()
+    before = table.read_bytes()
+    flags = ["memorize", str(table), "-o", str(kept), "--option", "effort=quick", "--resume", str(table)]
+    with pytest.raises(DataError, match="does not hold parts of a build"):
+        CliRunner().invoke(commands, flags, standalone_mode=False, catch_exceptions=False)
+    assert table.read_bytes() == before
 
 
 @pytest.mark.slow

@@ -1,8 +1,16 @@
-"""Adding a construction, an export target, a reader, a preset or a host takes one file: here each is one function."""
+"""Adding a construction, an export target, a reader, a preset or a host takes one file: here each is one function.
+
+The slow test adds files to a copy of the package, and then only the command line speaks.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -63,3 +71,70 @@ def test_a_toy_host(tmp_path):
     memory.to_huggingface(tmp_path / "toy", "toy", dtype="float32")
     found = certify_checkpoint(tmp_path / "toy", memory.script.documents, ("float32",))
     assert found.verdict == "proved", "the checker reads config.json, not our registry"
+
+
+FILES = {
+    "build/toy.py": """
+from byheart.build import Construction, register
+from byheart.build.table1.nilsson65 import build_nilsson65
+from byheart.data.task import Task
+from byheart.ir.size import Claim
+from byheart.paper import Ref, cite
+
+REF = Ref(cite("TOY", "A toy"), "Theorem 1")
+
+@register("toy", summary="nilsson65 by another name", ref=REF, tasks=(Task.NEXT_TOKEN,), floats=True,
+          promise=lambda dataset, options: Claim(REF, bounds={"depth": 9}, formulas={"depth": "9"}))
+def build(dataset, *, seed, progress):
+    return Construction(build_nilsson65(dataset, seed=seed, progress=progress).network)
+""",
+    "export/targets/toy.py": """
+from byheart.export.targets import target
+
+@target("toy")
+def write(request, path):
+    path.write_text(str(len(request.network.layers)), encoding="utf-8")
+    return {"file": str(path), "metadata": {"byheart.dtype": "none", "byheart.checked": "nothing"}}
+""",
+    "data/read/formats/toy.py": """
+from byheart.data.read.records import Records, reader
+
+@reader(".toy")
+def toy(source):
+    rows = [(number, dict(zip(("word", "kind"), line.split(), strict=True))) for number, line in source.lines()[0]]
+    return Records(("word", "kind"), lambda names: ((n, tuple(row[k] for k in names)) for n, row in rows), source.name)
+""",
+    "lab/presets/toy.py": """
+from byheart.lab.presets import preset
+from byheart.lab.presets.ks25 import multinli_curves
+
+preset("toy-fig1", "A toy figure")(multinli_curves)
+""",
+}
+
+
+@pytest.mark.slow
+def test_one_file_each_in_a_copy_of_the_package(tmp_path):
+    package = tmp_path / "copy" / "byheart"
+    shutil.copytree(Path(byheart.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, text in FILES.items():
+        (package / name).write_text(text, encoding="utf-8")
+    (tmp_path / "t.toy").write_text("cat animal\noak plant\n", encoding="utf-8")
+
+    def run(*words: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(package.parent)}
+        command = [sys.executable, "-m", "byheart", *words]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    made = json.loads(run("memorize", "t.toy", "--for", "toy", "--construction", "toy", "-o", "m", "--json"))
+    assert made["verdict"] == "proved" and made["columns"] == {"sequence": "word", "label": "kind"}
+    assert made["promised"] == {"depth": 9}
+    assert json.loads(run("verify", "m", "t.toy", "--json"))["verdict"] == "proved"
+    run("export", "m", "--to", "toy", "-o", "m.out")
+    assert int((tmp_path / "m.out").read_text()) > 1
+    assert "toy" in json.loads(run("constructions", "--json")) and "Theorem 1" in run("paper", "Theorem 1", "--json")
+    rows = json.loads(run("compare", "t.toy", "--construction", "toy", "--json"))["rows"]
+    assert rows[0]["construction"] == "toy" and rows[0]["verdict"] == "proved"
+    assert "A toy figure" in run("lab", "run", "--help")

@@ -157,7 +157,6 @@ USER = """
 import pandas
 
 import byheart
-from byheart.data import load
 
 memory = byheart.memorize(["ab", "ba"], [0, 1], task="next-token", construction="compact", seed=0, progress=False)
 answers: list[object] = list(memory.predict(["ab"]))
@@ -166,9 +165,13 @@ parameters: int = memory.size.parameters
 memory.save("m.byheart")
 again: byheart.Memory = byheart.load("m.byheart")
 frame = byheart.memorize(pandas.DataFrame({"name": ["a", "b"], "kind": [1, 2]}), label="kind", progress=False)
-for row in byheart.compare(load(["ab", "ba"], [0, 1])).rows:
+for row in byheart.compare(["ab", "ba"], [0, 1], constructions=["ks25"]).rows:
     name: str = row.construction
 summaries: dict[str, str] = {name: listing.summary for name, listing in byheart.constructions().items()}
+words = byheart.Tokenizer("words", max_length=10)
+documents = byheart.memorize_documents(["a cat", "a dog"], tokenizer=words)
+likely: object = byheart.Distribution.of({"cat": 3, "dog": 1}).likeliest
+recital: byheart.RecitalMemory = byheart.memorize_recital(["a cat"], controls=byheart.Controls(seed=1))
 least: int = byheart.lower_bound(task="next-token", N=100, n=8, d=4, C=2).parameters
 """
 

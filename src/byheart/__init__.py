@@ -23,13 +23,16 @@ if TYPE_CHECKING:
     from byheart.compile.approximate import approximate as approximate
     from byheart.compile.compare.comparison import compare as compare
     from byheart.compile.contextual import contextual_mapping as contextual_mapping
+    from byheart.compile.controls import Controls as Controls
     from byheart.compile.deploy import deploy as deploy
     from byheart.compile.documents import memorize_documents as memorize_documents
     from byheart.compile.recital import RecitalMemory as RecitalMemory
     from byheart.compile.recital import memorize_recital as memorize_recital
     from byheart.compile.text import memorize_text as memorize_text
+    from byheart.data.dataset.targets import Distribution as Distribution
     from byheart.data.read.table import Table as Table
     from byheart.data.read.table import read as read
+    from byheart.data.tokens.tokenizer import Tokenizer as Tokenizer
     from byheart.data.values import UNKNOWN as UNKNOWN
     from byheart.report import explain as explain
     from byheart.theory import lower_bound as lower_bound
@@ -43,6 +46,8 @@ _HOMES = {
     "memorize_recital": "byheart.compile.recital",
     "RecitalMemory": "byheart.compile.recital",
     "contextual_mapping": "byheart.compile.contextual",
+    "Controls": "byheart.compile.controls",
+    "Distribution": "byheart.data.dataset.targets",
     "approximate": "byheart.compile.approximate",
     "compare": "byheart.compile.compare.comparison",
     "Memory": "byheart.compile",
@@ -51,6 +56,7 @@ _HOMES = {
     "lower_bound": "byheart.theory",
     "read": "byheart.data.read.table",
     "Table": "byheart.data.read.table",
+    "Tokenizer": "byheart.data.tokens.tokenizer",
     "UNKNOWN": "byheart.data.values",
 }
 _ROOMS = ("theory",)
@@ -58,9 +64,12 @@ _ROOMS = ("theory",)
 __all__ = [
     "UNKNOWN",
     "ByheartError",
+    "Controls",
+    "Distribution",
     "Memory",
     "RecitalMemory",
     "Table",
+    "Tokenizer",
     "approximate",
     "compare",
     "constructions",

@@ -17,10 +17,11 @@ class DataError(ByheartError, ValueError):
 
 
 class TableError(DataError):
-    """Several things that a table needs, each a line of the message."""
+    """Several things that a table needs, each a line of the message; `flags` are those that would settle them."""
 
-    def __init__(self, head: str, problems: Iterable[str]) -> None:
-        self.lines = (head, *problems)
+    def __init__(self, head: str, problems: Iterable[str], flags: Iterable[str] = ()) -> None:
+        self.flags = tuple(flags)
+        self.lines = (head, *problems, *([f"for example, add: {' '.join(self.flags)}"] if self.flags else []))
         super().__init__("\n  ".join(self.lines))
 
 

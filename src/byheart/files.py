@@ -97,9 +97,22 @@ def _no_float(text: str) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+    twice = repeated_key(pairs)
+    if twice is not None:
         raise FileFormatError(f"the key {twice[:40]!r} occurs twice in one object")
-    return found
+    return dict(pairs)
+
+
+def repeated_key(pairs: list[tuple[str, Any]]) -> str | None:
+    """The first key of a JSON object that stands in it again; for hooks of readers, which say so in their own words.
+
+    >>> repeated_key([("a", 1), ("b", 2), ("a", 3)])
+    'a'
+    """
+    seen: set[str] = set()
+    if len(dict(pairs)) < len(pairs):
+        for key, _ in pairs:
+            if key in seen:
+                return key
+            seen.add(key)
+    return None

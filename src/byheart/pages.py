@@ -95,7 +95,7 @@ def construction_table() -> str:
 
 
 def construction_words() -> str:
-    """The list of docs/choose.md: what each construction does and when to take it."""
+    """The list of docs/choose.md: what each construction does and when to use it."""
     return "\n".join(f"- **`{name}`** ({entry.paper}). {entry.words}" for name, entry in _listed())
 
 
@@ -153,7 +153,7 @@ def _command_in_roff(command: click.Command, context: click.Context) -> list[str
         record = parameter.get_help_record(context)
         if record is not None:
             lines += [".TP", f".B {_escaped(record[0])}", _escaped(" ".join(record[1].split())) or "\\ "]
-    return lines
+    return lines + (_roff(command.epilog) if command.epilog else [])
 
 
 def _roff(help: str) -> list[str]:

@@ -56,6 +56,8 @@ SCENARIOS = [
     Scenario("named_otherwise.jsonl", lines({"t": [0.1, 1], "y": 0}, {"t": [0.7, -0.0], "y": 1}),
              "--construction native",
              {"": 0}, lines({"t": [0.1, 1.0], "y": 0}, {"t": [0.7, 0], "y": 1})),
+    Scenario("labelled.jsonl", FORK, M24, {"": 2, "--sequence-column text": 0},
+             FORK.replace("}", ', "label": "x"}')),
     Scenario("cut.csv", "text,label\na b c,1\nb a c,2\n", "--tokens words --max-length 2"),
     Scenario("fill.csv", "text,label\na b c,1\na,2\n", "--tokens words --max-length 2 --pad #"),
     Scenario("columns.csv", "a,b,y\n1,2,x\n01,2,z\n", "--sequence-column a --sequence-column b", {

@@ -24,16 +24,16 @@ def learn(tmp_path, monkeypatch):
 
     def run(content: str, *flags: str, name: str = "t.csv", construction: str = "ks25"):
         (tmp_path / name).write_text(content)
-        told = byheart("memorize", name, "-o", "m", "--construction", construction, "--json", *flags)
-        return json.loads(told.stdout)
+        printed = byheart("memorize", name, "-o", "m", "--construction", construction, "--json", *flags)
+        return json.loads(printed.stdout)
 
     return run
 
 
 def test_columns_are_remembered(learn):
     content = "id,land,town,x\n1,Peru,Lima,a\n2,Japan,Tokyo,b\n"
-    told = learn(content, "--sequence-column", "land", "--label-column", "town")
-    assert told["columns"] == {"sequence": "land", "label": "town"}
+    printed = learn(content, "--sequence-column", "land", "--label-column", "town")
+    assert printed["columns"] == {"sequence": "land", "label": "town"}
     flags = ("--sequence-column", "land", "--label-column", "town")
     assert byheart("verify", "m", "t.csv", *flags).output.startswith("proved")
     assert byheart("predict", "m", "--input", "t.csv").output.split() == ["Lima", "Tokyo"]
@@ -51,24 +51,24 @@ def test_several_columns(learn):
 
 def test_trained_pieces(learn):
     pytest.importorskip("tokenizers")
-    told = learn("text,label\nto be or not,1\nthat is it,2\n", "--tokens", "bpe:270", "--max-length", "3")
-    assert told["tokens"].startswith("bpe:") and told["shortened"] >= 1 and told["n"] == 3
+    printed = learn("text,label\nto be or not,1\nthat is it,2\n", "--tokens", "bpe:270", "--max-length", "3")
+    assert printed["tokens"].startswith("bpe:") and printed["shortened"] >= 1 and printed["n"] == 3
     assert byheart("predict", "m", "to be or not", "that is it").output.split() == ["1", "2"]
     assert byheart("verify", "m", "t.csv").output.startswith("proved")
 
 
 def test_padding(learn):
-    told = learn("text,label\nabcd,1\na,2\n", "--max-length", "3", "--pad", ".")
-    assert told["n"] == 3
+    printed = learn("text,label\nabcd,1\na,2\n", "--max-length", "3", "--pad", ".")
+    assert printed["n"] == 3
     assert byheart("predict", "m", "a", "a..", "abc").output.split() == ["2", "2", "1"]
 
 
 @pytest.mark.parametrize(("policy", "rows", "left_out"), [("first", 2, 2), ("majority", 3, 1), ("drop", 1, 3)])
 def test_conflicts(learn, policy, rows, left_out):
     content = "text,label\nab,1\nab,2\nab,2\nba,3\n"
-    told = learn(content, "--conflicts", policy)
-    assert told["conflicts"] == {"policy": policy, "contexts": 1, "rows_left_out": left_out} and told["N"] == rows
-    assert any("left out" in note for note in told["notes"])
+    printed = learn(content, "--conflicts", policy)
+    assert printed["conflicts"] == {"policy": policy, "contexts": 1, "rows_left_out": left_out} and printed["N"] == rows
+    assert any("left out" in note for note in printed["notes"])
     assert "left out (" in byheart("verify", "m", "t.csv", "--conflicts", policy).output
     assert byheart("verify", "m", "t.csv", status=1).output.startswith("refuted")
 
@@ -81,16 +81,16 @@ def test_the_first_rows(learn):
 
 def test_lines_without_labels(learn):
     flags = ("--task", "causal", "--tokens", "words")
-    told = learn("to be or\nnot to be\n", *flags, name="book.txt", construction="compact")
-    assert told["columns"] == {"sequence": "text"} and told["verdict"] == "proved"
+    printed = learn("to be or\nnot to be\n", *flags, name="book.txt", construction="compact")
+    assert printed["columns"] == {"sequence": "text"} and printed["verdict"] == "proved"
     assert byheart("predict", "m", "to be").output == "be or\n"
     assert byheart("verify", "m", "book.txt").output.startswith("proved")
 
 
 @pytest.mark.parametrize("text", ["a rose is a rose is a rose", "rose"])
 def test_a_book_is_proved_again(learn, text, tmp_path):
-    told = learn(text, "--task", "causal", "--page-length", "5", name="book.txt", construction="compact")
-    assert told["verdict"] == "proved"
+    printed = learn(text, "--task", "causal", "--page-length", "5", name="book.txt", construction="compact")
+    assert printed["verdict"] == "proved"
     assert byheart("verify", "m", "book.txt").output.startswith("proved")
     assert byheart("recite", "m").output == text
     byheart("report", "m", "book.txt", "-o", "r.html")

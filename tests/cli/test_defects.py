@@ -1,4 +1,4 @@
-"""What is our fault has a status of its own; a reader that has gone is no fault at all."""
+"""What is our fault has a status of its own; a reader that has gone is not a fault at all."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run(code: str, *arguments: str, **environment: str) -> subprocess.CompletedP
 def test_a_defect_never_looks_like_a_verdict():
     result = run(BROKEN, "paper", "Lemma G.4")
     assert result.returncode == 70 and result.stdout == ""
-    assert result.stderr.startswith("byheart: a defect of byheart") and "ZeroDivisionError" in result.stderr
+    assert result.stderr.startswith("byheart: this is a bug in byheart") and "ZeroDivisionError" in result.stderr
     assert "Traceback" not in result.stderr and result.stderr.count("\n") == 1
 
 

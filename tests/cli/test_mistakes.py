@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import re
+from pathlib import Path
 
+import click
 import pytest
 from click import ClickException
 from click.testing import CliRunner
 
+import byheart
 from byheart.cli import commands
 from byheart.errors import ByheartError
 
@@ -47,7 +51,7 @@ MISTAKES = [
     (["memorize", "sheet.xlsx"], "save the sheet as CSV"),
     (["memorize", "t.csv.gz"], "leave the ending off if it is not compressed"),
     (["memorize", "packed.csv"], "its name must end in .gz"),
-    (["memorize", "latin.csv"], "save the file as UTF-8"),
+    (["memorize", "latin.csv"], "--encoding cp1252"),
     (["memorize", "one.csv"], "no label column: it has 'country'; add a column with the labels"),
     (["memorize", "empty.csv"], "is empty; it needs a row"),
     (["memorize", "uneven.csv"], "line 2 has 3 cells, the header has 2; quote cells that hold commas"),
@@ -70,7 +74,7 @@ MISTAKES = [
     (["predict", "m.byheart", "Peru", ""], "the question, sequence 2 is empty"),
     (["predict", "m.byheart", "--input", "none.txt"], "there is no file 'none.txt'"),
     (["predict", "t.csv", "Peru"], "give a file that `byheart memorize` wrote"),
-    (["predict", "docs.decoder", "x"], "this is a decoder of an older byheart, whose format is not read"),
+    (["predict", "docs.decoder", "x"], "this is a decoder of an older byheart, whose format is no longer read"),
     (["recite", "m.byheart"], "only causal memories recite"),
     (["report", "m.byheart", "order.csv"], "is not the data that m.byheart was made of"),
     (["report", "m.byheart", "-o", "nowhere/r.html"], "there is no folder 'nowhere'"),
@@ -118,3 +122,24 @@ def test_the_message_helps(arguments, words, folder, monkeypatch):
     assert words in message
     assert "\n" not in message and len(message) < 420
     assert {path.name for path in folder.rglob("*")} == before, "nothing was written"
+
+
+def all_flags(command: click.Command, context: click.Context) -> set[str]:
+    own = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
+    if not isinstance(command, click.Group):
+        return own
+    parts = (command.get_command(context, name) for name in command.list_commands(context))
+    return own.union(*(all_flags(part, context) for part in parts if part is not None))
+
+
+def test_messages_name_flags_that_exist():
+    """A remedy with a flag that no command has is worse than none."""
+    known = all_flags(commands, click.Context(commands)) | {"--help", "--version"}
+    others = {"--check", "--upgrade"}  # of `python -m byheart.pages` and of pip
+    package = Path(byheart.__file__).parent
+    named = {
+        (path.name, flag)
+        for path in package.rglob("*.py")
+        for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]+", path.read_text(encoding="utf-8"))
+    }
+    assert {(name, flag) for name, flag in named if flag not in known | others} == set()

@@ -90,8 +90,8 @@ def test_on_the_command_line_and_in_the_ground_truth(tmp_path: Path, monkeypatch
     )
     done = CliRunner().invoke(commands, ["recital", *words.split(), "-o", "docs.byheart", "--json"])
     assert done.exit_code == 0, (done.output, done.exception)
-    told = json.loads(done.stdout)
-    assert told["verdict"] == "proved" and told["N"] == 8 and len(told["absent"]) == 1
+    printed = json.loads(done.stdout)
+    assert printed["verdict"] == "proved" and printed["N"] == 8 and len(printed["absent"]) == 1
     memory = RecitalMemory.load("docs.byheart")
     memory.to_huggingface("folder", flavour="units", reach=128)
     lines = [json.loads(line) for line in Path("folder/ground-truth.jsonl").read_text().splitlines()]

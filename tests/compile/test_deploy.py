@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import random
 import warnings
@@ -14,7 +15,7 @@ from click.testing import CliRunner
 
 import byheart
 from byheart.cli import commands
-from byheart.compile.deploy import Deployment, deploy, plan_front
+from byheart.compile.deploy import Deployment, deploy
 from byheart.data.read.cells import CellType, read_cells, row_number_columns
 from byheart.data.tokens.front import Cells, Characters, Front, FrontColumn, Scaled, Words, cuttings
 from byheart.errors import DataError, OptionError
@@ -149,20 +150,6 @@ def test_scaled_numbers_are_exact_and_nothing_between_them_is_known():
     assert front.encode([[0.25]])[0].tolist() == [[2_500_000 - 1]]
 
 
-def test_texts_are_cut_by_the_size_of_the_result():
-    rng = random.Random(0)
-    parts, few = ("ABCDEF", "123456789", " ", "123456789", "XYZ"), ["north", "south"]
-    codes = sorted({"".join(map(rng.choice, parts)) for _ in range(900)})
-    size = len(codes)
-    sides, labels = [few[k % 2] for k in range(size)], [k % 5 for k in range(size)]
-    table = read_cells({"code": codes, "side": sides, "y": labels})
-    fronts, alternatives = plan_front(table, "auto", 16, "float64")
-    assert [column.cutting.name for column in fronts[0].columns] == ["characters", "whole cells"]
-    assert alternatives["characters"] < alternatives["cells"]
-    wide, _ = plan_front(table, "cells", 16, "float64")
-    assert {column.cutting.name for front in wide for column in front.columns} == {"whole cells"}
-
-
 def test_numbers_with_leading_zeros_and_equal_numbers_stay_texts():
     cells = {"a": ["00501", "1"], "b": ["1.1", "1.10"], "c": ["-0", "1"], "d": ["1e3", "2"], "e": ["9" * 25, "1"]}
     table = read_cells({**cells, "f": ["7", "8"], "y": ["p", "q"]})
@@ -183,7 +170,8 @@ def test_a_column_that_numbers_the_rows_is_asked_about(tmp_path):
     path.write_text("uid,t,y\n4,a,p\n5,b,q\n6,,r\n7,a,s\n")
     result = CliRunner().invoke(commands, ["deploy", str(path), "-o", str(tmp_path / "t.onnx")], catch_exceptions=True)
     words = str(result.exception)
-    assert "--drop 'uid'" in words and "--missing drop" in words and "--conflicts first" in words
+    assert "for example, add: --drop uid --missing drop --conflicts first" in words
+    assert "say --drop uid to leave it out" in words and "--missing drop" in words and "--conflicts first" in words
     assert not (tmp_path / "t.onnx").exists()
 
 
@@ -244,10 +232,90 @@ def test_mistakes_are_named(tmp_path):
 
 
 def test_a_null_character_is_no_place_for_patterns():
-    values = ["a\0b", "ab", "a"]
+    values = ["a\0b", "ab", "a", "ab\0"]
     assert [way.name for way in cuttings(values, CellType.TEXT)] == ["whole cells"]
-    made = deploy({"x": values, "y": [1, 2, 3]}, progress=False)
-    assert ask(made, x=[*values, "a\0"]) == ([1, 2, 3, made.answers.unknown], [True, True, True, False])
+    made = deploy({"x": values, "y": ["p", "q", "r", "r\0"]}, progress=False)
+    assert ask(made, x=[*values, "a\0"]) == (["p", "q", "r", "r\0", "<unknown>"], [True] * 4 + [False])
+
+
+def test_no_row_outside_of_the_table_is_ever_known():
+    """All combinations of known cells, which the network alone would take for known ones now and then."""
+    rng = random.Random(2)
+    rows = sorted(
+        {(rng.choice("abcd") * rng.randint(1, 3), rng.randint(0, 9), rng.randint(0, 4) / 4) for _ in range(90)}
+    )
+    columns = list(zip(*rows, strict=True))
+    for bits, exact in ((None, True), (0, False)):
+        made = deploy(
+            {"t": columns[0], "n": columns[1], "x": columns[2], "y": [rng.choice("pqr") for _ in rows]},
+            abstain_bits=bits,
+            progress=False,
+        )
+        every = list(itertools.product(sorted(set(columns[0])), range(10), sorted(set(columns[2]))))
+        found = ask(made, **dict(zip(("t", "n", "x"), map(list, zip(*every, strict=True)), strict=True)))
+        assert made.exact_unknown is exact
+        assert ({row for row, known in zip(every, found[1], strict=True) if known} == set(rows)) is exact
+        assert {label for label, known in zip(*found, strict=True) if not known} <= {"<unknown>"}
+
+
+def test_wide_rows_are_recognised_by_several_lists():
+    rng = random.Random(6)
+    names = [f"s{k}" for k in range(12)]
+    rows = [[rng.randint(0, 10**6) / 1000 for _ in names] for _ in range(40)]
+    made = deploy(
+        {**dict(zip(names, zip(*rows, strict=True), strict=True)), "y": [k % 3 for k in range(40)]}, progress=False
+    )
+    assert made.sizes["list of rows"] > 40 * 16 * 3, "more than one number holds"
+    swapped = [[*one[:k], *two[k:]] for one, two, k in zip(rows, rows[1:], [*range(1, 12)] * 3, strict=False)]
+    _, known = ask(made, **dict(zip(names, map(list, zip(*rows, *swapped, strict=True)), strict=True)))
+    assert known == [True] * 40 + [False] * len(swapped)
+
+
+def test_lines_that_are_not_rows_are_left_out_when_asked_and_counted(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\nx,p\nonly one\ny,q\nz,r,too many\n   \nw,p\n")
+    with pytest.raises(
+        DataError, match=r"3 lines do not have as many cells .*line 3 has 1, line 5 has 3.*--uneven drop"
+    ):
+        deploy(path, progress=False)
+    made = deploy(path, uneven="drop", progress=False)
+    assert made.account.lines() == [
+        "6 rows read, 3 known",
+        "left out: 3 rows with more or fewer cells than there are columns (--uneven drop): line 3, 5-6",
+    ]
+    assert ask(made, a=["x", "y", "w", "z"])[0] == ["p", "q", "p", "<unknown>"]
+
+
+@pytest.mark.parametrize(
+    ("written", "refused"),
+    [
+        ("SW1,London\nM1,North\nEH1,London\n", "'London' is also a cell below it"),
+        ("5.1,3.5,x\n4.9,3.1,y\n", "'5.1' is a number like the cells below it"),
+        ("0,1,2,kind\n0,1,2,a\n5,6,7,b\n", ""),
+        ("2019,2020,kind\n0,2020,a\n5,6,b\n", ""),
+        ("name,kind\na,p\nb,q\n", ""),
+    ],
+)
+def test_a_first_line_that_looks_like_a_row_is_asked_about(tmp_path, written, refused):
+    path = tmp_path / "t.csv"
+    path.write_text(written)
+    rows = written.count("\n")
+    if refused:
+        with pytest.raises(DataError, match=f"{refused}; say --no-header if it is a row"):
+            deploy(path, progress=False)
+        assert deploy(path, header=False, progress=False).account.rows == rows
+    assert deploy(path, header=True if refused else None, progress=False).account.rows == rows - 1
+
+
+def test_columns_without_cells_and_names_that_occur_twice(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b,a,y\nx,,1,p\nx,,2,q\nz,,2,p\n")
+    with pytest.raises(DataError, match=r"column 'b' is empty; say --drop b"):
+        deploy(path, missing="drop", progress=False)
+    made = deploy(path, drop=["b"], progress=False)
+    assert made.signature.inputs == ("a", "a (2)") and "'a', 'a (2)' here" in made.remarks[-1]
+    with pytest.raises(DataError, match="the label's column, 'y', is empty; name another one with --label"):
+        deploy({"a": ["x", "z"], "y": [None, None]}, progress=False)
 
 
 def test_frames_of_every_library_give_the_same_model():

@@ -12,10 +12,9 @@ from click.testing import CliRunner
 import byheart
 from byheart.cli import commands
 from byheart.compile.documents import as_table, memorize_documents
-from byheart.compile.generate import knows
 from byheart.data.dataset.targets import Distribution, Target
 from byheart.data.tokens.tokenizer import Tokenizer
-from byheart.errors import ConflictError, DataError, ExportError, FileFormatError, OptionError, UnknownSymbolError
+from byheart.errors import ConflictError, DataError, ExportError, FileFormatError, OptionError
 from byheart.files import canonical, digest
 from tests.corpora import TEXTS, random_texts
 
@@ -165,50 +164,10 @@ def test_a_file_cannot_shorten_the_documents_that_it_is_asked(tmp_path: Path) ->
     assert run("verify", path, tmp_path / "t.txt", "--max-length", 3).return_value == 0
 
 
-def test_generation() -> None:
-    memory = memorize_documents(["a b a b a", "a b a c a"])
-    assert memory.generate("a b a", limit=3) == "a b a"
-    drawn = {memory.generate("a", temperature=1.0, seed=s) for s in range(30)}
-    assert drawn == {"a b a b a", "a b a c a"}
-    assert memory.generate("a", temperature=1.0, seed=1) == memory.generate("a", temperature=1.0, seed=1)
-    with pytest.raises(OptionError, match="negative"):
-        memory.generate("a", temperature=-1)
-    with pytest.raises(DataError, match="a prompt of 6 tokens"):
-        memory.generate("a b a b a b")
-
-
-def test_exact_memories_generate_too() -> None:
-    memory = byheart.memorize([["a", "b"]], [["b", "c"]], task="causal", progress=False)
-    assert memory.generate(["a"]) == ["a", "b", "c"] and memory.generate(["a"], limit=2) == ["a", "b"]
-    with pytest.raises(OptionError, match="nothing can be drawn"):
-        memory.generate(["a"], temperature=1.0)
-    with pytest.raises(OptionError, match="not distributions"):
-        memory.probabilities([["a"]])
-
-
 def test_the_fewest_parameters_are_the_fewest() -> None:
     texts = random_texts(60, 12, 6, seed=2)
     sizes = [memorize_documents(texts, objective=o).size.parameters for o in ("closed-form", "low-rank", "size")]
     assert sizes == sorted(sizes, reverse=True) and sizes[2] < sizes[0] / 2
-
-
-def test_sampling_follows_the_distribution() -> None:
-    memory = memorize_documents(["a b"] * 3 + ["a c"])
-    drawn = [memory.generate("a", temperature=1.0, seed=s) for s in range(200)]
-    assert 0.65 < drawn.count("a b") / 200 < 0.85
-    assert memory.predict([["a"]]) == [["b"]]
-    found = memory.probabilities(["a"])[0]
-    assert found["b"] == pytest.approx(0.75) and found["c"] == pytest.approx(0.25)
-
-
-def test_text_ends_where_a_document_ends(tmp_path: Path) -> None:
-    memory = memorize_documents(TEXTS)
-    assert memory.generate("a cat") == "a cat sat" and memory.generate("the end") == "the end of the dog"
-    assert knows(memory, "a cat") and not knows(memory, "a cat sat")
-    unknown = memory.generate("dog dog")  # no memorized context: some text as long as the decoder reads
-    assert unknown.startswith("dog dog") and len(unknown.split()) == memory.encoder.length + 1
-    with pytest.raises(UnknownSymbolError, match="lacks 'bat', 'zebra'; near 'bat' are"):
-        memory.generate("bat zebra")
 
 
 def test_characters() -> None:

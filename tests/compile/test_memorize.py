@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 import byheart
-from byheart.compile.memorize import WORDS, _is_kept, planning
+from byheart.build import recipe
+from byheart.compile.memorize import WORDS, _is_kept
 from byheart.data.tokens.tokenizer import TokenTable
-from byheart.errors import BuildError
+from byheart.errors import BuildError, OptionError
 from byheart.progress import SILENT
 
 
@@ -38,7 +39,7 @@ def test_the_stage_is_named(monkeypatch):
     for kept, words in ((False, [WORDS]), (True, [])):
         heard.clear()
         monkeypatch.setattr(module, "_is_kept", lambda kernel, kept=kept: kept)
-        with module.first_use("compact", Listener()):
+        with module.first_use(recipe("compact"), Listener()):
             pass
         assert heard == words
 
@@ -48,7 +49,7 @@ def test_plans_are_what_is_built(tokens):
     codes = sorted({f"{chr(65 + k % 23)}{k * 37 % 97} {k % 89}{chr(65 + k % 19)}" for k in range(500)})
     frame = {"code": codes, "kind": [k % 3 for k in range(len(codes))]}
     table = byheart.read(frame, tokens=tokens)
-    plan = planning("native", {})
+    plan = recipe("native").planning({})
     planned = plan(TokenTable.of(tokens, codes), len(codes), 3)
     assert byheart.memorize(table, construction="native", progress=False).size.parameters == planned
 
@@ -59,11 +60,18 @@ def test_tokens_are_chosen_by_the_size_of_the_memory():
     for rows, kind in ((few_words, "words"), (codes, "characters")):
         frame = {"text": rows, "kind": [k % 3 for k in range(len(rows))]}
         for construction in ("native", "compact"):
-            table = byheart.read(frame, planning=planning(construction, {}))
+            table = byheart.read(frame, planning=recipe(construction).planning({}))
             assert table.tokens.kind == kind
         memory = byheart.memorize(frame, label="kind", construction="native", progress=False)
         assert memory.tokens.kind == kind
     assert "characters are planned to take" in table.note and "(--tokens words)" in table.note
+
+
+def test_an_option_that_cannot_be_is_named_while_tokens_are_planned():
+    frame = {"text": ["a b", "c d"], "kind": [1, 2]}
+    for wrong in ({"abstain_bits": "many"}, {"dtype": "float8"}):
+        with pytest.raises(OptionError, match=next(iter(wrong))):
+            byheart.memorize(frame, label="kind", construction="native", progress=False, **wrong)
 
 
 def decimals(count: int) -> tuple[list[list[float]], list[str]]:

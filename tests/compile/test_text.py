@@ -133,6 +133,14 @@ def test_pages_of_hundreds_of_letters():
     assert memory.recite(1) == text[700:]
 
 
+@pytest.mark.slow
+def test_lines_steeper_than_floats():
+    """Pages of 700 of 1,200 characters: the slope of a line was longer than a float goes."""
+    text = "".join(random.Random(5).choice("abcdefghijklmnopqrstuvwxyz ,.") for _ in range(1200))
+    memory = byheart.memorize_text(text, page_length=700, progress=False)
+    assert memory.certificate.verdict == "proved" and memory.recite() == text
+
+
 def test_pages_that_are_out_of_reach_are_refused_at_once():
     """More labels than traps take: a walk along every bit of every id would search for an hour."""
     text = "".join(random.Random(3).choices([chr(0x4E00 + k) for k in range(200)], k=4000))

@@ -161,6 +161,40 @@ def test_the_file_does_not_choose_the_columns(tmp_path):
     assert verify(tmp_path / "m", table, "--sequence-column", "kind", "--label-column", "kind")[0] == 0
 
 
+def test_a_memory_of_texts_says_that_it_asks_no_labels(tmp_path):
+    """A memory of what follows in the names knows nothing of their kinds."""
+    table, file = write_table(tmp_path / "table.csv"), tmp_path / "m.byheart"
+    texts = byheart.read(str(table), task="causal", sequence_column="name")
+    byheart.memorize(texts, progress=False).save(file)
+    found = CliRunner().invoke(commands, ["verify", str(file), str(table)], standalone_mode=False)
+    assert "column 'name'; labels are the next tokens; not used: 'kind'" in found.output
+
+
+def test_distributions_do_not_stand_in_for_labels(tmp_path):
+    """Whether DATA's labels are compared is not for the file to say."""
+    rows, file = tmp_path / "rows.jsonl", tmp_path / "m.byheart"
+    rows.write_text("".join(json.dumps({"text": f"a {name} sat", "label": name}) + "\n" for name in ("cat", "dog")))
+    byheart.memorize(["a cat sat", "a dog sat"], construction="madden24", progress=False).save(file)
+    status, found = verify(file, rows)
+    assert status == 2 and "--sequence-column 'text'" in found["reason"]
+    assert verify(file, rows, "--sequence-column", "text")[0] == 0
+
+
+def test_rows_that_were_left_out_while_reading_are_counted(tmp_path):
+    table = write_table(tmp_path / "table.csv", [("cat", "animal"), ("oak", ""), ("dog", "animal")])
+    memory = byheart.memorize(byheart.read(str(table), missing="drop"), progress=False)
+    found = memory.verify(byheart.read(str(table), missing="drop"))
+    assert found.verdict == "proved"
+    assert (found.rows, found.asked, found.left_out) == (3, 2, {"by --missing drop": 1})
+
+
+@pytest.mark.parametrize("row", [1.0, None, 7, True])
+def test_a_row_that_is_not_a_sequence_is_a_clear_error(row):
+    memory = byheart.memorize([[1], [2]], ["a", "b"], progress=False)
+    with pytest.raises(DataError, match="not a sequence of tokens"):
+        memory.predict([row])
+
+
 def test_labels_beyond_max_length_are_not_proved(tmp_path):
     rows = [("[1, 2, 3]", "[4, 5, 5]"), ("[2, 2]", "[5, 5]")]
     table = tmp_path / "t.jsonl"
@@ -304,7 +338,18 @@ def long(body):
     body["encoder"].update(length=1 << 24, padded=True)
 
 
-@pytest.mark.parametrize("change", [huge, long])
+def sharp(body):
+    """50 softmax layers whose scores have a million bits: half a second for each exponential."""
+    wide = body["network"]["layers"][-1]["weight"]["columns"]
+    one, long = ({"columns": wide, "rows": [[[0, w]]]} for w in (1, "0x1p1000000"))
+    back = {"columns": 1, "rows": [[[0, 1]], *[[]] * (wide - 1)]}
+    head = {"key": long, "query": long, "value": one, "output": back}
+    layer = {"layer": "attention", "kind": "softmax", "pattern": "full", "heads": [head]}
+    body["network"]["layers"][-1:-1] = [layer] * 50
+    body["network"]["stages"] = []
+
+
+@pytest.mark.parametrize("change", [huge, long, sharp])
 @pytest.mark.parametrize("command", ["verify", "predict"])
 def test_a_hostile_file_is_refused_before_it_costs_anything(tmp_path, change, command):
     table = write_table(tmp_path / "t.csv")
@@ -321,7 +366,7 @@ def test_the_budget_is_far_above_honest_files(saved):
     memory = load(saved[0])
     with limited(memory.budget) as meter:
         memory.network  # noqa: B018
-        assert meter.budget.work > 10**12
+        assert meter.budget.work > 10**11
     small = load(saved[0], budget=Budget(work=1))
     with pytest.raises(BudgetError, match="--max-work"):
         small.predict(list(ROWS))

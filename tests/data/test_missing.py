@@ -102,15 +102,15 @@ def test_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     refused = run("memorize", "t.csv", "-o", "m")
     assert isinstance(refused.exception, DataError) and "line 3, line 6" in str(refused.exception)
-    told = json.loads(run("memorize", "t.csv", "-o", "m", "--missing", "drop", "--json").output)
-    assert told["N"] == 2 and told["missing"] == {
+    printed = json.loads(run("memorize", "t.csv", "-o", "m", "--missing", "drop", "--json").output)
+    assert printed["N"] == 2 and printed["missing"] == {
         "policy": "drop", "rows": 3, "rows_left_out": 3, "named": "line 3, line 4, line 6"
     }  # fmt: skip
     assert run("verify", "m", "t.csv", "--missing", "drop").return_value == 0
     assert isinstance(run("verify", "m", "t.csv").exception, DataError), "rows are not left out unless somebody says so"
     (tmp_path / "t.csv").write_text(CSV.removesuffix(",\n"))
-    told = json.loads(run("memorize", "t.csv", "-o", "m", "--missing", "label", "--json").output)
-    assert told["N"] == 4 and told["C"] == 3
+    printed = json.loads(run("memorize", "t.csv", "-o", "m", "--missing", "label", "--json").output)
+    assert printed["N"] == 4 and printed["C"] == 3
     assert run("verify", "m", "t.csv", "--missing", "label").return_value == 0
 
 

@@ -41,7 +41,7 @@ def test_the_command(tmp_path):
     words = ["export", str(recital_folder()), "--to", "gguf", "-o", str(tmp_path / "x.gguf"), "--json"]
     result = CliRunner().invoke(commands, words, standalone_mode=False)
     assert result.return_value == 0, result.output
-    told = json.loads(result.output)
-    assert told["dtype"] == "F16"
-    assert told["recitation"]["recited"] is True
+    printed = json.loads(result.output)
+    assert printed["dtype"] == "F16"
+    assert printed["recitation"]["recited"] is True
     assert (tmp_path / "x.gguf").read_bytes()[:4] == b"GGUF"

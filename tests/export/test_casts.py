@@ -16,7 +16,7 @@ from byheart.export.targets.onnx import build_model
 from byheart.export.targets.safetensors import run_arrays
 from byheart.export.targets.torch import config_of, state_of
 from byheart.export.torch_runtime import Memory
-from byheart.ir.layers import Affine, Matrix
+from byheart.ir.layers import Affine, Matrix, Residual
 from byheart.ir.network import Decode, Network, Read, Readout
 from tests.build.native.data import dataset
 from tests.export.test_export import module, session
@@ -136,6 +136,26 @@ def test_vectors_are_never_rounded_on_the_way_in():
         model.predict(vectors)
 
 
+@pytest.mark.parametrize("positions", [True, False])
+def test_vectors_that_the_network_moves_first_are_exported(positions):
+    """In float32 a block without units stands in front of the input map, where the place is a number of its own."""
+    rows = [[(1000 + a / 4, 0.5), (1000 + b / 4, 0.5)] for a in range(4) for b in range(a if not positions else 4)]
+    data = load(rows, [k % 5 for k in range(len(rows))], positions=positions)
+    memory = memorize_dataset(data, construction="native", progress=False, dtype="float32")
+    front = memory.network.layers[0]
+    assert isinstance(front, Residual) and not front.hidden
+    vectors, present = np.array(rows, np.float32), np.ones((len(rows), 2), bool)
+    model = memory.to_torch()
+    config, arrays = config_of(memory.network, data.encoder, "float32"), state_of(memory.network, "float32")
+    for found in (
+        model.predict(torch.from_numpy(vectors)).numpy(),
+        model.fast().predict(torch.from_numpy(vectors)).numpy(),
+        session(build_model(memory.network, data.encoder, "float32", {})).run(["class"], {"tokens": vectors})[0],
+        run_arrays(config, arrays, vectors, present),
+    ):
+        assert (found == data.labels).all()
+
+
 def test_garbage_behind_the_end_of_a_row_is_not_read(tmp_path):
     """NaN times 0 is NaN: absent vectors are replaced before anything is multiplied."""
     rows = [[(0.0,)], [(0.25,), (0.5,)], [(0.25,), (0.25,), (1.0,)]]
@@ -166,6 +186,6 @@ def test_a_tie_of_logits_names_no_class():
     assert module(network, data.encoder).predict(torch.from_numpy(tokens)).tolist() == wanted
     assert runtime.run(["class"], {"tokens": tokens})[0].tolist() == wanted
     forms = (module(network, data.encoder)(torch.from_numpy(tokens)), runtime.run(["logits"], {"tokens": tokens})[0])
-    for told in forms:
-        assert told.tolist()[2:] == [[0, 0, 0]] * 2 and told[0].tolist() != [0, 0, 0]
+    for printed in forms:
+        assert printed.tolist()[2:] == [[0, 0, 0]] * 2 and printed[0].tolist() != [0, 0, 0]
     assert run_arrays(config, arrays, tokens, tokens >= 0).tolist() == wanted

@@ -133,11 +133,11 @@ def test_logits_of_what_is_unknown_favour_no_class(tmp_path):
     memory = memorize_dataset(data, construction="native", progress=False, abstain_bits=12)
     memory.to_onnx(tmp_path / "m.onnx")
     tokens = np.random.default_rng(1).integers(1, len(data.encoder.symbols) + 1, (400, 4))
-    found, told = session(onnx.load(tmp_path / "m.onnx")).run(["class", "logits"], {"tokens": tokens})
+    found, printed = session(onnx.load(tmp_path / "m.onnx")).run(["class", "logits"], {"tokens": tokens})
     unknown = found == -1
     assert unknown.sum() > 300
     exact = np.array(memory.logits([[data.encoder.symbols[k - 1] for k in row] for row in tokens.tolist()]))
-    for logits in (told, memory.to_torch()(torch.from_numpy(tokens)).numpy(), exact):
+    for logits in (printed, memory.to_torch()(torch.from_numpy(tokens)).numpy(), exact):
         assert (logits[unknown] == 0).all() and (np.sort(logits[~unknown])[:, -2:] <= [-32, 0]).all()
 
 

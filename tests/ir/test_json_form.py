@@ -1,4 +1,4 @@
-"""Networks survive the way through JSON, and JSON that is no network is refused."""
+"""Networks survive the way through JSON, and JSON that is not a network is refused."""
 
 from __future__ import annotations
 

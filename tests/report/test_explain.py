@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from functools import cache
@@ -83,8 +84,8 @@ def test_the_command(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.csv").write_text("name,colour\ncat,red\nact,blue\n")
-    told = CliRunner().invoke(commands, ["explain", "t.csv", "-o", "p.html", "--json"], catch_exceptions=False)
-    assert told.exit_code == 0 and json.loads(told.stdout)["page"] == "p.html"
+    printed = CliRunner().invoke(commands, ["explain", "t.csv", "-o", "p.html", "--json"], catch_exceptions=False)
+    assert printed.exit_code == 0 and json.loads(printed.stdout)["page"] == "p.html"
     assert '"word":"act","label":"blue"' in (tmp_path / "p.html").read_text(encoding="utf-8")
     assert CliRunner().invoke(commands, ["explain"], catch_exceptions=False).exit_code == 0
     assert (tmp_path / "explain.html").read_text(encoding="utf-8") == five() == byheart.explain(output="again.html")
@@ -293,6 +294,18 @@ def test_the_slider_builds_and_counts(open_page):
     assert tab.inner_text("#N-shown") == "N = 1,000,000" and "–" in tab.inner_text("#sizes")
     tab.check("#logarithmic")
     assert tab.locator(".curve.theorem").get_attribute("points")
+
+
+def test_curves_carry_their_names_and_nothing_lies_over_them(open_page):
+    tab = open_page(five(), 1280)
+    names = tab.locator("#curves .name")
+    assert sorted(names.all_text_contents()) == ["Theorem 4.1 ↑", "compact", "lower bound", "one bend per row"]
+    boxes = sorted(box["y"] for box in (name.bounding_box() for name in names.all()))
+    assert all(low - high >= 12 for high, low in itertools.pairwise(boxes)), boxes
+    tab.mouse.wheel(0, 10_000)  # the rows that stay in view while one scrolls must end with their part
+    tab.wait_for_function("scrollY > 300")
+    edges = tab.evaluate("['know', 'grow'].map((id) => document.getElementById(id).getBoundingClientRect())")
+    assert edges[0]["bottom"] <= edges[1]["top"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

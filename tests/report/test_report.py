@@ -40,9 +40,9 @@ def shown_numbers(page: str) -> dict[str, int]:
 
 def test_numbers_equal_the_summary(memory, page):
     assert "gives every token a number of its own" in page
-    told, shown = memory.summary(), shown_numbers(page)
+    printed, shown = memory.summary(), shown_numbers(page)
     assert {"N", "n", "C", "contexts", "parameters", "total_bits", "max_bits", "width", "depth"} <= set(shown)
-    assert shown == {field: told[field] for field in shown}
+    assert shown == {field: printed[field] for field in shown}
 
 
 def test_numbers_equal_those_of_the_command(tmp_path, monkeypatch):
@@ -50,10 +50,10 @@ def test_numbers_equal_those_of_the_command(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.csv").write_text("name,colour\ncat,red\nact,blue\n")
-    told = json.loads(CliRunner().invoke(commands, ["memorize", "t.csv", "-o", "m", "--json"]).stdout)
+    printed = json.loads(CliRunner().invoke(commands, ["memorize", "t.csv", "-o", "m", "--json"]).stdout)
     CliRunner().invoke(commands, ["report", "m", "t.csv", "-o", "r.html"], catch_exceptions=False)
     shown = shown_numbers((tmp_path / "r.html").read_text())
-    assert shown and shown == {field: told[field] for field in shown}
+    assert shown and shown == {field: printed[field] for field in shown}
 
 
 def test_it_needs_nothing_from_elsewhere(page):

@@ -7,7 +7,6 @@ from fractions import Fraction
 import pytest
 
 import byheart
-from byheart.data.dataset.documents import Corpus
 from byheart.errors import OptionError
 from byheart.theory.madden import (
     Decoder,
@@ -20,6 +19,7 @@ from byheart.theory.madden import (
     document_parameters,
     hard_documents,
 )
+from tests.corpora import Corpus
 
 
 @pytest.mark.parametrize("omega", [2, 3, 50, 5000])

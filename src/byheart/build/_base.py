@@ -8,7 +8,9 @@ from typing import Any, TypeVar
 
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.targets import Target
+from byheart.data.read.table import Planning
 from byheart.data.task import Task
+from byheart.data.tokens.tokenizer import TokenTable
 from byheart.errors import OptionError
 from byheart.ir.decoder_network import AnyNetwork
 from byheart.paper import Ref
@@ -79,12 +81,19 @@ class Listing:
     paper: str
     tasks: tuple[str, ...]
     options: dict[str, str]  # name -> default and meaning
-    words: str = ""  # what it does and when to take it
+    words: str = ""  # what it does and when to use it
 
 
 # (dataset, *, seed, progress, **options) -> Construction; with `texts`: (script, vocabulary, unknown, **options)
 Builder = Callable[..., Any]
 B = TypeVar("B", bound=Builder)
+Plan = Callable[[TokenTable, int, int, Mapping[str, Any]], int]  # way to cut, rows, classes, options -> parameters
+
+
+def _exact_kernels() -> tuple[Any, ...]:
+    from byheart.exact.limbs import execute
+
+    return (execute,)
 
 
 @dataclass(frozen=True)
@@ -98,11 +107,14 @@ class Recipe:
     options: tuple[Option, ...]
     builder: Builder
     assumptions: tuple[str, ...] = ()  # about the data; where one fails, building raises an AssumptionError
-    words: str = ""  # what it does and when to take it, a paragraph for people
+    words: str = ""  # what it does and when to use it, a paragraph for people
     formula: str = ""  # the name of the upper bound in `byheart.theory` that predicts its size, if there is one
     order: int = 1000  # its place in tables: the rows of KS25's Table 1 first
     distributions: bool = False  # whether targets may be distributions; documents are then its data
     texts: bool = False  # whether it is built from whole texts, as a recital, and not from rows, as a network
+    floats: bool = False  # whether float types hold all its numbers, so that it can be exported
+    plan: Plan | None = None  # how many parameters it will have, before anything is built, where that is known
+    kernels: Callable[[], tuple[Any, ...]] = _exact_kernels  # what a build compiles on first use
 
     @property
     def listing(self) -> Listing:
@@ -116,6 +128,19 @@ class Recipe:
             if name not in known:
                 raise OptionError(f"{self.name} has no option {name!r}; it has: {', '.join(known) or 'none'}")
         return {name: option.parse(given[name]) if name in given else option.default for name, option in known.items()}
+
+    def planning(self, given: Mapping[str, Any]) -> Planning | None:
+        """How many parameters are planned for rows of symbols: by it `--tokens auto` chooses. None: not known.
+
+        >>> from byheart.build import recipe
+        >>> plan = recipe("native").planning({})
+        >>> plan(TokenTable("characters", 36, 8, 144), 40_000, 6), plan(TokenTable("words", 8000, 2, 56_000), 40_000, 6)
+        (27022, 26224)
+        """
+        if (plan := self.plan) is None:
+            return None
+        chosen = {one.name: one.parse(given[one.name]) if one.name in given else one.default for one in self.options}
+        return lambda table, rows, classes: plan(table, rows, classes, chosen)
 
     @property
     def takes_texts(self) -> OptionError:
@@ -159,6 +184,9 @@ def register(
     promise: PromiseOf | None = None,
     distributions: bool = False,
     texts: bool = False,
+    floats: bool = False,
+    plan: Plan | None = None,
+    kernels: Callable[[], tuple[Any, ...]] = _exact_kernels,
 ) -> Callable[[B], B]:
     """Registers the decorated builder as construction `name`. Registering is testing: the suite builds them all.
 
@@ -184,6 +212,9 @@ def register(
             order,
             distributions,
             texts,
+            floats,
+            plan,
+            kernels,
         )
         return builder
 

@@ -60,7 +60,6 @@ PLACES = 1 << 20  # tokens of a part
 FEWEST = 1 << 12  # rows of a part
 AHEAD = 8  # parts that wait for an executor, so that memory stays bounded
 HEAD = b"byheart seals 1\n"
-SEAL = 64  # hexadecimal digits
 Places = npt.NDArray[np.int64]
 
 

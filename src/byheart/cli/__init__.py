@@ -1,7 +1,7 @@
 """The command line: `byheart --help`.
 
 Exit status: 0 when what was asked holds (for `memorize` and `verify`: proved), 1 when it was not proved, 2 for bad
-input, 70 for a defect of byheart itself, 130 when interrupted; docs/command-line.md has the list. Defects are
+input, 70 for a bug in byheart itself, 130 when interrupted; docs/command-line.md has the list. Defects are
 reported in one line; with BYHEART_DEBUG set, with their traceback.
 """
 
@@ -65,7 +65,7 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             if args[0] in GONE:
-                raise click.UsageError(f"the command {args[0]!r} is gone; take `{GONE[args[0]]}`", ctx)
+                raise click.UsageError(f"the command {args[0]!r} is gone; use `{GONE[args[0]]}`", ctx)
             near = get_close_matches(args[0], COMMANDS, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(COMMANDS)}"
             raise click.UsageError(f"there is no command {args[0]!r}{hint}", ctx)
@@ -96,7 +96,7 @@ def commands() -> None:
       byheart report table.byheart table.csv           one page about it
       byheart explain --open                           watch one being built and asked, in the browser
 
-    Exit status: 0 yes (proved, answered, written), 1 not proved, 2 the input cannot be used, 70 a defect of byheart
+    Exit status: 0 yes (proved, answered, written), 1 not proved, 2 the input cannot be used, 70 a bug in byheart
     itself (set BYHEART_DEBUG=1 for its traceback), 130 interrupted.
     """
 
@@ -106,6 +106,7 @@ def main() -> None:
 
     Anything unexpected is our defect and never looks like "not proved": it has a status of its own.
     """
+    digits = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(LONGEST_INTEGER)
     try:
         status = commands(prog_name="byheart", standalone_mode=False)
@@ -126,9 +127,11 @@ def main() -> None:
     except OSError as error:  # for example a full disk behind standard output
         _fail(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""), 2)
     except MemoryError:
-        _fail("this needs more memory than there is; take fewer rows with --max-rows", 2)
+        _fail("this needs more memory than there is; read fewer rows with --max-rows", 2)
     except Exception as error:
         _report_defect(error)
+    finally:  # the limit is the process's, which may be a program that calls this
+        sys.set_int_max_str_digits(digits)
     sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -147,8 +150,8 @@ def _report_defect(error: Exception) -> None:
         traceback.print_exception(error)
     what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}".rstrip(": ")
     _fail(
-        f"a defect of byheart, nothing is proved or refuted by it ({what}); please report it at {ISSUES} with the "
-        "command, and what BYHEART_DEBUG=1 prints",
+        f"this is a bug in byheart, and proves or refutes nothing ({what}); please report it at {ISSUES}, with the "
+        "command and what BYHEART_DEBUG=1 prints",
         DEFECT,
     )
 

@@ -71,9 +71,9 @@ def trained_row(dataset: Dataset, seconds: float, seed: int) -> CompareRow:
         if spent > seconds:
             break
     sentence = (
-        f"no network up to {blocks} blocks knew every row within {seconds:g} seconds; the best had {best:.1%} right"
+        f"no network of up to {blocks} blocks knew every row within {seconds:g} seconds; the best had {best:.1%} right"
     )
-    return CompareRow("trained", "not found", sentence, "KS25, Equation (165)", "looked for by gradient descent")
+    return CompareRow("trained", "not found", sentence, "KS25, Equation (165)", "searched for by gradient descent")
 
 
 COLUMNS = (
@@ -149,8 +149,6 @@ def command(
         progress=progress,
     )
     if trained:
-        from byheart.cli.compare import with_trained
-
         found[-1] = with_trained(found[-1], datasets[-1], time_limit, seed)
     if csv_file:
         write_atomically(Path(csv_file), csv_table(found).encode("utf-8"))

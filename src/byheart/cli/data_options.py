@@ -45,7 +45,7 @@ _OPTIONS = (
         "--tokens",
         metavar="HOW",
         shell_complete=lambda context, parameter, start: [name for name in names() if name.startswith(start)],
-        help=f"How a text is cut into tokens: {', '.join(names())}. A JSON list is always taken as the tokens.  "
+        help=f"How a text is cut into tokens: {', '.join(names())}. A JSON list is always read as the tokens.  "
         "[default: auto]",
     ),
     click.option(
@@ -54,12 +54,13 @@ _OPTIONS = (
         help="Whether a CSV file begins with the names of its columns; without, they are 'column 1', 'column 2', …  "
         "[default: header]",
     ),
+    click.option("--encoding", metavar="NAME", help="How a text file is written, for example cp1252 (default: UTF-8)."),
     click.option("--max-length", type=click.IntRange(1), metavar="n", help="Keep the first n tokens of every row."),
     click.option("--pad", metavar="TOKEN", help="Fill rows that are shorter than --max-length with TOKEN at the end."),
     click.option(
         "--label-type",
         type=click.Choice(TYPES),
-        help="Take the labels as texts, whole numbers, numbers or truth values; auto: as the source has them, which is "
+        help="Read the labels as texts, whole numbers, numbers or truth values; auto: as the source has them, which is "
         "texts in a text format.  [default: auto]",
     ),
     click.option(
@@ -70,7 +71,7 @@ _OPTIONS = (
     click.option(
         "--missing",
         type=click.Choice(MISSING),
-        help="Rows with an empty cell or a null: refuse them, leave them out, or take a missing value as a value of "
+        help="Rows with an empty cell or a null: refuse them, leave them out, or treat a missing value as a value of "
         "its own.  [default: error]",
     ),
     click.option("--max-rows", type=click.IntRange(1), metavar="N", help="Read the first N rows only."),
@@ -182,7 +183,7 @@ def budget_options(command: F) -> F:
         show_default=True,
         expose_value=False,
         callback=_remember_budget,
-        help="Products of 56-bit numbers that FILE may cost, estimated before; raise it for files you trust.",
+        help="Products of 56-bit numbers that FILE may cost, estimated beforehand; raise it for files you trust.",
     )(command)
     return click.option(
         "--max-memory",
@@ -231,6 +232,51 @@ def load_limited(file: str) -> Memory:
 
 def _remember_verbose(context: click.Context, parameter: click.Parameter, value: bool) -> None:
     context.meta["byheart.verbose"] = value
+
+
+def construction_options(command: F) -> F:
+    """Adds what is built: the construction, its own options, and the seed."""
+    command = click.option("--seed", default=0, show_default=True)(command)
+    command = click.option(
+        "--option",
+        "pairs",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="A construction's own option; repeatable.",
+        shell_complete=complete_option,
+    )(command)
+    return click.option(
+        "--construction",
+        default="compact",
+        show_default=True,
+        help="What to build; see `byheart constructions`.",
+        shell_complete=complete_construction,
+    )(command)
+
+
+def page_options(name: str) -> Callable[[F], F]:
+    """Adds where a page is written (`name`, unless the user says so), and whether it is shown; see `open_page`."""
+
+    def add(command: F) -> F:
+        command = click.option("--open", "opened", is_flag=True, help="Show the page in the browser.")(command)
+        return click.option(
+            "-o",
+            "--output",
+            metavar="PAGE",
+            type=click.Path(),
+            default=name,
+            show_default=True,
+            help="Where to write the page.",
+        )(command)
+
+    return add
+
+
+def open_page(page: Path) -> None:
+    import webbrowser
+
+    if not webbrowser.open(page.resolve().as_uri()):
+        raise OptionError(f"no browser could be started; open {page} yourself")
 
 
 def complete_construction(context: click.Context, parameter: click.Parameter, start: str) -> list[str]:

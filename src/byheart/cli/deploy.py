@@ -10,9 +10,10 @@ import click
 
 from byheart.cli import show
 from byheart.cli.data_options import is_verbose, output_options, progress_for
-from byheart.compile.deploy import ABSTAIN_BITS, NOT_ABSTAINING, WAYS, Deployment, deploy
+from byheart.compile.deploy import Deployment, deploy
+from byheart.compile.table_plan import WAYS
 from byheart.data.missing import POLICIES as MISSING
-from byheart.data.read.account import Account
+from byheart.data.read.account import UNEVEN, Account
 from byheart.data.read.cells import CellType
 from byheart.data.read.options import POLICIES
 from byheart.data.read.sources import Limits
@@ -46,14 +47,14 @@ MOST_PLACES = 200  # of left-out rows on the screen; a file has the rest
     "--keep", metavar="NAME", multiple=True, help="A column that numbers the rows and is an input all the same."
 )
 @click.option(
-    "--text", "texts", metavar="NAME", multiple=True, help="Take a column of numbers as texts, as they stand."
+    "--text", "texts", metavar="NAME", multiple=True, help="Read a column of numbers as texts, as they stand."
 )
 @click.option(
     "--missing",
     type=click.Choice(MISSING),
     default="error",
     show_default=True,
-    help="Rows with an empty cell: refuse them, leave them out, or take an empty cell as a value of its own.",
+    help="Rows with an empty cell: refuse them, leave them out, or treat an empty cell as a value of its own.",
 )
 @click.option(
     "--conflicts",
@@ -61,6 +62,13 @@ MOST_PLACES = 200  # of left-out rows on the screen; a file has the rest
     default="error",
     show_default=True,
     help="Equal inputs with different labels: refuse them, keep the first, keep the most frequent label, or drop all.",
+)
+@click.option(
+    "--uneven",
+    type=click.Choice(UNEVEN),
+    default="error",
+    show_default=True,
+    help="Lines with more or fewer cells than there are columns: refuse them, or leave them out.",
 )
 @click.option(
     "--tokens",
@@ -73,13 +81,17 @@ MOST_PLACES = 200  # of left-out rows on the screen; a file has the rest
     "--abstain-bits",
     type=click.IntRange(0, 32),
     metavar="B",
-    default=ABSTAIN_BITS,
-    show_default=True,
-    help="A row that is not in the table is answered by some label once in 2^B times; 0 makes the smallest file.",
+    help="A row that is not in the table is answered by some label once in 2^B times, in a smaller file; 0 makes the "
+    "smallest (default: never).",
 )
 @click.option("--dtype", type=click.Choice(["float64", "float32"]), default="float64", show_default=True)
 @click.option("--seed", default=0, show_default=True)
-@click.option("--header/--no-header", default=True, help="Whether a CSV file begins with the names of its columns.")
+@click.option(
+    "--header/--no-header",
+    default=None,
+    help="Whether a CSV file begins with the names of its columns (default: it does; asked if it looks like a row).",
+)
+@click.option("--encoding", metavar="NAME", help="How a text file is written, for example cp1252 (default: UTF-8).")
 @click.option("--max-rows", type=click.IntRange(1), metavar="N", help="Read the first N rows only.")
 @click.option(
     "--max-bytes",
@@ -103,11 +115,13 @@ def command(
     texts: tuple[str, ...],
     missing: str,
     conflicts: str,
+    uneven: str,
     tokens: str,
-    abstain_bits: int,
+    abstain_bits: int | None,
     dtype: str,
     seed: int,
-    header: bool,
+    header: bool | None,
+    encoding: str | None,
     max_rows: int | None,
     max_bytes: int,
     left_out: str | None,
@@ -138,11 +152,13 @@ def command(
         texts=texts,
         missing=missing,
         conflicts=conflicts,
+        uneven=uneven,
         tokens=tokens,
         abstain_bits=abstain_bits,
         dtype=dtype,
         seed=seed,
         header=header,
+        encoding=encoding,
         limits=Limits(max_rows, max_bytes),
         row_numbers="error",
         progress=progress_for(as_json, quiet),
@@ -196,15 +212,16 @@ def _about(made: Deployment) -> list[str]:
     for column in made.front.columns:
         ways.setdefault(f"{column.type.value}s as {column.cutting.name}", []).append(repr(column.name))
     lines = [f"input: {', '.join(_few(names))} ({how})" for how, names in ways.items()]
-    lines.append(f"label: {len(made.answers.labels):,} different {made.answers.type.value}s")
+    kinds = made.answers.type.value if len(made.answers.labels) == 1 else f"different {made.answers.type.value}s"
+    lines.append(f"label: {made.label!r} ({len(made.answers.labels):,} {kinds})")
     lines += [f"note: {remark}" for remark in made.remarks]
     sizes = made.sizes
-    parts = ", ".join(f"{name} {count:,}" for name, count in sizes.items() if name != "file")
+    parts = ", ".join(f"{name} {count:,}" for name, count in sizes.items() if name != "file" and count)
     lines.append(f"{made.memory.size.parameters:,} parameters; the file has {sizes['file']:,} bytes: {parts}")
-    cuttings = {name: count for name, count in made.alternatives.items() if name != NOT_ABSTAINING}
+    cuttings = {name: count for name, count in made.alternatives.items() if name in WAYS}
     if len(cuttings) > 1:
         others = ", ".join(f"{name} {count:,}" for name, count in cuttings.items())
-        lines.append(f"texts were cut by size; reckoned in bytes: {others} (--tokens)")
+        lines.append(f"texts are cut so that the file is smallest; estimates in bytes: {others} (--tokens)")
     return lines
 
 
@@ -215,8 +232,11 @@ def _few(names: list[str], most: int = 8) -> list[str]:
 def _verdict(made: Deployment) -> str:
     asked, taken = made.strangers
     strange = f"; of {asked:,} rows that are not in it, {asked - taken:,} are answered as unknown" if asked else ""
+    found = made.memory.certificate.proofs.get("any_order")
+    held = f", and {made.memory.options['dtype']} holds every value in any order of evaluation" if found else ""
     return (
-        f"proved: {show.verdict_line(made.memory).partition(': ')[2]}; ONNX Runtime gives every row its label{strange}"
+        f"proved: every known row gets its label in exact arithmetic{held}; "
+        f"ONNX Runtime gave every row its label{strange}"
     )
 
 
@@ -224,8 +244,10 @@ def _unknown_words(made: Deployment) -> str:
     bits = made.memory.options["abstain_bits"]
     unknown = "NaN" if made.answers.type is CellType.NUMBER else repr(made.answers.unknown)
     answer = f"a row that is not known: {made.signature.known} False, {made.signature.label} {unknown}"
-    if not bits:
-        return f"{answer}; without --abstain-bits, most rows that are not in the table are answered by some label"
-    without = made.alternatives.get(NOT_ABSTAINING)
-    smaller = f" (--abstain-bits 0: about {without:,} bytes, and most of them are)" if without else ""
-    return f"{answer}; about one in 2^{bits} rows that are not in the table is answered by some label{smaller}"
+    flags = [(flag, count) for flag, count in made.alternatives.items() if flag.startswith("--")]
+    others = [f"{flag} about {count:,} bytes" for flag, count in flags if count < made.sizes["file"]]
+    smaller = f" (a smaller file that answers some of them: {', '.join(others)})" if others else ""
+    if made.exact_unknown:
+        return f"{answer}; no row that is not in the table is ever answered by a label{smaller}"
+    often = f"about one in 2^{bits}" if bits else "most"
+    return f"{answer}; {often} of the rows that are not in the table are answered by some label{smaller}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import webbrowser
 from pathlib import Path
 from typing import Any
 
@@ -12,48 +11,24 @@ from byheart.certify import Verdict
 from byheart.cli import show
 from byheart.cli.data_options import (
     DataFlags,
-    complete_construction,
-    complete_option,
+    construction_options,
     data_options,
+    open_page,
     output_options,
+    page_options,
     parse_options,
     progress_for,
 )
 from byheart.compile.memorize import memorize
 from byheart.data.task import Task
-from byheart.errors import OptionError
 from byheart.files import check_target, write_atomically
 from byheart.report.live_page import FIVE, check_size, render
 
 
 @click.command("explain")
 @click.argument("data", metavar="[DATA]", type=click.Path(), required=False)
-@click.option(
-    "-o",
-    "--output",
-    metavar="PAGE",
-    type=click.Path(),
-    default="explain.html",
-    show_default=True,
-    help="Where to write the page.",
-)
-@click.option(
-    "--construction",
-    default="compact",
-    show_default=True,
-    help="Of byheart's own memory on the page; see `byheart constructions`.",
-    shell_complete=complete_construction,
-)
-@click.option(
-    "--option",
-    "pairs",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="A construction's own option; repeatable.",
-    shell_complete=complete_option,
-)
-@click.option("--seed", default=0, show_default=True)
-@click.option("--open", "opened", is_flag=True, help="Show the page in the browser.")
+@page_options("explain.html")
+@construction_options
 @data_options
 @output_options
 def command(
@@ -92,6 +67,6 @@ def command(
         show.print_json({**memory.summary(), "page": output})
     elif not quiet:
         click.echo(f"wrote {output} ({memory.certificate.count_words})")
-    if opened and not webbrowser.open(page.resolve().as_uri()):
-        raise OptionError(f"no browser could be started; open {output} yourself")
+    if opened:
+        open_page(page)
     return 0 if memory.certificate.verdict is Verdict.PROVED else 1

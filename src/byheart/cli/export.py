@@ -168,7 +168,7 @@ def _export_classifier(
     asked = done["measured"]
     words = "no engine was asked: Transformers is not installed"
     if asked is not None:
-        words = f"Transformers answers all {asked['rows']:,} rows rightly, measured lead {asked['lead']:.2f}"
+        words = f"Transformers answers all {asked['rows']:,} rows correctly, measured lead {asked['lead']:.2f}"
     click.echo(words)
     return 0 if done["verdict"] == Verdict.PROVED.value else 1
 
@@ -192,8 +192,8 @@ def _export_compact(
     asked = done["measured"]
     words = "no engine was asked: Transformers is not installed"
     if asked is not None:
-        words = f"measured, not proved: Transformers answers all {asked['asked']:,} questions rightly"
-    click.echo(f"{words}; no margin: other types, and engines that round otherwise, give wrong text")
+        words = f"measured, not proved: Transformers answers all {asked['asked']:,} questions correctly"
+    click.echo(f"{words}; no margin: other types, and engines that round differently, give wrong text")
     return 0
 
 

@@ -112,7 +112,7 @@ def _print(rows: list[tuple[Fixture, MutantReport | None]], *, kept: bool, quiet
             for outcome in report.survivors:
                 show.line(out, f"{report.architecture}: unnoticed: {outcome.family}: {outcome.name}")
             for outcome in report.broken:
-                show.line(out, f"{report.architecture}: breaks although harmless: {outcome.name}")
+                show.line(out, f"{report.architecture}: harmless, but it breaks: {outcome.name}")
 
 
 def _lead(values: Mapping[str, float | None]) -> str:

@@ -36,7 +36,7 @@ def command(folder: str, document: str, output: str, as_json: bool, quiet: bool)
     out = show.console()
     show.line(out, f"{done.certificate.verdict.value}: {done.certificate.reason}")
     if not quiet:
-        places = f"{done.silent:,} places of it are not known any more, {done.still:,} are answered by shared windows"
+        places = f"{done.silent:,} of its places are no longer known, {done.still:,} are answered by shared windows"
         show.line(out, f"forgot {done.document!r}: {len(done.removed):,} units removed; {places}")
         show.line(
             out, f"wrote {output}: {len(done.changed):,} tensors changed, {done.unchanged:,} are bitwise the same"

@@ -58,7 +58,7 @@ def _executor(command: F) -> F:
 
 
 def _heartbeat(command: F) -> F:
-    words = "Seconds between signs of life in a database; silent for three of them is dead."
+    words = "Seconds between signs of life in a database; one that is silent for three of them counts as dead."
     return click.option("--heartbeat", type=click.IntRange(min=1), default=30, show_default=True, help=words)(command)
 
 
@@ -74,7 +74,10 @@ def command() -> None:
     """
 
 
-@command.command()
+PRESET_LINES = "\n".join(["\b", "Presets:", *(f"  {name:20}  {preset.title}" for name, preset in PRESETS.items())])
+
+
+@command.command(epilog=PRESET_LINES)
 @click.argument("preset")
 @click.option("--scale", default="small", show_default=True, help=f"One of {', '.join(SCALES)}.")
 @click.option("--output", metavar="FOLDER", help="Where the study, tables and pictures go (default: PRESET-SCALE).")
@@ -107,7 +110,7 @@ def run(
     quiet: bool,
     as_json: bool,
 ) -> int:
-    """Run PRESET: ks25-fig1, ks25-fig2, ks25-fig3, ks25-length or madden24-fig1.
+    """Run PRESET, an experiment of a paper; the list is below.
 
     A folder that already holds the run goes on where it was.
 

@@ -14,8 +14,7 @@ from byheart.cli.data_options import (
     DataFlags,
     asked_by,
     asking_options,
-    complete_construction,
-    complete_option,
+    construction_options,
     data_options,
     output_options,
     parse_options,
@@ -24,22 +23,23 @@ from byheart.cli.data_options import (
 )
 from byheart.compile import Memory
 from byheart.compile.documents import read_documents_table
-from byheart.compile.memorize import memorize, planning
+from byheart.compile.memorize import memorize
 from byheart.compile.size_rows import lower_sentences
+from byheart.compile.table_plan import USUAL_BITS
 from byheart.compile.text import memorize_text
 from byheart.data.read.sources import suffixes
 from byheart.data.task import Task
 from byheart.errors import OptionError
+from byheart.export.targets import targets
 from byheart.files import check_target
 
-EXPORTS = ("onnx", "torch", "safetensors")
 _WORTH_A_LINE = 1000  # bytes of the tables of symbols and labels
 BOOK_TOKENS = ("auto", "characters", "bytes")  # of a text that is recited as a whole
 # The flags that each kind of data uses; others are refused.
 CUT = ("tokens", "max_bytes")
-RECITAL_TABLE = (*CUT, "sequence_columns", "max_rows", "missing")
+RECITAL_TABLE = (*CUT, "sequence_columns", "max_rows", "missing", "header", "encoding")
 DOCUMENTS = (*RECITAL_TABLE, "max_length", "token_type", "label_column", "pad", "seed")
-TABLE = (*DOCUMENTS, "label_type", "header", "conflicts", "task", "positions")
+TABLE = (*DOCUMENTS, "label_type", "conflicts", "task", "positions")
 
 
 @click.command("memorize")
@@ -52,21 +52,7 @@ TABLE = (*DOCUMENTS, "label_type", "header", "conflicts", "task", "positions")
     type=click.Choice([t.value for t in Task]),
     help="What is labelled: rows, tokens, sets or prefixes.  [default: next-token; causal for documents]",
 )
-@click.option(
-    "--construction",
-    default="compact",
-    show_default=True,
-    help="See `byheart constructions`.",
-    shell_complete=complete_construction,
-)
-@click.option(
-    "--option",
-    "pairs",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="A construction's own option; repeatable.",
-    shell_complete=complete_option,
-)
+@construction_options
 @click.option(
     "--positions/--no-positions",
     default=True,
@@ -76,11 +62,11 @@ TABLE = (*DOCUMENTS, "label_type", "header", "conflicts", "task", "positions")
 @click.option(
     "--for",
     "purpose",
-    type=click.Choice(EXPORTS),
-    help="What it is to be exported to: takes construction native, and refuses others before anything is built.",
+    type=click.Choice(list(targets())),
+    help="What it will be exported to: picks a construction that floats hold (native), with abstain_bits=16 so that "
+    "unknown rows are recognised, and refuses others at once.",
 )
 @asking_options
-@click.option("--seed", default=0, show_default=True)
 @click.option("--page-length", type=int, metavar="L", help="Characters per page of a memorized text.")
 @data_options
 @output_options
@@ -129,6 +115,8 @@ def command(
         construction = _for_export(purpose, construction)
     chosen = recipe(construction)
     options: dict[str, Any] = dict(parse_options(pairs))
+    if purpose is not None:
+        options.setdefault("abstain_bits", str(USUAL_BITS))
     resolved = chosen.resolve(options)  # before anything long begins
     asking = asked_by(executor, resume)
     options |= {name: value for name, value in (("executor", asking.executor), ("resume", resume)) if value is not None}
@@ -156,12 +144,17 @@ def command(
         note = f"a text of {len(text):,} {memory.tokens}"
     else:
         refuse_unused("rows of a table", *TABLE)
-        table = flags.read(data, Task(task or Task.NEXT_TOKEN), progress, planning(construction, resolved))
+        table = flags.read(data, Task(task or Task.NEXT_TOKEN), progress, chosen.planning(resolved))
         memory = memorize(table, positions=positions, conflicts=flags.conflicts or "error", **building)
         facts = {"columns": table.columns, "conflicts": memory.conflicts, "shortened": table.shortened}
         facts["missing"] = table.missing.as_dict()
         note = table.note
     memory.save(path)
+    if resume is not None and any(option.name == "resume" for option in chosen.options):
+        from byheart.build.fold.segments import is_journal
+
+        if is_journal(resume):  # all of it is done
+            Path(resume).unlink(missing_ok=True)
     if as_json:
         show.print_json({**memory.summary(), "file": str(path), **facts})
     else:
@@ -171,9 +164,13 @@ def command(
 
 def _for_export(purpose: str, construction: str) -> str:
     """The construction that can be exported, before anything is built."""
+    from byheart.build import recipe, recipes
+
+    if recipe(construction).floats:
+        return construction
     source = click.get_current_context().get_parameter_source("construction")
-    if source is ParameterSource.DEFAULT or construction == "native":
-        return "native"
+    if source is ParameterSource.DEFAULT:
+        return next(name for name, found in recipes().items() if found.floats)
     raise OptionError(
         f"--for {purpose}: the numbers of {construction} are longer than floats; leave --construction out"
     )

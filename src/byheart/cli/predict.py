@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
@@ -58,11 +59,15 @@ def command(
     found = memory.predict(rows, progress)
     if as_json:
         unknown = [row for row, label in enumerate(found) if _has_unknown(label)]  # null may also be a missing label
-        show.print_json({"file": file, "labels": [_plain(label) for label in found], "unknown": unknown})
+        answer = {"file": file, "labels": [_plain(label) for label in found], "unknown": unknown}
+        show.print_json({**answer, "recognises_unknown": memory.abstains})
     else:
         mark = "unknown" if "unknown" not in map(written, memory.classes) else unknown_mark(memory.classes)
         for label in found:
             click.echo(_text(label, mark))
+        if not (quiet or memory.abstains) and sys.stderr.isatty():  # for people; scripts have it in --json
+            words = "rows that were never memorized get some label, too, unless a memory is made with abstain_bits"
+            click.echo(f"note: {words} (--option abstain_bits=16; compact, native)", err=True)
     return 0
 
 

@@ -17,8 +17,8 @@ from byheart.cli.data_options import DataFlags, data_options, output_options, pr
 from byheart.compile.controls import Controls
 from byheart.compile.recital import RecitalMemory, memorize_recital
 from byheart.data.read.documents import read_documents
-from byheart.data.read.records import read_records
 from byheart.data.read.sources import suffixes
+from byheart.data.read.table import form_of, open_records
 from byheart.data.task import Task
 from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError
@@ -34,10 +34,7 @@ def read_texts(data: str, flags: DataFlags) -> list[str]:
         if isinstance(text, bytes):
             raise DataError(f"{data} is not UTF-8 text; recitals are made of texts")
         return [text]
-    columns = flags.said("sequence_columns") or ()
-    column = columns[0] if columns else None
-    limits, missing = flags.options(Task.CAUSAL).limits, flags.said("missing") or "error"
-    found = read_documents(data, column=column, limit=flags.said("max_rows"), missing=missing, limits=limits)
+    found = read_documents(data, flags.options(Task.CAUSAL))
     for number, document in enumerate(found):
         if not isinstance(document, str):
             raise DataError(f"document {number} of {data} is {quote(document)}, not a text; name a text column")
@@ -139,7 +136,7 @@ def _occurrence(pair: str) -> tuple[str, int]:
 
 def _count(value: Any, where: str) -> int:
     if not str(value).isdigit() or int(value) < 1:
-        raise OptionError(f"{where}: {quote(value)} is not a whole number from 1 on")
+        raise OptionError(f"{where}: {quote(value)} is not a whole number of at least 1")
     return int(value)
 
 
@@ -149,7 +146,8 @@ def _column(data: str, name: str, flags: DataFlags) -> list[Any]:
         raise OptionError(
             f"--missing {flags.said('missing')} and the column {name!r}: rows would not stay side by side"
         )
-    records = read_records(data, flags.options(Task.CAUSAL).limits)
+    options = flags.options(Task.CAUSAL)
+    records = open_records(data, options.limits, form_of(options))
     if name not in records.columns:
         raise OptionError(f"{data} has no column {name!r}; it has {', '.join(records.columns)}")
     rows = islice(records.select((name,)), flags.said("max_rows"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import webbrowser
 from pathlib import Path
 
 import click
@@ -14,11 +13,13 @@ from byheart.cli.data_options import (
     budget_options,
     data_options,
     load_limited,
+    open_page,
     output_options,
+    page_options,
     progress_for,
 )
 from byheart.cli.verify import check_data
-from byheart.errors import DataError, OptionError
+from byheart.errors import DataError
 from byheart.files import check_target
 from byheart.report import write
 
@@ -26,16 +27,7 @@ from byheart.report import write
 @click.command("report")
 @click.argument("file", metavar="FILE", type=click.Path())
 @click.argument("data", metavar="[DATA]", type=click.Path(), required=False)
-@click.option(
-    "-o",
-    "--output",
-    metavar="PAGE",
-    type=click.Path(),
-    default="report.html",
-    show_default=True,
-    help="Where to write the page.",
-)
-@click.option("--open", "opened", is_flag=True, help="Show the page in the browser.")
+@page_options("report.html")
 @data_options
 @budget_options
 @output_options
@@ -72,6 +64,6 @@ def command(
         show.print_json({**memory.summary(), "page": output})
     elif not quiet:
         click.echo(f"wrote {output} ({memory.verdict_words})")
-    if opened and not webbrowser.open(page.resolve().as_uri()):
-        raise OptionError(f"no browser could be started; open {output} yourself")
+    if opened:
+        open_page(page)
     return 0

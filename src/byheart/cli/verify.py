@@ -89,9 +89,15 @@ def command(
         show.print_json(as_plain(certificate, memory, file, table))
     else:
         lines = show.certificate_lines(certificate)
-        for line in lines[:1] if quiet else [*lines, *([f"asked: {table.choice}"] if table.choice else [])]:
+        for line in lines[:1] if quiet else [*lines, *_asked(table)]:
             show.line(show.console(), line)
     return 0 if certificate.verdict is Verdict.PROVED else 1
+
+
+def _asked(table: Table) -> list[str]:
+    """Which columns were asked; where no label was, which others might have held one."""
+    labels = [] if table.selection.label_column is not None else ["labels are the next tokens", table.unused]
+    return [f"asked: {'; '.join(part for part in (table.choice, *labels) if part)}"] if table.choice else []
 
 
 def as_plain(certificate: Certificate, memory: Memory, file: str, table: Table) -> dict[str, Any]:
@@ -122,9 +128,7 @@ def check_data(
 ) -> tuple[Checked, Table]:
     """The verdict about everything in DATA, apart from what the flags excuse."""
     table = read_handed(memory, data, flags, progress)
-    missing = table.missing
-    gone = {f"by --missing {missing.policy}": missing.left_out} if missing.left_out else {}
-    excuses = Excuses(flags.said("max_rows"), flags.conflicts, {**gone, **table.left_out}, gap, part)
+    excuses = Excuses(flags.said("max_rows"), flags.conflicts, table.not_here, gap, part)
 
     def place(row: int) -> str:
         return f"row {row}" if table.places is None else f"row {row} ({table.places(row)})"
@@ -145,7 +149,7 @@ def read_handed(memory: Memory, data: str, flags: DataFlags, progress: Progress)
     if memory.target is Target.DISTRIBUTION:
         options = replace(flags.options(memory.task), max_rows=None, tokens=AUTO)
         tokens = replace(memory.tokens, max_length=options.max_length, pad=None)  # what is cut off is the user's to say
-        return read_documents_table(data, options, tokenizer=tokens)
+        return read_documents_table(data, options, tokenizer=tokens, unlabelled=True)
     if page_count(memory) and suffixes(data)[0] == ".txt":
         text = DataFlags({**flags.given, "tokens": memory.tokens.kind}).read_text(data)
         return Table(*rows_again(memory, text), memory.tokens, task=memory.task)

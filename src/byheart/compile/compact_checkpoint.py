@@ -173,7 +173,7 @@ Computed by byheart {__version__}, not trained: a stock `LlamaForCausalLM` with 
 {len(memory.script.documents):,} document(s), {memory.script.places:,} predictions, from windows of {places} tokens.
 
 **float32 only, and without any margin.** Every value must be computed exactly, so bfloat16, float16, quantized weights,
-and engines that round otherwise give wrong text. Windows that were not memorized are answered by some token.
+and engines that round differently give wrong text. Windows that were not memorized are answered by some token.
 
 {asked} The hashed memory inside was checked in exact numbers on every window.
 """

@@ -52,7 +52,7 @@ class Controls:
     def __post_init__(self) -> None:
         for name, value, least in (("corrupted", self.corrupted, 0), ("edits", self.edits, 1), ("seed", self.seed, 0)):
             if type(value) is not int or value < least:
-                raise OptionError(f"{name}={value!r} must be a whole number from {least} on")
+                raise OptionError(f"{name}={value!r} must be a whole number, at least {least}")
         if isinstance(self.held_out, int) and self.held_out < 0:
             raise OptionError(f"held_out={self.held_out} must not be negative")
 
@@ -174,7 +174,7 @@ def check_absent(recital: Recital, script: Script) -> list[dict[str, Any]]:
         if said["recited"] and one.why == "held out":
             raise DataError(
                 f"{one.name!r} is held out, but the memorized documents hold its second half: given its first half, "
-                "it is recited to its end. Take duplicates out, hold other documents out, or take another seed"
+                "it is recited to its end. Take duplicates out, hold other documents out, or try another seed"
             )
         found.append({"name": one.name, "why": one.why, **said})
     return found

@@ -6,7 +6,9 @@ read (data/read/cells) -> account of rows (data/read/account) -> how cells becom
 
 from __future__ import annotations
 
+import itertools
 import json
+import shlex
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -19,11 +21,13 @@ import numpy.typing as npt
 from byheart.certify import Verdict
 from byheart.compile.memorize import memorize_dataset
 from byheart.compile.memory import Memory
+from byheart.compile.table_plan import WAYS, Plan, plan_fronts
 from byheart.data.dataset.dataset import load
-from byheart.data.read.account import Account, settle_cells
+from byheart.data.read.account import Account, Problem, settle_cells
 from byheart.data.read.cells import CellTable, CellType, read_cells, row_number_columns
 from byheart.data.read.sources import Limits
-from byheart.data.tokens.front import Cells, Characters, Cutting, Front, FrontColumn, Scaled, Words, cuttings
+from byheart.data.tokens.front import Front
+from byheart.data.tokens.row_keys import RowKeys
 from byheart.data.wording import quote
 from byheart.errors import BuildError, DataError, ExportError, OptionError
 from byheart.export.onnx_table import Answers, Signature, build_table_model
@@ -33,14 +37,8 @@ from byheart.ir.decoder_network import DecoderNetwork
 from byheart.progress import SILENT, Progress, console_progress, timed, warn_left_out
 from byheart.version import __version__
 
-ABSTAIN_BITS = 16  # an unseen row is taken for a known one once in 65,536 times
-WAYS: dict[str, type[Any]] = {"characters": Characters, "words": Words, "cells": Cells}
-NOT_ABSTAINING = "abstain_bits=0"
 _BATCH = 4096
 _STRANGERS = 1000
-_LONGEST_SCALE = 1 << 27  # codes of scaled numbers: far from where tokens outgrow the float type
-_GRAPH_BYTES = 10_000  # of a small graph and the proof that travels with it
-_FLOAT_BYTES = {"float64": 8, "float32": 4}
 
 
 @dataclass(frozen=True)
@@ -48,8 +46,8 @@ class Deployment:
     """What `deploy` made: the certified memory of codes, the graph's front, and what is in the file.
 
     `sizes` are bytes of the file by what they are for; `alternatives` what other choices (ways to cut texts, unknown
-    rows not recognised) were reckoned to take; `strangers` how many rows outside of the table were asked, and how many
-    of them the model took for known.
+    rows not recognised) were estimated to take; `strangers` how many rows outside of the table were asked, and how many
+    of them the model took for known. `exact_unknown`: no row outside of the table is ever taken for a known one.
     """
 
     memory: Memory
@@ -61,6 +59,8 @@ class Deployment:
     alternatives: dict[str, int]
     strangers: tuple[int, int]
     example: dict[str, list[Any]]
+    label: str
+    exact_unknown: bool = False
     remarks: tuple[str, ...] = ()
     model: bytes = field(default=b"", repr=False)
     file: str = "model.onnx"
@@ -87,10 +87,12 @@ class Deployment:
             "columns": inputs,
             "inputs": list(self.signature.inputs),
             "outputs": [self.signature.label, self.signature.known],
+            "label": self.label,
             "label_type": self.answers.type.value,
             "unknown": None if self.answers.type is CellType.NUMBER else self.answers.unknown,
             "rows": self.account.as_dict(),
             "alternatives_bytes": self.alternatives,
+            "unknown_is_exact": self.exact_unknown,
             "strangers_asked": self.strangers[0],
             "strangers_taken_for_known": self.strangers[1],
             "remarks": list(self.remarks),
@@ -110,11 +112,13 @@ def deploy(
     texts: Sequence[str] = (),
     missing: str = "error",
     conflicts: str = "error",
+    uneven: str = "error",
     tokens: str = "auto",
-    abstain_bits: int = ABSTAIN_BITS,
+    abstain_bits: int | None = None,
     dtype: str = "float64",
     seed: int = 0,
-    header: bool = True,
+    header: bool | None = None,
+    encoding: str | None = None,
     limits: Limits | None = None,
     row_numbers: str = "warn",
     progress: bool | Progress = True,
@@ -123,15 +127,16 @@ def deploy(
 
     `label` names the label's column (else one with a usual name, else the last), `columns` the inputs (else all others
     but those of `drop`). Columns of numbers are taken as numbers, those of `texts` as texts whatever they look like.
-    `missing` and `conflicts` say what to do about empty cells and about equal rows with different labels; `tokens` how
-    texts are cut: `auto` (by the size of the result), `characters`, `words` or `cells`. With `abstain_bits` b, one row
-    in 2^b that is not in the table is answered with some label; all others by `known` = False. A column that numbers
-    the rows is kept with a warning unless `keep` names it; `row_numbers="error"` refuses it.
+    `missing`, `conflicts` and `uneven` say what to do about empty cells, equal rows with different labels and lines
+    with too many or too few cells; `header` and `encoding` how a text file is written; `tokens` how texts are cut:
+    `auto` (by the size of the result), `characters`, `words` or `cells`. A row that is not in the table is answered by
+    `known` = False, always; with `abstain_bits` b, once in 2^b times by some label, in a smaller file. A column that
+    numbers the rows is kept with a warning unless `keep` names it; `row_numbers="error"` refuses it.
 
     The memory is proved, and the model gives every row its label in ONNX Runtime before it is written.
 
     >>> table = {"animal": ["cat", "dog", "cow"], "says": ["meow", "woof", "moo"]}
-    >>> made = deploy(table, abstain_bits=8, progress=False)
+    >>> made = deploy(table, progress=False)
     >>> made.memory.certificate.verdict.value, made.answers.unknown
     ('proved', '<unknown>')
     >>> print(made.snippet())
@@ -148,38 +153,47 @@ def deploy(
     if tokens != "auto" and tokens not in WAYS:
         raise OptionError(f"tokens={tokens!r} is not one of auto, {', '.join(WAYS)}")
     table = read_cells(
-        source, label=label, columns=columns, drop=drop, texts=texts, header=header, limits=limits, progress=reporter
+        source,
+        label=label,
+        columns=columns,
+        drop=drop,
+        texts=texts,
+        header=header,
+        encoding=encoding,
+        limits=limits,
+        progress=reporter,
     )
     numbering = row_number_columns(table.columns, keep) if len(table.columns) > 1 and not columns else []
     if numbering and row_numbers == "error":
-        _refuse_row_numbers(table, numbering, missing, conflicts)
+        _refuse_row_numbers(table, numbering, missing, conflicts, uneven)
     for name in numbering:
         remedy = f"leave it out with drop=[{name!r}], or say keep=[{name!r}]"
         warnings.warn(f"{_numbering_words(name)}; {remedy}", stacklevel=2)
     with reporter.stage("comparing rows"):
-        kept, account = settle_cells(table, missing=missing, conflicts=conflicts)
+        kept, account = settle_cells(table, missing=missing, conflicts=conflicts, uneven=uneven)
         _check_texts(kept)
     warn_left_out("rows", account.counts())
-    planned, alternatives = plan_front(kept, tokens, abstain_bits, dtype)
-    if abstain_bits:
-        alternatives |= {NOT_ABSTAINING: _bytes_without_abstaining(kept, planned[0], dtype)}
-    memory, front = _build(kept, planned, account, abstain_bits, dtype, seed, reporter)
+    plans, alternatives = plan_fronts(kept, tokens, abstain_bits, dtype)
+    memory, plan = _build(kept, plans, account, dtype, seed, reporter)
     if memory.certificate.verdict is not Verdict.PROVED:
         raise BuildError(f"the memory was not proved, so nothing is written: {memory.certificate.reason}")
-    return _export(memory, front, kept, account, alternatives, path, reporter)
+    return _export(memory, plan, kept, account, alternatives, path, reporter)
 
 
 def _numbering_words(name: str) -> str:
     return f"column {name!r} numbers the rows (no value repeats), so that a question would need the number of its row"
 
 
-def _refuse_row_numbers(table: CellTable, names: list[str], missing: str, conflicts: str) -> None:
+def _refuse_row_numbers(table: CellTable, names: list[str], missing: str, conflicts: str, uneven: str) -> None:
     """Asks about these columns, and says in the same message what the table needs once they are gone."""
-    problems = [
-        f"{_numbering_words(name)}; say --drop {quote(name)} to leave it out, or --keep {quote(name)}" for name in names
-    ]
+    problems = []
+    for name in names:
+        flag = f"--drop {shlex.quote(name)}"
+        words = f"{_numbering_words(name)}; say {flag} to leave it out, or --keep {shlex.quote(name)}"
+        problems.append(Problem(words, flag))
     rest = tuple(column for column in table.columns if column.name not in names)
-    settle_cells(replace(table, columns=rest or table.columns), missing=missing, conflicts=conflicts, problems=problems)
+    table = replace(table, columns=rest or table.columns)
+    settle_cells(table, missing=missing, conflicts=conflicts, uneven=uneven, problems=problems)
 
 
 def _check_texts(table: CellTable) -> None:
@@ -193,88 +207,16 @@ def _check_texts(table: CellTable) -> None:
                     )
 
 
-def plan_front(table: CellTable, tokens: str, abstain_bits: int, dtype: str) -> tuple[list[Front], dict[str, int]]:
-    """Fronts by the bytes that the file is reckoned to take, the smallest first; and what each way to cut would take.
-
-    Codes are rows of a table in the network, or numbers that it scrambles; the second takes no room for each code, so
-    that numbers of many digits need no names at all.
-    """
-    from byheart.build.native.construction import planned_sizes  # builders are loaded only to build
-
-    distinct = [list(dict.fromkeys(column.cells)) for column in table.columns]
-    ways = [cuttings(values, column.type) for values, column in zip(distinct, table.columns, strict=True)]
-    keys, labels = len(table), len(set(table.label.cells))
-    base, width, scrambler = planned_sizes(keys, labels, max(8, len(ways)), abstain_bits=abstain_bits, dtype=dtype)
-    unit = _FLOAT_BYTES[dtype]
-
-    def cost(way: Cutting, scalars: bool) -> int:
-        if isinstance(way, Scaled) and way.sizes[0] > _LONGEST_SCALE:
-            return 1 << 60
-        return way.stored_bytes + (0 if scalars else unit * width * sum(way.sizes))
-
-    def best(wanted: str, scalars: bool) -> tuple[int, Front]:
-        chosen = [_cheapest(_allowed(way, wanted), scalars, cost) for way in ways]
-        columns = tuple(
-            FrontColumn(column.name, column.type, way) for column, way in zip(table.columns, chosen, strict=True)
-        )
-        total = _GRAPH_BYTES + unit * (base + scalars * scrambler) + sum(cost(way, scalars) for way in chosen)
-        return total, Front(columns, scalars)
-
-    if tokens != "auto":
-        _check_wanted(table, ways, tokens)
-    fronts = sorted((best(tokens, scalars) for scalars in (False, True)), key=lambda found: found[0])
-    others = {}
-    if any(len(way) > 1 for way, column in zip(ways, table.columns, strict=True) if column.type is CellType.TEXT):
-        for name, kind in WAYS.items():
-            if all(any(isinstance(way, kind) for way in found) for found in ways if len(found) > 1):
-                others[name] = min(best(name, scalars)[0] for scalars in (False, True))
-    return [front for _, front in fronts], others
-
-
-def _bytes_without_abstaining(table: CellTable, front: Front, dtype: str) -> int:
-    """What the file is reckoned to take if unknown rows need not be recognised."""
-    from byheart.build.native.construction import planned_sizes
-
-    base, width, scrambler = planned_sizes(len(table), len(set(table.label.cells)), front.places, dtype=dtype)
-    tokens = scrambler if front.scalars else width * front.codes
-    return _GRAPH_BYTES + _FLOAT_BYTES[dtype] * (base + tokens) + front.stored_bytes
-
-
-def _allowed(ways: list[Cutting], wanted: str) -> list[Cutting]:
-    """The ways that the user wants, where a column has them: numbers are not cut into characters."""
-    found = [way for way in ways if wanted != "auto" and isinstance(way, WAYS[wanted])]
-    return found or ways
-
-
-def _cheapest(ways: list[Cutting], scalars: bool, cost: Any) -> Cutting:
-    return min(ways, key=lambda way: cost(way, scalars))
-
-
-def _check_wanted(table: CellTable, ways: list[list[Cutting]], tokens: str) -> None:
-    for column, found in zip(table.columns, ways, strict=True):
-        if column.type is CellType.TEXT and not any(isinstance(way, WAYS[tokens]) for way in found):
-            reason = {
-                "characters": "a cell is longer than 128 characters, or holds a null character",
-                "words": "its texts have no spaces, or several in a row",
-            }[tokens]
-            raise OptionError(f"column {column.name!r} cannot be cut into {tokens}: {reason}; say --tokens auto")
-
-
 def _build(
-    table: CellTable,
-    fronts: list[Front],
-    account: Account,
-    abstain_bits: int,
-    dtype: str,
-    seed: int,
-    progress: Progress,
-) -> tuple[Memory, Front]:
-    """The memory of the first front for which one can be built."""
+    table: CellTable, plans: list[Plan], account: Account, dtype: str, seed: int, progress: Progress
+) -> tuple[Memory, Plan]:
+    """The memory of the first plan for which one can be built."""
     labels: Any = table.label.cells
     if table.label.type is CellType.WHOLE:
         labels = np.array(labels, dtype=np.int64)
     refusal: BuildError | None = None
-    for front in fronts:
+    for plan in plans:
+        front = plan.front
         codes, known = front.encode([column.cells for column in table.columns])
         if not known.all():
             raise BuildError("a row of the table is not known to the front that was made of it; please report this")
@@ -287,20 +229,20 @@ def _build(
                 seed=seed,
                 progress=progress,
                 left_out=account.counts(),
-                abstain_bits=abstain_bits,
+                abstain_bits=plan.abstain_bits,
                 dtype=dtype,
             )
         except BuildError as error:
             refusal = refusal or error
             continue
-        return memory, front
+        return memory, plan
     raise refusal or BuildError("there is no way to cut this table")
 
 
 @timed("exporting")
 def _export(
     memory: Memory,
-    front: Front,
+    plan: Plan,
     table: CellTable,
     account: Account,
     alternatives: dict[str, int],
@@ -309,20 +251,28 @@ def _export(
 ) -> Deployment:
     """The graph, asked every row, and written if there is a path."""
     onnx, runtime = libraries()
+    front = plan.front
     answers = Answers.of(memory.classes, table.label.type)
     signature = Signature.of(front)
     if isinstance(memory.network, DecoderNetwork):
         raise ExportError("a decoder is not a memory of labels; deploy builds construction native")
-    model = build_table_model(front, memory.network, memory.encoder, memory.options["dtype"], answers)
+    keys = RowKeys.of(front.sizes, _places(table, front)) if plan.listed else None
+    model = build_table_model(front, memory.network, memory.encoder, memory.options["dtype"], answers, keys)
     session = open_session(runtime, model)
     _recheck(session, front, signature, answers, table, progress)
     strangers = _ask_strangers(session, front, signature, table)
+    if plan.exact_unknown and strangers[1]:
+        raise ExportError(
+            f"the model knows {strangers[1]} of {strangers[0]} rows that are not in the table; nothing was written. "
+            "Please report this together with the versions of onnx and onnxruntime"
+        )
     about = _metadata(memory, front, answers, account)
     onnx.helper.set_model_props(model, about)
     written = model.SerializeToString()
     if path is not None:
         write_atomically(Path(path), written)
-    first = signature.feeds(front, [column.cells[:1] for column in table.columns])
+    row = _short_row(table)
+    first = signature.feeds(front, [column.cells[row : row + 1] for column in table.columns])
     return Deployment(
         memory=memory,
         front=front,
@@ -330,13 +280,28 @@ def _export(
         signature=signature,
         account=account,
         sizes=_sizes(model, len(written)),
-        alternatives=alternatives,
+        alternatives=alternatives | plan.others,
         strangers=strangers,
+        exact_unknown=plan.exact_unknown,
+        label=table.label.name,
         example={name: array.tolist() for name, array in first.items()},
         remarks=table.remarks,
         model=written,
         file="model.onnx" if path is None else str(path),
     )
+
+
+def _places(table: CellTable, front: Front) -> npt.NDArray[np.int64]:
+    """The codes of the rows (N, places), counted from 0 at every place."""
+    codes, _ = front.encode([column.cells for column in table.columns])
+    return np.asarray(codes - np.array(front.first_codes))
+
+
+def _short_row(table: CellTable) -> int:
+    """The first row that fits on a line or two of an example; the shortest where there is none."""
+    lengths = (sum(len(str(column.cells[row])) for column in table.columns) for row in range(len(table)))
+    found = list(itertools.islice(lengths, 1000))
+    return next((row for row, length in enumerate(found) if length <= 100), found.index(min(found)))
 
 
 def _metadata(memory: Memory, front: Front, answers: Answers, account: Account) -> dict[str, str]:
@@ -420,5 +385,7 @@ def _sizes(model: Any, total: int) -> dict[str, int]:
     )
     labels = sum(part.ByteSize() for part in model.graph.initializer if part.name.startswith("labels"))
     cells = sum(node.ByteSize() for node in model.graph.node if node.op_type in ("LabelEncoder", "RegexFullMatch"))
+    listed = sum(node.ByteSize() for node in model.graph.node if node.output[0].startswith("row_places"))
     rest = total - weights - labels - cells
-    return {"weights": weights, "cells": cells, "labels": labels, "graph and proof": rest, "file": total}
+    found = {"weights": weights, "cells": cells - listed, "list of rows": listed, "labels": labels}
+    return {**found, "graph and proof": rest, "file": total}

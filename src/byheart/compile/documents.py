@@ -16,8 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from byheart.compile.memory import Memory
-from byheart.data.dataset.documents import WORDS, Document, tokens_of
-from byheart.data.read.documents import GivenDistributions, documents_table, read_source
+from byheart.data.read.documents import WORDS, Document, GivenDistributions, documents_table, read_source, tokens_of
 from byheart.data.read.options import ReadOptions, Selection
 from byheart.data.read.table import Table
 from byheart.data.tokens.tokenizer import AUTO, Tokenizer, choose
@@ -84,17 +83,19 @@ def _document(one: Any) -> Document:
     return tuple(one) if isinstance(one, list) else one
 
 
-def read_documents_table(path: str, options: ReadOptions, *, tokenizer: Tokenizer | None = None) -> Table:
-    """The documents of a file as rows; the same options as for any table, and words unless `tokens` says otherwise."""
-    if len(options.sequence_columns) > 1 or options.label_column is not None or options.pad is not None:
-        raise OptionError("a document is in one column, has no label and is not padded; leave those flags out")
-    column = options.sequence_columns[0] if options.sequence_columns else None
-    found = read_source(path, column=column, limit=options.max_rows, missing=options.missing, limits=options.limits)
+def read_documents_table(
+    path: str, options: ReadOptions, *, tokenizer: Tokenizer | None = None, unlabelled: bool = False
+) -> Table:
+    """The documents of a file as rows; the same options as for any table, and words unless `tokens` says otherwise.
+
+    `unlabelled`: the column is guessed only where there is no column of labels.
+    """
+    found = read_source(path, options, unlabelled=unlabelled)
     documents = found if isinstance(found, GivenDistributions) else list(found.sequences)
     if tokenizer is None:
         cells = documents.contexts if isinstance(documents, GivenDistributions) else documents
         tokens = WORDS if options.tokens == AUTO else options.tokens
         tokenizer = choose(tokens, cells, max_length=options.max_length, type=options.token_type)
-    selection = Selection((column,) if column else (), max_rows=options.max_rows, missing=options.missing)
+    selection = Selection(options.sequence_columns, max_rows=options.max_rows, missing=options.missing)
     table = replace(as_table(documents, tokenizer), selection=selection)
     return table if isinstance(found, GivenDistributions) else replace(table, missing=found)

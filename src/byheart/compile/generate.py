@@ -40,7 +40,9 @@ def generate(
         found = continue_tokens(network.decoder, numbers, temperature=temperature, seed=seed, limit=limit, knows=known)
         said = [names[number] for number in found if number in names]
     elif memory.task is not Task.CAUSAL:
-        raise OptionError(f"a memory of the task {memory.task} answers rows and continues none; ask it with predict")
+        raise OptionError(
+            f"a memory of the task {memory.task} answers rows and does not continue them; ask it with predict"
+        )
     elif temperature:
         raise OptionError(f"temperature={temperature}: this memory has one label per context, nothing can be drawn")
     elif isinstance(prompt, str) and page_count(memory):

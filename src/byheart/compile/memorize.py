@@ -23,9 +23,9 @@ from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.settle import Settled, settle, settle_table
 from byheart.data.missing import Present, settle_missing
 from byheart.data.read.options import Selection
-from byheart.data.read.table import Planning, Table, read
+from byheart.data.read.table import Table, read
 from byheart.data.task import Task, as_task
-from byheart.data.tokens.tokenizer import PLAIN, TokenTable
+from byheart.data.tokens.tokenizer import PLAIN
 from byheart.errors import DataError, OptionError, TokenRoomError
 from byheart.ir.size import Claim
 from byheart.progress import SILENT, Progress, console_progress, warn_left_out
@@ -41,19 +41,9 @@ NAMES = (
 WORDS = "building; the first time, code is compiled (some seconds)"
 
 
-def first_use(construction: str, progress: Progress) -> AbstractContextManager[Any]:
+def first_use(chosen: Recipe, progress: Progress) -> AbstractContextManager[Any]:
     """A stage around the first building, which takes longer than all others; nothing once the code is there."""
-    kernels: list[Any] = []
-    if construction == "compact":
-        from byheart.build.fold._trap_beam import trap_beam
-        from byheart.exact.reflections import reflect
-
-        kernels = [trap_beam(phases=False, long=False), reflect]
-    else:
-        from byheart.exact.limbs import execute
-
-        kernels = [execute]
-    return nullcontext() if all(map(_is_kept, kernels)) else progress.stage(WORDS)
+    return nullcontext() if all(map(_is_kept, chosen.kernels())) else progress.stage(WORDS)
 
 
 def _is_kept(kernel: Any) -> bool:
@@ -133,41 +123,6 @@ def _present(sequences: Any, labels: Any, task: str | None, missing: str) -> Pre
     return present
 
 
-def planning(construction: str, options: Mapping[str, Any]) -> Planning | None:
-    """How many parameters a construction plans for rows of symbols, before anything is built: by it `--tokens auto`
-    chooses. None where that is not known.
-
-    >>> plan = planning("native", {})
-    >>> plan(TokenTable("characters", 36, 8, 144), 40_000, 6), plan(TokenTable("words", 8000, 2, 56_000), 40_000, 6)
-    (27022, 26224)
-    """
-    if construction == "native":
-        from byheart.build.native.construction import planned_sizes
-        from byheart.build.native.front import FEW_TABLE_ROWS
-
-        dtype, bits = str(options.get("dtype", "float64")), int(options.get("abstain_bits", 0))
-
-        def native(table: TokenTable, rows: int, classes: int) -> int:
-            base, width, scrambler = planned_sizes(
-                rows, classes, table.length, abstain_bits=bits, dtype=dtype, positions=True
-            )
-            height = (table.symbols + 1) * table.length
-            return base + (width * height if height <= FEW_TABLE_ROWS else min(width * height, scrambler))
-
-        return native
-    if construction == "compact":
-        from byheart.theory.promises.compact import CompactFacts, compact_budget
-
-        def compact(table: TokenTable, rows: int, classes: int) -> int:
-            token_bits = (table.symbols + 1).bit_length() + table.length.bit_length()
-            tokens = table.symbols * table.length
-            facts = CompactFacts(rows, classes, table.length.bit_length(), 2, token_bits, tokens)
-            return compact_budget(facts)
-
-        return compact
-    return None
-
-
 def _table(
     sequences: Any,
     labels: Any,
@@ -184,7 +139,7 @@ def _table(
     if label is not None and not isinstance(sequences, Table):
         if labels is not None:
             raise DataError("give `labels`, or `label`, the column of a data frame that holds them; not both")
-        plan = planning(construction, options)
+        plan = recipe(construction).planning(options)
         table = read(sequences, label=label, task=task or Task.NEXT_TOKEN, missing=missing, planning=plan)
         for name in table.numbering:
             others = f"sequence_column=[…] of byheart.read, or a frame without {name!r}"
@@ -243,7 +198,7 @@ def memorize_dataset(
     chosen = recipe(construction)
     asking, options = _asking(chosen, options)
     started = time.perf_counter()
-    with first_use(construction, reporter):
+    with first_use(chosen, reporter):
         built = chosen.build(dataset, seed=seed, progress=reporter, options=options)
     finished = time.perf_counter()
     resolved = dict(built.options) or chosen.resolve(options)

@@ -136,7 +136,8 @@ class Memory:
             return []
         sequences = self.tokens.cut_texts(sequences)
         with limited(self.budget):
-            check_padding(len(sequences), self.encoder.length, sum(map(len, sequences)))
+            tokens = sum(len(row) for row in sequences if hasattr(row, "__len__"))  # others are refused below
+            check_padding(len(sequences), self.encoder.length, tokens)
             if self.abstains:
                 inputs, known = self.encoder.encode_known(sequences)
             else:
@@ -253,7 +254,7 @@ class Memory:
                 rows, labels = sequences.sequences(), sequences.given or sequences.label_values()
         elif labels is None:
             raise DataError("labels are missing: memory.verify(sequences, labels), or memory.verify(table)")
-        left_out = dict(sequences.left_out) if isinstance(sequences, Table) else {}
+        left_out = sequences.not_here if isinstance(sequences, Table) else {}
         excuses = Excuses(max_rows, conflicts, left_out, gap, part)
         return verify_rows(self, as_list(rows), as_list(labels), progress, excuses=excuses, place=place)
 

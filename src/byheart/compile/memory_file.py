@@ -17,6 +17,7 @@ classes were tagged otherwise: {"bool": …}, {"none": true}, {"int": …}, {"fl
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from collections.abc import Hashable
@@ -48,6 +49,7 @@ from byheart.ir.json_form import (
 )
 from byheart.ir.network import Read
 from byheart.ir.size import Claim
+from byheart.theory.promises import is_promised
 from byheart.version import __version__
 
 FORMAT = 2
@@ -104,7 +106,7 @@ def _checked_body(data: bytes) -> tuple[Any, int]:
         if data.startswith(b"byheart decoder "):
             remedy = "build it again: byheart memorize DOCS --construction madden24"
             raise FileFormatError(
-                f"this is a decoder of an older byheart, whose format is not read; {remedy}"
+                f"this is a decoder of an older byheart, whose format is no longer read; {remedy}"
             ) from None
         if not data.startswith(_BEGINNING[: len(data)]) or not data:
             raise FileFormatError("this is not a byheart memory; give a file that `byheart memorize` wrote") from None
@@ -147,6 +149,9 @@ def from_json(body: Any, version: int = FORMAT) -> Memory:
     """The memory of a body; everything is checked, and the certificate is a record."""
     first = version == 1
     only(body, "memory", *(_FIELDS[:-1] if first else _FIELDS))
+    if not is_promised(take(body, "construction", str)):
+        # perhaps one in a file of its own, which also brings its paper and its promise
+        importlib.import_module("byheart.build")
     stored = take(body, "classes", list)
     classes = tuple(_label_of_version_1(label) if first else from_json_value(label, "classes") for label in stored)
     network = any_network_from_json(take(body, "network", dict), first)
@@ -154,7 +159,7 @@ def from_json(body: Any, version: int = FORMAT) -> Memory:
     if len(classes) != count or distinct != len(classes):
         raise FileFormatError(f"{distinct} classes are named, the network has {count}")
     if not first and [to_json_value(label) for label in classes] != stored:
-        raise FileFormatError("a class is not written in its one form")
+        raise FileFormatError("a class is not written in its canonical form")
     encoder = Encoder.from_dict(take(body, "encoder", dict))
     _check_inputs(network, encoder)
     if encoder.task.labels_per_token != (network.read is Read.EACH):

@@ -24,7 +24,7 @@ from byheart.data.tokens.lexicon import Lexicon
 from byheart.data.tokens.script import Script
 from byheart.errors import DataError, FileFormatError, OptionError
 from byheart.export.huggingface.folder import Request, write_folder
-from byheart.files import write_atomically
+from byheart.files import parse, write_atomically
 from byheart.ir.recital import Recital
 from byheart.notebook import card
 
@@ -150,13 +150,13 @@ class RecitalMemory:
             raise FileFormatError(f"the recital is damaged: {error}") from None
 
     def save(self, path: str | Path) -> None:
-        """One JSON file, written whole or not at all."""
+        """One JSON file, written whole or not at all; its format comes first, so that a glance says what it is."""
         write_atomically(Path(path), json.dumps(self.to_json(), separators=(",", ":")).encode("ascii"))
 
     @staticmethod
     def load(path: str | Path) -> RecitalMemory:
         try:
-            value = json.loads(Path(path).read_text(encoding="utf-8"))
+            value = parse(Path(path).read_text(encoding="utf-8"))
         except (ValueError, OSError, RecursionError) as error:
             raise FileFormatError(f"{path} cannot be read as a recital: {error}") from None
         return RecitalMemory.from_json(value)

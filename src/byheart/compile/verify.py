@@ -7,7 +7,7 @@ the promise is derived again from the construction's theorem, the options and th
     >>> from byheart.compile.memorize import memorize
     >>> memory = memorize(["cat", "act", "dog"], [3, 1, 4], construction="ks25", progress=False)
     >>> verify_rows(memory, ["cat", "act", "dog"], [3, 1, 4]).verdict.value, verify_rows(memory, ["dog"], ["4"]).reason
-    ('proved', "1 row of 1 differs, the first is row 0: it is labelled '4', which this memory never says")
+    ('proved', "1 row of 1 differs, the first is row 0: it is labelled '4', which this memory never gives")
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def check_rows(
         place=place,
         strange=strange,
         contexts=len(own.contexts),
-        remarks=_remarks(memory, own, excuses, complete),
+        remarks=_remarks(memory, excuses, complete),
     )
     record = _record(memory, complete)
     with limited(memory.budget):
@@ -213,7 +213,7 @@ def _questions(
         given = list(label) if per_token else list(label.classes) if isinstance(label, Distribution) else [label]
         found = [classes.get(key(plain(one)), STRANGE) for one in given]
         if STRANGE in found:
-            strange[row] = f"it is labelled {quote(given[found.index(STRANGE)])}, which this memory never says"
+            strange[row] = f"it is labelled {quote(given[found.index(STRANGE)])}, which this memory never gives"
         elif isinstance(label, Distribution):
             _put(memory, expected, row, [classes[key(plain(label.likeliest))]])
         elif per_token and len(found) != len(sequences[row]):
@@ -253,7 +253,7 @@ def _record(memory: Memory, complete: bool) -> Record | None:
     return Record(memory.claim if comparable else None, memory.certificate.size)
 
 
-def _remarks(memory: Memory, own: Dataset, excuses: Excuses, complete: bool) -> tuple[str, ...]:
+def _remarks(memory: Memory, excuses: Excuses, complete: bool) -> tuple[str, ...]:
     """What the reader of a verdict should know: are these the memorized rows, and which flags were used then?"""
     found = []
     if not complete:

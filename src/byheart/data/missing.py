@@ -82,7 +82,7 @@ def settle_missing(
         parts = [f"the {what} is missing in {_names(rows, place)}" for what, rows in _both(no_token, no_label)]
         raise DataError(
             f"{start}{'; '.join(parts)}: fill them in, or choose --missing drop to leave these rows out, or "
-            "--missing label to take a missing value as a value of its own"
+            "--missing label to treat a missing value as a value of its own"
         )
     if policy == "drop":
         gone = set(concerned)

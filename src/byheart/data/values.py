@@ -196,7 +196,7 @@ def from_json(value: object, field: str, depth: int = 0) -> Any:
                     return found
             except (ValueError, OverflowError):
                 pass
-            raise damaged(field, content, f"a {tag} in hexadecimal, in its one written form")
+            raise damaged(field, content, f"a {tag} in hexadecimal, in its canonical form")
     raise damaged(field, value, "a text, an integer, true, false, null, or one of integer, float, bytes, tuple")
 
 
@@ -288,7 +288,7 @@ def store_integer(value: int) -> int | str:
 
 
 def load_integer(value: object, field: str) -> int:
-    """An int of any size in its one written form."""
+    """An int of any size in its canonical form."""
     if type(value) is int and -_SAFE < value < _SAFE:
         return value
     if isinstance(value, str) and _HEXADECIMAL.match(value) and abs(number := int(value, 16)) >= _SAFE:

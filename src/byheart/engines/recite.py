@@ -25,7 +25,7 @@ OTHER_SPREAD = 5e-2
 
 @dataclass(frozen=True)
 class Check:
-    """One kind of question: how often it was asked and answered rightly, the least lead, and the first wrong answer."""
+    """One kind of question: how often it was asked and answered correctly, the least lead, the first wrong answer."""
 
     name: str
     asked: int

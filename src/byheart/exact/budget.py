@@ -2,7 +2,8 @@
 
 Code that evaluates such a file says `with limited(budget)`. The engines then estimate a job's cost before they do it
 (one input is tried, metered step by step, and counts for all), and refuse with a BudgetError what goes beyond. The unit
-of work is one product of two 56-bit limbs; a core does some hundred million of them in a second.
+of work is one product of two 56-bit limbs; a core does a hundred million to a billion of them in a second, so that the
+usual budget is about ten minutes.
 
 Inside `limited`, a job that grows on inputs which were not tried is stopped by the limit on memory: the fast engine's
 buffers are sized by its longest number.
@@ -36,7 +37,7 @@ AT_ONCE = 2048  # numbers of the greatest length that the engines may hold toget
 class Budget:
     """How much a file may cost: products of limbs, and bytes for its numbers."""
 
-    work: int = 4 * 10**12
+    work: int = 4 * 10**11
     memory: int = 2 << 30
 
 
@@ -99,7 +100,7 @@ def check_room(rows: int, tokens: int) -> None:
     if free is not None and needed > free:
         raise BudgetError(
             f"{rows:,} rows with {tokens:,} tokens need about {needed / 2**30:.1f} GiB to be memorized and proved, and "
-            f"{free / 2**30:.1f} GiB are free; take fewer rows (--max-rows), shorter ones (--max-length), or a machine "
+            f"{free / 2**30:.1f} GiB are free; use fewer rows (--max-rows), shorter ones (--max-length), or a machine "
             "with more memory"
         )
 

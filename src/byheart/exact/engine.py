@@ -31,6 +31,7 @@ from byheart.exact.reference import Block, Map, Step
 from byheart.progress import SILENT, Progress
 
 FEW_ROWS = 300  # of a map of one number
+FEW_COLUMNS = 64  # of a map to one number
 SMALL_JOB = 20_000  # row evaluations (inputs x weight rows) below which compiled code is not worth loading
 
 
@@ -73,13 +74,14 @@ def _rows(step: Step) -> int:
 
 
 def _narrow(step: Map, values: Values) -> Values:
-    """A map of one number, column by column, in Python numbers."""
+    """A map from or to one number, column by column, in Python numbers."""
     bits = -min((parts(v)[1] for v in (*step.bias, *(w for row in step.rows for _, w in row))), default=0)
-    x, scale = values.numerators[:, 0], 1 << bits
+    scale = 1 << bits
     out = np.empty((values.count, len(step.rows)), dtype=object)
-    for column, (row, bias) in enumerate(zip(step.rows, step.bias, strict=True)):
-        weight = sum(_whole(w, bits) for _, w in row)
-        out[:, column] = x * weight + _whole(bias, bits) * values.denominator
+    for place, (row, bias) in enumerate(zip(step.rows, step.bias, strict=True)):
+        out[:, place] = _whole(bias, bits) * values.denominator
+        for column, weight in row:
+            out[:, place] += values.numerators[:, column] * _whole(weight, bits)
     if step.relu:
         out = np.where(out > 0, out, 0)
     return Values(out, values.denominator * scale)
@@ -93,7 +95,8 @@ def _whole(number: Number, bits: int) -> int:
 def _kind(step: Step) -> str:
     if isinstance(step, Map):
         few = len(step.rows) <= FEW_ROWS and all(column == 0 for row in step.rows for column, _ in row)
-        return "one number" if few else "limbs"
+        joined = len(step.rows) == 1 and len(step.rows[0]) <= FEW_COLUMNS  # E_in of a stream of one number
+        return "one number" if few or joined else "limbs"
     if step.reflects:
         return "reflections"
     wide = len(step.rows1) >= FEW or (len(step.rows2) == 1 and len(step.rows1) > 0)
@@ -103,7 +106,9 @@ def _kind(step: Step) -> str:
 def _segments(steps: Sequence[Step]) -> Iterator[tuple[str, list[Step]]]:
     """Runs of steps that one engine takes; a single narrow step between others is not worth a change of engine."""
     kinds = [_kind(step) for step in steps]
-    if "reflections" not in kinds:  # not a stream of one number: wide blocks by breakpoints, all others together
+    joins = [isinstance(s, Map) and len(s.rows) == 1 and k == "one number" for k, s in zip(kinds, steps, strict=True)]
+    if "reflections" not in kinds and not all(joins):
+        # not a stream of one number: wide blocks by breakpoints, all others together
         wide = [isinstance(s, Block) and len(s.rows1) >= FEW for s in steps]
         kinds = [k if k == "one number" and w else "limbs" for k, w in zip(kinds, wide, strict=True)]
     for kind, group in groupby(zip(kinds, steps, strict=True), key=lambda pair: pair[0]):

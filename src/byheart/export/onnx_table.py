@@ -21,6 +21,7 @@ import numpy.typing as npt
 from byheart.data.dataset.encoder import Encoder
 from byheart.data.read.cells import CellType
 from byheart.data.tokens.front import Cells, Characters, Front, FrontColumn, Scaled, Words
+from byheart.data.tokens.row_keys import RowKeys
 from byheart.errors import ExportError
 from byheart.export.request import unknown_mark
 from byheart.export.targets.onnx import Graph, classes, decoded, walk
@@ -112,8 +113,10 @@ def tensor(cells: Sequence[Any], type: CellType) -> npt.NDArray[Any]:
     return np.array(cells, dtype=DTYPES[type])
 
 
-def build_table_model(front: Front, network: Network, encoder: Encoder, dtype: str, answers: Answers) -> Any:
-    """The whole model."""
+def build_table_model(
+    front: Front, network: Network, encoder: Encoder, dtype: str, answers: Answers, keys: RowKeys | None = None
+) -> Any:
+    """The whole model; with `keys` it knows exactly which rows are in the table."""
     graph, signature = Graph(dtype), Signature.of(front)
     kinds = graph.onnx.TensorProto
     element = {
@@ -126,7 +129,7 @@ def build_table_model(front: Front, network: Network, encoder: Encoder, dtype: s
         inputs = [graph.info(ROWS, ["batch", len(front.columns)], element[signature.matrix])]
     else:
         inputs = [graph.info(column.name, ["batch"], element[column.type]) for column in front.columns]
-    codes, known = _codes(graph, front, signature, encoder)
+    codes, known = _codes(graph, front, signature, encoder, keys)
     columns, _ = walk(graph, network, encoder, codes, None)
     found = classes(graph, network, decoded(graph, network, columns))
     named = graph.node("GreaterOrEqual", [found, graph.whole([0], "first_class")], "has_class")
@@ -145,30 +148,51 @@ def build_table_model(front: Front, network: Network, encoder: Encoder, dtype: s
     return graph.model(inputs, outputs, {})
 
 
-def _codes(graph: Graph, front: Front, signature: Signature, encoder: Encoder) -> tuple[str, str]:
-    """What the network takes, and which rows are known cell by cell."""
-    parts, masks, place = [], [], 0
+def _codes(graph: Graph, front: Front, signature: Signature, encoder: Encoder, keys: RowKeys | None) -> tuple[str, str]:
+    """What the network takes, and which rows are known: cell by cell, or exactly."""
+    parts, masks = [], []
     for number, column in enumerate(front.columns):
         cells, type = column.name, column.type
         if signature.matrix is not None:
             one = graph.node("Gather", [ROWS, graph.whole([number], "column")], "one_column", axis=1)
             cells = graph.node("Squeeze", [one, graph.whole([1], "axis_1")], "cells")
             type = signature.matrix
-        first = graph.whole(list(front.first_codes[place : place + len(column.cutting.sizes)]), "first_codes")
-        local, mask = _column(graph, column, cells, type)
-        parts.append(graph.node("Add", [local, first], "column_codes"))
+        part, mask = _column(graph, column, cells, type)
+        parts.append(part)
         masks.append(mask)
-        place += len(column.cutting.sizes)
-    codes = graph.node("Concat", parts, "row_codes", axis=1) if len(parts) > 1 else parts[0]
+    local = graph.node("Concat", parts, "place_codes", axis=1) if len(parts) > 1 else parts[0]
+    codes = graph.node("Add", [local, graph.whole(list(front.first_codes), "first_codes")], "row_codes")
     known = masks[0]
     for mask in masks[1:]:
         known = graph.node("And", [known, mask], "known_cells")
+    if keys is not None:
+        known = graph.node("And", [known, _listed(graph, keys, local, front.places)], "known_row")
     if encoder.symbols is None:
         numbers = graph.node("Cast", [codes], "numbers", to=graph.element)
         return graph.node("Unsqueeze", [numbers, graph.whole([2], "axis_2")], "vectors"), known
     if encoder.symbols != tuple(range(front.codes)):
         raise ExportError(f"the network knows {len(encoder.symbols)} codes, the table has {front.codes}")
     return graph.node("Add", [codes, graph.whole([1], "one")], "codes"), known  # code 0 is the padding
+
+
+def _listed(graph: Graph, keys: RowKeys, codes: str, count: int) -> str:
+    """Which rows of codes, counted from 0 at each of `count` places, are in the table."""
+    listed, earlier = "", ""
+    for stage in keys.stages:
+        places = slice(stage.start, stage.start + len(stage.strides))
+        weights = [[0] for _ in range(count)]
+        weights[places] = [[stride] for stride in stage.strides]
+        product = graph.node("MatMul", [codes, graph.constant(weights, "strides", np.int64)], "mixed_radix")
+        number = graph.node("Squeeze", [product, graph.whole([1], "axis_1")], "row_number")
+        if earlier:
+            carried = graph.node("Mul", [earlier, graph.whole([stage.carry], "carry")], "carried")
+            number = graph.node("Add", [number, carried], "row_number")
+        stored = graph.onnx.numpy_helper.from_array(stage.keys, "keys")
+        found = graph.look_up_values(stored, number, "row_places")
+        mask = graph.node("GreaterOrEqual", [found, graph.whole([0], "zero")], "listed")
+        earlier = graph.node("Max", [found, graph.whole([0], "zero")], "earlier")
+        listed = graph.node("And", [listed, mask], "listed_rows") if listed else mask
+    return listed
 
 
 def _column(graph: Graph, column: FrontColumn, cells: str, type: CellType) -> tuple[str, str]:
@@ -189,8 +213,7 @@ def _whole_cells(graph: Graph, cutting: Cells, cells: str, type: CellType) -> tu
     if type is CellType.TRUTH:
         cells, keys = graph.node("Cast", [cells], "truth", to=graph.onnx.TensorProto.INT64), keys.astype(np.int64)
     if type is CellType.TEXT:
-        encoded = [value.encode() for value in keys.tolist()]
-        stored = graph.onnx.helper.make_tensor("keys", graph.onnx.TensorProto.STRING, [len(encoded)], encoded)
+        stored = graph.text_tensor(keys.tolist(), "keys")
     else:
         stored = graph.onnx.numpy_helper.from_array(keys, "keys")
     found = graph.look_up_values(stored, cells, "cell_codes")
@@ -256,8 +279,7 @@ def _spelled(point: int) -> str:
 def _words(graph: Graph, cutting: Words, cells: str) -> tuple[str, str]:
     """Words by their numbers, 0 for none; then (place, word) by its code, where the pair was seen."""
     parts, counts = graph.names("StringSplit", [cells], ["parts", "part_counts"], delimiter=" ")
-    words = [word.encode() for word in cutting.words]
-    keys = graph.onnx.helper.make_tensor("keys", graph.onnx.TensorProto.STRING, [len(words)], words)
+    keys = graph.text_tensor(cutting.words, "keys")
     found = graph.look_up_values(keys, parts, "word_numbers")  # -1 also for the empty texts behind the last word
     numbered = graph.node("Add", [found, graph.whole([1], "one")], "words")
     # behind the last word 0 means nothing, before it a word that was never seen

@@ -28,7 +28,7 @@ TYPES = ("float32", "float64")  # smallest first
 
 
 @dataclass(frozen=True)
-class Fit:
+class FloatFit:
     """The proof for the float type that was asked for, and for every other type in which the same weights are exact."""
 
     proof: AnyOrder
@@ -46,7 +46,7 @@ class Fit:
 
 def check_fit(
     network: Network, encoder: Encoder, inputs: Inputs | None, dtype: str, progress: Progress = SILENT
-) -> Fit:
+) -> FloatFit:
     """The proof that `dtype` evaluates `network` exactly; an ExportError names the smallest type that would.
 
     Symbols are known from the encoder; a network of vectors is proved for the box of `inputs`.
@@ -59,7 +59,7 @@ def check_fit(
     found = prove_any_order(network, facts, dtype, progress)
     others = [prove_any_order(network, facts, other) for other in TYPES if other != dtype]
     if found.proved:
-        return Fit(found, tuple(other for other in others if other.proved))
+        return FloatFit(found, tuple(other for other in others if other.proved))
     reason = found.sentence()
     for other in others:
         if other.proved and TYPES.index(other.dtype) > TYPES.index(dtype):
@@ -80,7 +80,9 @@ class About:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-def metadata(network: Network, encoder: Encoder, about: About, dtype: str, *, fit: Fit, checked: str) -> dict[str, str]:
+def metadata(
+    network: Network, encoder: Encoder, about: About, dtype: str, *, fit: FloatFit, checked: str
+) -> dict[str, str]:
     """Strings only, as ONNX and safetensors want them; structured values are JSON."""
     size = measure(network)
     return {
@@ -145,7 +147,7 @@ class Request:
     certified: bool = False
     progress: Progress = field(default=SILENT, repr=False)
 
-    def prove(self) -> Fit:
+    def prove(self) -> FloatFit:
         """That the float type holds every value in every order; an ExportError otherwise."""
         inputs = None if self.dataset is None else self.dataset.inputs
         return check_fit(self.network, self.encoder, inputs, self.dtype, self.progress)
@@ -158,7 +160,7 @@ class Request:
     def recheck(self, run: Runner, asked: Questions, target: str) -> str:
         return recheck(run, asked, target, self.progress)
 
-    def metadata(self, fit: Fit, checked: str) -> dict[str, str]:
+    def metadata(self, fit: FloatFit, checked: str) -> dict[str, str]:
         return metadata(self.network, self.encoder, self.about, self.dtype, fit=fit, checked=checked)
 
     def write(self, path: Path, fill: Callable[[Path], object]) -> None:

@@ -44,23 +44,6 @@ class TokenTable(nn.Module):
         return found
 
 
-class TokenMap(nn.Module):
-    """Vectors (B, n, d), or codes (B, n), -> streams (B, n, D); with positions, the place is one more coordinate."""
-
-    def __init__(self, width_in: int, width_out: int, bias: bool, positions: bool) -> None:
-        super().__init__()
-        self.map, self.positions = nn.Linear(width_in, width_out, bias, device="meta"), positions
-
-    def forward(self, vectors: Tensor) -> Tensor:
-        if vectors.dim() == 2:
-            vectors = vectors.to(self.map.weight.dtype)[..., None]
-        if self.positions:
-            places = torch.arange(vectors.shape[1], device=vectors.device, dtype=vectors.dtype)
-            vectors = torch.cat([vectors, places.expand(vectors.shape[0], -1)[..., None]], dim=-1)
-        found: Tensor = self.map(vectors)
-        return found
-
-
 class Block(nn.Module):
     """h + W2 relu(W1 h + b1) + b2."""
 
@@ -136,7 +119,7 @@ class Memory(nn.Module):
     def __init__(self, config: dict[str, Any], state: dict[str, Tensor], metadata: dict[str, str]) -> None:
         super().__init__()
         self.config, self.metadata = config, metadata
-        self.layers = nn.ModuleList(_module(layer, config) for layer in config["layers"])
+        self.layers = nn.ModuleList(_module(layer) for layer in config["layers"])
         self.load_state_dict(state, assign=True)
         self.requires_grad_(False)
         self._parts = _parts_with_weights(self)
@@ -269,14 +252,24 @@ class Memory(nn.Module):
         return FastMemory(self)
 
     def _read(self, tokens: Tensor, present: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        if not self.config["symbols"]:
-            if present is not None:  # what stands behind the end of a row is multiplied by 0, so it must be finite
-                tokens = torch.where(present[..., None], tokens, torch.zeros_like(tokens))
-            vectors = tokens.to(self.dtype)
-            if not torch.equal(vectors.to(tokens.dtype), tokens):
-                raise ValueError(f"the vectors hold numbers that {self.dtype} does not have; round them as the data is")
-            return vectors, present
-        return tokens, tokens >= 0 if self.config["ragged"] and present is None else present
+        """What the first layer takes: codes (B, n) for a table of them, else streams (B, n, D)."""
+        if self.config["symbols"]:
+            present = tokens >= 0 if self.config["ragged"] and present is None else present
+            table = self.config["layers"][0]["layer"] == "embedding"
+            return tokens if table else self._placed(tokens.to(self.dtype)[..., None]), present
+        if present is not None:  # what stands behind the end of a row is multiplied by 0, so it must be finite
+            tokens = torch.where(present[..., None], tokens, torch.zeros_like(tokens))
+        vectors = tokens.to(self.dtype)
+        if not torch.equal(vectors.to(tokens.dtype), tokens):
+            raise ValueError(f"the vectors hold numbers that {self.dtype} does not have; round them as the data is")
+        return self._placed(vectors), present
+
+    def _placed(self, vectors: Tensor) -> Tensor:
+        """With positions, the place is one more coordinate."""
+        if not self.config["positions"]:
+            return vectors
+        places = torch.arange(vectors.shape[1], device=vectors.device, dtype=vectors.dtype)
+        return torch.cat([vectors, places.expand(vectors.shape[0], -1)[..., None]], dim=-1)
 
 
 def _symbol(written: Any) -> Any:
@@ -310,13 +303,11 @@ def _same_type(state: Any, dtype: torch.dtype) -> None:
             raise TypeError(f"{name} is {tensor.dtype}, this memory's weights are {dtype}; nothing was loaded")
 
 
-def _module(layer: dict[str, Any], config: dict[str, Any]) -> nn.Module:
+def _module(layer: dict[str, Any]) -> nn.Module:
     """The empty module of one layer of the configuration."""
     kind, width = layer["layer"], layer["width"]
     if kind == "embedding":
         return TokenTable(layer["rows"], width, layer["stride"])
-    if kind == "input":
-        return TokenMap(layer["width_in"], width, layer["bias"], config["positions"])
     if kind == "affine":
         linear = nn.Linear(layer["width_in"], width, layer["bias"], device="meta")
         return nn.Sequential(linear, nn.ReLU()) if layer["relu"] else linear

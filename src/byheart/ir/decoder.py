@@ -84,18 +84,6 @@ class Activation(StrEnum):
             case Activation.GELU:
                 return np.asarray(0.5 * x * _erfc(-x / math.sqrt(2.0)))
 
-    def derivative(self, x: Floats) -> Floats:
-        match self:
-            case Activation.TANH:
-                return np.asarray(1.0 - np.tanh(x) ** 2)
-            case Activation.ARCTAN:
-                return np.asarray(1.0 / (1.0 + x * x))
-            case Activation.SIGMOID:
-                return np.asarray(0.25 * (1.0 - np.tanh(0.5 * x) ** 2))
-            case Activation.GELU:
-                density = np.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
-                return np.asarray(0.5 * _erfc(-x / math.sqrt(2.0)) + x * density)
-
     def ball(self, x: Any) -> Any:
         """The activation on one arb ball."""
         match self:

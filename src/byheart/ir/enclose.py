@@ -80,11 +80,11 @@ def enclosed_answers(network: Network, inputs: Inputs, progress: Progress = SILE
     """
     bits = max((bit_length(w) for layer in network.layers for w in layer.weights()), default=0) + SPARE_BITS
     found = None
-    limit, weights = meter(), sum(1 for layer in network.layers for _ in layer.weights())
+    limit = meter()
     for doubling in range(DOUBLINGS + 1):
         used = bits << doubling
         if limit is not None:
-            limit.spend(limbs(used) ** 2 * inputs.points.count * weights)
+            limit.spend(_work(network, inputs, used))
         with suppress(TooWideError):
             found = _answers(network, enclosed_outputs(network, inputs, used, progress))
             if not (found == UNDECIDED).any():
@@ -92,6 +92,18 @@ def enclosed_answers(network: Network, inputs: Inputs, progress: Progress = SILE
     if found is None:
         raise NotRationalError(f"enclosures of {used} bits are still too wide to decide anything")
     return found, used
+
+
+def _work(network: Network, inputs: Inputs, bits: int) -> int:
+    """Estimated in units of the budget: products with the weights, and exponentials for the pairs of tokens that meet.
+
+    An exponential is charged by its time (measured from 10^3 to 10^6 bits), so that the usual budget is some minutes.
+    """
+    length, weights = limbs(bits), sum(1 for layer in network.layers for _ in layer.weights())
+    rows = np.unique(inputs.index, axis=0)
+    pairs = int(((rows >= 0).sum(axis=1) ** 2).sum())
+    heads = sum(len(layer.heads) for layer in network.attention_layers if layer.kind is Kind.SOFTMAX)
+    return length**2 * inputs.points.count * weights + heads * pairs * (4 * length**2 + (1 << 13) * length)
 
 
 def decided_answers(network: Network, inputs: Inputs, progress: Progress = SILENT) -> Index:

@@ -79,7 +79,7 @@ def number_from_json(value: Json) -> Number:
         raise FileFormatError(f"a number of more than {_MOST_BITS} bits is refused")
     number = dyadic(int(digits, 16) * (-1 if sign else 1), exponent)
     if number_to_json(number) != value:
-        raise FileFormatError(f"the number {value[:40]!r} is not written in its one form")
+        raise FileFormatError(f"the number {value[:40]!r} is not written in its canonical form")
     return number
 
 

@@ -236,7 +236,7 @@ class Recital:
 
     @staticmethod
     def from_json(value: Json) -> Recital:
-        """The recital; a FileFormatError for anything that is not one in its one written form."""
+        """The recital; a FileFormatError for anything that is not one in its canonical form."""
         try:
             found = Recital(
                 take(value, "vocabulary", int),
@@ -247,7 +247,7 @@ class Recital:
         except NetworkError as error:
             raise FileFormatError(f"the recital in the file does not fit together: {error}") from error
         if set(value) != {"vocabulary", "unknown", "answers", "tables"} or found.to_json() != value:
-            raise FileFormatError("the recital in the file is not in its one written form; it is damaged")
+            raise FileFormatError("the recital in the file is not in its canonical form; it is damaged")
         return found
 
 

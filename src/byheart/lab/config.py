@@ -96,6 +96,9 @@ class Training:
     precision: what the network computes with. `bfloat16`: its weights are rounded to eight significant bits wherever
     they are used, while the optimizer adds its steps to float32 weights, as mixed-precision training does.
     starts: a run that misses its goal begins again from other weights, up to this many times; the best run counts.
+    before: the numbers of blocks of smaller networks that are trained first, each for all `epochs`; a network starts
+    from the weights of the one before it, with new blocks that do nothing yet (a warm start that grows). The k-th
+    network learns at rate / k: a full step would throw a long stack out of what it has already found.
 
     >>> plan = Training(epochs=100, rate=0.01, warmup=0.1, shape="linear")
     >>> [round(plan.rate_at(epoch), 5) for epoch in (0, 9, 55, 99)]
@@ -117,9 +120,11 @@ class Training:
     summed: bool = False
     precision: str = "float32"
     starts: int = 1
+    before: tuple[int, ...] = ()
     seed: int = 0
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "before", tuple(self.before))  # JSON knows lists only
         if min(self.epochs, self.starts) < 1 or not self.rate > 0 or not 0 <= self.warmup < 1:
             raise OptionError(
                 f"epochs, rate, warmup = {self.epochs}, {self.rate}, {self.warmup}: need at least one epoch, "
@@ -130,13 +135,14 @@ class Training:
 
     def rate_at(self, epoch: int) -> float:
         """The learning rate of an epoch, counted from 0."""
+        peak = self.rate / (1 + len(self.before))
         rising = max(1, round(self.warmup * self.epochs)) if self.warmup else 0
         if epoch < rising:
-            return self.rate * (epoch + 1) / rising
+            return peak * (epoch + 1) / rising
         left = (self.epochs - 1 - epoch) / max(1, self.epochs - 1 - (rising - 1 if rising else 0))
         if self.shape == "linear":
-            return self.rate * left
-        return self.rate * (1 + cos(pi * (1 - left))) / 2 if self.shape == "cosine" else self.rate
+            return peak * left
+        return peak * (1 + cos(pi * (1 - left))) / 2 if self.shape == "cosine" else peak
 
     def pace(self, weight: str, blocks: int) -> float:
         """What the learning rate of a weight is multiplied by; weights of blocks are called F1.… and F2.…

@@ -192,7 +192,7 @@ _PAD = ""  # no word is empty
 
 
 @dataclass(frozen=True)
-class Source:
+class DataSource:
     """A text corpus: its file, the columns that are used, and its name at Hugging Face."""
 
     file: str
@@ -210,9 +210,9 @@ class Source:
 
 
 SOURCES = {
-    "mnli": Source("mnli.jsonl", "premise", "label", ("nyu-mll/glue", "mnli"), "validation_matched"),
-    "imdb": Source("imdb.jsonl", "text", "label", ("stanfordnlp/imdb",), "train"),
-    "tinystories": Source("tinystories.jsonl", "text", None, ("roneneldan/TinyStories",), "train[:5000]"),
+    "mnli": DataSource("mnli.jsonl", "premise", "label", ("nyu-mll/glue", "mnli"), "validation_matched"),
+    "imdb": DataSource("imdb.jsonl", "text", "label", ("stanfordnlp/imdb",), "train"),
+    "tinystories": DataSource("tinystories.jsonl", "text", None, ("roneneldan/TinyStories",), "train[:5000]"),
 }
 
 
@@ -308,7 +308,7 @@ def _labelled(spec: ProblemSpec, rows: Sequence[tuple[list[str], int]]) -> Seque
     if len(index) < spec.N:
         raise DataError(
             f"{spec.source} has {len(index)} rows that differ in their first {spec.n} words, {spec.N} are needed; "
-            "take a smaller --scale, or a larger file with --data"
+            "use a smaller --scale, or a larger file with --data"
         )
     classes = sorted(set(labels))
     vectors = None
@@ -350,14 +350,14 @@ def _rows(name: str, data: str | None, folder: str | None) -> list[tuple[Any, ..
     return _from_hub(name, source, folder)
 
 
-def _read(path: Path, source: Source) -> list[tuple[Any, ...]]:
+def _read(path: Path, source: DataSource) -> list[tuple[Any, ...]]:
     try:
         return _picked(read_records(str(path)), source)
     except DataError as error:
         raise DataError(f"{error}; get the file with: {source.command}") from None
 
 
-def _picked(records: Records, source: Source) -> list[tuple[Any, ...]]:
+def _picked(records: Records, source: DataSource) -> list[tuple[Any, ...]]:
     """The cells of the columns that are used; what is missing is refused, naming every row."""
     names = (source.text,) if source.label is None else (source.text, source.label)
     lacking = [name for name in names if name not in records.columns]
@@ -372,7 +372,7 @@ def _picked(records: Records, source: Source) -> list[tuple[Any, ...]]:
     return list(rows)
 
 
-def _from_hub(name: str, source: Source, folder: str | None) -> list[tuple[Any, ...]]:
+def _from_hub(name: str, source: DataSource, folder: str | None) -> list[tuple[Any, ...]]:
     searched = ", ".join(str(place) for place in folders(folder))
     advice = (
         f"{source.file} was not found in: {searched}. Get it with\n  pip install 'byheart[data]'\n  {source.command}\n"

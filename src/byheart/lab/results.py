@@ -280,7 +280,7 @@ _RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
-class Fit:
+class GrowthFit:
     """size ≈ offset + slope·g(x). `explained`: the share of the variance (R²); slopes: 95 % of the bootstrap."""
 
     scale: str
@@ -308,7 +308,7 @@ class Fit:
         return low, high
 
 
-def fit_growth(x: Sequence[float], y: Sequence[float], scale: str, seed: int = 0) -> Fit:
+def fit_growth(x: Sequence[float], y: Sequence[float], scale: str, seed: int = 0) -> GrowthFit:
     """The least-squares line of y against g(x); needs two different x."""
     if scale not in SCALES:
         raise OptionError(f"unknown scale {scale!r}; known: {', '.join(SCALES)}")
@@ -322,7 +322,7 @@ def fit_growth(x: Sequence[float], y: Sequence[float], scale: str, seed: int = 0
     draws = _bootstrap(g, values, seed)
     low, high = np.percentile([slope for _, slope in draws], [2.5, 97.5])
     explained = 1.0 if rest < 1e-12 else (1 - rest / spread if spread else 0.0)
-    return Fit(scale, slope, offset, explained, (float(low), float(high)), draws)
+    return GrowthFit(scale, slope, offset, explained, (float(low), float(high)), draws)
 
 
 def _bootstrap(g: Array, values: Array, seed: int) -> tuple[tuple[float, float], ...]:

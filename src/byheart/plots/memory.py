@@ -135,14 +135,14 @@ SHOWN = 10  # tokens in front of the answer
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class LayerTrace:
     """What one layer did at the last position."""
 
     shares: Any  # (heads, positions) of the attention
     units: Any  # (units,) what each unit of the MLP gives before the output matrix
 
 
-def trace(decoder: Decoder, ids: Sequence[int]) -> tuple[list[Step], Any]:
+def trace(decoder: Decoder, ids: Sequence[int]) -> tuple[list[LayerTrace], Any]:
     """The steps of every layer at the last position, and the logits there."""
     import torch
 
@@ -166,7 +166,7 @@ def trace(decoder: Decoder, ids: Sequence[int]) -> tuple[list[Step], Any]:
     machine.wrap("weights", keep_shares).wrap("linear", keep_units)
     with torch.inference_mode():
         logits = machine.run(ids)[-1].numpy()
-    return [Step(a, u) for a, u in zip(shares, units, strict=True)], logits
+    return [LayerTrace(a, u) for a, u in zip(shares, units, strict=True)], logits
 
 
 def way_figure(folder: str | Path, start: int = 40, length: int = SHOWN) -> Figure:
@@ -194,7 +194,7 @@ def way_figure(folder: str | Path, start: int = 40, length: int = SHOWN) -> Figu
     return figure
 
 
-def _draw_heads(axes: Axes, step: Step, names: Sequence[str], depth: int) -> None:
+def _draw_heads(axes: Axes, step: LayerTrace, names: Sequence[str], depth: int) -> None:
     axes.imshow(step.shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     axes.set_xticks(range(len(names)), names, rotation=45, ha="right", fontsize=8)
     axes.set_yticks(range(len(step.shares)), [f"head {h}" for h in range(len(step.shares))], fontsize=8)
@@ -202,7 +202,7 @@ def _draw_heads(axes: Axes, step: Step, names: Sequence[str], depth: int) -> Non
     axes.set_title(f"layer {depth}: where the last token looks")
 
 
-def _draw_units(axes: Axes, step: Step, depth: int) -> None:
+def _draw_units(axes: Axes, step: LayerTrace, depth: int) -> None:
     axes.vlines(range(len(step.units)), 0, step.units, color=colour(0), linewidth=1)
     awake = int(abs(step.units).argmax())
     axes.plot([awake], [step.units[awake]], "o", color=colour(1), markersize=6)

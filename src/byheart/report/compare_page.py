@@ -1,6 +1,6 @@
 """The comparison as one self-contained page: table, log-log pictures, a paragraph per construction.
 
-A paragraph for every row of a comparison: what it does, and when to take it.
+A paragraph for every row of a comparison: what it does, and when to use it.
 
 A log-log picture as SVG text: one line per construction, named at its end; hollow marks are predicted sizes. Where
 there is one size only, no line can be drawn, and the picture has bars instead.

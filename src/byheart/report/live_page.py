@@ -42,7 +42,7 @@ CUTS = {AUTO: "characters", "characters": "characters", "words": "words"}  # wha
 THEOREM = "ks25"
 ALPHABET, LETTERS, CLASSES = "abcdefghijklmnopqrstuvwxyz", 5, 2  # of the random words whose sizes are drawn over N
 BUILT = 200  # rows up to which the page builds such words itself
-DECADES, PER_DECADE, START = 6, 16, 133
+DECADES, PER_DECADE, START = 6, 16, 178
 
 
 def explain(
@@ -169,6 +169,8 @@ def _terms(memory: Memory) -> dict[str, Any]:
     return {
         "root": budget.ROOT,
         "rest": budget.REST,
+        "spare": budget.SPARE,
+        "long": budget.LONG,
         "id_bit": budget.ID_BIT,
         "trap_classes": budget.TRAP_CLASSES,
         "hash_spread": budget.HASH_SPREAD,

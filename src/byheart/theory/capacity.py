@@ -179,7 +179,7 @@ def shatterable(architecture: Architecture, task: Task, n: int, C: int = 2, atte
     118
     """
     if C < 2:
-        raise OptionError("with one class there is nothing to shatter: take C >= 2")
+        raise OptionError("with one class there is nothing to shatter: give C >= 2")
     per_sequence = label_count(task, 1, n) * _bits_per_label(task, C, attention)
     patterns = partial(log2_patterns, architecture, task, n=n, C=C, attention=attention)
     impossible = 64

@@ -118,7 +118,7 @@ def hard_documents(parameters: int, omega: int, *, repeats: int | None = None, s
         length += 1
     repeats = 4 * omega if repeats is None else repeats
     if type(repeats) is not int or repeats < omega:
-        raise OptionError(f"repeats = {repeats}: every token follows every hard context once, so take at least {omega}")
+        raise OptionError(f"repeats = {repeats}: every token follows every hard context once, so give at least {omega}")
     rng, documents = np.random.default_rng(seed), []
     for number in range(hard):
         context = tuple(number // omega**place % omega for place in reversed(range(length)))
@@ -212,4 +212,4 @@ def capacity_ratio(decoder: Decoder) -> Fraction:
 def _check(count: int, omega: int) -> None:
     check_counts(contexts=count, omega=omega)
     if omega < 2:
-        raise OptionError(f"omega = {omega}: a distribution over one token has nothing to store; take at least 2")
+        raise OptionError(f"omega = {omega}: a distribution over one token has nothing to store; give at least 2")

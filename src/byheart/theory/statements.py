@@ -36,21 +36,21 @@ state(
     "hardmax: equal shares among the largest scores, exactly",
     "built",
     code="byheart.ir.attend.shares",
-    test="tests/ir/test_evaluate.py",
+    test="tests/ir/test_ir.py",
 )
 state(
     Ref("KS25", "eq. (12)"),
     "hard attention, as a kind of layer: attention=hardmax",
     "built",
     code="byheart.ir.layers.Attention",
-    test="tests/ir/test_evaluate.py",
+    test="tests/ir/test_ir.py",
 )
 state(
     Ref("KS25", "eq. (39)"),
     "uniform attention; softmax and hardmax with zero keys compute the same (attention=softmax|hardmax)",
     "built",
     code="byheart.build.ks25.layers.averaging",
-    test="tests/build/ks25/test_construction.py",
+    test="tests/build/ks25/test_ks25.py",
 )
 state(
     Ref("KS25", "Assumption 4.1"),
@@ -114,14 +114,14 @@ state(
     "the token network (φ̃, F, 0); x is carried, so F needs no units of its own",
     "built",
     code="byheart.build.ks25.layers.token_layers",
-    test="tests/build/ks25/test_construction.py",
+    test="tests/build/ks25/test_ks25.py",
 )
 state(
     Ref("KS25", "eq. (52)"),
     "the head that writes the mean of φ̃; ours multiplies by n, so that ids are integers",
     "built",
     code="byheart.build.ks25.layers.averaging",
-    test="tests/build/ks25/test_construction.py",
+    test="tests/build/ks25/test_ks25.py",
 )
 state(
     Ref("KS25", "eq. (61)"),
@@ -196,7 +196,7 @@ state(
     "the papers side by side: built and measured on one data set by `byheart compare`, docs/table1.md",
     SHOWN,
     code="byheart.compile.compare.comparison.compare",
-    test="tests/compile/compare/test_comparison.py",
+    test="tests/compile/compare/test_compare.py",
 )
 state(
     Ref("KS25", "footnote 3"),
@@ -232,8 +232,8 @@ state(
     Ref("M24", "Equation (1)"),
     "contexts, their counts and the empirical next-token distributions of documents",
     CHECKED,
-    code="byheart.data.dataset.documents.Corpus",
-    test="tests/data/dataset/test_documents.py",
+    code="byheart.data.dataset.dataset.find_distributions",
+    test="tests/data/dataset/test_targets.py",
 )
 state(
     Ref("M24", "Equation (2)"),

@@ -77,7 +77,7 @@ _ALL = tuple(Task)
 
 
 @dataclass(frozen=True)
-class Row:
+class FormulaRow:
     """A construction of the literature: for which tasks, how many parameters, by which formula, under what."""
 
     name: str
@@ -89,7 +89,7 @@ class Row:
     parameters: Callable[[Problem], int | None]  # None where the construction does not apply
 
 
-def rows(problem: Problem) -> list[Row]:
+def rows(problem: Problem) -> list[FormulaRow]:
     """The rows that apply to the problem's task and numbers."""
     return [row for row in TABLE if problem.kind in row.tasks and row.parameters(problem) is not None]
 
@@ -148,9 +148,9 @@ _SEPARATED = "tokens are (r, δ)-separated"
 _FLAT = "a feed-forward network on the flattened sequence of d·n numbers"
 _OWN = "an estimate from measured builds, not a theorem; the built network is certified"
 
-TABLE: tuple[Row, ...] = (
-    Row("Nilsson 1965", Ref("N65", "one hidden layer"), _ONE_LABEL, "(N−1)(dn+2) + 1", (_FLAT,), True, _nilsson),
-    Row(
+TABLE: tuple[FormulaRow, ...] = (
+    FormulaRow("Nilsson 1965", Ref("N65", "one hidden layer"), _ONE_LABEL, "(N−1)(dn+2) + 1", (_FLAT,), True, _nilsson),
+    FormulaRow(
         "Baum 1988",
         Ref("B88", "Theorem 1"),
         _ONE_LABEL,
@@ -159,7 +159,7 @@ TABLE: tuple[Row, ...] = (
         True,
         _baum,
     ),
-    Row(
+    FormulaRow(
         "Park 2021, order only",
         Ref("P21", "Theorem 1"),
         _ONE_LABEL,
@@ -168,7 +168,7 @@ TABLE: tuple[Row, ...] = (
         False,
         _park,
     ),
-    Row(
+    FormulaRow(
         "Vardi 2022",
         Ref("V22", "Theorem 3.1"),
         _ONE_LABEL,
@@ -177,7 +177,7 @@ TABLE: tuple[Row, ...] = (
         True,
         _vardi,
     ),
-    Row(
+    FormulaRow(
         "Kim 2023",
         Ref("K23", "Theorem 3.1"),
         _PER_TOKEN,
@@ -186,7 +186,7 @@ TABLE: tuple[Row, ...] = (
         False,
         _kim,
     ),
-    Row(
+    FormulaRow(
         "Mahdavi 2024",
         Ref("MA24", "Theorem 1"),
         _ONE_LABEL,
@@ -195,7 +195,7 @@ TABLE: tuple[Row, ...] = (
         False,
         _mahdavi,
     ),
-    Row(
+    FormulaRow(
         "Kajitsuka and Sato 2024",
         Ref("KS24", "Theorem 1"),
         _PER_TOKEN,
@@ -204,7 +204,7 @@ TABLE: tuple[Row, ...] = (
         False,
         _boltzmann,
     ),
-    Row(
+    FormulaRow(
         "Madden 2024, attention",
         Ref("M24", "Theorem 5"),
         (Task.NEXT_TOKEN, Task.CAUSAL),
@@ -213,7 +213,7 @@ TABLE: tuple[Row, ...] = (
         True,
         _madden,
     ),
-    Row(
+    FormulaRow(
         "Madden 2024, averaging",
         Ref("M24", "Theorem 7"),
         (Task.NEXT_TOKEN, Task.CAUSAL),
@@ -222,7 +222,7 @@ TABLE: tuple[Row, ...] = (
         True,
         _madden_average,
     ),
-    Row(
+    FormulaRow(
         "byheart compact",
         Ref("byheart", "compact"),
         _ALL,
@@ -231,7 +231,7 @@ TABLE: tuple[Row, ...] = (
         False,
         lambda p: compact_transformer_estimate(p.labels, p.C),
     ),
-    Row(
+    FormulaRow(
         "byheart native",
         Ref("byheart", "native"),
         _ALL,

@@ -168,7 +168,7 @@ def sparse(s: Setting, form: str = "plain") -> Promise:
 def limited_bits(s: Setting, B: int, form: str = "plain") -> Promise:
     """Theorem F.1: both memories by Lemma F.1."""
     if not 1 <= B <= isqrt(s.N):
-        raise OptionError(f"B = {B} for N = {s.N} sequences: take 1 <= B <= √N, here at most {isqrt(s.N)}")
+        raise OptionError(f"B = {B} for N = {s.N} sequences: give 1 <= B <= √N, here at most {isqrt(s.N)}")
     token = limited_memory(s.tokens, s.N, token_labels(s.N), B, form=form, width=LIMITED_WIDTH)
     label = limited_memory(s.attended, s.contexts, s.C, B, form=form, width=LIMITED_WIDTH)
     return token.then(attention_layer(s.n, form), label, output_map(LIMITED_WIDTH))

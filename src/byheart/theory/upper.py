@@ -228,7 +228,7 @@ def limited_memory(
     what the chunk before has left.
     """
     if B < 1:
-        raise OptionError(f"B = {B}: take at least 1")
+        raise OptionError(f"B = {B}: must be at least 1")
     m, K = groups(B * B)
     rho, c = cloud.key_bits, label_bits(largest_label)
     chunk = explicit_memory(m, K, rho, c, form=form, width=width, projection=0)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from byheart.build.ks25.memorizer import (
     Fields,
     Group,
-    Reader,
-    Table,
+    KeyTable,
+    WordReader,
     distances,
     gated,
     inside,
@@ -27,7 +27,7 @@ from byheart.build.ks25.residual_memorizer import (
     scan_blocks,
     start_shift,
 )
-from byheart.build.shared.projection import Line
+from byheart.build.shared.projection import KeyLine
 from byheart.build.shared.wires import ZERO, Block, Form, Units, assemble, wire, wires
 from byheart.exact import bit_length
 from byheart.ir.layers import Affine, Residual
@@ -55,7 +55,7 @@ def group_lookup(groups: Sequence[Group]) -> Layers:
 
 
 def extract_bits(length: int, first: int, last: int) -> Layers:
-    reader = Reader("z", length)
+    reader = WordReader("z", length)
     state: Units = {**wires(reader.pair), reader.value: ZERO}
     plan: list[Units] = []
     for place in range(first, last + 1):
@@ -74,7 +74,7 @@ def scan(fields: Fields) -> Layers:
     return assemble(("x", "u", "w"), [*plan, {"y": state["y"]}])
 
 
-def memorizer(table: Table, piece: int | None = None) -> Layers:
+def memorizer(table: KeyTable, piece: int | None = None) -> Layers:
     pieces = [table] if piece is None else table.pieces(piece)
     plan, state = memorizer_plan(pieces, wires(("x",)))
     return assemble(("x",), [*plan, {"y": state["y"]}])
@@ -88,10 +88,10 @@ def residual_scan(fields: Fields) -> Layers:
     return blocks(scan_blocks(fields))
 
 
-def residual_memorizer(table: Table, piece: int | None = None, hidden: int = 14) -> Layers:
+def residual_memorizer(table: KeyTable, piece: int | None = None, hidden: int = 14) -> Layers:
     return blocks(memorizer_blocks(table.pieces(piece or max(1, len(table.keys))), hidden))
 
 
-def projection(line: Line) -> Layers:
+def projection(line: KeyLine) -> Layers:
     inputs = tuple(f"x{j}" for j in range(len(line.weight)))
     return assemble(inputs, [{"x": Form(dict(zip(inputs, line.weight, strict=True)), line.bias)}])

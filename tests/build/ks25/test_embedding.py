@@ -7,7 +7,7 @@ from byheart.compile import memorize
 from byheart.errors import AssumptionError
 from byheart.ir.layers import Embedding
 from tests.build.ks25.grid import check, memory
-from tests.build.ks25.test_construction import STYLES
+from tests.build.ks25.test_ks25 import STYLES
 
 
 @pytest.mark.parametrize(("form", "constants"), STYLES)

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from byheart.build.ks25.memorizer import Fields, Table, pack
+from byheart.build.ks25.memorizer import Fields, KeyTable, pack
 from byheart.errors import BuildError
 from byheart.theory.upper import explicit_memory
 from tests.build.ks25.lemmas import (
@@ -163,9 +163,9 @@ def line(rng: random.Random, known: int, others: int) -> tuple[dict[Fraction, in
     return {p: rng.randint(1, 5) for p in labelled}, points
 
 
-def table(labels: dict[Fraction, int], entries: int) -> Table:
+def table(labels: dict[Fraction, int], entries: int) -> KeyTable:
     keys = tuple(int(p) for p in labels)
-    return Table(keys, tuple(labels.values()), Fields(entries, max(keys, default=3).bit_length(), 3))
+    return KeyTable(keys, tuple(labels.values()), Fields(entries, max(keys, default=3).bit_length(), 3))
 
 
 @pytest.mark.parametrize("known,others,entries", [(0, 3, 1), (1, 0, 1), (1, 4, 1), (5, 5, 2), (7, 0, 3), (12, 20, 4)])

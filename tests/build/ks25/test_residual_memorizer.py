@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from byheart.build.ks25.memorizer import Fields, Table, pack
+from byheart.build.ks25.memorizer import Fields, KeyTable, pack
 from byheart.build.ks25.residual_memorizer import STREAM
 from byheart.errors import BuildError
 from byheart.theory.upper import explicit_memory
@@ -24,7 +24,7 @@ def test_labels_and_promise(entries: int, key_bits: int, label_bits: int, hidden
     count = min(2 ** (key_bits - 1) - 1, 11)
     keys = tuple(sorted(2 * k for k in rng.sample(range(1, 2 ** (key_bits - 1)), count)))
     labels = tuple(rng.randrange(1, 2**label_bits) for _ in keys)
-    table = Table(keys, labels, Fields(entries, key_bits, label_bits))
+    table = KeyTable(keys, labels, Fields(entries, key_bits, label_bits))
     gadget = residual_memorizer(table, hidden=hidden)
     for x in range(2, 2**key_bits + 4, 2):
         found = dict(zip(STREAM, run(gadget, [x] + [0] * 9), strict=True))
@@ -42,7 +42,7 @@ def test_labels_and_promise(entries: int, key_bits: int, label_bits: int, hidden
 def test_pieces(known: int, others: int, piece: int) -> None:
     labels, points = line(random.Random(known), known, others)
     keys = tuple(int(p) for p in labels)
-    table = Table(keys, tuple(labels.values()), Fields(2, max(keys, default=4).bit_length() + 1, 3))
+    table = KeyTable(keys, tuple(labels.values()), Fields(2, max(keys, default=4).bit_length() + 1, 3))
     gadget = residual_memorizer(table, piece)
     for x in points:
         assert run(gadget, [x] + [0] * 9)[STREAM.index("y")] == labels.get(x, 0)

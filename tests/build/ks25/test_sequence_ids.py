@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byheart.build.ks25.memorizer import Fields, Table
+from byheart.build.ks25.memorizer import Fields, KeyTable
 from byheart.build.ks25.sequence_ids import (
     Multisets,
     distinguishing_tokens,
@@ -139,7 +139,7 @@ def test_the_network_gives_the_sums(constants: Constants) -> None:
     code = separate_multisets(points, Fraction(1, 256), index_of(rows), constants)
     assert len(set(code.sums.tolist())) == len(rows)
     assert sum(label > 0 for label in code.labels) <= len(rows) - 1
-    table = Table.of(
+    table = KeyTable.of(
         code.line.floors, code.labels, Fields(3, code.line.top.bit_length(), max(code.labels).bit_length())
     )
     stage1, stage23 = projection(code.line), memorizer(table)

@@ -7,7 +7,7 @@ import pytest
 from byheart.compile import memorize
 from byheart.errors import ByheartError, OptionError
 from tests.build.ks25.grid import check, labels, memory, rows
-from tests.build.ks25.test_construction import STYLES
+from tests.build.ks25.test_ks25 import STYLES
 
 
 @pytest.mark.parametrize(("form", "constants"), STYLES)

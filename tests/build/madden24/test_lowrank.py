@@ -6,22 +6,29 @@ import numpy as np
 import pytest
 
 from byheart.build.madden24.construction import closed_form
-from byheart.build.madden24.fit import MixerKind, Shape
+from byheart.build.madden24.fit import DecoderFit, DecoderShape, MixerKind
 from byheart.build.madden24.lowrank import (
     allowed_gap,
+    assemble,
     chain_tokens,
+    class_factors,
     class_weights,
     factor_distributions,
     lay_out,
-    low_rank,
     run_starts,
     smallest,
 )
 from byheart.certify.next_token import prove_gap
-from byheart.data.dataset.documents import Corpus
+from byheart.data.dataset.targets import Distributions
 from byheart.errors import OptionError
 from byheart.ir.decoder import Activation
-from tests.corpora import random_texts
+from byheart.progress import SILENT
+from tests.corpora import Corpus, random_texts
+
+
+def low_rank(contexts: Distributions, shape: DecoderShape = DecoderShape(), *, rank: int) -> DecoderFit:  # noqa: B008
+    return assemble(contexts, shape, class_factors(contexts, rank, 0.01, 0, 150, SILENT), 0)
+
 
 SATURATING = [Activation.TANH, Activation.SIGMOID, Activation.ARCTAN]
 
@@ -35,7 +42,7 @@ def stories() -> Corpus:
 @pytest.mark.parametrize("activation", SATURATING)
 def test_gap_below_one_percent(stories: Corpus, mixer: MixerKind, activation: Activation) -> None:
     contexts = stories.contexts()
-    fit = low_rank(contexts, Shape(mixer, activation), rank=8)
+    fit = low_rank(contexts, DecoderShape(mixer, activation), rank=8)
     assert prove_gap(fit.decoder, contexts, fraction=0.01).verdict == "proved"
     assert fit.decoder.parameters < closed_form(contexts).decoder.parameters / 2
 
@@ -58,13 +65,13 @@ def test_smallest_is_below_any_given_rank(stories: Corpus) -> None:
 def test_awkward_documents(corpus: Corpus) -> None:
     contexts = corpus.contexts()
     for mixer in MixerKind:
-        fit = smallest(contexts, Shape(mixer))
+        fit = smallest(contexts, DecoderShape(mixer))
         assert prove_gap(fit.decoder, contexts, fraction=0.01).verdict == "proved"
 
 
 def test_contexts_with_equal_distributions_share_a_step(stories: Corpus) -> None:
     contexts = stories.contexts()
-    line = lay_out(contexts, Shape(), seed=0)
+    line = lay_out(contexts, DecoderShape(), seed=0)
     assert line.injectivity.relative_gap > 2.0**-36
     assert len(line.steps) == int((np.diff(contexts.classes[line.order]) != 0).sum())
     last = contexts.tokens[np.arange(contexts.count), contexts.lengths - 1][line.order]
@@ -88,9 +95,9 @@ def test_factors_only_improve(stories: Corpus) -> None:
 
 def test_gelu_is_turned_away(stories: Corpus) -> None:
     with pytest.raises(OptionError, match="saturates"):
-        low_rank(stories.contexts(), Shape(activation=Activation.GELU), rank=2)
+        low_rank(stories.contexts(), DecoderShape(activation=Activation.GELU), rank=2)
     with pytest.raises(OptionError, match="dimension 1"):
-        low_rank(stories.contexts(), Shape(dimension=3), rank=2)
+        low_rank(stories.contexts(), DecoderShape(dimension=3), rank=2)
     with pytest.raises(OptionError, match="rank=0"):
         low_rank(stories.contexts(), rank=0)
 

@@ -9,10 +9,9 @@ import pytest
 
 from byheart.build.madden24.fit import FLOOR, MixerKind, chosen_floor
 from byheart.compile.documents import memorize_documents
-from byheart.data.dataset.targets import Distributions
 from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.ir.decoder import Activation
-from tests.corpora import random_texts
+from tests.corpora import given_distributions, random_texts
 
 RNG = random.Random(5)
 CORPORA = {
@@ -46,7 +45,12 @@ def test_closed_form(name: str, activation: Activation, mixer: MixerKind) -> Non
     assert gap < 1e-4 and all(math.isfinite(v) for v in found.values() if isinstance(v, float))
 
 
-@pytest.mark.parametrize("name", CORPORA)
+LONG = ("nearly no entropy", "two tokens", "random strings")  # the search for a rank takes seconds
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in CORPORA]
+)
 def test_fewer_parameters(name: str) -> None:
     smallest = memorize_documents(CORPORA[name], max_length=10, objective="low-rank").summary()
     assert smallest["verdict"] == "proved", smallest["reason"]
@@ -69,13 +73,13 @@ def test_long_documents() -> None:
 
 def test_the_floor_follows_the_entropy() -> None:
     """One surprise among many certain contexts: the zeros of all must not cost more than its entropy allows."""
-    contexts = Distributions.given(
+    contexts = given_distributions(
         [(k,) for k in range(200)], [{0: 1e6} for _ in range(199)] + [{0: 1.0, 1: 1.0}], vocabulary_size=1000
     )
     zeros = 199 * 1e6 * 999
     assert contexts.entropy == pytest.approx(2 * math.log(2)) and FLOOR * zeros > contexts.entropy
     assert chosen_floor(contexts) * zeros < 1e-4 * contexts.entropy
-    certain = Distributions.given([(0,)], [{0: 1.0}], vocabulary_size=2)
+    certain = given_distributions([(0,)], [{0: 1.0}], vocabulary_size=2)
     assert chosen_floor(certain) == FLOOR
 
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from byheart.build.shared.projection import Constants, Line, project
+from byheart.build.shared.projection import Constants, KeyLine, project
 from byheart.errors import BuildError
 from byheart.exact.number import Values
 from tests.build.ks25.lemmas import measured, projection
@@ -21,7 +21,7 @@ def cloud(count: int, d: int, seed: int = 0, grid: int = 16, span: int = 64) -> 
     return Values.of(sorted(found), grid)
 
 
-def check(line: Line, points: Values) -> None:
+def check(line: KeyLine, points: Values) -> None:
     keys = [Fraction(n, line.denominator) for n in line.numerators]
     assert min(keys) >= 2 and line.gap >= 2 and len(keys) == points.count
     layers = projection(line)

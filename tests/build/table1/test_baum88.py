@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from byheart.build.table1.baum88 import Cloud, bands
+from byheart.build.table1.baum88 import SpannedPoints, bands
 from byheart.compile import memorize
 from byheart.exact.number import Values
 from byheart.ir.layers import Embedding, Threshold
@@ -26,7 +26,7 @@ def test_two_units_for_every_nd_rows_of_the_smaller_class():
 
 def test_bands_hold_what_is_wanted_and_nothing_else():
     points = Values.of([[i * i * 7 % 23, i * i * i % 29, 5 * i % 11] for i in range(20)])
-    found, met = bands(Cloud.of(points), [1, 4, 6, 9, 13])
+    found, met = bands(SpannedPoints.of(points), [1, 4, 6, 9, 13])
     assert met == ()
     assert sorted(k for band in found for k in band.members) == [1, 4, 6, 9, 13] and len(found) == 2
     for band in found:

@@ -75,16 +75,16 @@ def test_the_theorems_assumptions_are_checked_on_the_data():
     assert "always dependent" in long
 
 
-def test_many_sets_of_queries_are_only_looked_at():
+def test_many_sets_of_queries_are_only_sampled():
     rng = np.random.default_rng(1)
     points = Values.of(rng.integers(-50, 50, (240, 6)).tolist())
     (note,) = assumption_notes(points, np.arange(240).reshape(60, 4))
-    assert "looked at only" in note
+    assert "only sampled" in note
 
 
 def test_what_holds_is_told():
-    told = " ".join(proved("mahdavi24", 12, 4, 6, 2).notes)
-    assert "MA24's assumptions" in told
+    printed = " ".join(proved("mahdavi24", 12, 4, 6, 2).notes)
+    assert "MA24's assumptions" in printed
     rows, labels = letters(30)
     memory = memorize(rows, labels, construction="mahdavi24", progress=False)
     assert "not true of this data, and not assumed" in " ".join(memory.notes)  # letters end alike

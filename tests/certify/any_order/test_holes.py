@@ -132,7 +132,7 @@ def test_absent_vectors_are_multiplied_by_zero_and_must_be_finite():
 
 
 def test_the_offset_of_the_readout_is_subtracted_in_floats():
-    """2^-60 is no class; 2^-60 + 3 is 3 in floats."""
+    """2^-60 is not a class; 2^-60 + 3 is 3 in floats."""
     tiny = answered(Affine(Matrix.of([{0: dyadic(1, -60)}], 1)), classes=9, offset=-3)
     refused(tiny, InputFacts(1, False, box((0, 1))), "float64", "offset")
     large = answered(entry(1), classes=(1 << 24) + 1)

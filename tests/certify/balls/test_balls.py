@@ -8,16 +8,14 @@ import numpy as np
 import pytest
 
 from byheart.build.madden24.construction import Features, closed_form
-from byheart.build.madden24.fit import MixerKind, Shape
+from byheart.build.madden24.fit import DecoderShape, MixerKind
 from byheart.certify.balls.arb import ArbBalls, logit_balls
 from byheart.certify.balls.floats import RANGES, FloatBalls, function_table
 from byheart.certify.next_token import prove_gap
-from byheart.data.dataset.documents import Corpus
-from byheart.data.dataset.targets import Distributions
 from byheart.errors import OptionError
 from byheart.exact.rigor import ball, flint, precision
 from byheart.ir.decoder import Activation, Decoder
-from tests.corpora import random_texts
+from tests.corpora import Corpus, given_distributions, random_texts
 
 
 def contained(found: FloatBalls, exact: ArbBalls) -> bool:
@@ -86,7 +84,7 @@ def test_division_by_a_ball_around_zero_knows_nothing() -> None:
 @pytest.mark.parametrize("skip", [False, True])
 def test_logits_of_decoders(corpus: Corpus, mixer: MixerKind, activation: Activation, skip: bool) -> None:
     contexts = corpus.contexts()
-    shape = Shape(mixer, activation, 6, 2 if mixer is MixerKind.ATTENTION else 1, skip)
+    shape = DecoderShape(mixer, activation, 6, 2 if mixer is MixerKind.ATTENTION else 1, skip)
     decoder = closed_form(contexts, shape, features=Features.DIRECTIONS).decoder
     for length in (1, 2):
         tokens = contexts.tokens[contexts.lengths == length][:, :length]
@@ -153,7 +151,7 @@ def test_wild_weights_never_prove_what_is_false() -> None:
     rng = np.random.default_rng(3)
     corpus = Corpus.of_texts(random_texts(12, 5, 4, seed=6))
     contexts = corpus.contexts()
-    decoder = closed_form(contexts, Shape(dimension=3), features=Features.DIRECTIONS).decoder
+    decoder = closed_form(contexts, DecoderShape(dimension=3), features=Features.DIRECTIONS).decoder
     reader = replace(decoder.reader, embedding=decoder.reader.embedding * 1e4)
     wild = replace(decoder, reader=reader, hidden=decoder.hidden * rng.normal(size=decoder.hidden.shape))
     certificate = prove_gap(wild, contexts)
@@ -164,7 +162,7 @@ def test_wild_weights_never_prove_what_is_false() -> None:
 
 def test_open_labels_are_decided_by_arb() -> None:
     """Logits that differ by less than float64 balls can tell apart."""
-    contexts = Distributions.given([(0,), (1,)], [{0: 1.0}, {1: 1.0}], vocabulary_size=2)
+    contexts = given_distributions([(0,), (1,)], [{0: 1.0}, {1: 1.0}], vocabulary_size=2)
     decoder = closed_form(contexts).decoder
     output = np.array([[1.0, 1.0], [1.0, 1.0 - 2.0**-53]])
     right, wrong = (prove_gap(replace(decoder, output=(V,)), contexts) for V in (output, output[:, ::-1].copy()))
@@ -195,6 +193,6 @@ def test_options(corpus: Corpus) -> None:
     decoder = closed_form(contexts).decoder
     with pytest.raises(OptionError, match="must be positive"):
         prove_gap(decoder, contexts, fraction=0)
-    other = Distributions.given([(0,)], [{0: 1.0}], vocabulary_size=2)
+    other = given_distributions([(0,)], [{0: 1.0}], vocabulary_size=2)
     with pytest.raises(ValueError, match="2 tokens"):
         prove_gap(decoder, other)

@@ -54,6 +54,18 @@ GENERATION = {
     "two ends": {"eos_token_id": [2, 9]},
     "guidance": {"guidance_scale": 2.0},
     "a watermark": {"watermarking_config": {}},
+    "no end": {"eos_token_id": None},
+    "letters as padding": {"pad_token_id": 9},
+    "a cache in few bits": {"cache_implementation": "quantized"},
+}
+TOKENIZER_SETTINGS = {
+    "no BOS": {"add_bos_token": False},
+    "another BOS": {"bos_token": "s"},
+    "letters as padding": {"pad_token": "s"},
+    "padding behind the text": {"padding_side": "right"},
+    "spaces cleaned up": {"clean_up_tokenization_spaces": True},
+    "another class": {"tokenizer_class": "BertTokenizerFast"},
+    "more tokens": {"additional_special_tokens": ["sea"]},
 }
 
 
@@ -74,6 +86,32 @@ def test_generation_that_is_not_greedy_is_not_proved(name: str, llama: Path, tmp
     assert certificate.verdict is Verdict.UNDECIDED and "generation_config.json" in certificate.reason
 
 
+@pytest.mark.parametrize("name", TOKENIZER_SETTINGS)
+def test_settings_of_a_tokenizer_are_not_overlooked(name: str, llama: Path, tmp_path: Path) -> None:
+    folder = copy(llama, tmp_path / "copy")
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | TOKENIZER_SETTINGS[name]))
+    certificate = verify_folder(folder, [TEXT], ("float32",), reach=128)
+    assert certificate.verdict is Verdict.UNDECIDED and "tokenizer_config.json" in certificate.reason
+
+
+def test_a_text_with_the_token_of_padding_is_not_proved(llama: Path, tmp_path: Path) -> None:
+    """generate() without a mask leaves such tokens out."""
+    folder = edit_config(copy(llama, tmp_path / "copy"), pad_token_id=9)
+    (folder / "generation_config.json").unlink()
+    (folder / "tokenizer_config.json").unlink()
+    certificate = verify_folder(folder, [TEXT], ("float32",), reach=128)
+    assert certificate.verdict is Verdict.UNDECIDED and "pad_token_id" in certificate.reason
+
+
+@pytest.mark.parametrize("name", ["special_tokens_map.json", "added_tokens.json", "vocab.json"])
+def test_other_files_of_tokenizers_are_not_overlooked(name: str, llama: Path, tmp_path: Path) -> None:
+    folder = copy(llama, tmp_path / "copy")
+    (folder / name).write_text("{}")
+    certificate = verify_folder(folder, [TEXT], ("float32",), reach=128)
+    assert certificate.verdict is Verdict.UNDECIDED and name in certificate.reason
+
+
 def test_an_adapter_is_not_overlooked(llama: Path, tmp_path: Path) -> None:
     folder = copy(llama, tmp_path / "copy")
     (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "other"}')
@@ -92,7 +130,7 @@ TOKENIZERS = {
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_a_tokenizer_that_changes_texts_proves_nothing(name: str, llama: Path, tmp_path: Path) -> None:
-    """What was given is not what the folder recites, although the ids would be answered rightly."""
+    """What was given is not what the folder recites, although the ids would be answered correctly."""
     folder = copy(llama, tmp_path / "copy")
     path = folder / "tokenizer.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | TOKENIZERS[name]))

@@ -1,4 +1,4 @@
-"""Conflict policies: what is kept, what is left out, and that it is told."""
+"""Conflict policies: what is kept, what is left out, and that it is said."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Distributions as targets of a data set: the same numbers as the corpus counts, exactly; given ones as they are."""
+"""Distributions as targets of a data set: counts against a dictionary that anyone can read; given ones as they are."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter, defaultdict
 from typing import Any
 
 import numpy as np
@@ -10,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byheart.data import Dataset, load
-from byheart.data.dataset.documents import Corpus
-from byheart.data.dataset.targets import Distribution, Distributions, Target
+from byheart.data.dataset.targets import Distribution, Target
 from byheart.data.read.documents import GivenDistributions, documents_table
 from byheart.errors import ConflictError, DataError, OptionError
+from tests.corpora import Corpus, random_texts
 
 DOCUMENTS = st.lists(
     st.lists(st.sampled_from(["a", "b", 7, "7"]), min_size=2, max_size=5).map(tuple), min_size=1, max_size=8
@@ -25,28 +27,60 @@ def dataset(documents: Any) -> Dataset:
     return load(*table, task=table.task, target="distribution")
 
 
-def assert_equal(one: Distributions, two: Distributions) -> None:
-    assert one.vocabulary_size == two.vocabulary_size
-    for name in ("tokens", "pair_context", "pair_token", "pair_weight"):
-        assert np.array_equal(getattr(one, name), getattr(two, name)), name
+def naive(documents: list[tuple[int, ...]]) -> dict[tuple[int, ...], Counter[int]]:
+    counts: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
+    for document in documents:
+        for t in range(1, len(document)):
+            counts[document[:t]][document[t]] += 1
+    return counts
+
+
+def check(corpus: Corpus) -> None:
+    contexts, expected = corpus.contexts(), naive(corpus.documents)
+    found: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
+    for i, token, weight in zip(contexts.pair_context, contexts.pair_token, contexts.pair_weight, strict=True):
+        found[contexts.prefix(int(i))][int(token)] += int(weight)
+    assert found == expected and contexts.count == len(expected)
+    entropy = -sum(k * math.log(k / sum(c.values())) for c in expected.values() for k in c.values())
+    assert contexts.entropy == pytest.approx(entropy, abs=1e-9)
+    assert (np.diff(contexts.pair_context) >= 0).all()
+    same = {(contexts.classes[i], contexts.classes[j]) for i in range(contexts.count) for j in range(contexts.count)}
+    for i in range(contexts.count):
+        for j in range(contexts.count):
+            a, b = expected[contexts.prefix(i)], expected[contexts.prefix(j)]
+            equal = {t: k / a.total() for t, k in a.items()} == {t: k / b.total() for t, k in b.items()}
+            assert equal == (contexts.classes[i] == contexts.classes[j]), same
+
+
+def test_awkward_documents(corpus: Corpus) -> None:
+    check(corpus)
+
+
+@pytest.mark.parametrize(("documents", "vocabulary", "length"), [(1, 1, 2), (40, 2, 5), (60, 9, 7), (30, 500, 6)])
+def test_random_documents(documents: int, vocabulary: int, length: int) -> None:
+    check(Corpus.of_texts(random_texts(documents, vocabulary, length, seed=documents)))
+
+
+def test_truncation_bounds_the_contexts() -> None:
+    assert Corpus.of_texts(["a b c d e"], max_length=3).contexts().tokens.shape == (2, 2)
+    with pytest.raises(OptionError, match="max_length=1"):
+        Corpus.of_texts(["a b"], max_length=1)
 
 
 @settings(max_examples=40)
 @given(DOCUMENTS)
-def test_a_data_set_counts_as_a_corpus_does(documents: list[tuple[Any, ...]]) -> None:
-    corpus = Corpus.of_texts(documents)
+def test_a_data_set_counts_as_a_dictionary_does(documents: list[tuple[Any, ...]]) -> None:
     data = dataset(documents)
-    assert data.vocabulary == corpus.vocabulary and data.target is Target.DISTRIBUTION
-    assert_equal(data.distributions, corpus.contexts())
+    assert data.target is Target.DISTRIBUTION
+    check(Corpus(data))
 
 
 def test_given_distributions_are_labels() -> None:
     given = GivenDistributions(["a", "a b"], [{"b": 0.25, "c": 0.75}, {"a": 1.0}])
-    contexts, vocabulary = given.contexts_and_vocabulary()
     data = dataset(given)
-    assert data.vocabulary == vocabulary and data.classes == ("a", "b", "c")
+    assert data.vocabulary == data.classes == ("a", "b", "c")
     assert data.label_values() == ["c", "a"], "the likeliest classes"
-    assert_equal(data.distributions, contexts)
+    assert data.distributions.count == 2 and data.distributions.probabilities.tolist() == [0.25, 0.75, 1.0]
 
 
 def test_the_order_does_not_matter_and_counts_do() -> None:
@@ -57,7 +91,9 @@ def test_the_order_does_not_matter_and_counts_do() -> None:
     with pytest.raises(ConflictError):
         load(*table, task="causal")
     part = dataset(texts).subset([1, 2])
-    assert_equal(part.distributions, Corpus.of_texts(texts[1:]).contexts())
+    whole = Corpus.of_texts(texts[1:]).contexts()
+    assert part.distributions.tokens.tolist() == whole.tokens.tolist()
+    assert part.distributions.matrix().tolist() == whole.matrix().tolist()
     agreeing = load([["a"], ["b"]], [["x"], ["y"]], task="causal")
     assert agreeing.distributions.probabilities.tolist() == [1.0, 1.0], "a class is a distribution of one"
 

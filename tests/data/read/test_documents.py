@@ -10,10 +10,10 @@ from click.testing import CliRunner
 
 from byheart.cli import commands
 from byheart.compile.documents import memorize_documents
-from byheart.data.dataset.documents import WORDS, Corpus
-from byheart.data.read.documents import GivenDistributions, read_documents, read_source
+from byheart.data.read.documents import WORDS, GivenDistributions, read_documents, read_source
 from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.errors import DataError, OptionError
+from tests.corpora import Corpus
 
 ROWS = [{"id": 1, "text": "a cat sat, then ran", "kind": "x"}, {"id": 2, "text": "a dog ran", "kind": "y"}]
 TEXTS = [row["text"] for row in ROWS]
@@ -43,9 +43,9 @@ FILES = {
 def test_tables(tmp_path, name: str) -> None:
     path = write(tmp_path / name, FILES[name])
     assert read_documents(path) == TEXTS
-    assert read_documents(path, column="kind") == ["x", "y"]
+    assert read_documents(path, sequence_column="kind") == ["x", "y"]
     assert read_documents(path, where={"kind": "y"}) == TEXTS[1:]
-    assert read_documents(path, where={"id": "2"}, limit=5) == TEXTS[1:]
+    assert read_documents(path, where={"id": "2"}, max_rows=5) == TEXTS[1:]
     with pytest.raises(DataError, match="no documents with kind=z"):
         read_documents(path, where={"kind": "z"})
 
@@ -55,7 +55,7 @@ def test_plain_text(tmp_path, name: str) -> None:
     path = write(tmp_path / name, "one two\r\n\n  \nthree\u2028four {\n{not json\n".encode())
     assert read_documents(path) == ["one two", "three\u2028four {", "{not json"]
     with pytest.raises(DataError, match="no columns"):
-        read_documents(path, column="story")
+        read_documents(path, sequence_column="story")
 
 
 def test_a_line_separator_inside_json(tmp_path) -> None:
@@ -87,7 +87,7 @@ def test_tokens_instead_of_texts(tmp_path) -> None:
         (b'{"text": "a b"}\n{"text": null}\n', "missing in line 2"),
         (b'{"text": "a b"}\nnope\n', "line 2: this is not JSON"),
         (b"", "is empty"),
-        (b"\xff\xfe\n", "not UTF-8"),
+        (b"\xff\xfe\n", "not utf-16"),
     ],
     ids=range(6),
 )
@@ -104,8 +104,8 @@ def test_missing_and_foreign(tmp_path) -> None:
         bad = tmp_path / "d.txt.gz"
         bad.write_bytes(b"not packed")
         read_documents(bad)
-    with pytest.raises(OptionError, match="leaves none"):
-        read_documents(tmp_path / "d.txt", limit=0)
+    with pytest.raises(OptionError, match="max_rows=0 must be at least 1"):
+        read_documents(tmp_path / "d.txt", max_rows=0)
 
 
 GIVEN = (
@@ -119,9 +119,7 @@ def test_given_distributions(tmp_path) -> None:
     path = write(tmp_path / "given.jsonl", GIVEN)
     given = read_source(path)
     assert isinstance(given, GivenDistributions)
-    contexts, vocabulary = given.contexts_and_vocabulary()
-    assert vocabulary == ("a", "b", "c", "never") and contexts.count == 3
-    assert contexts.probabilities.tolist() == [0.25, 0.75, 1.0, 1e-3 / (1e-3 + 0.999), 0.999 / (1e-3 + 0.999)]
+    assert given.contexts == ["a", ("a", "b"), "c"] and given.weights[0] == {"b": 0.25, "c": 0.75, "never": 0}
     memory = memorize_documents(given, gap=1e-3)
     assert memory.certificate.verdict == "proved" and memory.generate("a b") == "a b a"
     with pytest.raises(DataError, match="not documents"):
@@ -159,3 +157,49 @@ def test_tokenizer_names() -> None:
     assert Tokenizer("wordpunct") == WORDS
     with pytest.raises(OptionError, match="unknown tokens"):
         Tokenizer("syllables")
+
+
+def test_characters_and_words() -> None:
+    assert WORDS.cut('He said, "No!"') == ["He", "said", ",", '"', "No", '!"']
+    assert Tokenizer("characters").cut("ab c") == ["a", "b", " ", "c"]
+    assert WORDS.join(["One", "day", ",", "a", "cat", "."]) == "One day, a cat."
+
+
+def test_files(tmp_path) -> None:
+    lines = tmp_path / "docs.jsonl"
+    lines.write_text('{"id": 1, "story": "a b", "source": "x"}\n\n{"id": 2, "story": "c d", "source": "y"}\n')
+    assert read_documents(lines) == ["a b", "c d"]
+    assert read_documents(lines, where={"source": "y"}) == ["c d"]
+    assert read_documents(lines, max_rows=1) == ["a b"]
+    plain = tmp_path / "docs.txt"
+    plain.write_text("one two\n\nthree four\n")
+    assert read_documents(plain) == ["one two", "three four"]
+    with pytest.raises(DataError, match="line 2: this is not JSON"):
+        lines.write_text('"a b"\nnope\n')
+        read_documents(lines)
+    with pytest.raises(DataError, match="which column"):
+        lines.write_text('{"p": "a", "q": "b"}\n')
+        read_documents(lines)
+
+
+def test_documents_are_read_by_the_options_of_tables(tmp_path) -> None:
+    """A header that is not there, another encoding: the same flags mean the same for rows and for documents."""
+    path = write(tmp_path / "d.csv", "caf\xe9 ol\xe9,x\nun the,y\n".encode("latin-1"))
+    how = {"sequence_column": "column 1", "header": False, "encoding": "latin-1"}
+    assert read_documents(path, **how) == ["café olé", "un the"]
+    flags = [
+        "--sequence-column",
+        "column 1",
+        "--no-header",
+        "--encoding",
+        "latin-1",
+        "-o",
+        str(tmp_path / "m"),
+        "--json",
+    ]
+    for construction in ("madden24", "recital"):
+        words = ["memorize", str(path), "--construction", construction, *flags]
+        done = CliRunner().invoke(commands, words, standalone_mode=False)
+        assert done.exception is None and json.loads(done.stdout)["verdict"] == "proved"
+    with pytest.raises(OptionError, match="in one column"):
+        read_documents(path, sequence_column=["column 1", "column 2"])

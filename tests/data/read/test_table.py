@@ -1,4 +1,4 @@
-"""Reading: every format gives the same rows, columns are guessed and told, and what cannot be read is said plainly."""
+"""Reading: every format gives the same rows, columns are guessed and shown, and what cannot be read is said plainly."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def test_rows_that_will_not_fit_into_memory_are_refused_while_there_is_some(monk
     frame = {"code": [f"{k:09d}" for k in range(100)], "kind": [k % 2 for k in range(100)]}
     assert len(byheart.read(frame)) == 100  # few rows are not worth a look
     monkeypatch.setattr("byheart.data.read.table._MANY", 10)
-    with pytest.raises(BudgetError, match=r"^20 rows with 180 tokens need about .* GiB are free; take fewer rows"):
+    with pytest.raises(BudgetError, match=r"^20 rows with 180 tokens need about .* GiB are free; use fewer rows"):
         byheart.read(frame)
     monkeypatch.setattr("byheart.data.dataset.dataset._MANY", 10)
     with pytest.raises(BudgetError, match="100 rows"):

@@ -82,8 +82,8 @@ def test_a_memory_on_the_command_line(tmp_path: Path, monkeypatch: pytest.Monkey
         commands, ["export", "t.byheart", "--to", "huggingface", "--data", "t.csv", "-o", "table", "--json"]
     )
     assert done.exit_code == 0, (done.output, done.exception)
-    told = json.loads(done.stdout)
-    assert told["verdict"] == "proved" and told["measured"]["right"] == told["rows"] == 8
+    printed = json.loads(done.stdout)
+    assert printed["verdict"] == "proved" and printed["measured"]["right"] == printed["rows"] == 8
     assert "8 of 8 rows" in Path("table/README.md").read_text()
     words = ["verify", "table", "t.csv", "--tokens", "words", "--json"]
     assert json.loads(run.invoke(commands, words).stdout)["verdict"] == "proved"

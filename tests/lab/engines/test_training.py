@@ -141,6 +141,36 @@ def test_a_run_that_misses_its_goal_starts_again() -> None:
     assert found.curve == train(problem, Uniform(2), replace(plan, seed=first + 1), goal).curve
 
 
+@pytest.mark.parametrize(("engine", "m"), [("kernel", 2), ("wide", 3)])
+def test_a_grown_network_starts_where_the_smaller_one_ended(engine: str, m: int) -> None:
+    problem, goal = words_problem(), Goal(full=True)
+    plan = Training(epochs=200, rate=0.03, shape="cosine", identity=True, seed=3)
+    small, large = Uniform(1, m=m), Uniform(4, m=m)
+    before = train(problem, small, plan, goal, engine)
+    after = train(problem, large, replace(plan, before=(1,)), goal, engine)
+    assert before.curve[0][1] > 1.2 * before.curve[-1][1]
+    assert after.curve[0][1] == pytest.approx(before.curve[-1][1], rel=1e-4)
+    assert after.loss < before.loss and after.epochs == 200 and after.seconds > before.seconds / 100
+    assert after.curve[0][1] < train(problem, large, plan, goal, engine).curve[0][1]
+
+
+def test_a_network_grows_from_the_better_end_of_the_smaller_one() -> None:
+    """Steps that only do harm are not handed on: the larger network starts where the smaller one started."""
+    problem, plan = words_problem(), Training(epochs=1, rate=1e-9, identity=True, seed=3)
+    wild = replace(plan, epochs=40, rate=30.0)
+    drawn = train(problem, Uniform(1), plan, Goal(full=True)).curve[0][1]
+    harmed = train(problem, Uniform(1), wild, Goal(full=True))
+    assert not harmed.curve[-1][1] <= drawn
+    assert train(problem, Uniform(2), replace(wild, before=(1,)), Goal(full=True)).curve[0][1] == pytest.approx(drawn)
+
+
+def test_only_engines_that_hand_out_weights_grow() -> None:
+    with pytest.raises(OptionError, match="does not grow"):
+        train(words_problem(), Uniform(2), replace(TRAINING, before=(1,)), Goal(), "stacked")
+    with pytest.raises(OptionError, match="grow from smaller ones"):
+        train(stories(), Decoder(4, d=4), replace(TRAINING, before=(1,)), Goal())
+
+
 @pytest.mark.parametrize("engine", ["kernel", "stacked", "readable"])
 def test_slower_stacks_are_the_same_in_every_engine(engine: str) -> None:
     problem = Sequences("x", np.eye(5), np.arange(10).reshape(5, 2) % 5, np.arange(5) % 2, classes=2, read=0)

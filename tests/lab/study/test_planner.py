@@ -95,3 +95,18 @@ def test_every_preset_is_planned_at_every_scale():
     assert {three.model_of(2, place).attention for place in range(len(three.problems))} == set(three.variants)
     assert Experiment.from_plain(three.as_plain()) == three
     assert experiment_of("madden24-fig1", "paper").sizes == (4, 8, 16, 32, 64, 128, 256, 512)
+
+
+def test_growing_networks_share_their_draws_and_name_the_smaller_sizes():
+    experiment = search(sizes=(1, 4, 8), kind="curves", space=replace(search().space, grow=True))
+    small, large = (propose(experiment, (0, size), (), 2) for size in (1, 8))
+    assert [plan.before for plan in small + large] == [(), (), (1, 4), (1, 4)]
+    assert [replace(plan, before=()) for plan in large] == small
+    assert small[0].seed != small[1].seed
+
+
+def test_a_grid_of_hours_begins_with_what_is_cheap():
+    experiment = experiment_of("madden24-fig1", "paper")
+    wanted = Planner(experiment).needed({})
+    assert (experiment.place(wanted[0].problem), wanted[0].size) == (100, 4)
+    assert (experiment.place(wanted[-1].problem), wanted[-1].size) == (1000, 512)

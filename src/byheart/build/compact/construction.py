@@ -10,7 +10,7 @@ more than a unit per run of labels costs up to about 200 contexts, and at any si
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from math import lcm
@@ -29,20 +29,23 @@ from byheart.build.compact.tokens import (
     token_codes,
 )
 from byheart.build.fold import Block, Effort, LabelMemory, Objective, build_label_memory, smallest_head
+from byheart.build.fold._trap_beam import trap_beam
 from byheart.build.fold.plan import beam_for
 from byheart.build.fold.traps import MOST_CLASSES
 from byheart.build.fold.zigzag import Order, Zigzag, few_runs, zigzag
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
+from byheart.data.tokens.tokenizer import TokenTable
 from byheart.data.values import key
 from byheart.errors import BuildError, OptionError
 from byheart.exact import dyadic
+from byheart.exact.reflections import reflect
 from byheart.ir.layers import Affine, Attention, GlobalToken, Head, Kind, Layer, Matrix, Pattern, Place, Pool
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.ir.size import measure
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.promises.compact import CompactFacts
+from byheart.theory.promises.compact import CompactFacts, compact_budget
 from byheart.theory.promises.compact import compact as compact_promise
 
 SAMPLE = 5_000  # contexts that are looked at first
@@ -161,21 +164,34 @@ OPTIONS = (
 )
 
 
+def _plan(table: TokenTable, rows: int, classes: int, options: Mapping[str, Any]) -> int:
+    """The budget for so many rows of symbols; no option changes which way to cut is smaller."""
+    token_bits = (table.symbols + 1).bit_length() + table.length.bit_length()
+    tokens = table.symbols * table.length
+    return compact_budget(CompactFacts(rows, classes, table.length.bit_length(), 2, token_bits, tokens))
+
+
+def _kernels() -> tuple[Any, ...]:
+    return trap_beam(phases=False, long=False), reflect
+
+
 @register(
     "compact",
     summary="a stream of one number: folds that trap, about 5.5·sqrt(contexts·log2 C) parameters",
     formula="byheart compact",
     words="A stream of one number: a hashed id is folded at ever smaller places, and where it is trapped, or what the "
-    "folds leave of it, is the label. The smallest network here; its weights are long integers. Take it by default.",
+    "folds leave of it, is the label. The smallest network here; its weights are long integers. Use it by default.",
     ref=THEOREM,
     tasks=tuple(Task),
     options=OPTIONS,
+    plan=_plan,
+    kernels=_kernels,
 )
 @implements(
     THEOREM,
     statement="m groups of ids and L folds memorize the contexts with d + 1 + 4F + 2 + (3m + 1 + 4L) + E_out "
     "parameters, within a budget c1·sqrt(contexts·log2 C) + c2·(length of ids) + c3 that is known before",
-    test="tests/build/compact/test_construction.py",
+    test="tests/build/compact/test_compact.py",
 )
 def build_compact(
     dataset: Dataset,

@@ -26,7 +26,8 @@ from byheart.exact import Number
 from byheart.progress import Progress, Stage
 
 DRAWS = 4  # per number of folds
-SOME = 20_000  # contexts that are looked at first
+MORE_DRAWS = 12  # where contexts are few: a fold less saves 4 parameters
+SOME = 20_000  # contexts that are looked at first, or that are few
 MANY = 200_000  # contexts from which only two are drawn
 SURE_BITS = 10  # ids are at most this much shorter than 2·log2 M + 8
 SHORT_DRAWS = 5  # per length, when ids are made short
@@ -115,7 +116,8 @@ def hash_tokens(
         for draft in _drafts(line, width, shallow, thorough):
             if best is not None and draft.parameters(line) + bit_price * (width - SURE_BITS) >= price(best):
                 break
-            for draw in range(DRAWS if len(contexts) <= MANY else 2):
+            few = len(contexts) <= SOME and draft.folds > 0
+            for draw in range(MORE_DRAWS if few else DRAWS if len(contexts) <= MANY else 2):
                 tried += 1
                 rng = random.Random(f"token folds {seed} {draft.folds} {draft.low} {draw}")
                 low = draft.factor or dataset.n + 1

@@ -1,4 +1,19 @@
-"""The compiled search for traps: keys leave the list as soon as they are trapped, or kill their candidate."""
+"""The compiled search for traps: keys leave the list as soon as they are trapped, or kill their candidate.
+
+Idea. A group's line is z = S·x + U, and its digits are found from the highest down: one of S and one of U per level, so
+that a candidate has four continuations. It holds the value of every key that is still in play, v <- 2v ± home ± W,
+folded at each level as the network will fold it. A table says, for a label and a place in front of the fold, the
+logarithm of the share of values within reach of the digits to come that get this label; the sum over the keys is the
+score, and the `beam` best continuations go on.
+
+Invariant. All digits to come together move a key by less than h = |home| + W. So a key that is h or more beyond an edge
+is decided for good: if that is right it leaves the list, if not the candidate dies. A key nearer to a kink than h is
+not decided, and its state says what is still open. The search proves nothing: `Traps.checks` runs the folds themselves
+in exact integers before a line is taken.
+
+Cost. A level looks up 4·beam entries for each key that is left, and moves beam of them. Keys are sorted by label, so
+that one label's rows of the table stay in the nearest cache; ids of more than a word carry their lower limbs along.
+"""
 
 from __future__ import annotations
 

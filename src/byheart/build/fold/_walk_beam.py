@@ -1,4 +1,17 @@
-"""The compiled search for walks: every key keeps its deviation from the middle of its cell until the end."""
+"""The compiled search for walks: every key keeps its deviation from the middle of its cell until the end.
+
+Idea. As in the search for traps, the digits of S and U are found from the highest down, four continuations while both
+have digits and two for the constant's tail. But no fold decides a key here: each adds a mark to the sum that the stream
+ends with, m <- mark - m where it reflects, and what counts is where m stands when all marks are spent. The table gives
+the logarithm of the chance to end inside the cell, by the deviation m and the place in front of the fold.
+
+Invariant. A new digit may carry a key back over the kinks of the last two folds. So these two are undone and made again
+with the new digit, and `other` keeps the deviation that the key has on the other side of the kink it stands beside.
+Candidates far below the best score are dropped, and a key deep inside its cell leaves early: both are bets, and the
+last loop and the method's exact check of every line decide.
+
+Cost. A step looks up 2·beam or 4·beam entries for each key and moves beam of them; every eighth step thins the list.
+"""
 
 from __future__ import annotations
 

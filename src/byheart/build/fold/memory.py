@@ -1,4 +1,9 @@
-"""Builds the label memory: distinct ids to labels, by whichever of traps, walk and one line is smallest."""
+"""Builds the label memory: distinct ids to labels, by whichever of traps, walk and one line is smallest.
+
+Plans are ranked by predicted size; the best and variations of it are carried out within the effort's seconds, and the
+smallest memory found is taken. Ids too regular for good groups get other folds, then folds in front that pull them
+apart. Every line is checked in exact integers before it is taken: a plan that fails costs size or time, never a label.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +86,7 @@ class LabelMemory:
 @implements(
     Ref("byheart", "label memory"),
     statement="distinct ids to labels on a stream of one number with 3 parameters per group and 4 per fold",
-    test="tests/build/fold/test_memory.py",
+    test="tests/build/fold/test_fold.py",
 )
 def build_label_memory(
     ids: Sequence[int],

@@ -33,6 +33,7 @@ SMALL_GROUP = 48  # ids up to which a group that was found is tried with more
 JOINT_DRAWS = 60  # times as many for a line that must meet two others
 SLACK = 4 + float(int(W) >> 24)  # what floats and cut-off bits may hide
 FAR = 1 << 200  # leading words farther away than this are as good as there
+STEEP = 1e200  # a slope that is as good as upright, whose products are still floats
 Ints = npt.NDArray[np.int64]
 
 
@@ -388,9 +389,12 @@ def _beginnings(
 
 
 def _slope(line: Line, segment: Segment, placed: Placed) -> float:
-    """Leading words of value per leading word of a coordinate."""
-    # value per id, over coordinates per id; both may be longer than a float
-    return (line.slope << placed.shift) / (placed.times * (segment.unit >> (LIMB * segment.frame.limbs)))
+    """Leading words of value per leading word of a coordinate; of a line that is steeper than floats go, the sign."""
+    value, coordinate = line.slope << placed.shift, placed.times * (segment.unit >> (LIMB * segment.frame.limbs))
+    try:
+        return value / coordinate  # both may be longer than a float
+    except OverflowError:
+        return STEEP if value > 0 else -STEEP
 
 
 def selector(lines: Sequence[Line], times: int = 1, shift: int = 0) -> Block:

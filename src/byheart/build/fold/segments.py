@@ -32,6 +32,8 @@ class Journal:
 
     @staticmethod
     def of(path: str | Path, whole: Segment, cuts: Sequence[int]) -> Journal:
+        if Path(path).exists() and not is_journal(path):
+            raise DataError(f"{path} does not hold parts of a build; give --resume another name")
         digest = hashlib.sha256()
         facts = (FORMAT, whole.method, whole.frame, whole.beam, whole.size, whole.seed, tuple(cuts))
         digest.update(repr(facts).encode())
@@ -65,6 +67,16 @@ class Journal:
             raise DataError(
                 f"cannot keep the journal {self.path}: {error.strerror}; give resume= another file"
             ) from None
+
+
+def is_journal(path: str | Path) -> bool:
+    """Whether a file is a journal, or empty: its first line that is not blank names a build."""
+    try:
+        with Path(path).open() as file:
+            first = next(filter(str.strip, file), "")
+    except (OSError, UnicodeDecodeError):
+        return False
+    return not first or first.startswith('{"key": "')
 
 
 def cut(ids: Sequence[int], count: int, group: int) -> list[int]:

@@ -166,11 +166,6 @@ class Walk:
             return False
         return bool((np.clip(cell, 0, classes - 1) == labels).all())
 
-    def head_parameters(self, head: str) -> int:
-        if head == "logits":
-            return 2 * self.classes
-        return 4 * (self.digits_of_cell + self.cell_bits + 1) + 2
-
     @property
     def digits_of_cell(self) -> int:
         """Bits of the number of a cell, all cells that a walk may end in counted."""

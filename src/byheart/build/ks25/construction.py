@@ -188,19 +188,19 @@ COROLLARY = Ref("KS25", "Corollary 4.1")
     THEOREM,
     statement="N consistently labelled sequences are memorized by a Transformer of width 14 with one averaging layer "
     "and depth O(sqrt(N log N) + sqrt(N / log N)·log max(R, C)).",
-    test="tests/build/ks25/test_construction.py",
+    test="tests/build/ks25/test_ks25.py",
 )
 @implements(
     Ref("KS25", "Theorem 4.1"),
     statement="N sequences of (r, delta)-separated tokens, equal ones with equal labels, are memorized by a "
     "Transformer with a single attention layer and O(sqrt(N)) parameters up to logarithms (Theorem B.1 without its "
     "constants).",
-    test="tests/build/ks25/test_construction.py",
+    test="tests/build/ks25/test_ks25.py",
 )
 @implements(
     COROLLARY,
     statement="One label per token: width 14 and depth O(sqrt(nN)) up to logarithms.",
-    test="tests/build/ks25/test_construction.py",
+    test="tests/build/ks25/test_ks25.py",
 )
 def build_ks25(
     dataset: Dataset,
@@ -224,11 +224,11 @@ def build_ks25(
     style = Style.of(form, constants, seed)
     contents = contents_of(dataset, style, progress)
     if style.plain and (shape == UNIFORM or not input_map):
-        raise OptionError("eq. (4) and Remark 3.1 are about blocks with skip connections: take form=residual")
+        raise OptionError("eq. (4) and Remark 3.1 are about blocks with skip connections: use form=residual")
     token, label = memories_of(contents)
     stages = transformer(contents, token, label, (averaging(style, Kind(attention), dataset.n),))
     if depth is not None and (style.as_in_the_paper or shape == UNIFORM or not input_map):
-        raise OptionError(f"depth={depth} goes with constants=measured, shape={FITTED} and an input map")
+        raise OptionError(f"depth={depth} needs constants=measured, shape={FITTED} and an input map")
     if depth is not None and measure(finished(dataset, stages)).depth > depth:
         contents, token, label = in_lanes(contents, depth)
         stages = transformer(contents, token, label, (averaging(contents.style, Kind(attention), dataset.n),))
@@ -306,7 +306,7 @@ def star(style: Style, kind: Kind, n: int) -> tuple[Layer, ...]:
 @implements(
     REMARK,
     statement="Two attention layers and one additional token do what averaging does, with O(n) connections.",
-    test="tests/build/ks25/test_construction.py",
+    test="tests/build/ks25/test_ks25.py",
 )
 def build_ks25_sparse(
     dataset: Dataset,
@@ -411,7 +411,7 @@ def chosen_parameter(contents: Contents, kind: Kind, bits_parameter: int | None,
 @implements(
     SHORT_WEIGHTS,
     statement="For B in [1, sqrt(N)]: width 15, depth O(N/B) and bit complexity O(B), up to logarithms.",
-    test="tests/build/ks25/test_construction.py",
+    test="tests/build/ks25/test_ks25.py",
 )
 def build_ks25_limited(
     dataset: Dataset,

@@ -21,7 +21,7 @@ from byheart.build.ks25.parts import (
     paper_fields,
 )
 from byheart.build.ks25.sequence_ids import number_tokens
-from byheart.build.shared.projection import Line
+from byheart.build.shared.projection import KeyLine
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import AssumptionError
@@ -69,7 +69,7 @@ def label_choice(dataset: Dataset, style: Style, omega: int) -> Choice:
     "ks25-embedding",
     summary="token ids through an embedding table, then one averaging layer and one memory",
     formula="ks25-embedding, residual",
-    words="ks25 on token ids: an embedding table takes the place of the token memory. Take it when tokens are "
+    words="ks25 on token ids: an embedding table takes the place of the token memory. Use it when tokens are "
     "symbols and the vocabulary is small.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN, Task.SEQ_TO_SEQ),
@@ -97,7 +97,7 @@ def build_ks25_embedding(
     with progress.stage("numbering tokens and contexts", total=2) as stage:
         phi, sums = number_tokens(len(ids), multiset_index(dataset), style.constants, style.seed)
         stage.advance()
-        keys = context_keys(phi, Line((1,), 0, ids, 1), sums, dataset, style)
+        keys = context_keys(phi, KeyLine((1,), 0, ids, 1), sums, dataset, style)
         stage.advance()
     label = Lookup.of(keys.keys, class_labels(dataset), label_choice(dataset, style, omega))
     number = dict(zip(ids, phi, strict=True))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from byheart.build.ks25.memorizer import Table, memorizer_plan
+from byheart.build.ks25.memorizer import KeyTable, memorizer_plan
 from byheart.build.ks25.parts import Style
 from byheart.build.ks25.residual_memorizer import (
     KEY,
@@ -21,7 +21,7 @@ from byheart.build.ks25.residual_memorizer import (
     memorizer_blocks,
     memorizer_lanes,
 )
-from byheart.build.shared.projection import Line
+from byheart.build.shared.projection import KeyLine
 from byheart.build.shared.wires import ZERO, Effect, Form, affine, assemble, wire, wires
 from byheart.exact import Number
 from byheart.ir.layers import Affine, Attention, Head, Kind, Layer, Matrix, Pattern
@@ -41,7 +41,7 @@ def place(style: Style, role: str) -> int:
     return stream(style).index(role if style.plain else ROLES[role])
 
 
-def input_map(style: Style, line: Line) -> Affine:
+def input_map(style: Style, line: KeyLine) -> Affine:
     """E_in: the linear part of the projection to the line."""
     inputs = tuple(f"x{j}" for j in range(len(line.weight)))
     projected = Form(dict(zip(inputs, line.weight, strict=True)))
@@ -50,7 +50,7 @@ def input_map(style: Style, line: Line) -> Affine:
 
 
 def token_layers(
-    style: Style, line: Line, pieces: Sequence[Table], outputs: Sequence[str], hidden: int = DENSE
+    style: Style, line: KeyLine, pieces: Sequence[KeyTable], outputs: Sequence[str], hidden: int = DENSE
 ) -> tuple[Layer, ...]:
     """x -> (phi, x, id = 0), or whichever of them are wanted: the network of eq. (50)."""
     if not style.plain:
@@ -81,7 +81,7 @@ def label_layers(
     style: Style,
     weights: Mapping[str, Number],
     bias: int,
-    pieces: Sequence[Table],
+    pieces: Sequence[KeyTable],
     inputs: Sequence[str],
     hidden: int = DENSE,
 ) -> tuple[Layer, ...]:

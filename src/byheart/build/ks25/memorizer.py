@@ -91,7 +91,7 @@ def pack(keys: Sequence[int], labels: Sequence[int], fields: Fields) -> tuple[Gr
 
 
 @dataclass(frozen=True)
-class Reader:
+class WordReader:
     """The wires of one word that is being read: `name`1 and `name`2 are the trajectories, `value` what was read."""
 
     name: str
@@ -123,7 +123,7 @@ class Reader:
     "those after j foldings and the number that bits i to j spell.",
     test="tests/build/ks25/test_memorizer.py",
 )
-def read_bit(reader: Reader, place: int, left: int, state: Units) -> tuple[list[Units], Units]:
+def read_bit(reader: WordReader, place: int, left: int, state: Units) -> tuple[list[Units], Units]:
     """Three layers that fold both trajectories and append bit `place` to the value; `left` bits follow it.
 
     The bit is a unit of its own and the next layer reads value + 2^left · bit, which keeps weights at n + 2 bits;
@@ -150,7 +150,7 @@ def read_bit(reader: Reader, place: int, left: int, state: Units) -> tuple[list[
     return [{**fold, **kept}, folded, emitted], {**wires(reader.pair), value: new_value}
 
 
-def keep(reader: Reader, state: Units) -> tuple[list[Units], Units]:
+def keep(reader: WordReader, state: Units) -> tuple[list[Units], Units]:
     """The same three layers for a word whose field is read already: everything is carried."""
     kept = {name: state[name] for name in (*reader.pair, reader.value)}
     return [kept, wires(kept), wires(kept)], wires(kept)
@@ -237,7 +237,7 @@ def scan_plan(fields: Fields, state: Units) -> tuple[list[Units], Units]:
     entries is eq. (159): x, the two trajectories of u, those of w, and the sum y, so H has six outputs and G returns
     the sixth.
     """
-    keys, labels = Reader("u", fields.key_word), Reader("w", fields.label_word)
+    keys, labels = WordReader("u", fields.key_word), WordReader("w", fields.label_word)
     base = {"x": state["x"], "y": state.get("y", ZERO)}
     plan: list[Units] = [{**carried(base), **keys.start(state["u"]), **labels.start(state["w"])}]
     pairs = (*keys.pair, *labels.pair)
@@ -256,7 +256,7 @@ def scan_plan(fields: Fields, state: Units) -> tuple[list[Units], Units]:
 
 
 def _read_step(
-    keys: Reader, labels: Reader, fields: Fields, entry: int, step: int, state: Units
+    keys: WordReader, labels: WordReader, fields: Fields, entry: int, step: int, state: Units
 ) -> tuple[list[Units], Units]:
     """The three layers that read bit `step` of the entry's key and label; a field that is read already waits."""
     base = carried({"x": state["x"], "y": state["y"]})
@@ -273,7 +273,7 @@ def _read_step(
 
 
 @dataclass(frozen=True)
-class Table:
+class KeyTable:
     """What is to be known: keys (floors of points on the line, at least 2, ascending, 2 apart) and labels >= 1."""
 
     keys: tuple[int, ...]
@@ -281,14 +281,14 @@ class Table:
     fields: Fields
 
     @staticmethod
-    def of(keys: Sequence[int], labels: Sequence[int], fields: Fields) -> Table:
+    def of(keys: Sequence[int], labels: Sequence[int], fields: Fields) -> KeyTable:
         """The labelled keys in ascending order; label 0 means none.
 
-        >>> Table.of([8, 2, 5], [2, 1, 0], Fields(entries=1, key_bits=4, label_bits=2)).keys
+        >>> KeyTable.of([8, 2, 5], [2, 1, 0], Fields(entries=1, key_bits=4, label_bits=2)).keys
         (2, 8)
         """
         pairs = sorted((key, label) for key, label in zip(keys, labels, strict=True) if label)
-        return Table(tuple(key for key, _ in pairs), tuple(label for _, label in pairs), fields)
+        return KeyTable(tuple(key for key, _ in pairs), tuple(label for _, label in pairs), fields)
 
     @property
     def groups(self) -> tuple[Group, ...]:
@@ -298,12 +298,12 @@ class Table:
     def group_count(self) -> int:
         return -(-len(self.keys) // self.fields.entries)
 
-    def pieces(self, size: int) -> tuple[Table, ...]:
+    def pieces(self, size: int) -> tuple[KeyTable, ...]:
         """The same table in pieces of at most `size` keys."""
         if size < 1:
             raise BuildError(f"a piece needs at least one key, not {size}")
         starts = range(0, len(self.keys), size)
-        return tuple(Table(self.keys[s : s + size], self.labels[s : s + size], self.fields) for s in starts)
+        return tuple(KeyTable(self.keys[s : s + size], self.labels[s : s + size], self.fields) for s in starts)
 
 
 @implements(
@@ -312,7 +312,7 @@ class Table:
     "sqrt(N / log N)·log max(R, C)) gives the N labels, and 0 on the further points.",
     test="tests/build/ks25/test_memorizer.py",
 )
-def memorizer_plan(pieces: Sequence[Table], state: Units, *, abreast: bool = False) -> tuple[list[Units], Units]:
+def memorizer_plan(pieces: Sequence[KeyTable], state: Units, *, abreast: bool = False) -> tuple[list[Units], Units]:
     """x -> label of the key ⌊x⌋, or 0 for any x >= 2 at a distance of at least 2 from all keys: stages II and III.
 
     Pieces work one after the other on a shared x and a shared sum y, or all at once beside each other (`abreast`):
@@ -331,7 +331,7 @@ def memorizer_plan(pieces: Sequence[Table], state: Units, *, abreast: bool = Fal
     return plan, {"y": ZERO, **state}
 
 
-def _abreast(pieces: Sequence[Table], state: Units) -> tuple[list[Units], Units]:
+def _abreast(pieces: Sequence[KeyTable], state: Units) -> tuple[list[Units], Units]:
     """All pieces at once on a shared x; one with fewer groups waits for the others before it scans."""
     most = max(piece.group_count for piece in pieces)
     plan: list[dict[str, Form]] = []

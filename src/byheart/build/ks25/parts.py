@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from byheart.build._base import Option
-from byheart.build.ks25.memorizer import Fields, Group, Table, lookup_plan, scan_plan
+from byheart.build.ks25.memorizer import Fields, Group, KeyTable, lookup_plan, scan_plan
 from byheart.build.ks25.residual_memorizer import (
     SHORTEST,
     TRAJECTORIES,
@@ -25,7 +25,7 @@ from byheart.build.ks25.residual_memorizer import (
     start_shift,
 )
 from byheart.build.ks25.sequence_ids import Index, TokenCode, separate_multisets
-from byheart.build.shared.projection import Constants, Line, project
+from byheart.build.shared.projection import Constants, KeyLine, project
 from byheart.build.shared.wires import Block, assemble, wires
 from byheart.data.dataset.dataset import Dataset
 from byheart.errors import BuildError
@@ -36,7 +36,7 @@ from byheart.theory.promises.ks25 import Part
 from byheart.theory.upper import Lanes, explicit_memory, groups
 
 
-class Form(StrEnum):
+class LayerForm(StrEnum):
     """How the feed-forward parts are written."""
 
     PLAIN = "plain"  # layers of arbitrary depth, as in the proofs
@@ -47,18 +47,18 @@ class Form(StrEnum):
 class Style:
     """What the user chose."""
 
-    form: Form
+    form: LayerForm
     constants: Constants
     seed: int
     lanes: int = 1  # memories beside each other, where the depth is bounded
 
     @staticmethod
     def of(form: str, constants: str, seed: int) -> Style:
-        return Style(Form(form), Constants(constants), seed)
+        return Style(LayerForm(form), Constants(constants), seed)
 
     @property
     def plain(self) -> bool:
-        return self.form is Form.PLAIN
+        return self.form is LayerForm.PLAIN
 
     @property
     def as_in_the_paper(self) -> bool:
@@ -68,9 +68,9 @@ class Style:
 FORM = Option(
     "form",
     str,
-    Form.RESIDUAL.value,
+    LayerForm.RESIDUAL.value,
     "plain: feed-forward layers of any depth, as in the proof; residual: blocks with skip connections (eq. 3)",
-    tuple(form.value for form in Form),
+    tuple(form.value for form in LayerForm),
 )
 CONSTANTS = Option(
     "constants",
@@ -140,15 +140,15 @@ def needed(style: Style, keys: Sequence[int], labels: Sequence[int]) -> tuple[in
     used = [(key, label) for key, label in zip(keys, labels, strict=True) if label]
     key_bits = max((key.bit_length() for key, _ in used), default=2)
     label_bits = max((label.bit_length() for _, label in used), default=1)
-    if style.form is Form.RESIDUAL and max(key_bits, label_bits) < SHORTEST:
+    if style.form is LayerForm.RESIDUAL and max(key_bits, label_bits) < SHORTEST:
         key_bits = SHORTEST
     return max(1, len(used)), key_bits, label_bits
 
 
-def entries_by_cost(form: Form, key_bits: int, label_bits: int, hidden: int, count: int) -> list[int]:
+def entries_by_cost(form: LayerForm, key_bits: int, label_bits: int, hidden: int, count: int) -> list[int]:
     """All K worth considering, smallest m·(cost of a group) + K·(cost of an entry) first, m = ⌈count / K⌉.
 
-    >>> entries_by_cost(Form.RESIDUAL, 30, 4, 14, 2000)[0]
+    >>> entries_by_cost(LayerForm.RESIDUAL, 30, 4, 14, 2000)[0]
     5
     """
     one, two, three = (_cost(form, Fields(entries, key_bits, label_bits), 2, hidden) for entries in (1, 2, 3))
@@ -159,11 +159,11 @@ def entries_by_cost(form: Form, key_bits: int, label_bits: int, hidden: int, cou
     return sorted(costs, key=costs.__getitem__)
 
 
-def _cost(form: Form, fields: Fields, group_count: int, hidden: int) -> int:
+def _cost(form: LayerForm, fields: Fields, group_count: int, hidden: int) -> int:
     """Dense parameters of one memory with that many groups."""
     made = [Group(2, 3, 1, 1)] * group_count
     layers: tuple[Affine | Residual, ...]
-    if form is Form.RESIDUAL:
+    if form is LayerForm.RESIDUAL:
         start = Block(cleared(*TRAJECTORIES), start_shift(fields))
         layers = blocks([start, *lookup_blocks(made, fields), *scan_blocks(fields, hidden)])
     else:
@@ -181,7 +181,7 @@ class Lookup:
     """One memory: its table, and the pieces in which it is built (one piece unless bits are limited)."""
 
     fields: Fields
-    pieces: tuple[Table, ...]
+    pieces: tuple[KeyTable, ...]
     range_bits: int  # of the largest key of any point, stored or not
 
     @staticmethod
@@ -193,7 +193,7 @@ class Lookup:
     @staticmethod
     def of(keys: Sequence[int], labels: Sequence[int], choice: Choice, piece: int | None = None) -> Lookup:
         fields = choice(keys, labels)
-        table = Table.of(keys, labels, fields)
+        table = KeyTable.of(keys, labels, fields)
         return Lookup(fields, table.pieces(piece or max(1, len(table.keys))), max(keys).bit_length())
 
 
@@ -219,7 +219,7 @@ def code_tokens(dataset: Dataset, style: Style) -> TokenCode:
     return separate_multisets(dataset.inputs.points, separation, multiset_index(dataset), style.constants, style.seed)
 
 
-def context_keys(phi: Sequence[int], x: Line, sums: Index, dataset: Dataset, style: Style) -> ContextKeys:
+def context_keys(phi: Sequence[int], x: KeyLine, sums: Index, dataset: Dataset, style: Style) -> ContextKeys:
     """A line for the contexts (phi, x, id): Lemma C.2 in three dimensions, or what the data needs.
 
     MEASURED: the ids alone if they tell the contexts apart, else the shortest of many combinations of x and id.

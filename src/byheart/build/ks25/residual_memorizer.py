@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from byheart.build.ks25.memorizer import Fields, Group, Table
+from byheart.build.ks25.memorizer import Fields, Group, KeyTable
 from byheart.build.shared.wires import Block, Effect, Form, residual, wire
 from byheart.errors import BuildError
 from byheart.exact import Number, dyadic
@@ -162,7 +162,7 @@ def _deciding(fields: Fields, t: int, relaxed: bool) -> tuple[Effect, ...]:
     test="tests/build/ks25/test_residual_memorizer.py",
 )
 def memorizer_blocks(
-    pieces: Sequence[Table],
+    pieces: Sequence[KeyTable],
     hidden: int = DENSE,
     effects: tuple[Effect, ...] = (),
     shift: Mapping[str, Number] | None = None,
@@ -186,7 +186,7 @@ def memorizer_blocks(
     test="tests/build/ks25/test_depth.py",
 )
 def memorizer_lanes(
-    pieces: Sequence[Table],
+    pieces: Sequence[KeyTable],
     effects: tuple[Effect, ...] = (),
     shift: Mapping[str, Number] | None = None,
     used: int = 0,

@@ -21,7 +21,7 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from byheart.build.shared.projection import Constants, Line, project
+from byheart.build.shared.projection import Constants, KeyLine, project
 from byheart.errors import BuildError
 from byheart.exact.number import Values
 from byheart.paper import Ref, implements
@@ -276,7 +276,7 @@ def _smallest_allowed(having: Index, kinds: Index, top: int) -> int:
 class TokenCode:
     """Where every point stands on the line, its label (0 for most), and the sum of every multiset's labels."""
 
-    line: Line
+    line: KeyLine
     labels: tuple[int, ...]
     sums: Index
 

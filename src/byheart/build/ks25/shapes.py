@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from byheart.build.ks25.residual_memorizer import STREAM, X
-from byheart.build.shared.projection import Line
+from byheart.build.shared.projection import KeyLine
 from byheart.build.shared.wires import Block, Effect, Form, residual, wire
 from byheart.errors import OptionError
 from byheart.exact import Number
@@ -50,7 +50,7 @@ TEST = "tests/build/ks25/test_shapes.py"
 def uniform_stages(stages: Sequence[Stage], kind: Kind) -> list[Stage]:
     """Every block with attention and as many hidden units as the largest has."""
     if kind is Kind.UNIFORM:
-        raise OptionError("eq. (4) stores keys and queries in every block: take attention=softmax or hardmax with it")
+        raise OptionError("eq. (4) stores keys and queries in every block: use attention=softmax or hardmax with it")
     every = [layer for _, part in stages for layer in part]
     hidden = max(layer.hidden for layer in every if isinstance(layer, Residual))
     found: list[Stage] = []
@@ -92,7 +92,7 @@ def padded(block: Residual, hidden: int) -> Residual:
     partly="for d >= 10, the numbers that the memories work on; E_out is kept as a row of the unit matrix that selects "
     "the label",
 )
-def without_input_map(stages: Sequence[Stage], line: Line, points: Values) -> list[Stage]:
+def without_input_map(stages: Sequence[Stage], line: KeyLine, points: Values) -> list[Stage]:
     """The stages behind E_in on a stream of d numbers, after a block that makes their ten numbers of the token."""
     d = points.width
     if d < len(STREAM):
@@ -104,7 +104,7 @@ def without_input_map(stages: Sequence[Stage], line: Line, points: Values) -> li
     return [("entrance", (entrance(line, points),)), *behind]
 
 
-def entrance(line: Line, points: Values) -> Residual:
+def entrance(line: KeyLine, points: Values) -> Residual:
     """(z_1, …, z_d) -> (w·z, 0, …, 0, z_11, …, z_d) for every token z of the data.
 
     z_j - relu(z_j + c_j) + c_j is 0 where z_j >= -c_j, and relu(w·z + b) - b is w·z where w·z >= -b, as it is for all

@@ -5,9 +5,9 @@ dimensions or more its system can be solved in float64; on the line to which the
 a handful of contexts. Without that option neurons stand where the contexts ask for them and the condition number stays
 small.
 
-    >>> from byheart.data.dataset.documents import Corpus
-    >>> corpus = Corpus.of_texts(["a cat sat", "a dog sat", "a dog ran"])
-    >>> fit = closed_form(corpus.contexts())
+    >>> rows, follow = [["a", "cat"], ["a", "dog"], ["a", "dog"]], [["cat", "sat"], ["dog", "sat"], ["dog", "ran"]]
+    >>> contexts = load(rows, follow, task="causal", target="distribution").distributions
+    >>> fit = closed_form(contexts)
     >>> fit.decoder.neurons, fit.condition < 10, fit.residual < 1e-12
     (3, True, True)
 
@@ -23,8 +23,6 @@ store nothing else.
 objective=size gives the fewest parameters: `compact` names each context's distribution, a low-rank table says what it
 is. Deeper than the decoder of M24 (it has the memory's blocks) and with long weights, but with the fewest numbers.
 
-    >>> from byheart.data.dataset.documents import Corpus
-    >>> contexts = Corpus.of_texts(["a cat sat", "a dog sat", "a dog ran"]).contexts()
     >>> table_decoder(contexts, smallest_factors(contexts, 0.01, 1, 0), seed=0).vocabulary_size
     5
 """
@@ -42,9 +40,9 @@ import numpy.typing as npt
 from byheart.build._base import SYMBOLS, Construction, Option, register
 from byheart.build.compact.construction import build_compact
 from byheart.build.madden24.fit import (
-    Fit,
+    DecoderFit,
+    DecoderShape,
     MixerKind,
-    Shape,
     check_size,
     chosen_floor,
     injectivity,
@@ -103,7 +101,7 @@ class Features(StrEnum):
 )
 def closed_form(
     contexts: Distributions,
-    shape: Shape = Shape(),  # noqa: B008  # frozen
+    shape: DecoderShape = DecoderShape(),  # noqa: B008  # frozen
     *,
     features: Features | None = None,
     scaled: bool = True,
@@ -111,7 +109,7 @@ def closed_form(
     factored: bool = False,
     seed: int = 0,
     progress: Progress = SILENT,
-) -> Fit:
+) -> DecoderFit:
     """A decoder with one neuron for each context whose distributions are the given ones, zeros replaced by `floor`.
 
     Notation: contexts.count = n = m, V = decoder.output[0], (z, u) are drawn from `seed`. Without a `floor` it is set
@@ -126,7 +124,7 @@ def closed_form(
     columns = contexts.vocabulary_size if follow is None else len(follow)
     check_size(contexts.count, columns, "the output matrix V")
     floor = chosen_floor(contexts) if floor is None else floor
-    best: Fit | None = None
+    best: DecoderFit | None = None
     failure: BuildError | None = None
     for features_, dimension in _attempts(contexts, shape, features):
         try:
@@ -144,7 +142,9 @@ def closed_form(
     return best
 
 
-def _attempts(contexts: Distributions, shape: Shape, features: Features | None) -> list[tuple[Features, int | None]]:
+def _attempts(
+    contexts: Distributions, shape: DecoderShape, features: Features | None
+) -> list[tuple[Features, int | None]]:
     """What is tried in turn until the system is well-conditioned: more dimensions, then a line, if nothing is fixed.
 
     The mixed vectors lie in the span of ω token and T position vectors: more dimensions than these show nothing new.
@@ -160,14 +160,14 @@ def _attempts(contexts: Distributions, shape: Shape, features: Features | None) 
 
 def _fit(
     contexts: Distributions,
-    shape: Shape,
+    shape: DecoderShape,
     features: Features,
     scaled: bool,
     floor: float,
     follow: npt.NDArray[np.int64] | None,
     seed: int,
     progress: Progress,
-) -> Fit:
+) -> DecoderFit:
     staircase = features is Features.STEPS and shape.activation.saturates
     if not staircase:
         check_size(contexts.count, contexts.count, "the matrix of features")
@@ -191,11 +191,11 @@ def _fit(
         output = (*output, places)
     decoder = Decoder(reader, hidden, bias, shape.activation, output)
     gap = _smallest_distance(mixed)
-    return Fit(decoder, name(shape.mixer), solution.condition, solution.residual, gap, floor, excess, notes)
+    return DecoderFit(decoder, name(shape.mixer), solution.condition, solution.residual, gap, floor, excess, notes)
 
 
 def _neurons(
-    contexts: Distributions, shape: Shape, features: Features, scaled: bool, seed: int
+    contexts: Distributions, shape: DecoderShape, features: Features, scaled: bool, seed: int
 ) -> tuple[Reader, Floats, Floats, tuple[str, ...]]:
     """The reader, W (d, n), b (n,), and what to know about the draw."""
     if features is Features.SAMPLED:
@@ -206,7 +206,7 @@ def _neurons(
         return reader, weight, bias, (f"all of θ drawn at d = {dimension} with seed {seed}, ε = {epsilon:.3g}",)
     if features is Features.DIRECTIONS:
         reader = space_reader(contexts, shape, shape.dimension or DIMENSION, seed)
-        weight, bias = own_directions(reader.mixed(contexts.tokens), shape.activation)
+        weight, bias = own_directions(reader.mixed(contexts.tokens))
         return reader, weight, bias, ()
     reader, direction, _ = line_reader(contexts, shape, seed)
     numbers = reader.mixed(contexts.tokens) @ direction
@@ -223,7 +223,7 @@ def sampled_condition(
     seed: int = 0,
 ) -> float:
     """The condition number of the system for V that one draw of θ gives, also where float64 could not solve it."""
-    rng, shape = np.random.default_rng(seed), Shape(activation=activation)
+    rng, shape = np.random.default_rng(seed), DecoderShape(activation=activation)
     mixed = sampled_reader(contexts, shape, dimension, rng).mixed(contexts.tokens)
     weight, bias, _ = sampled_neurons(mixed, contexts.count, activation, scaled, rng)
     return float(np.linalg.cond(activation(mixed @ weight + bias)))
@@ -283,7 +283,7 @@ def _options(mixer: MixerKind) -> tuple[Option, ...]:
     order=80,
     formula="Madden 2024, attention",
     words="A one-layer decoder with a neuron per context that stores whole next-token distributions, not only a label: "
-    "it needs ω numbers per context. Float64 weights. Take it when the distributions matter.",
+    "it needs ω numbers per context. Float64 weights. Use it when the distributions matter.",
     distributions=True,
 )
 @register(
@@ -318,9 +318,9 @@ def build(
     if not 0 < gap < math.inf:
         raise OptionError(f"gap={gap}: the allowed gap must be positive and finite, for example 0.01")
     if dataset.encoder.symbols is None:
-        raise AssumptionError(SYMBOLS, "a decoder reads symbols, these tokens are vectors; take another construction")
+        raise AssumptionError(SYMBOLS, "a decoder reads symbols, these tokens are vectors; use another construction")
     contexts = ordered_distributions(dataset)
-    shape = Shape(MixerKind(mixer), Activation(activation), dimension, heads, skip)
+    shape = DecoderShape(MixerKind(mixer), Activation(activation), dimension, heads, skip)
     if objective == CLOSED_FORM:
         places, factored = None if features is None else Features(features), _factored(dataset, contexts)
         fit = closed_form(
@@ -344,7 +344,7 @@ def build(
     return Construction(_network(dataset, contexts, table), notes=(note,), facts=facts)
 
 
-def _construction(dataset: Dataset, contexts: Distributions, fit: Fit) -> Construction:
+def _construction(dataset: Dataset, contexts: Distributions, fit: DecoderFit) -> Construction:
     return Construction(_network(dataset, contexts, fit.decoder), notes=fit.notes, facts=_facts(fit))
 
 
@@ -366,7 +366,7 @@ def _network(dataset: Dataset, contexts: Distributions, decoder: AnyDecoder) -> 
     )
 
 
-def _facts(fit: Fit) -> dict[str, Any]:
+def _facts(fit: DecoderFit) -> dict[str, Any]:
     decoder = fit.decoder
     return {
         "vocabulary": decoder.vocabulary_size,

@@ -142,7 +142,7 @@ def name(mixer: MixerKind) -> str:
 
 
 @dataclass(frozen=True)
-class Shape:
+class DecoderShape:
     """The architecture asked for; `dimension=None` lets the construction choose."""
 
     mixer: MixerKind = MixerKind.ATTENTION
@@ -155,16 +155,16 @@ class Shape:
         if (self.dimension is not None and self.dimension < 1) or self.heads < 1:
             raise OptionError(f"dimension={self.dimension}, heads={self.heads}: both must be at least 1")
         if self.mixer is MixerKind.AVERAGE and self.heads != 1:
-            raise OptionError("token averaging has no heads; leave heads at 1 or take the attention mixer")
+            raise OptionError("token averaging has no heads; leave heads at 1 or use the attention mixer")
 
 
-def head_size(shape: Shape, dimension: int) -> int:
+def head_size(shape: DecoderShape, dimension: int) -> int:
     """d_0 = d_1 of each head where all matrices are drawn: the heads share the dimension."""
     return max(1, dimension // shape.heads)
 
 
 @dataclass(frozen=True, eq=False)
-class Fit:
+class DecoderFit:
     """A decoder and the numbers that say how it came about.
 
     `condition` and `residual` belong to the linear system for V; `smallest_gap` is the distance of the two contexts
@@ -241,7 +241,7 @@ def target_logits(contexts: Distributions, floor: float, columns: Ints | None = 
     return logits, math.fsum((contexts.weights * np.log1p(zeros * floor)).tolist())
 
 
-def line_reader(contexts: Distributions, shape: Shape, seed: int) -> tuple[Reader, Floats, Draw]:
+def line_reader(contexts: Distributions, shape: DecoderShape, seed: int) -> tuple[Reader, Floats, Draw]:
     """Theorem 5's reduction to one number per context: all matrices are multiples of the ones matrix.
 
     Returns the reader, the direction (d,) along which its vectors lie, and the draw of (z, u).
@@ -256,7 +256,7 @@ def line_direction(d: int) -> Floats:
     return np.full(d, 1 / math.sqrt(d))
 
 
-def reader_on_line(z: Floats, u: Floats, d: int, shape: Shape, output: float = 1.0) -> Reader:
+def reader_on_line(z: Floats, u: Floats, d: int, shape: DecoderShape, output: float = 1.0) -> Reader:
     """The reader in dimension d whose vectors are f(z, u, α)·1/√d; `output` scales the attention's output."""
     embedding = np.outer(z, np.full(d, 1 / math.sqrt(d)))
     if shape.mixer is MixerKind.AVERAGE:
@@ -271,7 +271,7 @@ def reader_on_line(z: Floats, u: Floats, d: int, shape: Shape, output: float = 1
     return Reader(embedding, mixer, shape.skip)
 
 
-def _mixing(shape: Shape) -> Mixing:
+def _mixing(shape: DecoderShape) -> Mixing:
     plain = attention_numbers if shape.mixer is MixerKind.ATTENTION else average_numbers
     if not shape.skip:
         return plain
@@ -284,7 +284,7 @@ def _mixing(shape: Shape) -> Mixing:
     return with_skip
 
 
-def space_reader(contexts: Distributions, shape: Shape, dimension: int, seed: int) -> Reader:
+def space_reader(contexts: Distributions, shape: DecoderShape, dimension: int, seed: int) -> Reader:
     """Random embeddings in R^d; attention scores stay near 0 so that every token of a context is seen."""
     rng = np.random.default_rng(seed)
     longest = contexts.tokens.shape[1]
@@ -309,7 +309,7 @@ def space_reader(contexts: Distributions, shape: Shape, dimension: int, seed: in
     return Reader(embedding, SelfAttention(positions, tuple(heads), output), shape.skip)
 
 
-def sampled_reader(contexts: Distributions, shape: Shape, dimension: int, rng: np.random.Generator) -> Reader:
+def sampled_reader(contexts: Distributions, shape: DecoderShape, dimension: int, rng: np.random.Generator) -> Reader:
     """Every matrix of the reader drawn from a normal distribution: step 1 of the algorithm that Theorem 5 suggests.
 
     Any continuous distribution will do in exact arithmetic. In float64 its spread matters: entries of variance 1/d in

@@ -6,9 +6,9 @@ along a line on which contexts with equal distributions stand together, so m is 
 
     parameters = m·(2 + r) + ω·(1 + r) + T + 4        (attention, dimension 1)
 
-    >>> from byheart.data.dataset.documents import Corpus
-    >>> corpus = Corpus.of_texts(["a cat sat", "a dog sat", "a dog ran"])
-    >>> fit = low_rank(corpus.contexts(), rank=2)
+    >>> from byheart.data import load
+    >>> rows, follow = [["a", "cat"], ["a", "dog"], ["a", "dog"]], [["cat", "sat"], ["dog", "sat"], ["dog", "ran"]]
+    >>> fit = smallest(load(rows, follow, task="causal", target="distribution").distributions)
     >>> fit.decoder.parameters < 40
     True
 
@@ -44,10 +44,10 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.build.madden24.fit import (
-    Fit,
+    DecoderFit,
+    DecoderShape,
     Injectivity,
     MixerKind,
-    Shape,
     check_size,
     chosen_floor,
     entropy_unit,
@@ -212,7 +212,7 @@ AIM = 0.9  # the factors aim at this part of the allowed gap
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
+class ContextLine:
     """The reader, and the contexts in their order on the line."""
 
     reader: Reader
@@ -220,24 +220,6 @@ class Line:
     numbers: Floats  # theirs, ascending
     steps: Ints  # places where the distribution changes
     injectivity: Injectivity
-
-
-def low_rank(
-    contexts: Distributions,
-    shape: Shape = Shape(),  # noqa: B008  # frozen
-    *,
-    rank: int = 8,
-    fraction: float = 0.01,
-    seed: int = 0,
-    sweeps: int = 150,
-    progress: Progress = SILENT,
-) -> Fit:
-    """A decoder whose output matrix has rank `rank`, aiming at a gap below `fraction` of the entropy.
-
-    Uses the skip connection and dimension 1. Whether the gap is met is for the certificate to say.
-    """
-    factors = class_factors(contexts, rank, fraction, seed, sweeps, progress)
-    return assemble(contexts, shape, factors, seed, progress)
 
 
 def allowed_gap(contexts: Distributions, fraction: float) -> float:
@@ -288,11 +270,11 @@ def class_weights(contexts: Distributions) -> Floats:
 
 def assemble(
     contexts: Distributions,
-    shape: Shape,
+    shape: DecoderShape,
     factors: Factors,
     seed: int,
     progress: Progress = SILENT,
-) -> Fit:
+) -> DecoderFit:
     """The decoder that leads every context to the coordinates of its class."""
     if not shape.activation.saturates:
         raise OptionError(
@@ -315,7 +297,7 @@ def assemble(
     notes = (
         f"rank {len(factors.columns)}, {len(firsts)} steps for {contexts.count} contexts, {factors.sweeps} sweeps",
     )
-    return Fit(
+    return DecoderFit(
         decoder,
         f"{name(shape.mixer)}-lowrank",
         solution.condition,
@@ -332,14 +314,14 @@ def assemble(
     statement="with a skip connection, contexts stand on a line in the order of their last tokens, then by the mixer",
     test="tests/build/madden24/test_lowrank.py",
 )
-def lay_out(contexts: Distributions, shape: Shape, seed: int, tries: int = 6) -> Line:
+def lay_out(contexts: Distributions, shape: DecoderShape, seed: int, tries: int = 6) -> ContextLine:
     """x = z_last + small·mixer: the draw with the fewest steps among those that float64 keeps apart."""
     order = chain_tokens(contexts.tokens, contexts.classes, contexts.vocabulary_size)
     omega = contexts.vocabulary_size
     z = np.empty(omega)
     z[order] = 0.5 + np.arange(omega) / omega
     rng = np.random.default_rng(seed)
-    best: Line | None = None
+    best: ContextLine | None = None
     for attempt in range(tries):
         small = 2.0 ** -(10 - 2 * (attempt % 3)) / max(1.0, np.log2(omega) / 10)
         line = _line(contexts, replace(shape, skip=True), z, small, rng)
@@ -354,7 +336,9 @@ def lay_out(contexts: Distributions, shape: Shape, seed: int, tries: int = 6) ->
     return best
 
 
-def _line(contexts: Distributions, shape: Shape, z: Floats, small: float, rng: np.random.Generator) -> Line:
+def _line(
+    contexts: Distributions, shape: DecoderShape, z: Floats, small: float, rng: np.random.Generator
+) -> ContextLine:
     longest = contexts.tokens.shape[1]
     if shape.mixer is MixerKind.AVERAGE:
         reader = reader_on_line(z, np.asarray(small * rng.uniform(0.5, 1.5, longest)), 1, shape)
@@ -362,18 +346,18 @@ def _line(contexts: Distributions, shape: Shape, z: Floats, small: float, rng: n
         reader = reader_on_line(z, np.asarray(small / 16 * rng.uniform(-1.0, 1.0, longest)), 1, shape, output=small)
     numbers = reader.mixed(contexts.tokens)[:, 0]
     places = np.argsort(numbers, kind="stable")
-    return Line(reader, places, numbers[places], run_starts(contexts.classes[places]), injectivity(numbers))
+    return ContextLine(reader, places, numbers[places], run_starts(contexts.classes[places]), injectivity(numbers))
 
 
 def smallest(
     contexts: Distributions,
-    shape: Shape = Shape(),  # noqa: B008  # frozen
+    shape: DecoderShape = DecoderShape(),  # noqa: B008  # frozen
     *,
     fraction: float = 0.01,
     effort: int = 1,
     seed: int = 0,
     progress: Progress = SILENT,
-) -> Fit:
+) -> DecoderFit:
     """The low-rank decoder of the lowest rank that reaches a gap below `fraction` of the entropy."""
     factors = smallest_factors(contexts, fraction, effort, seed, progress)
     return assemble(contexts, shape, factors, seed, progress)

@@ -25,7 +25,7 @@ nearly diagonal. This serves activations that do not saturate (GELU), for which 
 numbers. Its system is solved backward stably, by LU with partial pivoting and iterative refinement (`solve`).
 
     >>> points = np.random.default_rng(0).standard_normal((40, 24))
-    >>> weight, bias = own_directions(points, Activation.GELU)
+    >>> weight, bias = own_directions(points)
     >>> features = Activation.GELU(points @ weight + bias)
     >>> bool(np.linalg.cond(features) < 100)
     True
@@ -53,7 +53,7 @@ SINGULAR = 1e15  # condition numbers from here on mean that float64 cannot tell 
 
 
 @dataclass(frozen=True, eq=False)
-class Solution:
+class SolvedOutputs:
     """V, the largest entry of |F V - Y|, and the 2-norm condition number of F."""
 
     weights: Floats
@@ -61,7 +61,7 @@ class Solution:
     condition: float
 
 
-def solve(features: Floats, targets: Floats, refinements: int = 2) -> Solution:
+def solve(features: Floats, targets: Floats, refinements: int = 2) -> SolvedOutputs:
     """V with features @ V = targets: square features by LU and refinement, others in the least-squares sense."""
     if features.shape[0] != features.shape[1]:
         return _least_squares(features, targets)
@@ -86,7 +86,7 @@ def solve(features: Floats, targets: Floats, refinements: int = 2) -> Solution:
         if np.abs(remaining).max() >= np.abs(residual).max():
             break
         weights, residual = better, remaining
-    return Solution(weights, float(np.abs(residual).max()), condition)
+    return SolvedOutputs(weights, float(np.abs(residual).max()), condition)
 
 
 def scipy_linalg(feature: str) -> Any:
@@ -97,10 +97,12 @@ def scipy_linalg(feature: str) -> Any:
     return linalg
 
 
-def _least_squares(features: Floats, targets: Floats) -> Solution:
+def _least_squares(features: Floats, targets: Floats) -> SolvedOutputs:
     weights, _, _, singular = np.linalg.lstsq(features, targets, rcond=None)
     condition = float(singular[0] / singular[-1]) if singular[-1] > 0 else float("inf")
-    return Solution(np.asarray(weights, dtype=np.float64), float(np.abs(features @ weights - targets).max()), condition)
+    return SolvedOutputs(
+        np.asarray(weights, dtype=np.float64), float(np.abs(features @ weights - targets).max()), condition
+    )
 
 
 def _condition(features: Floats, solver: Any) -> float:
@@ -166,7 +168,7 @@ SMALL = 512  # up to here the condition number is that of the features, beyond t
 ITERATIONS = 300
 
 
-def solve_staircase(rows: Rows, targets: Floats, low: float, high: float) -> Solution:
+def solve_staircase(rows: Rows, targets: Floats, low: float, high: float) -> SolvedOutputs:
     """V with features @ V = targets, for features near the staircase; a BuildError if they are not near it."""
     enough = 64 * np.finfo(float).eps * max(1.0, float(np.abs(targets).max(initial=0.0)))
     weights = _by_differences(targets, low, high)
@@ -182,7 +184,7 @@ def solve_staircase(rows: Rows, targets: Floats, low: float, high: float) -> Sol
     error = float(np.abs(residual).max())
     if not error < 1e-3:
         raise BuildError(f"the steps do not reach the target logits (off by {error:.3g}); try another seed")
-    return Solution(weights, error, _staircase_condition(rows, len(targets), low, high))
+    return SolvedOutputs(weights, error, _staircase_condition(rows, len(targets), low, high))
 
 
 def _by_differences(targets: Floats, low: float, high: float) -> Floats:
@@ -237,9 +239,7 @@ _SHARP = 3.0  # |argument| of neuron i at context i and at its runner-up
 _INSIDE = 0.8  # threshold, in lengths of x_i, for a context that is not an extreme point
 
 
-def own_directions(
-    points: Floats, activation: Activation, rows: npt.NDArray[np.int64] | None = None
-) -> tuple[Floats, Floats]:
+def own_directions(points: Floats, rows: npt.NDArray[np.int64] | None = None) -> tuple[Floats, Floats]:
     """(weight (d, m), bias (m,)) of one neuron for each context in `rows` (default: all of them)."""
     rows = np.arange(len(points)) if rows is None else rows
     mean = points.mean(axis=0)

@@ -16,6 +16,7 @@ import numpy as np
 
 from byheart.build._base import Construction, Option, register
 from byheart.build.native.front import (
+    FEW_TABLE_ROWS,
     TokenMap,
     attention_parameters,
     context_ids,
@@ -32,6 +33,7 @@ from byheart.build.native.scramble import Box, vector_bits
 from byheart.build.native.tokens import Mixing, Sizing, sizing
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
+from byheart.data.tokens.tokenizer import TokenTable
 from byheart.errors import BuildError, OptionError
 from byheart.ir.layers import Affine, Layer, Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
@@ -40,7 +42,7 @@ from byheart.progress import Progress
 from byheart.theory.promises.native import SPARE_BITS as MOST_SPARE_BITS
 from byheart.theory.promises.native import mixing_of, native, rounds
 
-PATIENCE = 60  # draws of the chains that the planner reckons with
+PATIENCE = 60  # draws of the chains that the planner allows for
 DRAWS_PER_TABLE = 400
 TABLES = 4
 SPARE_BITS = (0, 4, MOST_SPARE_BITS)
@@ -48,12 +50,20 @@ READS = {Task.NEXT_TOKEN: Read.LAST, Task.SEQ_TO_SEQ: Read.EACH, Task.SET: Read.
 REF = Ref("byheart", "float-native Transformer")
 
 
+def _plan(table: TokenTable, rows: int, classes: int, options: Mapping[str, Any]) -> int:
+    """Parameters for rows of symbols, which are scrambled where a table of them would be larger."""
+    how = {name: options[name] for name in ("abstain_bits", "dtype")}
+    base, width, scrambler = planned_sizes(rows, classes, table.length, positions=True, **how)
+    height = (table.symbols + 1) * table.length
+    return base + (width * height if height <= FEW_TABLE_ROWS else min(width * height, scrambler))
+
+
 @register(
     "native",
     summary="hash chains, bucket selector and scan; bit-exact in float64 or float32 in any evaluation order",
     formula="byheart native",
     words="Every weight and every value is exact in float64, whatever the order of evaluation, so the exported "
-    "model is bit-exact in PyTorch and ONNX Runtime. Take it to ship.",
+    "model is bit-exact in PyTorch and ONNX Runtime. Use it to ship.",
     ref=REF,
     tasks=(Task.NEXT_TOKEN, Task.SEQ_TO_SEQ, Task.SET, Task.CAUSAL),
     options=(
@@ -61,6 +71,8 @@ REF = Ref("byheart", "float-native Transformer")
         Option("abstain_bits", int, 0, "fingerprint bits: unseen inputs are answered with probability 2^-bits"),
         Option("objective", str, "size", "fewest parameters, or fastest evaluation", ("size", "speed")),
     ),
+    floats=True,
+    plan=_plan,
 )
 def build(
     dataset: Dataset, *, seed: int, progress: Progress, dtype: str, abstain_bits: int, objective: str

@@ -54,7 +54,7 @@ def attention_parameters(width: int, chains: int) -> int:
 @implements(
     Ref("byheart", "snap"),
     statement="adding and subtracting 1.5·2^(mantissa-1) units rounds a float to its lattice and is 0 in exact numbers",
-    test="tests/certify/any_order/test_proof.py",
+    test="tests/certify/any_order/test_any_order.py",
 )
 def snap_blocks(width: int, kind: FloatType, channels: Sequence[int], scale: int) -> list[Residual]:
     """Two blocks of nothing but a bias: floats near a multiple of 2^scale become that multiple."""
@@ -65,7 +65,7 @@ def snap_blocks(width: int, kind: FloatType, channels: Sequence[int], scale: int
 @implements(
     Ref("byheart", "prefix sum"),
     statement="k times the mean of k tokens is their sum: k's bits, known from the position, gate shifted copies of it",
-    test="tests/build/native/test_construction.py",
+    test="tests/build/native/test_native.py",
 )
 def prefix_sum_blocks(
     width: int, length: int, counter: int, means: Sequence[int], sums: Sequence[int], bound: int

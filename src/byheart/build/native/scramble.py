@@ -121,6 +121,7 @@ def draw_scramble(rng: random.Random, boxes: tuple[Box, ...], bits: int, mantiss
     for fold in range(fold_count(bits, scale)):
         grain = 1 << (scale - 1 - fold % scale)
         spread = high // 64 // grain + 1
+        # an odd multiple of the grain, where z is a multiple of twice the grain: no z lies on the threshold
         threshold = ((-(-high // (2 * grain)) + rng.randrange(spread)) | 1) * grain
         thresholds.append(threshold)
         high = threshold << (scale if (fold + 1) % scale == 0 else 0)

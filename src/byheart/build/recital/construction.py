@@ -35,7 +35,7 @@ FORMS = ("auto", "sparse", "windows", "rules", "full")
 
 
 @dataclass(frozen=True, eq=False)
-class Built:
+class BuiltRecital:
     """A recital and what people should know about it."""
 
     recital: Recital
@@ -68,7 +68,7 @@ class Built:
     "recital",
     summary="a text as a small stock checkpoint (Llama, Qwen, GPT-2, …) whose right token wins by a proved margin",
     words="Tables of windows become the units of a stock decoder: every memorized window is continued greedily, in any "
-    "engine that runs the architecture. Take it to test an engine, or to know which unit holds which text.",
+    "engine that runs the architecture. Use it to test an engine, or to know which unit holds which text.",
     ref=Ref("byheart", "recital"),
     tasks=(Task.CAUSAL,),
     options=(
@@ -103,7 +103,7 @@ def build_recital(
     merge: bool = False,
     longest_offset: int = LONGEST_OFFSET,
     schedule: Schedule | None = None,
-) -> Built:
+) -> BuiltRecital:
     """The recital of a script over tokens 0 .. vocabulary-1; windows that are not in it answer `unknown`.
 
     `form` is `sparse` (one row per window of the newest places and, where these do not decide, of a few far ones; also
@@ -111,7 +111,7 @@ def build_recital(
     that decides what comes next) or `full` (one row per window of the least length that decides everywhere).
     `ambiguous` says what a prefix with several continuations answers. Places that differ only beyond the reach are an
     error that names them, unless `merge` gives them the distribution of their common window. `schedule` sets the
-    offsets of every table instead of choosing them.
+    offsets of every table instead of choosing them, and `longest_offset` bounds those of chained tables.
     """
     if form not in FORMS:
         raise OptionError(f"form {form!r} is not one of {', '.join(FORMS)}")
@@ -125,11 +125,11 @@ def build_recital(
     if form == "windows":
         tables = _chained(script, goals, schedule or choose_schedule(script, goals, vocabulary, longest_offset))
     elif form == "sparse":
-        tables = (sparse_rules(script, goals, choose_places(script, goals, longest_offset), NEAREST),)
+        tables = (sparse_rules(script, goals, choose_places(script, goals), NEAREST),)
     else:
         tables = (shortest_rules(script, goals) if form == "rules" else full_windows(script, goals),)
     recital = Recital(vocabulary, tables, goals.answers, unknown)
-    return Built(recital, script, form, goals.ambiguous, goals.overruled, merged)
+    return BuiltRecital(recital, script, form, goals.ambiguous, goals.overruled, merged)
 
 
 def _chained(script: Script, goals: Goals, schedule: Schedule) -> tuple[Table, ...]:

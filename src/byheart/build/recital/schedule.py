@@ -9,7 +9,7 @@ Many schedules are tried, the cheapest that decides is taken: the cost is the nu
 schedule would have.
 
 `choose_places` does without states: one table that looks at the newest places and at a few far ones, each at most
-LONGEST_OFFSET beyond another, so that a head can bring it from there. A passage that occurs twice is told apart by one
+LONGEST_STEP beyond another, so that a head can bring it from there. A passage that occurs twice is told apart by one
 token before it; texts of 2,000 characters need 6 to 14 places.
 """
 
@@ -28,6 +28,9 @@ from byheart.errors import DataError
 Ints = npt.NDArray[np.int64]
 Schedule = tuple[tuple[int, ...], ...]
 LONGEST_OFFSET = 10
+LONGEST_STEP = (
+    16  # from one far place to the next: a head that looks 20 places back leads by less than bfloat16 may err
+)
 MOST_TABLES = 24
 NEAREST = 4  # places that every row of a sparse table fixes
 
@@ -122,7 +125,7 @@ def _last_table(
     return None
 
 
-def choose_places(script: Script, goals: Goals, longest: int = LONGEST_OFFSET) -> tuple[int, ...]:
+def choose_places(script: Script, goals: Goals, longest: int = LONGEST_STEP) -> tuple[int, ...]:
     """The newest NEAREST places, and far ones: one at a time, the one that decides most.
 
     None is farther back than the longest suffix that somewhere decides, and no more steps of `longest` lead there than

@@ -28,7 +28,7 @@ class Constants(StrEnum):
 
 
 @dataclass(frozen=True)
-class Line:
+class KeyLine:
     """x -> weight·x + bias, and where the points land: key i is numerators[i] / denominator."""
 
     weight: tuple[Number, ...]
@@ -68,7 +68,7 @@ class Line:
     "between 2 and R = 20·r·V^2·sqrt(pi·d)/delta.",
     test="tests/build/shared/test_projection.py",
 )
-def project(points: Values, separation: Fraction, constants: Constants, seed: int = 0) -> Line:
+def project(points: Values, separation: Fraction, constants: Constants, seed: int = 0) -> KeyLine:
     """A line on which the points (all different) are at least 2 apart, from 2 on; checked exactly.
 
     Notation: V = points.count, d = points.width, 0 < separation <= delta^2.
@@ -92,7 +92,7 @@ def project(points: Values, separation: Fraction, constants: Constants, seed: in
     return min([*found, paper], key=lambda line: (line.top, line.bits))
 
 
-def _line(points: Values, weight: Sequence[Number]) -> Line:
+def _line(points: Values, weight: Sequence[Number]) -> KeyLine:
     """Where exact weights put the points, shifted by an integer so that the smallest is at least 2."""
     low = max((w.denominator for w in map(as_fraction, weight)), default=1)
     scaled = np.array([int(as_fraction(w) * low) for w in weight], dtype=object)
@@ -101,10 +101,10 @@ def _line(points: Values, weight: Sequence[Number]) -> Line:
     bias = 2 - int(min(landed)) // denominator
     common = math.gcd(denominator, *landed.tolist())
     numerators = tuple(int(v) // common + bias * (denominator // common) for v in landed)
-    return Line(tuple(weight), bias, numerators, denominator // common)
+    return KeyLine(tuple(weight), bias, numerators, denominator // common)
 
 
-def _paper_line(points: Values, separation: Fraction, rng: np.random.Generator) -> Line:
+def _paper_line(points: Values, separation: Fraction, rng: np.random.Generator) -> KeyLine:
     """s = V^2·sqrt(pi·d)/delta, rounded to the grid 2^⌊log2(1.656/(delta·sqrt(d)))⌋: gaps stay at least 2."""
     count, d = points.count, points.width
     exponent = (separation.numerator.bit_length() - separation.denominator.bit_length()) // 2
@@ -123,7 +123,7 @@ def _paper_line(points: Values, separation: Fraction, rng: np.random.Generator) 
     )
 
 
-def _measured_lines(points: Values, rng: np.random.Generator) -> Iterator[Line]:
+def _measured_lines(points: Values, rng: np.random.Generator) -> Iterator[KeyLine]:
     """The most promising directions, scaled so that the smallest gap is about 2."""
     offsets = points.numerators - points.numerators.min(axis=0)  # exact, so far-away points keep their differences
     yield from _mixed_radix_lines(points)
@@ -149,7 +149,7 @@ def _range_and_gap(landed: npt.NDArray[np.float64]) -> tuple[float, float]:
     return float(landed[-1] - landed[0]), float(np.diff(landed).min())
 
 
-def _scaled(points: Values, direction: npt.NDArray[np.float64], spread: npt.NDArray[np.float64]) -> Line:
+def _scaled(points: Values, direction: npt.NDArray[np.float64], spread: npt.NDArray[np.float64]) -> KeyLine:
     """`direction` on a grid so fine that rounding moves differences by at most 1/16, and a little longer for that."""
     weight = []
     for u, width in zip(direction * (1 + 1 / 24), spread, strict=True):
@@ -167,7 +167,7 @@ def _rounded(value: float, exponent: int) -> Number:
     return dyadic(round(Fraction(value) / Fraction(2) ** exponent), exponent)
 
 
-def _mixed_radix_lines(points: Values) -> Iterator[Line]:
+def _mixed_radix_lines(points: Values) -> Iterator[KeyLine]:
     """For points on a grid: coordinate by coordinate, like the digits of a number; narrow coordinates first or last."""
     offsets = points.numerators - points.numerators.min(axis=0)
     common = math.gcd(*offsets.ravel().tolist())

@@ -38,7 +38,7 @@ class Band:
 
 
 @dataclass(frozen=True, eq=False)
-class Cloud:
+class SpannedPoints:
     """Points, also as floats for the search, and a basis of the flat that they span."""
 
     points: Values
@@ -46,12 +46,12 @@ class Cloud:
     axes: Floats  # (dimension, D), orthonormal rows
 
     @staticmethod
-    def of(points: Values) -> Cloud:
+    def of(points: Values) -> SpannedPoints:
         table = np.array([[x / points.denominator for x in row] for row in points.numerators], dtype=np.float64)
         spread = table - table.mean(axis=0)
         _, sizes, axes = np.linalg.svd(spread, full_matrices=False)
         rank = int((sizes > 1e-10 * sizes.max(initial=1e-300)).sum())
-        return Cloud(points, table, axes[: max(1, rank)])
+        return SpannedPoints(points, table, axes[: max(1, rank)])
 
     @property
     def dimension(self) -> int:
@@ -64,7 +64,7 @@ class Cloud:
     "whether a point is among them.",
     test="tests/build/table1/test_baum88.py",
 )
-def bands(cloud: Cloud, wanted: Sequence[int], seed: int = 0) -> tuple[list[Band], tuple[int, ...]]:
+def bands(cloud: SpannedPoints, wanted: Sequence[int], seed: int = 0) -> tuple[list[Band], tuple[int, ...]]:
     """Bands that hold the `wanted` points, each exactly once, and no others; and points that were in the way.
 
     In general position each band but the last holds `dimension` points or more. Where hyperplanes through that many
@@ -72,7 +72,7 @@ def bands(cloud: Cloud, wanted: Sequence[int], seed: int = 0) -> tuple[list[Band
     tells from all others. Directions are found in floats and rounded to integers; which points lie in a band is decided
     exactly.
 
-    >>> cloud = Cloud.of(Values.of([[0, 0], [1, 0], [0, 1], [5, 7]]))
+    >>> cloud = SpannedPoints.of(Values.of([[0, 0], [1, 0], [0, 1], [5, 7]]))
     >>> [band.members for band in bands(cloud, [0, 3])[0]]
     [(0, 3)]
     """
@@ -102,7 +102,7 @@ def bands(cloud: Cloud, wanted: Sequence[int], seed: int = 0) -> tuple[list[Band
 
 
 def _largest_band(
-    cloud: Cloud, pool: list[int], size: int, rng: np.random.Generator
+    cloud: SpannedPoints, pool: list[int], size: int, rng: np.random.Generator
 ) -> tuple[Band | None, tuple[int, ...]]:
     """The first of some draws of `size` points whose hyperplane avoids all points outside the pool."""
     intruders: tuple[int, ...] = ()
@@ -116,7 +116,7 @@ def _largest_band(
 
 
 def _band(
-    cloud: Cloud, group: list[int], pool: set[int], rng: np.random.Generator
+    cloud: SpannedPoints, group: list[int], pool: set[int], rng: np.random.Generator
 ) -> tuple[Band | None, tuple[int, ...]]:
     """A band around a hyperplane through the group; points of the pool may join it, any other is in the way."""
     direction = _normal(cloud, group, rng)
@@ -139,7 +139,7 @@ def _band(
     return (None, intruders) if intruders else (Band(tuple(weight), low, high, tuple(members.tolist())), ())
 
 
-def _normal(cloud: Cloud, group: list[int], rng: np.random.Generator) -> Floats:
+def _normal(cloud: SpannedPoints, group: list[int], rng: np.random.Generator) -> Floats:
     """A unit vector along the points' flat that is the same on all points of the group."""
     axes = cloud.axes
     differences = (cloud.table[group[1:]] - cloud.table[group[0]]) @ axes.T
@@ -188,7 +188,7 @@ def build_baum88(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT
     if dataset.encoder.symbols is not None:
         table, points = generic_embedding(dataset, max(1, embedding), placed=False, seed=seed)
     rows = flat_rows(dataset, points)
-    cloud = Cloud.of(rows.points)
+    cloud = SpannedPoints.of(rows.points)
     sizes = Counter(rows.labels)
     background = max(sizes, key=lambda label: (sizes[label], -label))
     found: list[tuple[int, Band]] = []

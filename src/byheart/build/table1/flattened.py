@@ -15,7 +15,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from byheart.build.shared.projection import Constants, Line, project
+from byheart.build.shared.projection import Constants, KeyLine, project
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.distinct import Index
 from byheart.exact import Number
@@ -66,7 +66,7 @@ def flat_cloud(dataset: Dataset, rows: FlatRows) -> Cloud:
     return Cloud(rows.count, rows.dimension, dataset.n * found.r_squared, found.delta_squared or ONE)
 
 
-def row_line(dataset: Dataset, rows: FlatRows, constants: Constants, seed: int) -> Line:
+def row_line(dataset: Dataset, rows: FlatRows, constants: Constants, seed: int) -> KeyLine:
     """The projection of the rows to a line; coordinates that are the same in all rows (positions) get weight 0."""
     varies = np.flatnonzero((rows.points.numerators != rows.points.numerators[0]).any(axis=0))
     if not varies.size:
@@ -76,7 +76,7 @@ def row_line(dataset: Dataset, rows: FlatRows, constants: Constants, seed: int) 
     weight: list[Number] = [0] * rows.dimension
     for place, value in zip(varies.tolist(), line.weight, strict=True):
         weight[place] = value
-    return Line(tuple(weight), line.bias, line.numerators, line.denominator)
+    return KeyLine(tuple(weight), line.bias, line.numerators, line.denominator)
 
 
 def feed_forward_network(stages: Sequence[Stage], classes: int, offset: int = 0, logits: bool = False) -> Network:

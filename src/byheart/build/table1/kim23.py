@@ -24,7 +24,7 @@ import numpy.typing as npt
 from byheart.build._base import Construction, Option, register
 from byheart.build.ks25.construction import finished
 from byheart.build.ks25.layers import input_map as input_layer
-from byheart.build.ks25.parts import Form, Lookup, Room, Style, class_labels, measured_fields
+from byheart.build.ks25.parts import LayerForm, Lookup, Room, Style, class_labels, measured_fields
 from byheart.build.ks25.residual_memorizer import (
     KEY,
     LABEL,
@@ -40,7 +40,7 @@ from byheart.build.ks25.residual_memorizer import (
 )
 from byheart.build.ks25.residual_memorizer import STREAM as NAMES
 from byheart.build.ks25.shapes import Stage
-from byheart.build.shared.projection import Constants, Line, project
+from byheart.build.shared.projection import Constants, KeyLine, project
 from byheart.build.shared.wires import Block, Effect, affine, wire
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
@@ -59,13 +59,13 @@ ACTIVE, TOP, HIT, COUNT, ONE, NUMBER = U1, U2, W1, W2, KEY, LABEL
 SEPARATION = Fraction(1)  # values are 0 or at least 2 apart, counts at least 1: contexts differ by this (squared)
 
 
-def whole(line: Line) -> Line:
+def whole(line: KeyLine) -> KeyLine:
     """The same line, stretched so that everything on it is a whole number."""
     stretched = tuple(from_fraction(as_fraction(w) * line.denominator) for w in line.weight)
-    return Line(stretched, line.bias * line.denominator, line.numerators, 1)
+    return KeyLine(stretched, line.bias * line.denominator, line.numerators, 1)
 
 
-def sharpness(n: int, context: Line, key_bits: int) -> int:
+def sharpness(n: int, context: KeyLine, key_bits: int) -> int:
     """A factor for softmax's scores with which it misses the largest token by too little to matter.
 
     Tokens are at least 2 apart, so the others have less than n·exp(-2·beta) of the weight. What is missing is
@@ -75,14 +75,14 @@ def sharpness(n: int, context: Line, key_bits: int) -> int:
     return math.ceil((math.log(float(reach)) + math.log(n) + (2 * key_bits + 12) * math.log(2)) / 2)
 
 
-def start_block(bias: int, context: Line, centre: Number) -> Block:
+def start_block(bias: int, context: KeyLine, centre: Number) -> Block:
     """x in place, active = x, one = 1, number = its share of x; `centre` puts it in the middle of its key's cell."""
     x = wire(X) + bias
     shift = {X: bias, ONE: 1, NUMBER: context.bias + centre}
     return Block((Effect(x, {ACTIVE: 1, NUMBER: context.weight[0]}),), shift)
 
 
-def round_layers(n: int, context: Line, key_bits: int, softmax: int | None = None) -> tuple[Layer, ...]:
+def round_layers(n: int, context: KeyLine, key_bits: int, softmax: int | None = None) -> tuple[Layer, ...]:
     """n rounds: 2n attention layers and 2n blocks; hardmax finds the largest token, or softmax with that factor."""
     kind = Kind.HARDMAX if softmax is None else Kind.SOFTMAX
     find = _head(kind, value=(ACTIVE, 1), target=TOP, key=(ACTIVE, 1), query=(ONE, softmax or 1))
@@ -184,7 +184,7 @@ def build_kim23(
     and the checked line through (own token, values and counts) are ours.
     """
     soft = Kind(attention) is Kind.SOFTMAX
-    style = Style(Form.RESIDUAL, Constants.MEASURED, seed)
+    style = Style(LayerForm.RESIDUAL, Constants.MEASURED, seed)
     separation = dataset.separation.delta_squared or Fraction(1)
     with progress.stage("numbering tokens and contexts", total=2) as stage:
         token = project(dataset.inputs.points, separation, style.constants, seed)
@@ -216,7 +216,7 @@ def _logits(classes: int) -> Affine:
     return Affine(Matrix.of(rows, len(NAMES)), tuple(-c * c - 2 * c for c in range(classes)))
 
 
-def _context_line(dataset: Dataset, token: Line, seed: int) -> Line:
+def _context_line(dataset: Dataset, token: KeyLine, seed: int) -> KeyLine:
     """A line through (own token, ranked values and counts): contexts that differ are at least 2 apart on it."""
     contexts = dataset.contexts
     one = token.denominator

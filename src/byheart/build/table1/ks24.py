@@ -36,7 +36,7 @@ SEEDS = 8
 
 
 @dataclass(frozen=True)
-class TokenLine:
+class HeadLine:
     """t = weight·x is a token's place; logits are beta·t·t', and the head adds `step` of its mean to `channel`."""
 
     weight: tuple[Number, ...]
@@ -79,7 +79,7 @@ class Numbered:
     gap_bits: int
 
 
-def token_line(dataset: Dataset, points: Values | None, seed: int) -> TokenLine:
+def token_line(dataset: Dataset, points: Values | None, seed: int) -> HeadLine:
     """A direction on which tokens are at least 2 apart and none is at 0, with logits below 2 in size."""
     vectors = dataset.inputs.points if points is None else points
     zero = np.flatnonzero(~(vectors.numerators != 0).any(axis=1))
@@ -104,10 +104,10 @@ def token_line(dataset: Dataset, points: Values | None, seed: int) -> TokenLine:
     bits = max(0, math.ceil(_log2(largest * largest)))
     channel = max(range(len(weight)), key=lambda j: abs(as_fraction(weight[j])))
     reach = abs(as_fraction(weight[channel])) * largest
-    return TokenLine(weight, dyadic(2, -bits), dyadic(1, -max(0, math.ceil(_log2(2 * reach)))), channel)
+    return HeadLine(weight, dyadic(2, -bits), dyadic(1, -max(0, math.ceil(_log2(2 * reach)))), channel)
 
 
-def number_contexts(dataset: Dataset, layers: tuple[Layer, ...], line: TokenLine) -> Numbered:
+def number_contexts(dataset: Dataset, layers: tuple[Layer, ...], line: HeadLine) -> Numbered:
     """The contexts' places after the head, enclosed so tightly that their order and distances are certain."""
     read = Read.EACH if dataset.encoder.task is Task.SEQ_TO_SEQ else Read.LAST
     reading = Affine(Matrix.of([dict(enumerate(line.weight))], len(line.weight)))
@@ -203,7 +203,7 @@ def build_ks24(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT) 
     return Construction(network, {}, tuple(notes))
 
 
-def boltzmann_head(line: TokenLine) -> Attention:
+def boltzmann_head(line: HeadLine) -> Attention:
     """z += step · mean of t_l weighted by exp(beta·t_k·t_l), in the channel that the line reads best."""
     d = len(line.weight)
     row = dict(enumerate(line.weight))
@@ -213,7 +213,7 @@ def boltzmann_head(line: TokenLine) -> Attention:
     return Attention(Kind.SOFTMAX, Pattern.FULL, (head,))
 
 
-def _feed_forward(line: TokenLine, numbered: Numbered, found: Interpolant, classes: int) -> tuple[Layer, ...]:
+def _feed_forward(line: HeadLine, numbered: Numbered, found: Interpolant, classes: int) -> tuple[Layer, ...]:
     """One hidden layer that interpolates, y, and logits that are largest at the class nearest to y."""
     scale = Fraction(2) ** numbered.scale_bits
     row: dict[int, Number] = {j: from_fraction(as_fraction(w) * scale) for j, w in enumerate(line.weight)}

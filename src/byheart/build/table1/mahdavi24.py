@@ -36,7 +36,7 @@ TOLERANCE = 0.2  # an answer may be this far from its label; 1/2 would name anot
 
 
 @dataclass(frozen=True)
-class Heads:
+class RandomHeads:
     """Keys, queries and values, one matrix (size x dimension) of exact numbers per head."""
 
     size: int
@@ -46,7 +46,7 @@ class Heads:
     values: list[list[list[Number]]]
 
 
-def draw_heads(vectors: Floats, index: Index, n: int, contexts: int, seed: int) -> Heads:
+def draw_heads(vectors: Floats, index: Index, n: int, contexts: int, seed: int) -> RandomHeads:
     """Gaussian keys, queries and values on a grid, scaled so that scores spread by about LOGITS."""
     rng = np.random.default_rng(seed)
     dimension = vectors.shape[1]
@@ -60,7 +60,7 @@ def draw_heads(vectors: Floats, index: Index, n: int, contexts: int, seed: int) 
         scores = (vectors[:2000] @ drawn[0, head].T) @ (seen @ drawn[1, head].T).T
         drawn[1, head] *= LOGITS / max(float(scores.std()), 1e-12)
     made = [[_on_grid(drawn[kind, head]) for head in range(count)] for kind in range(3)]
-    return Heads(size, dimension, made[0], made[1], made[2])
+    return RandomHeads(size, dimension, made[0], made[1], made[2])
 
 
 def _on_grid(matrix: Floats) -> list[list[Number]]:
@@ -68,7 +68,7 @@ def _on_grid(matrix: Floats) -> list[list[Number]]:
     return [[dyadic(round(math.ldexp(float(x), -step)), step) for x in row] for row in matrix]
 
 
-def features(heads: Heads, vectors: Floats, index: Index, point: Index) -> Floats:
+def features(heads: RandomHeads, vectors: Floats, index: Index, point: Index) -> Floats:
     """W_V Z softmax(…) of all heads for every context, side by side.  # (contexts, heads · size)"""
     out = np.empty((len(index), len(heads.keys) * heads.size))
     tokens, own = vectors[index], vectors[point]  # (T, n, m), (T, m)
@@ -108,7 +108,7 @@ def solve_outputs(found: Floats, labels: Index, rows: Index, assumed: Sequence[s
     statement="every n of the query tokens are linearly independent (Kruskal rank at least n): refuted with rows, or "
     "proved by ranks modulo a prime where the sets are few",
     test="tests/build/table1/test_mahdavi24.py",
-    partly="where there are more than 1,000 sets of n queries, a sample of them is looked at, which proves nothing",
+    partly="where there are more than 1,000 sets of n queries, a sample of them is checked, which proves nothing",
 )
 @implements(
     Ref("MA24", "Assumption 2"),
@@ -151,7 +151,7 @@ def _kruskal_note(queries: list[list[int]], rows: Index, n: int) -> list[str]:
             named = ", ".join(str(int(rows[q])) for q in chosen)
             return [f"{NOT_ASSUMED} every {n} queries are independent (Assumption 1; rows {named})"]
     if every > SETS:
-        return [f"Assumption 1 was looked at only: {SETS:,} of {every:.2g} sets of {n} queries, all independent"]
+        return [f"Assumption 1 was only sampled: {SETS:,} of {every:.2g} sets of {n} queries, all independent"]
     return []
 
 
@@ -199,7 +199,7 @@ THEOREM = Ref("MA24", "Theorem 1")
     order=50,
     formula="Mahdavi 2024",
     words="Attention alone: random heads look at the row, and their outputs are solved for. No feed-forward layer; "
-    "one layer deep; short weights. Grows like N/n. Take it to see what attention alone can store.",
+    "one layer deep; short weights. Grows like N/n. Use it to see what attention alone can store.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN,),
     assumptions=(INDEPENDENT,),
@@ -262,7 +262,7 @@ def _entrance(m: int) -> Affine:
     return Affine(Matrix.of([{j: 1} if j < m else {} for j in range(m + 1)], m))
 
 
-def _attention(heads: Heads, outputs: list[Number]) -> Attention:
+def _attention(heads: RandomHeads, outputs: list[Number]) -> Attention:
     """All heads write to the answer's channel only."""
     m = heads.dimension
     made = []

@@ -25,7 +25,7 @@ from byheart.progress import SILENT, Progress
 
 
 @dataclass(frozen=True)
-class Unit:
+class Ramp:
     """weight · relu(x - start)."""
 
     start: Number
@@ -37,14 +37,14 @@ class Interpolant:
     """first + sum of units; `steepest` is the largest slope anywhere between the points."""
 
     first: int
-    units: tuple[Unit, ...]
+    units: tuple[Ramp, ...]
     steepest: int
 
 
 @implements(
     Ref("N65", "one hidden layer"),
     statement="N - 1 hidden units in one layer give N points on a line any labels",
-    test="tests/build/table1/test_feed_forward.py",
+    test="tests/build/table1/test_nilsson65.py",
 )
 def interpolate(points: Sequence[int], values: Sequence[int], denominator: int = 1) -> Interpolant:
     """At most len(points) - 1 units through (x / denominator, y), x ascending; the denominator is a power of two.
@@ -67,7 +67,7 @@ def interpolate(points: Sequence[int], values: Sequence[int], denominator: int =
         if missing:
             exponent = (-(-abs(missing) // step) - 1).bit_length()  # 2^exponent >= |missing| / step
             weight = (1 << exponent) * (1 if missing > 0 else -1)
-            units.append(Unit(dyadic((after << exponent) - abs(missing), -exponent - fraction), weight))
+            units.append(Ramp(dyadic((after << exponent) - abs(missing), -exponent - fraction), weight))
             slope += weight
             steepest = max(steepest, abs(slope))
     return Interpolant(values[0], tuple(units), steepest)
@@ -83,14 +83,14 @@ THEOREM = Ref("N65", "one hidden layer")
     formula="Nilsson 1965",
     words="One hidden layer: all units read the row in the same direction and differ in where they start; their sum"
     " interpolates the labels. Simple and shallow, but it needs a unit per row and every unit reads the whole"
-    " row. Take it for tiny tables, or as the textbook's answer.",
+    " row. Use it for tiny tables, or as the textbook's answer.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN,),
 )
 @implements(
     THEOREM,
     statement="N rows with any labels are memorized by one hidden layer of at most N - 1 units",
-    test="tests/build/table1/test_feed_forward.py",
+    test="tests/build/table1/test_nilsson65.py",
 )
 def build_nilsson65(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT) -> Construction:
     """All hidden units have the same weights w, a projection that tells the rows apart, and biases of their own.

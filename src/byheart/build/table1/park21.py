@@ -26,7 +26,7 @@ from itertools import pairwise
 import numpy as np
 
 from byheart.build._base import Construction, register
-from byheart.build.shared.projection import Constants, Line
+from byheart.build.shared.projection import Constants, KeyLine
 from byheart.build.shared.wires import ZERO, Block, Effect, Form, affine, residual, wire
 from byheart.build.table1.flattened import feed_forward_network, flat_rows, row_line
 from byheart.data.dataset.dataset import Dataset
@@ -240,13 +240,13 @@ def build_park21(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT
     return Construction(network, {}, (note,))
 
 
-def _entrance(line: Line) -> Affine:
+def _entrance(line: KeyLine) -> Affine:
     inputs = tuple(f"x{j}" for j in range(len(line.weight)))
     projected = Form(dict(zip(inputs, line.weight, strict=True)))
     return affine(inputs, {name: projected if name == "x" else ZERO for name in STREAM}, relu=False, bias=False)
 
 
-def _steps(line: Line, table: ShiftedTable) -> list[tuple[str, list[Block]]]:
+def _steps(line: KeyLine, table: ShiftedTable) -> list[tuple[str, list[Block]]]:
     one = line.denominator  # x is a multiple of 1/one: steps this steep meet no key half-way
     return [
         ("start", [start_block(line.bias, table.word_bits, table.shifts[0])]),

@@ -10,7 +10,7 @@ from byheart.build.ks25.layers import stream
 from byheart.build.ks25.memorizer import Fields, memorizer_plan
 from byheart.build.ks25.parts import CONSTANTS, DEPTH, FORM, Lookup, Room, Style, measured_fields, needed, paper_fields
 from byheart.build.ks25.residual_memorizer import X, Y, blocks, memorizer_blocks, memorizer_lanes
-from byheart.build.shared.projection import Line
+from byheart.build.shared.projection import KeyLine
 from byheart.build.shared.wires import affine, assemble, wire, wires
 from byheart.build.table1.flattened import feed_forward_network, flat_cloud, flat_rows, row_line
 from byheart.data.dataset.dataset import Dataset
@@ -42,7 +42,7 @@ THEOREM = Ref("V22", "Theorem 3.1")
     THEOREM,
     statement="N separated points with C labels are memorized by a feed-forward network of width 12 and "
     "O(sqrt(N log N)) layers: projection, group look-up, bit extraction.",
-    test="tests/build/table1/test_feed_forward.py",
+    test="tests/build/table1/test_nilsson65.py",
 )
 def build_vardi22(
     dataset: Dataset,
@@ -60,7 +60,7 @@ def build_vardi22(
     """
     style = Style.of(form, constants, seed)
     if depth is not None and style.as_in_the_paper:
-        raise OptionError(f"depth={depth} goes with constants=measured")
+        raise OptionError(f"depth={depth} needs constants=measured")
     with progress.stage("numbering rows", total=1) as stage:
         rows = flat_rows(dataset)
         line = row_line(dataset, rows, style.constants, seed)
@@ -89,7 +89,7 @@ def build_vardi22(
     )
 
 
-def memory_layers(style: Style, line: Line, memory: Lookup) -> tuple[Layer, ...]:
+def memory_layers(style: Style, line: KeyLine, memory: Lookup) -> tuple[Layer, ...]:
     """E_in, the memorizer of the line's keys, E_out; label 0 for numbers that are not keys."""
     entrance = input_layer(style, line)
     if style.plain:
@@ -103,7 +103,7 @@ def memory_layers(style: Style, line: Line, memory: Lookup) -> tuple[Layer, ...]
     return entrance, *blocks(steps, style.lanes), affine(stream(style), {"y": wire(Y)}, relu=False, bias=False)
 
 
-def in_lanes(style: Style, line: Line, labels: list[int], depth: int) -> tuple[Style, Lookup]:
+def in_lanes(style: Style, line: KeyLine, labels: list[int], depth: int) -> tuple[Style, Lookup]:
     """The memory cut into lanes, so that it is no deeper than `depth`."""
     entries, key_bits, label_bits = needed(style, line.floors, labels)
     lanes = lanes_within(depth, entries, key_bits, label_bits, style.form)

@@ -22,8 +22,9 @@ What each layer must show to keep the invariant (`lattice.py` has the two lemmas
 Nothing else has a rule: hardmax, scores that differ, star patterns, global tokens, thresholds, Flatten end the proof.
 
 Assumed of the engine: IEEE 754 sums, products and fused products of the float type (or a wider accumulator), rounded to
-nearest, in any order; subnormals kept or flushed; softmax of n equal scores within three roundings of 1/n (exactly 1/n
-when n is a power of two); layers one after another, so that (x + a) + b in two layers is not rewritten as x + (a + b).
+nearest, in any order; subnormals all kept or all flushed; softmax of n equal scores within three roundings of 1/n
+(exactly 1/n when n is a power of two); layers one after another, so that (x + a) + b in two layers is not rewritten as
+x + (a + b).
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from byheart.certify.any_order.lattice import (
     log2,
     power_of_two_part,
 )
-from byheart.certify.any_order.ranges import Table, linear, residual_ranges, table_for, table_ranges, weighted_sum
+from byheart.certify.any_order.ranges import ValueTable, linear, residual_ranges, table_for, table_ranges, weighted_sum
 from byheart.certify.properties import prover
 from byheart.data.dataset.dataset import Dataset
 from byheart.errors import OptionError
@@ -66,6 +67,7 @@ Stream = list[Channel]
 
 ASSUMED = (
     "IEEE 754 sums, products and fused products of the type or a wider accumulator, rounded to nearest, in any order; "
+    "subnormals kept everywhere or flushed everywhere; "
     "softmax of n equal scores within three roundings of 1/n, exactly 1/n when n is a power of two; "
     "no rewriting of (x + a) + b across layers; no reduced precision such as TF32"
 )
@@ -102,7 +104,7 @@ class AnyOrder:
 @implements(
     Ref("byheart", "any-order exactness"),
     statement="if every sum of absolute terms stays below 2^mantissa lattice units, no evaluation order rounds",
-    test="tests/certify/any_order/test_proof.py",
+    test="tests/certify/any_order/test_any_order.py",
 )
 def prove_any_order(
     network: Network, facts: InputFacts, dtype: str = "float64", progress: Progress = SILENT
@@ -194,7 +196,7 @@ class _Walk:
             self.streams: list[Stream] = [list(stream) for stream in places]
         else:
             self.streams = [[_as_float(tally, i, c) for i, c in enumerate(stream)] for stream in places]
-        self.table: Table | None = None
+        self.table: ValueTable | None = None
         self.mixed = False  # whether tokens have met
         self.pooled = False  # whether one token is left
 

@@ -4,8 +4,8 @@ Intervals alone lose what matters here: z − relu(z − t) depends on one varia
 units that are always active are merged into the linear part, and what depends on one channel alone is evaluated at
 its kinks.
 
-Where every unit reads one channel of few values, all of them are enumerated instead (`Table`). A selector's
-intermediate sums look enormous to intervals and are small for each of the m values of its bucket number. A `Table`
+Where every unit reads one channel of few values, all of them are enumerated instead (`ValueTable`). A selector's
+intermediate sums look enormous to intervals and are small for each of the m values of its bucket number. A `ValueTable`
 holds channels as functions of that one number. Only channels without an error are in a table, and a block stays in it
 only if none of its sums rounds for any value of the parameter; otherwise, and where machine integers might wrap around,
 the block is left to the ranges.
@@ -206,7 +206,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class Enumerated:
     """numbers·unit, one number per value of the table's parameter."""
 
     numbers: Ints
@@ -223,14 +223,14 @@ class Column:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class ValueTable:
     """The channels that are known functions of one parameter, and how many values that has."""
 
-    columns: dict[int, Column]
+    columns: dict[int, Enumerated]
     values: int
 
 
-def table_for(layer: Residual, stream: Sequence[Channel], table: Table | None) -> Table | None:
+def table_for(layer: Residual, stream: Sequence[Channel], table: ValueTable | None) -> ValueTable | None:
     """A table in which this block can be evaluated: the present one, extended by constants, or a new one."""
     reads = {j for row in layer.weight1.rows for j, _ in row}
     writes = {k for k, row in enumerate(layer.weight2.rows) if row} | {k for k, b in enumerate(layer.bias2) if b}
@@ -246,23 +246,23 @@ def table_for(layer: Residual, stream: Sequence[Channel], table: Table | None) -
         if not stream[k].constant:
             return None
         sign = (stream[k].low > 0) - (stream[k].low < 0)
-        columns[k] = Column(np.full(table.values, sign, dtype=np.int64), abs(stream[k].low))
-    return Table(columns, table.values)
+        columns[k] = Enumerated(np.full(table.values, sign, dtype=np.int64), abs(stream[k].low))
+    return ValueTable(columns, table.values)
 
 
-def _enumerate(source: int, x: Channel) -> Table | None:
+def _enumerate(source: int, x: Channel) -> ValueTable | None:
     if x.error or not x.unit or (x.high - x.low) / x.unit >= MOST_VALUES:
         return None
     if max(abs(x.low), abs(x.high)) / x.unit >= SAFE or (x.low / x.unit).denominator != 1:
         return None
     values = int((x.high - x.low) / x.unit) + 1
     first = int(x.low / x.unit)
-    return Table({source: Column(np.arange(first, first + values, dtype=np.int64), x.unit)}, values)
+    return ValueTable({source: Enumerated(np.arange(first, first + values, dtype=np.int64), x.unit)}, values)
 
 
 def table_ranges(
-    tally: Tally, place: str, layer: Residual, stream: Sequence[Channel], table: Table
-) -> tuple[list[Channel], Table] | None:
+    tally: Tally, place: str, layer: Residual, stream: Sequence[Channel], table: ValueTable
+) -> tuple[list[Channel], ValueTable] | None:
     """The stream and the table after the block, or None when its numbers outgrow machine integers."""
     outputs = []
     for a, (row, bias) in enumerate(zip(layer.weight1.rows, layer.bias1, strict=True)):
@@ -274,7 +274,7 @@ def table_ranges(
             return None
         if tally.error(f"{place}, unit {a}", total, unit, Fraction(0), 2):
             return None
-        outputs.append(Column(np.maximum(x.over(unit, weight) + int(b / unit), 0), unit))
+        outputs.append(Enumerated(np.maximum(x.over(unit, weight) + int(b / unit), 0), unit))
     streams, columns = list(stream), dict(table.columns)
     for k, (row, bias) in enumerate(zip(layer.weight2.rows, layer.bias2, strict=True)):
         if not row and not bias:
@@ -287,12 +287,12 @@ def table_ranges(
         unit = Fraction(int(np.gcd.reduce(found.numbers))) * found.unit
         low, high = int(found.numbers.min()) * found.unit, int(found.numbers.max()) * found.unit
         streams[k] = channel(low, high, unit)
-    return streams, Table(columns, table.values)
+    return streams, ValueTable(columns, table.values)
 
 
 def _added(
-    tally: Tally, place: str, old: Column, parts: list[tuple[Column, Fraction]], bias: Fraction
-) -> Column | None:
+    tally: Tally, place: str, old: Enumerated, parts: list[tuple[Enumerated, Fraction]], bias: Fraction
+) -> Enumerated | None:
     """old + sum weight·part + bias for every value of the parameter; None if it may round or overflow here."""
     unit = common_unit(old.unit, abs(bias), *(abs(w) * part.unit for part, w in parts))
     if not unit:
@@ -309,4 +309,4 @@ def _added(
     if tally.error(place, int(total.max()) * unit, unit, Fraction(0), len(parts) + 2):
         return None
     step = power_of_two_part(unit)
-    return None if step is None else Column(new, unit)
+    return None if step is None else Enumerated(new, unit)

@@ -95,10 +95,8 @@ def attend(n: Normed, attention: d.Attention, shape: Shape, reach: Reach, store:
             continue
         group = head // (shape.heads // shape.kv_heads)
         rows = np.arange(group * shape.head_dim, (group + 1) * shape.head_dim)
-        query, key = (
-            _head_norm(q.rows(columns), attention.q_norm, store),
-            _head_norm(k.rows(rows), attention.k_norm, store),
-        )
+        query = _head_norm(q.rows(columns), attention.q_norm, store)
+        key = _head_norm(k.rows(rows), attention.k_norm, store)
         looks = _bytes(attention.q, columns) + _bytes(attention.k, rows)
         if looks not in known:
             known[looks] = one_hot(query, key, shape, reach, store)

@@ -12,7 +12,7 @@ from byheart.notebook import card, tone_of
 
 @dataclass(frozen=True)
 class MarginWitness:
-    """A question that is answered wrongly, or not provably rightly: by document and position of the context's last
+    """A question that is answered wrongly, or not provably right: by document and position of the context's last
     token.
     """
 

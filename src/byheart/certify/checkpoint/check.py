@@ -22,10 +22,11 @@ from byheart.certify.certificate import Verdict
 from byheart.certify.checkpoint.attention import NeedsStart, Reach
 from byheart.certify.checkpoint.certificate import MarginCertificate, MarginWitness, TypeResult
 from byheart.certify.checkpoint.config import Undecided
-from byheart.certify.checkpoint.decoder import Checkpoint, check_surroundings, open_checkpoint
+from byheart.certify.checkpoint.decoder import Checkpoint, open_checkpoint
 from byheart.certify.checkpoint.network import Program, interpret
 from byheart.certify.checkpoint.questions import Answers, Questions, answer, ask, ask_rows, unknown
 from byheart.certify.checkpoint.storage import Array, storage
+from byheart.certify.checkpoint.surroundings import check_padding, check_surroundings
 from byheart.errors import ByheartError, DataError, FileFormatError, MissingExtraError
 from byheart.progress import timed
 
@@ -83,6 +84,8 @@ def certify_classifier(
     if len(rows) != len(answers):
         raise DataError(f"{len(rows)} rows need as many labels, found {len(answers)}")
     try:
+        check_surroundings(folder, classifier=True)
+        check_padding(folder, rows)
         checkpoint = open_checkpoint(folder, classifier=True)
     except Undecided as reason:
         return _nothing(str(reason), "unknown", _fingerprint(folder))
@@ -179,7 +182,7 @@ def _judge(program: Program, questions: Questions, name: str, weights: str, ambi
     shares = ambiguous == "distribution" and judged.any()
     variation = float(found.variation[judged].max()) if shares else None
     nats = float(found.nats[judged].max()) if shares else None
-    verdict, reason = Verdict.PROVED, "every question is answered rightly in every engine of the error model"
+    verdict, reason = Verdict.PROVED, "every question is answered correctly in every engine of the error model"
     if refuted.any():
         verdict = Verdict.REFUTED
         reason = f"{int(refuted.sum())} of {int(judged.sum())} questions are answered wrongly"
@@ -304,6 +307,7 @@ def verify_folder(
     try:
         check_surroundings(Path(folder))
         documents = tokenize(folder, texts)
+        check_padding(Path(folder), [document[:-1] for document in documents])
     except Undecided as reason:
         return _nothing(str(reason), "unknown", _fingerprint(Path(folder)))
     return certify_checkpoint(

@@ -117,36 +117,6 @@ def _token(config: dict[str, object], key: str) -> int | None:
     return value
 
 
-# What generation_config.json may say without changing greedy decoding: lengths, names, and settings of sampling.
-GREEDY = {
-    "_from_model_config",
-    "bos_token_id",
-    "cache_implementation",
-    "max_length",
-    "max_new_tokens",
-    "pad_token_id",
-    "temperature",
-    "top_k",
-    "top_p",
-    "transformers_version",
-    "use_cache",
-}
-
-
-def check_surroundings(folder: Path) -> None:
-    """Refuses files by which an engine would answer otherwise than the tensors of this folder do."""
-    for name in ("adapter_config.json", "adapter_model.safetensors"):
-        if (folder / name).exists():
-            raise Undecided(f"{folder} has {name}: engines may load an adapter over the tensors")
-    if not (folder / "generation_config.json").exists():
-        return
-    generation, config = read_json(folder / "generation_config.json"), read_json(folder / "config.json")
-    fixed = {"do_sample": (False,), "num_beams": (1,), "eos_token_id": (config.get("eos_token_id"),)}
-    for key, value in generation.items():
-        if key not in GREEDY and not any(type(value) is type(known) and value == known for known in fixed.get(key, ())):
-            raise Undecided(f"generation_config.json: {key} = {value!r} is not plain greedy decoding")
-
-
 @dataclass
 class Reader:
     """Hands out tensors in the engine's type, one layer at a time, and remembers which names were asked for."""

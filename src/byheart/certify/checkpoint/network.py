@@ -1,7 +1,13 @@
 """The whole network as a symbolic program with slack: what the tensors compute, for every input, in one number type.
 
-`interpret` walks through the layers. The result says which earlier symbols each layer's table looks at, and gives the
-residual stream before the final norm as a field; `Program.logits` evaluates it for chosen symbols.
+`interpret` walks through the layers once, from the embedding up, and asks no document: a head becomes copies of earlier
+symbols (`attention`), an MLP a table of windows (`mlp`), the stream stays a field (`fields`). The result says which
+earlier symbols each layer's table looks at, and gives the stream before the final norm; `Program.logits` evaluates it
+for chosen symbols.
+
+Invariant: for every input within reach and every engine of the error model, the true stream lies in the field. A layer
+for which that cannot be shown raises `Undecided`; nothing is approximated without its slack. Cost: a few tables of
+symbols by channels per layer, whatever the number of questions; each question then costs one row of the head.
 """
 
 from __future__ import annotations
@@ -266,11 +272,11 @@ def interpret(
                 stream, moved, table = _joined(stream, moved, table, tables, index + 1)
                 stream = _three(stream, attended, moved, store)
             else:
-                stream = _light(settle(add(stream, attended), store))
+                stream = _light(settle(_light(add(stream, attended)), store))
                 normed = normalize(stream, layer.mlp_norm, store, stored)
                 moved, table = apply(normed, layer.mlp, shape, reach.once, store, index + 1)
                 stream, moved, table = _joined(stream, moved, table, tables, index + 1)
-                stream = settle(add(stream, moved), store)
+                stream = settle(_light(add(stream, moved)), store)  # what was erased is folded before it is rounded
             stream = _light(stream)
         except Undecided as reason:
             raise type(reason)(f"layer {index}: {reason}") from reason
@@ -338,4 +344,4 @@ def _joined(
 def _three(stream: Field, attended: Field, moved: Field, store: Storage) -> Field:
     """Parallel residual: three terms in any order, each sum of two stored or not."""
     orders = ((stream, attended, moved), (stream, moved, attended), (attended, moved, stream))
-    return either(*(settle(add(settle(add(a, b), store), c), store) for a, b, c in orders))
+    return either(*(settle(_light(add(settle(_light(add(a, b)), store), c)), store) for a, b, c in orders))

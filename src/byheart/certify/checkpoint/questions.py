@@ -268,14 +268,14 @@ def _several_answers(logits: Logits, tokens: Array, p: Array) -> tuple[float, Ar
 
 
 @dataclass(frozen=True)
-class Unknown:
+class UnknownAnswer:
     """What windows that the last table does not know answer: this token, by at least this margin."""
 
     token: int
     margin: float
 
 
-def unknown(program: Program) -> Unknown | None:
+def unknown(program: Program) -> UnknownAnswer | None:
     """The answer when no unit of the last table fires, for every such input; None if no token wins for all of them."""
     last = max(program.tables)
     keys: list[Key] = [p.key for p in program.parts]
@@ -290,4 +290,4 @@ def unknown(program: Program) -> Unknown | None:
     logits = program.logits(chosen)
     token = int(np.bincount(logits.best()).argmax())
     margin = float(logits.lead(token).min())
-    return Unknown(token, margin) if margin > 0 else None
+    return UnknownAnswer(token, margin) if margin > 0 else None

@@ -7,7 +7,7 @@ that keeps to these rules, which `ERROR_MODEL` prints:
 - *Sums.* Products and sums inside one operation are accumulated in float32, in any order and any grouping, with or
   without fused multiply-add: the error is at most gamma_n = n u / (1 - n u), u = 2^-24, times the sum of absolute
   values, n the number of terms that are not zero; where one of two addends is small, adding errs by at most that
-  addend (see `summation_error`).
+  addend.
 - *Stores.* A tensor between two operations is kept in float32 or rounded to the type, to nearest. An engine rounds
   all normed streams, or none of them; both kinds are proved. Every other place may do either, and different places
   may do different things: `Storage.maybe` encloses both; but an engine that keeps normed streams in float32 keeps
@@ -140,15 +140,3 @@ def gamma(terms: Array | float) -> Array:
     """n u / (1 - n u) for sums of n products in float32, in any order; one more for the last rounding."""
     n = (np.asarray(terms, dtype=np.float64) + 1) * U32
     return n / (1 - np.minimum(n, 0.5))
-
-
-def summation_error(many: Array | float, large: Array, small: Array) -> Array:
-    """Error of a float32 sum of `many` large terms with absolute sum `large`, and any number of others with absolute
-    sum `small`.
-
-    Adding b to a in float32 errs by at most min(u |a + b|, |a|, |b|), since a and b are themselves representable. In
-    the tree of additions, a node whose two sides both hold large terms errs by u times its value, and there are fewer
-    than `many` of them; any other node has a side made of small terms only, errs by at most that side, and each small
-    term is met this way once. Inside such sides the usual bound holds, and gamma is below 1.
-    """
-    return gamma(many) * large + 3.0 * np.asarray(small)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from byheart.errors import FileFormatError
+from byheart.files import repeated_key
 
 LONGEST_HEADER = 100_000_000
 WIDTH = {"F32": 4, "F16": 2, "BF16": 2}
@@ -63,8 +64,7 @@ def open_tensors(path: Path) -> TensorFile:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = [name for name, _ in pairs]
-    twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+    twice = repeated_key(pairs)
     if twice is not None:
         raise FileFormatError(f"{twice!r} stands twice in one object: two readers may see two different models")
     return dict(pairs)

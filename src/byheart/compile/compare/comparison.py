@@ -1,7 +1,6 @@
 """Every construction that applies to a data set, side by side: Table 1 of KS25, measured.
 
->>> from byheart.data.dataset.dataset import load
->>> found = compare(load(["ab", "ba", "bb"], [0, 1, 1]), constructions=["vardi22", "nilsson65"])
+>>> found = compare(["ab", "ba", "bb"], [0, 1, 1], constructions=["vardi22", "nilsson65"])
 >>> [(row.construction, row.verdict) for row in found.rows[:2]]
 [('nilsson65', 'proved'), ('vardi22', 'proved')]
 
@@ -18,13 +17,16 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from math import isqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from byheart.compile.compare.rows import CompareRow, Comparison, Floor
 from byheart.compile.compare.worker import Worker
 from byheart.compile.size_rows import given_sentences, hardest, hardest_sentence
 from byheart.data.dataset.dataset import Dataset, load, numbered
-from byheart.errors import AssumptionError, BuildError, ByheartError, OptionError
+from byheart.data.dataset.settle import settle_table
+from byheart.data.read.table import Table
+from byheart.data.task import Task
+from byheart.errors import AssumptionError, BuildError, ByheartError, DataError, OptionError
 from byheart.progress import SILENT, Progress
 from byheart.theory import Bound, Problem, lower_bounds, upper_bounds
 
@@ -131,7 +133,7 @@ def predicted_row(construction: str, problem: Problem, why: str) -> CompareRow:
     """A row that the formula fills, with the reason why nothing was built."""
     found, entry = prediction(construction, problem), listed()[construction]
     if found is None:
-        reason = f"{why}; no formula speaks about {construction} for {problem.task}"
+        reason = f"{why}; no formula covers {construction} for {problem.task}"
         return CompareRow(construction, "predicted", reason, str(entry.ref), entry.summary)
     kind = "its theorem's formula" if found.proved else "its order of growth or an estimate, not a theorem's count"
     return CompareRow(
@@ -158,19 +160,24 @@ GRID = 1024  # random vectors are multiples of 1/1024: short numbers, as real da
 
 
 def compare(
-    dataset: Dataset,
+    data: Dataset | Table | Sequence[Any],
+    labels: Sequence[Any] | None = None,
     *,
+    task: str | None = None,
+    positions: bool = True,
     constructions: Sequence[str] | None = None,
     time_limit: float | None = None,
     memory_gb: float | None = None,
     seed: int = 0,
     progress: Progress = SILENT,
 ) -> Comparison:
-    """Builds and certifies every construction for the data set's task (or those named), and adds the baselines.
+    """Builds and certifies every construction for the data's task (or those named), and adds the baselines.
 
+    `data` and `labels` are as `memorize` takes them: sequences with labels, a table of `byheart.read`, or a data set.
     With a `time_limit` (seconds per construction) a separate process does the work; what is not finished in time or
     memory is predicted by its formula and marked so. Without one everything is built here, however long it takes.
     """
+    dataset = _loaded(data, labels, task, positions)
     problem = problem_of(dataset)
     rows: list[CompareRow] = []
     names = applicable(dataset, constructions)
@@ -194,6 +201,18 @@ def compare(
         floors=floors(problem),
         lower=_lower(dataset, problem),
     )
+
+
+def _loaded(data: Any, labels: Sequence[Any] | None, task: str | None, positions: bool) -> Dataset:
+    if isinstance(data, Dataset | Table) and labels is not None:
+        raise DataError("a table or data set brings its own labels; leave `labels` out")
+    if isinstance(data, Dataset):
+        return data
+    if isinstance(data, Table):
+        return settle_table(data, task=task, positions=positions).dataset
+    if labels is None:
+        raise DataError("labels are missing: compare(sequences, labels), or compare(byheart.read(FILE))")
+    return load(data, labels, task=task or Task.NEXT_TOKEN, positions=positions)
 
 
 def _lower(dataset: Dataset, problem: Problem) -> tuple[str, ...]:
@@ -222,7 +241,7 @@ def compare_growth(
         )
         problem = problem_of(dataset)
         skipped = [
-            predicted_row(name, problem, "smaller data sets took too long already")
+            predicted_row(name, problem, "smaller data sets already took too long")
             for name in names
             if name not in asked
         ]

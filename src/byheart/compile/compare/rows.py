@@ -151,16 +151,16 @@ def gentle_growth(comparisons: Sequence[Comparison]) -> dict[str, str]:
 
     A size a + b·√N with a large constant a has a slope that rises to 1/2 only as N grows.
     """
-    slopes, told = growth_exponents(comparisons), {}
+    slopes, found = growth_exponents(comparisons), {}
     for name, points in _built_sizes(comparisons, "parameters").items():
         b = slope([(math.sqrt(N), value) for N, value in points])
         a = sum(value - b * math.sqrt(N) for N, value in points) / len(points)
         if slopes[name] < GENTLE and a > 0 and b > 0:
-            told[name] = (
+            found[name] = (
                 f"about {a:,.0f} + {b:.1f}·√N; the first number is there at any N, so the slope is below 1/2 and rises "
                 "to it as N grows"
             )
-    return told
+    return found
 
 
 GENTLE = 0.48  # a slope that could be taken for less than the square root

@@ -118,7 +118,6 @@ def find_vector(values: Values, vector: Sequence[Number]) -> int | None:
 
 Symbol = str | int | float | bool | None
 _EXACT_IN_FLOAT = 1 << 53
-_VECTOR_TYPES = (list, tuple, np.ndarray)
 _NUMBER_TYPES = (int, float, Dyadic, Fraction)
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -94,41 +94,6 @@ class Distributions:
     pair_context: Ints
     pair_token: Ints
     pair_weight: Floats
-
-    @staticmethod
-    def given(
-        contexts: Sequence[Sequence[int]], distributions: Sequence[Mapping[int, float]], vocabulary_size: int
-    ) -> Distributions:
-        """Contexts with given distributions {token: probability or weight}; each context once."""
-        if len(contexts) != len(distributions) or not contexts:
-            raise DataError(f"{len(contexts)} contexts but {len(distributions)} distributions; give one for each")
-        width = max(len(context) for context in contexts)
-        tokens = np.full((len(contexts), width), PAD, dtype=np.int64)
-        for i, context in enumerate(contexts):
-            if not len(context) or min(context) < 0 or max(context) >= vocabulary_size:
-                raise DataError(f"context {i} is empty or has a token outside [0, {vocabulary_size})")
-            tokens[i, : len(context)] = context
-        seen: dict[bytes, int] = {}
-        for i, row in enumerate(tokens):
-            first = seen.setdefault(row.tobytes(), i)
-            if first != i:
-                raise DataError(
-                    f"two contexts are equal, number {first} and number {i}; give every context once, with one "
-                    "distribution"
-                )
-        pairs = [(i, t, w) for i, row in enumerate(distributions) for t, w in sorted(row.items()) if w != 0]
-        without = sorted(set(range(len(contexts))) - {i for i, _, _ in pairs})
-        if without:
-            raise DataError(f"distribution {without[0]} has no token with a weight above 0; give it one")
-        if any(not 0 <= t < vocabulary_size or not w > 0 or not math.isfinite(w) for _, t, w in pairs):
-            raise DataError(f"weights must be positive and finite, tokens in [0, {vocabulary_size})")
-        where, token, weight = zip(*pairs, strict=True)
-        found = Distributions(
-            vocabulary_size, tokens, np.array(where), np.array(token), np.array(weight, dtype=np.float64)
-        )
-        if not (found.probabilities >= LEAST).all():
-            raise DataError(f"a probability is below {LEAST:g}, too small for a float64: leave that token out")
-        return found
 
     @property
     def count(self) -> int:

@@ -14,6 +14,7 @@ the dictionary cannot be taken as it is:
   2 rows have the same inputs as another row but another label (row 0 says 'x', row 1 says 'y'); say --conflicts first
   to keep the first of them, --conflicts majority for the most frequent label, or --conflicts drop to leave all of them
   out
+  for example, add: --missing drop --conflicts first
 >>> kept, account = settle_cells(table, missing="drop", conflicts="first")
 >>> len(kept), [(part.reason, part.numbers) for part in account.left_out]
 (2, [('an empty cell', (3,)), ('another label than an earlier row with the same inputs', (1,))])
@@ -21,6 +22,7 @@ the dictionary cannot be taken as it is:
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -35,13 +37,23 @@ from byheart.data.read.options import POLICIES
 from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError, TableError
 
+UNEVEN = ("error", "drop")
 _NAMED = 3  # rows that a message names
+_UNEVEN_REASON = "more or fewer cells than there are columns"
 Mask = npt.NDArray[np.bool_]
 _REASONS = {
     "first": "another label than an earlier row with the same inputs",
     "majority": "another label than most rows with the same inputs",
     "drop": "the same inputs as a row with another label",
 }
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with a table, in words that name every flag about it, and the flag to begin with."""
+
+    words: str
+    flag: str
 
 
 @dataclass(frozen=True)
@@ -100,15 +112,27 @@ def as_runs(numbers: Sequence[int]) -> list[str]:
 
 
 def settle_cells(
-    table: CellTable, *, missing: str = "error", conflicts: str = "error", problems: Sequence[str] = ()
+    table: CellTable,
+    *,
+    missing: str = "error",
+    conflicts: str = "error",
+    uneven: str = "error",
+    problems: Sequence[Problem] = (),
 ) -> tuple[CellTable, Account]:
-    """The rows that are kept, and the account. With `missing="label"` a missing text is the empty text.
+    """The rows that are kept, and the account. With `missing="label"` a missing text is the empty text;
+    `uneven="drop"` leaves out lines that have more or fewer cells than there are columns.
 
     `problems` are what is wrong with the table besides; where there is any, the rows are refused together with them.
     """
-    for name, value, known in (("missing", missing, MISSING), ("conflicts", conflicts, POLICIES)):
+    policies = (("missing", missing, MISSING), ("conflicts", conflicts, POLICIES), ("uneven", uneven, UNEVEN))
+    for name, value, known in policies:
         if value not in known:
             raise OptionError(f"{name}={value!r} is not one of {', '.join(known)}")
+    problems = [*problems, *_problems_of_the_file(table, uneven)]
+    if missing != "label":
+        problems += _empty_columns(table)
+        rest = tuple(column for column in table.columns if any(cell is not None for cell in column.cells))
+        table = replace(table, columns=rest)
     lacking = np.zeros(len(table), dtype=bool)
     for column in (*table.columns, table.label):
         lacking |= np.fromiter((cell is None for cell in column.cells), dtype=bool, count=len(table))
@@ -116,20 +140,23 @@ def settle_cells(
     if missing == "label":
         taken, lacking = _with_empty(table), np.zeros(len(table), dtype=bool)
     complete = np.flatnonzero(~lacking)
-    problems = [*problems, *([_missing_words(table, lacking)] if missing == "error" and lacking.any() else [])]
-    if not complete.size:
-        raise TableError(f"every row of {table.origin} has an empty cell", problems)
+    if missing == "error" and lacking.any():
+        problems.append(Problem(_missing_words(table, lacking), "--missing drop"))
+    if not complete.size or not table.columns:
+        raise _refusal(f"every row of {table.origin} has an empty cell", problems)
     group, label = _groups(taken, complete)
     torn = _torn(group, label)
     if conflicts == "error" and torn.any():
-        problems.append(_conflict_words(table, complete, group, label, torn))
+        problems.append(Problem(_conflict_words(table, complete, group, label, torn), "--conflicts first"))
     if problems:
-        raise TableError(f"{table.origin} cannot be taken as it is:", problems)
+        raise _refusal(f"{table.origin} cannot be taken as it is:", problems)
     keep = _KEEPS[conflicts](group, label, torn) if torn.any() else np.ones(len(complete), dtype=bool)
     if not keep.any():
         raise DataError(f"--conflicts {conflicts} leaves no row: every row contradicts another one; relabel them")
     kept = complete[keep]
     left = []
+    if table.uneven:
+        left.append(LeftOut(_UNEVEN_REASON, f"--uneven {uneven}", tuple(place for place, _ in table.uneven)))
     if lacking.any():
         gone = np.flatnonzero(lacking).tolist()
         left.append(LeftOut("an empty cell", f"--missing {missing}", tuple(table.numbers[row] for row in gone)))
@@ -138,8 +165,39 @@ def settle_cells(
         places = tuple(table.numbers[row] for row in gone)
         left.append(LeftOut(_REASONS[conflicts], f"--conflicts {conflicts}", places))
     repeated = int(keep.sum()) - len(np.unique(group[keep]))
-    account = Account(len(table), len(kept), repeated, table.unit, tuple(left))
+    account = Account(len(table) + len(table.uneven), len(kept), repeated, table.unit, tuple(left))
     return (taken if len(kept) == len(table) else taken.take(kept.tolist())), account
+
+
+def _refusal(head: str, problems: Sequence[Problem]) -> TableError:
+    return TableError(head, [problem.words for problem in problems], [problem.flag for problem in problems])
+
+
+def _problems_of_the_file(table: CellTable, uneven: str) -> list[Problem]:
+    """A first line that looks like a row, and lines that are not rows of this table."""
+    found = []
+    if table.header_doubt:
+        doubt = f"the first line was taken as the names of the columns, but {table.header_doubt}"
+        found.append(Problem(f"{doubt}; say --no-header if it is a row, or --header if it is not", "--no-header"))
+    if table.uneven and uneven == "error":
+        named = [f"{table.unit} {place} has {count}" for place, count in table.uneven[:_NAMED]]
+        more = ", …" if len(table.uneven) > _NAMED else ""
+        lines = f"1 {table.unit} does" if len(table.uneven) == 1 else f"{len(table.uneven):,} {table.unit}s do"
+        words = f"{lines} not have as many cells as there are columns ({', '.join(named)}{more})"
+        remedy = "say --uneven drop to leave them out, or quote cells that hold the separator"
+        found.append(Problem(f"{words}; {remedy}", "--uneven drop"))
+    return found
+
+
+def _empty_columns(table: CellTable) -> list[Problem]:
+    """Columns without a single cell: every row would be left out because of them."""
+    if all(cell is None for cell in table.label.cells):
+        raise DataError(f"the label's column, {table.label.name!r}, is empty; name another one with --label")
+    empty = [column.name for column in table.columns if all(cell is None for cell in column.cells)]
+    return [
+        Problem(f"column {name!r} is empty; say --drop {shlex.quote(name)}", f"--drop {shlex.quote(name)}")
+        for name in empty
+    ]
 
 
 def _with_empty(table: CellTable) -> CellTable:

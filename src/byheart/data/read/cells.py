@@ -12,17 +12,17 @@ are (no leading zeros), and different cells are different numbers. `00501` stays
 from __future__ import annotations
 
 import datetime
+import itertools
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import islice
 from typing import Any
 
 from byheart.data.read.columns import LABEL_NAMES, choose_column, numbers_rows, usual_column
 from byheart.data.read.records import Records
-from byheart.data.read.sources import Limits
+from byheart.data.read.sources import Form, Limits
 from byheart.data.read.table import open_records
 from byheart.data.values import is_missing, plain
 from byheart.data.wording import quote
@@ -66,6 +66,8 @@ class CellTable:
     origin: str
     unit: str = "row"
     remarks: tuple[str, ...] = ()
+    uneven: tuple[tuple[int, int], ...] = ()  # (place, cells) of lines that are not rows of this table
+    header_doubt: str = ""  # why its first line may have been a row
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -88,16 +90,18 @@ def read_cells(
     columns: Sequence[str] = (),
     drop: Collection[str] = (),
     texts: Collection[str] = (),
-    header: bool = True,
+    header: bool | None = None,
+    encoding: str | None = None,
     limits: Limits | None = None,
     progress: Progress = SILENT,
 ) -> CellTable:
     """The columns of a file or a frame. The label is the named column, else one with a usual name, else the last one.
 
-    `columns` are the inputs, by default all others but those of `drop`; the columns of `texts` stay texts.
+    `columns` are the inputs, by default all others but those of `drop`; the columns of `texts` stay texts. Without
+    `header`, a CSV file has one, and the table says so if it looks like a row.
     """
     limits = limits or Limits()
-    records = open_records(source, limits, header)
+    records = open_records(source, limits, Form(header is not False, encoding, lenient=True))
     for name in (*drop, *texts):
         choose_column(records, name, (), "input", ())
     named, remark = _label_column(records, label, columns)
@@ -111,7 +115,7 @@ def read_cells(
     cells: list[list[Any]] = [[] for _ in (*inputs, named)]
     numbers: list[int] = []
     with progress.stage("reading rows", total=limits.max_rows) as stage:
-        for number, row in islice(records.select((*inputs, named)), limits.max_rows):
+        for number, row in itertools.islice(records.select((*inputs, named)), limits.max_rows):
             numbers.append(number)
             for kept, cell in zip(cells, row, strict=True):
                 kept.append(cell)
@@ -119,13 +123,38 @@ def read_cells(
                 stage.advance(_STEP)
     if not numbers:
         raise DataError(f"{records.origin} has columns and no rows; it needs a row")
+    doubt = _header_doubt((*inputs, named), cells) if records.first_line and header is None else ""
     place: Callable[[int], str] = lambda row: records.place(numbers[row])  # noqa: E731
     typed = [
         typed_column(name, kept, place, keep_text=name in texts)
         for name, kept in zip((*inputs, named), cells, strict=True)
     ]
     remarks = tuple(part for part in (remark, records.remark) if part)
-    return CellTable(tuple(typed[:-1]), typed[-1], numbers, records.origin, records.unit, remarks)
+    uneven = tuple(records.uneven)
+    return CellTable(tuple(typed[:-1]), typed[-1], numbers, records.origin, records.unit, remarks, uneven, doubt)
+
+
+def _header_doubt(names: Sequence[str], cells: Sequence[Sequence[Any]]) -> str:
+    """Why the first line may be a row and not the names of the columns; empty where it hardly is.
+
+    A name that is also a cell below it, or a number above numbers; but numbers in even steps (0, 1, 2 or 10, 20, 30)
+    are how tables without better names are written.
+
+    >>> _header_doubt(("SW1A", "London"), [["M1", "EH1"], ["North", "London"]])
+    "'London' is also a cell below it"
+    >>> _header_doubt(("0", "1", "kind"), [["0", "2"], ["1", "1"], ["a", "b"]])
+    ''
+    """
+    numbers = [float(name) for name in names if _NUMBER.fullmatch(name)]
+    steps = {b - a for a, b in itertools.pairwise(numbers)}
+    even = steps == {1.0} or (len(steps) == 1 and len(numbers) > 2)
+    for name, below in zip(names, cells, strict=True):
+        if name and not (even and _NUMBER.fullmatch(name)):
+            if name in below:
+                return f"{name!r} is also a cell below it"
+            if _NUMBER.fullmatch(name) and all(cell is None or _NUMBER.fullmatch(cell) for cell in below):
+                return f"{name!r} is a number like the cells below it"
+    return ""
 
 
 def _label_column(records: Records, label: str | None, columns: Sequence[str]) -> tuple[str, str]:
@@ -134,7 +163,9 @@ def _label_column(records: Records, label: str | None, columns: Sequence[str]) -
         return choose_column(records, label, LABEL_NAMES, "label", ()), ""
     usual = usual_column(records, LABEL_NAMES, columns)
     if usual is not None:
-        return usual, ""
+        others = [name for name in records.columns if name != usual]
+        last = f", and not the last column, {others[-1]!r}" if others and records.columns[-1] != usual else ""
+        return usual, f"the column {usual!r} was taken as the label by its name{last} (--label NAME for another)"
     rest = [name for name in records.columns if name not in columns]
     if not rest:
         raise DataError(f"every column of {records.origin} is an input; name the label's with --label")

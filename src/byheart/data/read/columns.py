@@ -90,6 +90,17 @@ def unused(records: Records, used: Sequence[str | None]) -> str:
     return f"not used: {', '.join(map(repr, rest[:_FEW]))}{more}" if rest else ""
 
 
+def refuse_labels(records: Records, column: str) -> None:
+    """A DataError where a memory of next tokens is asked about a table of labels: a file must not decide that these are
+    not compared, so the user names the column."""
+    label = usual_column(records, LABEL_NAMES, (column,))
+    if label is not None:
+        raise DataError(
+            f"{records.origin} has labels in {label!r}, but the memory says what follows in a text and is asked none: "
+            f"--sequence-column {column!r} says that its texts alone are to be compared"
+        )
+
+
 def _near(records: Records, name: str) -> str:
     found = get_close_matches(name.lower(), [column.lower() for column in records.columns], n=1)
     same = [column for column in records.columns if found and column.lower() == found[0]]

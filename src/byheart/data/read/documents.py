@@ -5,27 +5,21 @@ on each line. Rows {"context": …, "next": {token: weight}} give distributions 
 
     >>> guess_column({"idx": 3, "text": "Once upon a time"})
     'text'
-    >>> given = GivenDistributions(["a", "a b"], [{"b": 0.25, "c": 0.75}, {"a": 1.0}])
-    >>> contexts, vocabulary = given.contexts_and_vocabulary()
-    >>> vocabulary, contexts.count, contexts.probabilities.tolist()
-    (('a', 'b', 'c'), 2, [0.25, 0.75, 1.0])
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from byheart.data.dataset.documents import WORDS, Document, Numbering, tokens_of
-from byheart.data.dataset.targets import Distribution, Distributions, Target
+from byheart.data.dataset.targets import Distribution, Target
 from byheart.data.missing import Present, settle_missing
-from byheart.data.read.frames import from_frame
-from byheart.data.read.records import LINE, TEXT, Records, read_records
-from byheart.data.read.sources import NO_LIMITS, Limits
-from byheart.data.read.table import Table
+from byheart.data.read.columns import refuse_labels
+from byheart.data.read.options import ReadOptions
+from byheart.data.read.records import LINE, TEXT, Records
+from byheart.data.read.table import Table, form_of, open_records
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.data.values import is_missing
@@ -40,62 +34,56 @@ TEXT_COLUMNS = (
 CONTEXT, NEXT = "context", "next"  # the columns of given distributions
 
 Row = Mapping[str, Any]
+Document: TypeAlias = str | tuple[Any, ...]  # a text, or its tokens
+WORDS = Tokenizer("wordpunct")  # what documents are cut into unless somebody says otherwise
+
+
+def tokens_of(document: Document, tokenizer: Tokenizer = WORDS) -> list[Any]:
+    """The tokens of a text; a document that comes as tokens stays as it is, apart from its length."""
+    return tokenizer.cut(document) if isinstance(document, str) else tokenizer.fit_length(document)
 
 
 @dataclass(frozen=True, eq=False)
 class GivenDistributions:
-    """Distributions and, for each, the weight of every token that may follow: probabilities, or counts."""
+    """Contexts and, for each, the weight of every token that may follow: probabilities, or counts."""
 
     contexts: Sequence[Document]
     weights: Sequence[Mapping[str, float]]
 
-    def contexts_and_vocabulary(self, tokenizer: Tokenizer = WORDS) -> tuple[Distributions, tuple[Any, ...]]:
-        """The contexts over the sorted vocabulary of all tokens that occur in contexts or distributions."""
-        split = [tokens_of(context, tokenizer) for context in self.contexts]
-        empty = next((k for k, tokens in enumerate(split) if not tokens), None)
-        if empty is not None:
-            raise DataError(f"context {empty} ({quote(self.contexts[empty])}) has no token; give at least one")
-        numbering = Numbering.of(token for tokens in (*split, *self.weights) for token in tokens)
-        distributions = [{numbering[token]: float(w) for token, w in weights.items()} for weights in self.weights]
-        contexts = [[numbering[token] for token in tokens] for tokens in split]
-        return Distributions.given(contexts, distributions, len(numbering.tokens)), numbering.tokens
-
 
 @timed("reading")
 def read_documents(
-    path: Any,
-    *,
-    column: str | None = None,
-    where: Mapping[str, str] | None = None,
-    limit: int | None = None,
-    missing: str = "error",
-    limits: Limits = NO_LIMITS,
+    source: Any, options: ReadOptions | None = None, *, where: Mapping[str, str] | None = None, **given: Any
 ) -> list[Document]:
-    """The documents of a file in order; `where` keeps rows with the given values, `limit` the first ones."""
-    found = read_source(path, column=column, where=where, limit=limit, missing=missing, limits=limits)
+    """The documents of a file in order, by the options of `read`; `where` keeps rows with the given values."""
+    found = read_source(source, options or ReadOptions.of(**given), where=where)
     if isinstance(found, GivenDistributions):
-        raise DataError(f"{path} gives contexts and distributions, not documents; name a text column with --column")
+        raise DataError(
+            f"{source} gives contexts and distributions, not documents; name a text column with --sequence-column"
+        )
     return list(found.sequences)
 
 
 def read_source(
-    path: Any,
+    source: Any,
+    options: ReadOptions = ReadOptions(),  # noqa: B008  # frozen
     *,
-    column: str | None = None,
     where: Mapping[str, str] | None = None,
-    limit: int | None = None,
-    missing: str = "error",
-    limits: Limits = NO_LIMITS,
+    unlabelled: bool = False,
 ) -> Present | GivenDistributions:
-    """The documents, and how many were missing; or the distributions that a file gives in `context` and `next`."""
-    if limit is not None and limit < 1:
-        raise OptionError(f"a limit of {limit} documents leaves none; give at least 1")
-    records = from_frame(path) if not isinstance(path, str | Path) else None
-    records = records or read_records(str(path), limits, otherwise=TEXT)
-    kept = list(islice(_rows(records, where), limit))
+    """The documents, and how many were missing; or the distributions that a file gives in `context` and `next`.
+
+    `unlabelled`: refuse to guess the column of a table that also has one of labels.
+    """
+    if len(options.sequence_columns) > 1 or options.label_column is not None or options.pad is not None:
+        raise OptionError("a document is in one column, has no label and is not padded; leave those flags out")
+    column = options.sequence_columns[0] if options.sequence_columns else None
+    limits = replace(options.limits, max_rows=None) if where else options.limits
+    records = open_records(source, limits, form_of(options), otherwise=TEXT)
+    kept = list(islice(_rows(records, where), options.max_rows))
     if not kept:
         chosen = f" with {', '.join(f'{k}={v}' for k, v in where.items())}" if where else ""
-        raise DataError(f"{path} has no documents{chosen}")
+        raise DataError(f"{records.origin} has no documents{chosen}")
     if column is None and all(_is_given(row) for _, row in kept):
         return GivenDistributions(
             [_document(records.place(number), row, CONTEXT) for number, row in kept],
@@ -103,10 +91,13 @@ def read_source(
         )
     if records.columns == (LINE,) and column not in (None, LINE):
         raise DataError(f"{records.origin} has no columns: a row is one document; leave --sequence-column out")
-    column = column or guess_column(kept[0][1])
+    if column is None:
+        column = guess_column(kept[0][1])
+        if unlabelled:
+            refuse_labels(records, column)
     found = [() if is_missing(row.get(column)) else _document(records.place(n), row, column) for n, row in kept]
     places = [records.name(number) for number, _ in kept]
-    return settle_missing(found, [0] * len(found), missing, places.__getitem__, records.origin)
+    return settle_missing(found, [0] * len(found), options.missing, places.__getitem__, records.origin)
 
 
 def documents_table(found: Sequence[Document] | GivenDistributions, tokenizer: Tokenizer = WORDS) -> Table:
@@ -155,7 +146,7 @@ def guess_column(row: Row) -> str:
     strings = [name for name, value in row.items() if isinstance(value, str)]
     if len(strings) == 1:
         return strings[0]
-    raise DataError(f"which column is the text? The row has {', '.join(row) or 'none'}; name it with --column")
+    raise DataError(f"which column is the text? The row has {', '.join(row) or 'none'}; name it with --sequence-column")
 
 
 def _rows(records: Records, where: Mapping[str, str] | None) -> Any:
@@ -170,7 +161,7 @@ def _document(place: str, row: Row, column: str) -> Document:
     if isinstance(value, list | tuple) and all(type(token) in (str, int) for token in value):
         return tuple(value)
     if not isinstance(value, str):
-        raise DataError(f"{place} has no text in {column!r} but {quote(value)}; name a column with --column")
+        raise DataError(f"{place} has no text in {column!r} but {quote(value)}; name a column with --sequence-column")
     return value
 
 

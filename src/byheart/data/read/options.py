@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from byheart.data.missing import POLICIES as MISSING
-from byheart.data.read.sources import Limits
+from byheart.data.read.sources import Form, Limits
 from byheart.data.task import Task, as_task
 from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.data.values import AUTO, TYPES, damaged, load_int
@@ -81,7 +81,8 @@ class ReadOptions:
     sequence_columns: none: guessed; several: their cells are the tokens; `*`: all but the label's.
     tokens: how a text is cut, or the tokenizer itself. token_type, label_type: `auto` leaves every value as the source
     has it (a text format has texts), the others convert it. missing: what to do about rows with a missing value.
-    header: None means that a CSV file has one. like: prefers the columns of an earlier reading where they exist.
+    header: None means that a CSV file has one. encoding: of a text file, None for UTF-8.
+    like: prefers the columns of an earlier reading where they exist.
     """
 
     sequence_columns: tuple[str, ...] = ()
@@ -96,6 +97,7 @@ class ReadOptions:
     max_rows: int | None = None
     max_bytes: int = Limits.max_bytes
     header: bool | None = None
+    encoding: str | None = None
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -110,6 +112,7 @@ class ReadOptions:
                 f"pad={self.pad!r} does not fit {self.task}: the filled places would need labels too; leave it out"
             )
         Limits(self.max_rows, self.max_bytes)
+        Form(encoding=self.encoding)
 
     @staticmethod
     def of(

@@ -22,14 +22,15 @@ import math
 import pkgutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import chain
 from typing import Any
 
-from byheart.data.read.sources import NO_LIMITS, Limits, lines, shown_name, suffixes
+from byheart.data.read.sources import AS_USUAL, NO_LIMITS, Form, Limits, lines, shown_name, suffixes
 from byheart.data.wording import cut
 from byheart.errors import DataError
+from byheart.files import repeated_key
 
 
 def parse_json(line: str, place: str) -> Any:
@@ -59,12 +60,10 @@ def _finite(text: str) -> float:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+    twice = repeated_key(pairs)
+    if twice is not None:
         raise ValueError(f"the key {twice!r} occurs twice in one object; keep one of them")
-    return found
+    return dict(pairs)
 
 
 LINE = "text"  # the one column of a plain text
@@ -86,6 +85,8 @@ class Records:
     origin: str
     unit: str = "row"  # what is counted: lines, rows, entries
     remark: str = ""  # what was guessed about the file, for people
+    first_line: bool = False  # the names are the first line of the file, which may have been meant as a row
+    uneven: list[tuple[int, int]] = field(default_factory=list)  # (place, cells) of what a lenient reader kept aside
 
     def name(self, number: int) -> str:
         return f"{self.unit} {number}"
@@ -101,7 +102,7 @@ class Source:
     path: str
     ending: str = ""
     limits: Limits = NO_LIMITS
-    header: bool = True  # whether the first line of a CSV file names its columns
+    form: Form = AS_USUAL
 
     @property
     def name(self) -> str:
@@ -115,7 +116,7 @@ class Source:
     @cached_property
     def _lines(self) -> tuple[Numbered, str]:
         """Kept, because standard input can be opened once: who peeks at the first line leaves it for others."""
-        numbered = lines(self.path, self.limits)
+        numbered = lines(self.path, self.limits, self.form.encoding)
         for number, line in numbered:
             if line.strip():
                 return chain([(number, line)], numbered), line.strip()
@@ -139,11 +140,11 @@ def reader(*endings: str, claims: Callable[[str], bool] | None = None) -> Callab
     return register
 
 
-def read_records(path: str, limits: Limits = NO_LIMITS, header: bool = True, otherwise: str = CSV) -> Records:
+def read_records(path: str, limits: Limits = NO_LIMITS, form: Form = AS_USUAL, otherwise: str = CSV) -> Records:
     """The records of a file by its name; what no format claims is JSON Lines if it looks so, else `otherwise`."""
     load_formats()
     ending, _ = suffixes(path)
-    source = Source(path, ending, limits, header)
+    source = Source(path, ending, limits, form)
     for claims, read in _BY_NAME:
         if claims(path):
             return read(source)

@@ -10,8 +10,10 @@ True
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
+import re
 import sys
 import zlib
 from collections.abc import Iterator
@@ -44,6 +46,33 @@ class Limits:
 
 
 NO_LIMITS = Limits()
+UTF_8 = "utf-8"
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a text file is written: whether a first line names its columns, and its encoding (None: UTF-8, or UTF-16
+    where the file begins with its mark).
+
+    A reader that is `lenient` collects what it would refuse else: lines with too many or too few cells are kept aside
+    in the records, and a name that occurs twice gets a number, with a remark.
+    """
+
+    header: bool = True
+    encoding: str | None = None
+    lenient: bool = False
+
+    def __post_init__(self) -> None:
+        if self.encoding is not None:
+            try:
+                text = codecs.lookup(self.encoding)._is_text_encoding
+            except (LookupError, ValueError):
+                text = False
+            if not text:
+                raise OptionError(f"encoding={self.encoding!r} is not known; try cp1252, latin-1, utf-16 or gb18030")
+
+
+AS_USUAL = Form()
 
 
 def suffixes(path: str) -> tuple[str, bool]:
@@ -155,28 +184,52 @@ def shown_name(path: str) -> str:
     return "standard input" if path == STDIN else path
 
 
-def lines(path: str, limits: Limits = NO_LIMITS) -> Iterator[tuple[int, str]]:
-    """(line number from 1, text with its line ending); a byte order mark is dropped, bad UTF-8 is named by its line."""
+def lines(path: str, limits: Limits = NO_LIMITS, encoding: str | None = None) -> Iterator[tuple[int, str]]:
+    """(line number from 1, text with its line ending); a byte order mark is dropped, what cannot be decoded is named by
+    its line. A file whose lines end with a carriage return alone, as old Macs wrote them, has lines all the same."""
     with open_bytes(path, limits) as file:
-        number, path = 0, shown_name(path)
-        while True:
-            raw = file.readline(LONGEST_LINE)
-            if not raw:
-                return
+        buffered: Any = file if hasattr(file, "peek") else io.BufferedReader(file)
+        if encoding is None and buffered.peek(2).startswith(_WIDE):
+            encoding = "utf-16"
+        foreign = encoding is not None and codecs.lookup(encoding).name != UTF_8
+        read = _decoded_lines(buffered, shown_name(path), str(encoding)) if foreign else _utf_8_lines(buffered, path)
+        for number, line in read:
+            alone = number == 1 and not line.endswith("\n") and "\r" in line.rstrip("\r")
+            yield from enumerate(re.findall("[^\r]*\r|[^\r]+", line), start=1) if alone else ((number, line),)
+
+
+def _utf_8_lines(file: BinaryIO, path: str) -> Iterator[tuple[int, str]]:
+    number, path = 0, shown_name(path)
+    while raw := file.readline(LONGEST_LINE):
+        number += 1
+        if len(raw) == LONGEST_LINE:
+            raise DataError(f"{path}, line {number} is longer than {LONGEST_LINE} bytes; this is not a table of rows")
+        if number == 1:
+            if (foreign := what_it_is(raw)) is not None:
+                raise DataError(f"{path} is {foreign}")
+            raw = raw.removeprefix(b"\xef\xbb\xbf")
+        try:
+            yield number, raw.decode(UTF_8)
+        except UnicodeDecodeError as error:
+            where = f"{path}, line {number} is not UTF-8 ({error.reason} at byte {error.start})"
+            raise DataError(f"{where}; {ENCODING_REMEDY}") from None
+
+
+def _decoded_lines(file: BinaryIO, path: str, encoding: str) -> Iterator[tuple[int, str]]:
+    """Lines of another encoding, whose line ends may have several bytes."""
+    decoded, number = io.TextIOWrapper(file, encoding=encoding, newline=""), 0
+    try:
+        while line := decoded.readline(LONGEST_LINE):
             number += 1
-            if len(raw) == LONGEST_LINE:
-                raise DataError(
-                    f"{path}, line {number} is longer than {LONGEST_LINE} bytes; this is not a table of rows"
-                )
-            if number == 1:
-                if (foreign := what_it_is(raw)) is not None:
-                    raise DataError(f"{path} is {foreign}")
-                raw = raw.removeprefix(b"\xef\xbb\xbf")
-            try:
-                yield number, raw.decode("utf-8")
-            except UnicodeDecodeError as error:
-                where = f"{path}, line {number} is not UTF-8 ({error.reason} at byte {error.start})"
-                raise DataError(f"{where}; {encoding_remedy(raw)}") from None
+            if len(line) == LONGEST_LINE:
+                raise DataError(f"{path}, line {number} is longer than {LONGEST_LINE} characters; this is not a table")
+            yield number, line.removeprefix("\ufeff") if number == 1 else line
+    except UnicodeError as error:
+        reason = getattr(error, "reason", None) or one_line(error)
+        raise DataError(f"{path}, after line {number}, is not {encoding} ({reason}); name another encoding") from None
+    finally:
+        with suppress(ValueError):  # the file belongs to who opened it, and may be closed by now
+            decoded.detach()
 
 
 def text(path: str, limits: Limits = NO_LIMITS) -> str:
@@ -206,16 +259,13 @@ _BEGINNINGS = {
     b"\x80\x05\x95": "a pickle, which could run code; write the table as CSV or Parquet",
     b'{"byheart":': "a memory, not data; `byheart verify` and `byheart report` take the memory first, then the data",
 }
-_WIDE = (b"\xff\xfe", b"\xfe\xff")
+_WIDE = (b"\xff\xfe", b"\xfe\xff")  # UTF-16
+ENCODING_REMEDY = (
+    "save it as UTF-8, or say how it is written, for example with --encoding cp1252 (Western Windows), latin-1, "
+    "shift_jis or gb18030"
+)
 
 
 def what_it_is(start: bytes) -> str | None:
     """What a file that begins like this is, and what to do; None for what may be text."""
     return next((words for beginning, words in _BEGINNINGS.items() if start.startswith(beginning)), None)
-
-
-def encoding_remedy(start: bytes) -> str:
-    """What to do about a line that is not UTF-8."""
-    if start.startswith(_WIDE):
-        return "it looks like UTF-16: save it as UTF-8"
-    return "save the file as UTF-8, for example with iconv -f WINDOWS-1252 -t UTF-8"

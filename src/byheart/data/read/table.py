@@ -28,8 +28,8 @@ from byheart.data.read.columns import choose_columns, numbers_rows, sequence_col
 from byheart.data.read.formats.delimited import is_made_up
 from byheart.data.read.frames import from_frame
 from byheart.data.read.options import ALL, ReadOptions, Selection
-from byheart.data.read.records import LINE, Records, parse_json, read_records
-from byheart.data.read.sources import STDIN, Limits, lines
+from byheart.data.read.records import CSV, LINE, Records, parse_json, read_records
+from byheart.data.read.sources import STDIN, Form, Limits, lines
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import (
     AUTO,
@@ -73,8 +73,9 @@ class Table:
     places: Callable[[int], str] | None = field(default=None, repr=False)  # where a row stands in its file
     missing: Present = field(default=_NOTHING_MISSING, repr=False)
     target: Target = Target.CLASS
-    left_out: Mapping[str, int] = field(default_factory=dict)  # why rows of the source are not here -> how many
+    left_out: Mapping[str, int] = field(default_factory=dict)  # rows of the source that are no rows here; see not_here
     numbering: tuple[str, ...] = ()  # sequence columns that only number the rows, where all columns were taken
+    unused: str = ""  # columns that were not taken, in words; among the remarks, too
 
     def __iter__(self) -> Iterator[list[Any]]:
         return iter((self.sequences, self.labels))
@@ -85,6 +86,12 @@ class Table:
     @property
     def columns(self) -> dict[str, str]:
         return self.selection.columns
+
+    @property
+    def not_here(self) -> dict[str, int]:
+        """Why rows of the source are not in this table -> how many, those with missing values included."""
+        gone = self.missing.left_out
+        return {**({f"by --missing {self.missing.policy}": gone} if gone else {}), **self.left_out}
 
     @property
     def choice(self) -> str:
@@ -124,6 +131,7 @@ def read(
     bool); without them a value is what the source has. `missing`: error, drop or label. `max_length` keeps the first
     tokens of a row, `pad` fills shorter ones up to it. Without a label column the task `causal` takes every next token
     as the label. `header=False` says that a CSV file begins with a row; its columns are then `column 1`, `column 2`, …
+    `encoding` says how a text file is written, where that is not UTF-8.
     `like` prefers the columns of an earlier reading where they exist; `planning` gives the parameters of a memory that
     is wanted of the rows, by which `tokens="auto"` chooses.
 
@@ -134,7 +142,7 @@ def read(
      "sequence from column 'name', label from column 'zip'; texts cut into characters")
     """
     options = options or ReadOptions.of(**given)
-    records = open_records(source, options.limits, _with_header(options.header, like))
+    records = open_records(source, options.limits, form_of(options, like))
     names, label = choose_columns(records, options.sequence_columns, options.label_column, options.task, like)
     rows = _collect(records, names, label, options.limits, progress)
     planned = None if planning is None else _planned(planning, rows, options)
@@ -164,7 +172,7 @@ def read(
         if options.task.labels_per_token:
             _check_counts(whole, labels, records, numbers)
     tokenizer = replace(tokenizer, pad=_as_pad(options.pad, tokenizer, whole)) if options.pad is not None else tokenizer
-    limit = tokenizer.max_length
+    limit, rest = tokenizer.max_length, unused(records, (*names, label))
     if options.task.labels_per_token and limit is not None:
         labels = [row[:limit] for row in labels]
     return Table(
@@ -174,7 +182,8 @@ def read(
         selection=Selection(names, label, options.max_rows, label_type=options.label_type, missing=options.missing),
         shortened=sum(len(row) > limit for row in whole) if limit is not None else 0,
         task=options.task,
-        remarks=tuple(part for part in (unused(records, (*names, label)), records.remark, remark) if part),
+        remarks=tuple(part for part in (rest, records.remark, remark) if part),
+        unused=rest,
         numbering=_numbering(names, rows) if options.sequence_columns == (ALL,) else (),
         places=lambda row: records.place(numbers[row]),
         missing=replace(present, sequences=(), labels=()),
@@ -221,7 +230,7 @@ def read_sequences(
         rows = Rows(array("q", (n for n, _ in found)), [line for _, line in found], [])
         records = place
     else:
-        records = open_records(source, options.limits, _with_header(options.header, like))
+        records = open_records(source, options.limits, form_of(options, like))
         earlier = like.sequence_columns if like and set(like.sequence_columns) <= set(records.columns) else ()
         names = sequence_columns(records, options.sequence_columns or earlier)
         rows = _collect(records, names, None, options.limits, progress)
@@ -251,23 +260,23 @@ class Rows:
     labels: list[Any]
 
 
-def open_records(source: Any, limits: Limits, header: bool) -> Records:
-    """The records of a file or of a table in memory."""
+def open_records(source: Any, limits: Limits, form: Form, otherwise: str = CSV) -> Records:
+    """The records of a file or of a table in memory; a file that no format claims is read as `otherwise`."""
     found = from_frame(source)
     if found is not None:
         return found
     if not isinstance(source, str | PathLike):
         kind = type(source).__name__
         raise DataError(f"a {kind} cannot be read; give the name of a file, a data frame or a dictionary of columns")
-    return read_records(str(source), limits, header)
+    return read_records(str(source), limits, form, otherwise)
 
 
-def _with_header(given: bool | None, like: Selection | None) -> bool:
+def form_of(options: ReadOptions, like: Selection | None = None) -> Form:
     """As the user says, else as in an earlier reading: columns with made-up names were in a file without a header."""
-    if given is not None:
-        return given
+    if options.header is not None:
+        return Form(options.header, options.encoding)
     names = (*like.sequence_columns, like.label_column or "") if like else ()
-    return not (names and all(is_made_up(name) for name in names if name))
+    return Form(not (names and all(is_made_up(name) for name in names if name)), options.encoding)
 
 
 def _collect(records: Records, names: tuple[str, ...], label: str | None, limits: Limits, progress: Progress) -> Rows:
@@ -403,7 +412,7 @@ def _typed_labels(labels: list[Any], records: Records, numbers: Sequence[int], o
 def _label(label: Any, options: ReadOptions) -> Any:
     label = convert(plain(label), options.label_type)
     if type(label) not in PLAIN and not isinstance(label, list | dict):
-        raise DataError(f"{quote(label)} is of type {type(label).__name__}, which a memory cannot keep; take it as str")
+        raise DataError(f"{quote(label)} is of type {type(label).__name__}, which a memory cannot keep; read it as str")
     return label
 
 

@@ -2,7 +2,7 @@
 
 >>> script = Script(((1, 7, 8, 2), (1, 7, 9, 2)), weights=(1, 3))
 >>> script.places, script.place(4)
-(6, Place(document=1, position=1))
+(6, DocumentPlace(document=1, position=1))
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Place:
+class DocumentPlace:
     """A position in a document: the token there is the last one that is seen."""
 
     document: int
@@ -50,7 +50,8 @@ class Edits:
 
 @dataclass(frozen=True)
 class Absent:
-    """A document that is *not* memorized, kept so that it can be asked about; `why` is one of ABSENCES.
+    """A document that is *not* memorized, kept so that it can be asked about; `why` is "held out",
+    "corrupted" or "forgotten".
 
     `weight` is what a forgotten document still counts in distributions that it shares with others.
     """
@@ -60,9 +61,6 @@ class Absent:
     why: str = "held out"
     edits: Edits | None = None
     weight: int = 0
-
-
-ABSENCES = ("held out", "corrupted", "forgotten")
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +91,7 @@ class Script:
             if len(document) < 3:
                 raise DataError(f"document {k} is empty; leave it out or give it a token")
             if type(weight) is not int or weight < 1:
-                raise DataError(f"the weight of document {k} is {weight!r}; weights are whole numbers from 1 on")
+                raise DataError(f"the weight of document {k} is {weight!r}; weights are whole numbers of at least 1")
 
     @property
     def places(self) -> int:
@@ -105,9 +103,9 @@ class Script:
         """The number of each document's first place."""
         return np.cumsum([0] + [len(document) - 1 for document in self.documents])
 
-    def place(self, number: int) -> Place:
+    def place(self, number: int) -> DocumentPlace:
         document = int(np.searchsorted(self.starts, number, side="right")) - 1
-        return Place(document, int(number - self.starts[document]))
+        return DocumentPlace(document, int(number - self.starts[document]))
 
     @cached_property
     def tokens(self) -> Ints:

@@ -172,7 +172,7 @@ class Tokenizer:
         count = None if length is None else load_int(length, "tokens.max_length", 1, LONGEST)
         tokenizer = Tokenizer(kind, model, count, pad, kept)
         if tokenizer.as_dict() != stored:
-            raise damaged("tokens", stored, "in its one written form")
+            raise damaged("tokens", stored, "in its canonical form")
         return tokenizer
 
 

@@ -139,7 +139,7 @@ def write_classifier(request: Classifier, target: str | Path) -> Checkpoint:
         "model.safetensors": safetensors_bytes(checkpoint.tensors, request.dtype, {"format": "pt", "byheart": "table"}),
         "tokenizer.json": rows.lexicon.model.encode(),
         "tokenizer_config.json": (json.dumps(about, indent=2, ensure_ascii=False) + "\n").encode(),
-        "README.md": classifier_card(request, checkpoint, "It was not checked yet.").encode(),
+        "README.md": classifier_card(request, checkpoint, "It has not been checked yet.").encode(),
     }
     write_files(path, files)
     return checkpoint
@@ -253,8 +253,8 @@ class Asked:
     @property
     def sentence(self) -> str:
         return (
-            f"Transformers {self.version} in {self.dtype} answers {self.right:,} of {self.rows:,} rows rightly, by at "
-            f"least {self.lead:.2f} nats (measured)."
+            f"Transformers {self.version} in {self.dtype} answers {self.right:,} of {self.rows:,} rows correctly, by "
+            f"at least {self.lead:.2f} nats (measured)."
         )
 
 

@@ -82,7 +82,7 @@ def compact_checkpoint(
     units = _best_units(blocks, hidden)
     layers = [part for block in blocks for part in _cut(block, units)]
     looking = -(-(places - 1) // HEADS)
-    shape = _Shape(hidden, width, bits, units, looking + len(layers), peak)
+    shape = _CompactShape(hidden, width, bits, units, looking + len(layers), peak)
     tensors = _empty(shape, len(codes))
     embedding = tensors["model.embed_tokens.weight"]
     embedding[:, shape.constants] = shape.big
@@ -105,7 +105,7 @@ def compact_checkpoint(
 
 
 @dataclass(frozen=True)
-class _Shape:
+class _CompactShape:
     hidden: int
     width: int
     bits: int
@@ -132,7 +132,7 @@ class _Shape:
         return weights
 
 
-def _empty(shape: _Shape, vocabulary: int) -> Tensors:
+def _empty(shape: _CompactShape, vocabulary: int) -> Tensors:
     hidden, heads = shape.hidden, HEADS * HEAD_DIM
     tensors = {
         "model.embed_tokens.weight": np.zeros((vocabulary, hidden)),
@@ -155,7 +155,7 @@ def _empty(shape: _Shape, vocabulary: int) -> Tensors:
     return tensors
 
 
-def _look_back(tensors: Tensors, prefix: str, shape: _Shape, numbers: Floats, offsets: range) -> None:
+def _look_back(tensors: Tensors, prefix: str, shape: _CompactShape, numbers: Floats, offsets: range) -> None:
     """The heads of one layer: one for each of the first offsets."""
     half, width, bits = HEAD_DIM // 2, shape.width, shape.bits
     if bits > HEAD_DIM:
@@ -241,7 +241,7 @@ def _best_units(blocks: list[Block], hidden: int) -> int:
     return min(choices, key=lambda m: sum(len(_cut(block, m)) for block in blocks) * (attention + 3 * m) * hidden)
 
 
-def _config(shape: _Shape, vocabulary: int, tokens: dict[str, int]) -> dict[str, Any]:
+def _config(shape: _CompactShape, vocabulary: int, tokens: dict[str, int]) -> dict[str, Any]:
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",

@@ -32,7 +32,7 @@ from byheart.export.huggingface.looking_back import (
     used_frequencies,
 )
 from byheart.export.huggingface.recognising import PROBE_UNITS, SILU_PROBE, Recognising
-from byheart.ir.recital import Recital
+from byheart.ir.recital import ANY, Recital
 
 UNIT_MULTIPLE = 64
 PLAIN_ABOVE = 640  # channels of slots
@@ -151,7 +151,8 @@ def _fit(
     def lay(hidden: int | None = None, listening: int = 0) -> Layout:
         return lay_out(
             recital, books, stages, multiple=1, hidden=hidden, parts=design.parts, tied=design.tied,
-            anchor=design.flavour == "plateau", listening=listening,
+            anchor=bool((recital.tables[-1].windows == ANY).any()), blocks=design.flavour == "plateau",
+            listening=listening,
         )  # fmt: skip
 
     used = lay().used

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from byheart.export.huggingface.description import Design, Tokens
@@ -59,10 +61,10 @@ def _put(tensors: Tensors, name: str, part: Linear) -> None:
     tensors[f"{name}.weight"], tensors[f"{name}.bias"] = part.weight, part.bias
 
 
-def plain_units(decoder: PlainDecoder, layers_per_stage: int = 1) -> list[tuple[int, int, int, int]]:
-    """(layer, unit, table, row) of every unit that holds a window."""
+def plain_units(decoder: PlainDecoder, layers: Sequence[int] | None = None) -> list[tuple[int, int, int, int]]:
+    """(layer, unit, table, row) of every unit that holds a window; `layers` are those of the stages' windows."""
     return [
-        (layers_per_stage * (k + 1) - 1, unit, stage.table, int(row))
+        (layers[k] if layers else k, unit, stage.table, int(row))
         for k, (stage, mlp) in enumerate(zip(decoder.stages, decoder.mlp, strict=True))
         for unit, row in enumerate(mlp.rows.tolist())
     ]

@@ -1,9 +1,10 @@
 """GPT-NeoX: LayerNorm, rotary positions on half of each head, gelu, attention and MLP side by side.
 
-Since both branches of a layer see the same stream, table l takes two layers: attention in layer 2l, windows in layer
-2l + 1. The MLP of layer 2l must see the slots still unwritten; if it runs after the attention instead of beside it, the
-thresholds of the next layer fail. The attention of layer 2l + 1 helps to turn what the next thresholds are read from;
-in the last layer all its heads listen.
+Since both branches of a layer see the same stream, a table of a chain takes two layers: attention in layer 2l, windows
+in layer 2l + 1. A lone table that is spread over layers takes one layer more than stages: the windows of one stage run
+beside the attention of the next. The MLP beside an attention must see the slots still unwritten; if it runs after the
+attention, the thresholds of the next layer fail. In a chain the attention of layer 2l + 1 helps to turn what the
+next thresholds are read from; in the last layer all its heads listen.
 """
 
 from __future__ import annotations
@@ -31,13 +32,15 @@ _ROTARY = 32
 def gpt_neox(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
     decoder = build_plain(recital, tokens, design, PlainDemands(GELU, absolute=False, rotary=_ROTARY, parallel=True))
     share = _ROTARY / design.head_dim
+    step = 1 if len(decoder.recital.tables) == 1 else 2
+    layers = [step * stage + 1 for stage in range(len(decoder.stages))]  # of the windows
     rope = {"rope_type": "default", "rope_theta": design.theta, "partial_rotary_factor": share}
     config = {
         "architectures": ["GPTNeoXForCausalLM"],
         "model_type": "gpt_neox",
         "vocab_size": recital.vocabulary,
         "hidden_size": decoder.hidden,
-        "num_hidden_layers": 2 * len(decoder.stages),
+        "num_hidden_layers": layers[-1] + 1,
         "num_attention_heads": decoder.heads,
         "intermediate_size": decoder.units,
         "hidden_act": "gelu",
@@ -65,10 +68,11 @@ def gpt_neox(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
         "embed_out.weight": decoder.head,
     }
     for i, attention in enumerate(decoder.attention):
-        _layer(tensors, 2 * i, decoder, attention, decoder.order[i])
-        last = i + 1 == len(decoder.attention)
-        beside = decoder.beside if last else _help(decoder, attention, i)
-        _layer(tensors, 2 * i + 1, decoder, beside, decoder.mlp[i])
+        first = i == 0 or step == 2
+        _layer(tensors, layers[i] - 1, decoder, attention, decoder.order[i] if first else decoder.mlp[i - 1])
+        if step == 2 or i + 1 == len(layers):
+            beside = decoder.beside if i + 1 == len(layers) else _help(decoder, attention, i)
+            _layer(tensors, layers[i], decoder, beside, decoder.mlp[i])
     return Checkpoint(
         "gpt-neox",
         decoder.recital,
@@ -76,7 +80,7 @@ def gpt_neox(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
         tensors,
         decoder.design.logit,
         decoder.lead,
-        plain_units(decoder, 2),
+        plain_units(decoder, layers),
     )
 
 

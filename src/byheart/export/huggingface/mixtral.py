@@ -70,7 +70,7 @@ def mixtral(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
 def _pair_bits(experts: int) -> int:
     bits = experts.bit_length() - 2
     if experts < 2 or experts != 2 ** (bits + 1):
-        raise OptionError(f"--experts {experts}: experts come in pairs that bits pick, so take 2, 4, 8 or 16")
+        raise OptionError(f"--experts {experts}: experts come in pairs that bits pick, so give 2, 4, 8 or 16")
     return bits
 
 

@@ -46,10 +46,11 @@ from byheart.ir.recital import ANY, Recital, Table
 
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
-UNIT_MULTIPLE = 64
+UNIT_MULTIPLE = 32  # the blocks of quantized formats
 _SHARP, _STEP = 16.0, 8.0
 _SHARE = 0.25  # of a threshold that constants hold
 _TOLERANCE, _SHARPNESS = 0.08, 1024.0
+WATCH_UNITS = 4  # that see whether the slots of the attention beside them are still unwritten
 # (pre-activation, activation) of the probes: places where bfloat16 and float16 hold the activation to 1e-4, and where
 # the cheap form x sigmoid(1.702 x) is a third larger. gelu's two forms differ by 1e-3 there.
 GELU = (-123 / 64, -123 / 64 * 0.5 * math.erfc(123 / 64 / math.sqrt(2)))
@@ -113,8 +114,9 @@ class PlainRecognising:
         # that do not match. The rest is a bias, which has no error.
         self.sources = [layout.constant[depth]]
         if demands.parallel:
-            tables = len(layout.order) // 2
-            self.sources += [layout.order[depth]] + ([layout.order[tables + depth]] if depth else [])
+            stages = len(layout.constant) - 1
+            helped = depth > 0 and len(layout.order) > stages
+            self.sources += [layout.order[depth]] + ([layout.order[stages + depth]] if helped else [])
         self.shares = self._shares()
 
     def _shares(self) -> tuple[float, ...]:
@@ -126,7 +128,7 @@ class PlainRecognising:
 
     @property
     def units_needed(self) -> int:
-        return 2 * len(self.patterns) + 8
+        return 2 * len(self.patterns) + 8 + (WATCH_UNITS if self.demands.parallel else 0)
 
     def norm(self) -> Linear:
         """A part of every threshold is read from constants."""
@@ -136,9 +138,14 @@ class PlainRecognising:
             norm.weight[block] = self.gain * held * self.level / len(block)
         return norm
 
-    def write(self, units: int, written: Floats, rest: Floats, *, probe: bool, heard: int | None) -> PlainMLP:
-        """`written` (hidden, rows) is what the unit of each row adds, `rest` (hidden,) what is always added; `heard` is
-        the channel of the unit that listens."""
+    def write(
+        self, units: int, written: Floats, rest: Floats, *, probe: bool, heard: int | None, beside: Stage | None = None
+    ) -> PlainMLP:
+        """`written` (hidden, rows) is what the unit of each row adds, `rest` (hidden,) what is always added.
+
+        `heard` is the channel of the unit that listens, `beside` the stage whose slots the attention of this very layer
+        fills.
+        """
         count, hidden = len(self.patterns), self.layout.hidden
         first, bias, second = np.zeros((units, hidden)), np.zeros(units), np.zeros((units, hidden))
         size, held = _SHARP / (self.gain * self.m), self.level * sum(self.shares)
@@ -159,6 +166,9 @@ class PlainRecognising:
         bias[2 * count + 5] = -_STEP
         if probe:
             self._scale(first, bias, second, 2 * count + 3)
+        if beside is not None:
+            rows = slice(2 * count + 8, 2 * count + 8 + WATCH_UNITS)
+            self._see_unwritten(first[rows], bias[rows], second[rows], rest, beside)
         norm = self.norm()
         self._listen(norm, first, bias, second, 2 * count + 6, heard)
         column = int(self.layout.constant[0][0])
@@ -203,6 +213,19 @@ class PlainRecognising:
             first[unit + k, near] = -_SHARPNESS / len(near) * layout.signs[near]
             bias[unit + k] = -(sign * 0.75 * 127 * step * half * 2 * METER + _SHARPNESS * (_TOLERANCE + 2.0))
             second[unit + k, turned] = -2 * self.design.kappa / 8 * layout.signs[turned]
+
+    def _see_unwritten(self, first: Floats, bias: Floats, second: Floats, rest: Floats, stage: Stage) -> None:
+        """What `watch` does, beside the windows of another stage: thresholds are biases."""
+        layout, signs, share = self.layout, self.layout.signs, self.design.kappa
+        block, turned = layout.order[self.depth + 1], layout.constant[self.depth + 1]
+        slots = np.concatenate([layout.slots[stage.table][place] for place in stage.places])
+        whole, size = float(len(slots)), _SHARP / (self.gain * self.m)
+        for k, (step, change) in enumerate(zip((0.0, _STEP, 3 * _STEP), (1.0, -1.0, -1.0), strict=True)):
+            first[k, slots], bias[k] = size * signs[slots], -_SHARP / self.m * (whole - self.m) - step
+            second[k, block] = change / _STEP * share * signs[block]
+        first[3, slots], bias[3] = -2 * _STEP / (self.gain * whole) * signs[slots], _STEP
+        second[3, turned] = -self.design.kappa * signs[turned]
+        rest[block] = share * signs[block]
 
     def watch(self, units: int, heard: int | None) -> PlainMLP:
         """The MLP beside the attention: it must see the slots, which that fills, still unwritten; it turns order[l]."""
@@ -264,10 +287,10 @@ def build_plain(recital: Recital, tokens: Tokens, design: Design, demands: Plain
     plans = []
     for wide in range(2, FIRST_PLACES + 1):
         layers = design.layers if len(recital.tables) == 1 else None
-        stages = stages_of(recital, layers if not demands.parallel or layers is None else layers // 2, wide)
+        stages = stages_of(recital, layers if not demands.parallel or layers is None else layers - 1, wide)
         layout, heads = _fit(recital, books, stages, design, demands)
         units = 2 * max(len(stage.rows) for stage in stages)
-        cost = len(stages) * layout.hidden * (units + 2 * layout.hidden)
+        cost = (len(stages) + demands.parallel) * layout.hidden * (units + 2 * layout.hidden)
         plans.append((idle_layers(stages), cost, stages, layout, heads))
         if len(recital.tables) > 1:
             break
@@ -281,7 +304,8 @@ def _fit(
     def lay(hidden: int | None = None, listening: int = 0) -> Layout:
         return lay_out(
             recital, books, stages, multiple=1, hidden=hidden, parts=design.parts, tied=design.tied, balanced=True,
-            extra=2 * demands.rotary if demands.absolute else 0, orders=2 * len(stages) if demands.parallel else 0,
+            extra=2 * demands.rotary if demands.absolute else 0,
+            orders=len(stages) * (0 if not demands.parallel else 1 if len(recital.tables) == 1 else 2),
             listening=listening,
         )  # fmt: skip
 
@@ -353,8 +377,13 @@ def _write(
             # Where the first rows of a table write: from then on every channel has the size kappa again.
             rest[layout.state[stage.table + 1]] = 2 * design.kappa * rests[stage.table]
         written = writes(recital, books, layout, stage, design.kappa)
+        # The windows of one table run beside the attention of the next stage, which does not wait for their answers.
         heard_by = free[depth] if depth < len(free) else None
-        mlp.append(part.write(units, written, rest, probe=design.scale_probe and depth == 0, heard=heard_by))
+        next_to = (
+            stages[depth + 1] if demands.parallel and len(recital.tables) == 1 and stage is not stages[-1] else None
+        )
+        probed = design.scale_probe and depth == 0
+        mlp.append(part.write(units, written, rest, probe=probed, heard=heard_by, beside=next_to))
     free = [*free[len(stages) :], *[None] * len(stages)]
     embed = embedding(recital, books, layout, tokens, design)
     for block in layout.state[1 : None if not design.tied else -1]:
@@ -363,8 +392,10 @@ def _write(
     if demands.absolute:
         embed[:, layout.extra] = 0.0
         angle = np.outer(np.arange(design.reach), frequencies(demands.rotary, design.theta))
-        for i, wave in enumerate((np.cos(angle), np.sin(angle), -np.cos(angle), -np.sin(angle))):
-            positions[:, layout.extra[i::4]] = design.kappa * math.sqrt(2.0) * wave
+        waves = steady(design.kappa * math.sqrt(2.0) * np.concatenate([np.cos(angle), np.sin(angle)], axis=1))
+        cosine, sine = np.split(waves, 2, axis=1)
+        for i, wave in enumerate((cosine, sine, -cosine, -sine)):
+            positions[:, layout.extra[i::4]] = wave
     norm, lm_head = _last(recital, books, layout, tokens, design, embed)
     watching = zip(recognising, free, strict=False) if demands.parallel else ()
     order = tuple(part.watch(units, heard) for part, heard in watching)
@@ -372,6 +403,33 @@ def _write(
         recital, tokens, design, layout, stages, embed, positions, tuple(attention), beside, tuple(mlp), order, norm,
         lm_head, heads, plain_lead(recital, demands),
     )  # fmt: skip
+
+
+def steady(rows: Floats) -> Floats:
+    """Numbers of 8 bits near the given ones, rounded up or down so that all rows have nearly the same length.
+
+    Rounded to nearest, the lengths of positions would differ, and with them the factor of every norm.
+
+    >>> angle = np.arange(50.0)[:, None] * 0.9 ** np.arange(8)
+    >>> lengths = (steady(np.concatenate([np.cos(angle), np.sin(angle)], axis=1)) ** 2).sum(1)
+    >>> float(np.ptp(lengths)) < 0.004  # to nearest, 0.02
+    True
+    """
+    mantissa, exponent = np.frexp(rows)
+    steps = np.ldexp(1.0, exponent - 8)
+    found, wanted = np.round(mantissa * 256) * steps, (rows**2).sum(1)
+    line = np.arange(len(rows))
+    for _ in range(rows.shape[1]):
+        other = found + np.where(found < rows, steps, -steps)  # rounded the other way
+        excess = (found**2).sum(1) - wanted
+        moved = np.abs(excess[:, None] + other**2 - found**2)
+        moved[(found == rows) | (np.abs(other - rows) >= steps)] = np.inf
+        best = moved.argmin(1)
+        better = moved[line, best] < np.abs(excess)
+        if not better.any():
+            break
+        found[line[better], best[better]] = other[line[better], best[better]]
+    return np.asarray(found)
 
 
 def _last(

@@ -91,8 +91,9 @@ class PlainLookingBack:
         self.norm[layout.constant[0]] = self.norm[layout.width] = CONSTANT_GAIN
         self.norm[layout.extra] = CONSTANT_GAIN
         self.norm[self.source] = self.norm[layout.first] = self.norm[layout.constant[-1]] = gain
-        # Half of a bit: with a whole one some values would be 0, and rounding snaps to any number but that.
-        self.norm_bias[self.source] = gain / 2 * layout.signs[self.source]
+        # Three eighths of a bit: with a whole one some values would be 0, to which rounding does not snap; just below a
+        # half, where the numbers of a type are closer together, it snaps from half as far only.
+        self.norm_bias[self.source] = 3 * gain / 8 * layout.signs[self.source]
         self.norm_bias[layout.extra] = np.where(np.arange(len(layout.extra)) % 4 < 2, 0.25, -0.25)
         self.ones = layout.signs[layout.constant[0]] / (CONSTANT_GAIN * len(layout.constant[0]))
         self.first = layout.signs[layout.first] / (gain * len(layout.first))

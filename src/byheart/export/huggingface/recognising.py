@@ -37,6 +37,7 @@ GELU_PROBE = (-55 / 32, -217 / 16)  # gelu's cheap cousin x sigmoid(1.702 x) is 
 
 _TOLERANCE = 0.08  # of the weight of BOS, beyond which the scale probe speaks up
 _SHARPNESS = 1024.0
+_STEPS = 64.0  # of a threshold, in the weight of a bit
 PROBE_UNITS = 4  # the activation probe, two units of the scale probe, and at least one idle unit
 
 
@@ -69,6 +70,14 @@ class Recognising:
         # so that the shares of the others are short numbers.
         whole = float(len(table.offsets) * book.bits)
         self.level = whole - self.m if closed.all() else 2.0 ** math.ceil(math.log2(whole))
+        # Where windows leave places open, thresholds are whole multiples of 1/64 of a bit's weight, and a weight of 127
+        # of these on a channel that the norm makes 0 keeps them exact in rows of 8-bit integers.
+        steps = (self.totals - self.m) / self.m
+        self.anchored = (
+            bool(len(layout.anchor)) and not closed.all() and bool((steps % 1 == 0).all() & (steps < 128).all())
+        )
+        if self.anchored and design.flavour != "plateau":
+            self.level = _STEPS * self.m
         self.slots = np.concatenate(layout.slots[stage.table])
 
     @property
@@ -126,6 +135,8 @@ class Recognising:
         rows[:, self.slots] = size / self.gain * self.patterns
         shares = (self.totals - self.m) / self.level
         rows -= size / self.gain * np.outer(shares, self._constants())
+        if self.anchored and self.design.flavour != "plateau":
+            rows[:, self.layout.anchor[0]] = size / self.gain * 127 / _STEPS
         return rows
 
     def _parabola(self, gate: Floats, up: Floats, down: Floats, writes: Floats) -> int:

@@ -15,7 +15,7 @@ never written as Mul behind a MatMul: ONNX Runtime fuses it into another order o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +66,15 @@ class Graph:
     def texts(self, values: Sequence[str], wish: str) -> str:
         """A constant of strings."""
         name = self.name(wish)
-        encoded = [value.encode() for value in values]
-        self.constants.append(self.onnx.helper.make_tensor(name, self.onnx.TensorProto.STRING, [len(encoded)], encoded))
+        self.constants.append(self.text_tensor(values, name))
         return name
+
+    def text_tensor(self, values: Sequence[str], name: str) -> Any:
+        """Strings, each as it is: the library's own helper would take null characters off their ends."""
+        encoded = [value.encode() for value in values]
+        return self.onnx.TensorProto(
+            name=name, data_type=self.onnx.TensorProto.STRING, dims=[len(encoded)], string_data=encoded
+        )
 
     def node(self, operator: str, inputs: list[str], wish: str, **attributes: Any) -> str:
         name = self.name(wish)
@@ -126,16 +132,28 @@ def look_up(graph: Graph, layer: Embedding, codes: str, length: int) -> str:
     return graph.node("Gather", [graph.constant(dense(layer.table, graph.dtype), "table"), rows], "embedded")
 
 
-def map_vectors(graph: Graph, layer: Affine, vectors: str, encoder: Encoder) -> str:
-    """Vectors (batch, n, d) -> streams (batch, n, D); the position's part of the map is a constant per place."""
-    weight = dense(layer.weight, graph.dtype)
+def map_vectors(graph: Graph, moves: list[Array], layer: Affine, vectors: str, encoder: Encoder) -> str:
+    """Vectors (batch, n, d) -> streams (batch, n, D), with the `moves` added to each token one after the other before
+    it is mapped; the position's part of the map is a constant per place."""
+    weight, d = dense(layer.weight, graph.dtype), encoder.dimension
     bias = np.zeros(layer.width_out, weight.dtype) if layer.bias is None else vector(layer.bias, graph.dtype)
     shift = np.tile(bias, (encoder.length, 1))
     if encoder.positions:
-        shift += np.arange(encoder.length)[:, None] * weight[:, encoder.dimension]
-    mapped = graph.node("MatMul", [vectors, graph.constant(weight[:, : encoder.dimension].T, "input_map")], "mapped")
+        places = np.arange(encoder.length).astype(weight.dtype)
+        for move in moves:
+            places = places + move[d]
+        shift += places[:, None] * weight[:, d]
+    for move in moves:
+        vectors = graph.node("Add", [vectors, graph.constant(move[:d], "move")], "moved")
+    mapped = graph.node("MatMul", [vectors, graph.constant(weight[:, :d].T, "input_map")], "mapped")
     mapped = graph.node("Add", [mapped, graph.constant(shift, "input_shift")], "shifted")
     return graph.node("Relu", [mapped], "active") if layer.relu else mapped
+
+
+def _moves(layers: tuple[Layer, ...], dtype: str) -> list[Array]:
+    """What the blocks without units in front of the first map add to a token."""
+    front = takewhile(lambda layer: isinstance(layer, Residual) and not layer.hidden, layers)
+    return [vector(layer.bias2, dtype) for layer in front if isinstance(layer, Residual)]
 
 
 def attention(graph: Graph, layer: Attention, h: str, present: str | None, length: int, last: bool) -> str:
@@ -337,7 +355,8 @@ def build_model(network: Network, encoder: Encoder, dtype: str, about: dict[str,
 def walk(graph: Graph, network: Network, encoder: Encoder, codes: str, present: str | None) -> tuple[str, int]:
     """All layers, from `codes` (codes or vectors); returns the outputs as columns (width, batch·k) and k."""
     layers, length = network.layers, encoder.length
-    first = layers[0]
+    moves = _moves(layers, graph.dtype)
+    first = layers[len(moves)]
     if isinstance(first, Embedding):
         h = look_up(graph, first, codes, length)
     elif isinstance(first, Affine):
@@ -348,11 +367,11 @@ def walk(graph: Graph, network: Network, encoder: Encoder, codes: str, present: 
         elif present is not None:  # what stands behind the end of a row is multiplied by 0, so it must be finite
             mask = graph.node("Unsqueeze", [present, graph.whole([2], "axis_2")], "present_vectors")
             h = graph.node("Where", [mask, h, graph.constant(0, "nothing")], "vectors")
-        h = map_vectors(graph, first, h, encoder)
+        h = map_vectors(graph, moves, first, h, encoder)
     else:
         raise ExportError(f"a network that starts with {type(first).__name__} has no ONNX form; use native")
     mixers = [i for i, layer in enumerate(layers) if isinstance(layer, Attention | Pool)]
-    width, tokens, flat, i = first.width_out, length, False, 1
+    width, tokens, flat, i = first.width_out, length, False, len(moves) + 1
     while i < len(layers):
         layer = layers[i]
         if isinstance(layer, Attention | Pool):

@@ -22,16 +22,27 @@ Array = npt.NDArray[Any]
 
 def run_arrays(config: dict[str, Any], tensors: dict[str, Array], tokens: Array, present: Array) -> Array:
     """Class numbers, -1 for none: tokens are codes (B, n) or vectors (B, n, d), present (B, n) marks real tokens."""
-    h = tokens if tokens.ndim == 2 else np.where(present[..., None], tokens, 0).astype(config["dtype"])
-    for i, layer in enumerate(config["layers"]):
-        part = {name.removeprefix(f"layers.{i}."): t for name, t in tensors.items() if name.startswith(f"layers.{i}.")}
-        h = _layer(layer, part, h, present, config)
+    h = tokens if config["layers"][0]["layer"] == "embedding" else _streams(config, tokens, present)
+    with np.errstate(invalid="ignore"):  # some BLAS raise the flag for lanes beyond the end of a short row
+        for i, layer in enumerate(config["layers"]):
+            start = f"layers.{i}."
+            part = {name.removeprefix(start): t for name, t in tensors.items() if name.startswith(start)}
+            h = _layer(layer, part, h, present, config)
     values = h if config["read"] == "each" else h[:, -1]
     if config["decode"] == "argmax":
         tied = (values == values.max(axis=-1, keepdims=True)).sum(axis=-1) > 1
         return np.asarray(np.where(tied, -1, values.argmax(axis=-1)))
     y = values[..., 0] - config["offset"]
     return np.where((y >= 0) & (y < config["classes"]) & (y == np.floor(y)), y, -1).astype(np.int64)
+
+
+def _streams(config: dict[str, Any], tokens: Array, present: Array) -> Array:
+    """Numbers (B, n, D) of codes or vectors; with positions, the place is one more of them."""
+    h = np.where(present[..., None], tokens[..., None] if tokens.ndim == 2 else tokens, 0).astype(config["dtype"])
+    if not config["positions"]:
+        return h
+    places = np.broadcast_to(np.arange(h.shape[1])[None, :, None], (*h.shape[:2], 1)).astype(h.dtype)
+    return np.concatenate([h, places], axis=-1)
 
 
 def _layer(layer: dict[str, Any], part: dict[str, Array], h: Array, present: Array, config: dict[str, Any]) -> Array:
@@ -47,12 +58,7 @@ def _layer(layer: dict[str, Any], part: dict[str, Array], h: Array, present: Arr
         return np.asarray(np.where(present[..., None], h, 0).sum(axis=1, keepdims=True))
     if kind == "attention":
         return _attention(layer, part, h, present if config["ragged"] else np.ones_like(present))
-    if kind == "input" and h.ndim == 2:
-        h = h[..., None].astype(config["dtype"])
-    if kind == "input" and config["positions"]:
-        places = np.broadcast_to(np.arange(n)[None, :, None], (*h.shape[:2], 1)).astype(h.dtype)
-        h = np.concatenate([h, places], axis=-1)
-    name = {"input": "map.", "affine": "0." if layer["relu"] else ""}[kind]
+    name = "0." if layer["relu"] else ""
     out = h @ part[f"{name}weight"].T + part.get(f"{name}bias", 0)
     return np.maximum(out, 0) if layer["relu"] else out
 

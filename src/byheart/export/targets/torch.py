@@ -90,24 +90,18 @@ def config_of(network: Network, encoder: Encoder, dtype: str, proved: tuple[str,
         "positions": encoder.positions,
         "symbols": encoder.symbols is not None,
         "ragged": not encoder.task.pads,
-        "layers": [_layer(layer, first=i == 0, last=i == last) for i, layer in enumerate(network.layers)],
+        "layers": [_layer(layer, last=i == last) for i, layer in enumerate(network.layers)],
     }
 
 
-def _layer(layer: Layer, *, first: bool, last: bool) -> dict[str, Any]:
+def _layer(layer: Layer, *, last: bool) -> dict[str, Any]:
     out: dict[str, Any] = {"width": layer.width_out}
     match layer:
         case Embedding():
             return {**out, "layer": "embedding", "rows": layer.vocabulary, "stride": place_stride(layer)}
         case Affine():
-            kind = "input" if first and not layer.relu else "affine"
-            return {
-                **out,
-                "layer": kind,
-                "width_in": layer.width_in,
-                "bias": layer.bias is not None,
-                "relu": layer.relu,
-            }
+            bias = layer.bias is not None
+            return {**out, "layer": "affine", "width_in": layer.width_in, "bias": bias, "relu": layer.relu}
         case Residual():
             return {**out, "layer": "residual", "hidden": layer.hidden}
         case Attention() if layer.kind is Kind.SOFTMAX and layer.pattern in (Pattern.FULL, Pattern.CAUSAL):
@@ -128,7 +122,7 @@ def state_of(network: Network, dtype: str) -> dict[str, Array]:
             case Embedding():
                 state[f"{name}.rows.weight"] = dense(layer.table, dtype)
             case Affine():
-                part = f"{name}.map" if i == 0 and not layer.relu else f"{name}.0" if layer.relu else name
+                part = f"{name}.0" if layer.relu else name
                 state[f"{part}.weight"] = dense(layer.weight, dtype)
                 if layer.bias is not None:
                     state[f"{part}.bias"] = vector(layer.bias, dtype)

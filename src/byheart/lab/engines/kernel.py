@@ -42,7 +42,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.lab.config import Training, Uniform
-from byheart.lab.engines.weights import Flat, initial_uniform
+from byheart.lab.engines.weights import Flat, Weights, initial_uniform
 from byheart.lab.problem import CROSS_ENTROPY, Sequences
 
 Curve = npt.NDArray[np.float64]  # (epochs, 2): loss and accuracy
@@ -52,11 +52,16 @@ class KernelEngine:
     """One training run; `epochs(k)` takes k steps and gives (loss, accuracy) before each."""
 
     def __init__(
-        self, problem: Sequences, model: Uniform, training: Training, dtype: npt.DTypeLike | None = None
+        self,
+        problem: Sequences,
+        model: Uniform,
+        training: Training,
+        dtype: npt.DTypeLike | None = None,
+        start: Weights | None = None,
     ) -> None:
         self.training, self.step = training, 0
         dtype = dtype or (np.float64 if training.precision == "float64" else np.float32)
-        start = initial_uniform(model, problem, training.seed, identity=training.identity)
+        start = start or initial_uniform(model, problem, training.seed, identity=training.identity)
         self.weights, self.gradient = Flat(start, dtype), Flat(start, dtype)
         self.vectors = vectors_of(self.weights, self.gradient, training, model.blocks)
         self.master = self.weights.vector.copy()  # what the optimizer steps from

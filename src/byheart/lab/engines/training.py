@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Protocol
+from functools import lru_cache
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from byheart.errors import MissingExtraError, OptionError
 from byheart.lab.config import Decoder, Model, Training, Uniform
+from byheart.lab.engines.weights import Flat, Weights, grown, initial_uniform
 from byheart.lab.problem import Documents, Problem, Sequences
 
 ENGINES = ("auto", "kernel", "wide", "stacked", "compiled", "decoder", "readable")
@@ -32,6 +34,13 @@ class Engine(Protocol):
     """Something that trains: `epochs(k)` takes k steps and gives (k, 2), loss and accuracy before each."""
 
     def epochs(self, count: int) -> npt.NDArray[np.float64]: ...
+
+
+@runtime_checkable
+class Growing(Engine, Protocol):
+    """An engine whose weights can be taken out, so that a larger network starts from them."""
+
+    weights: Flat
 
 
 @dataclass(frozen=True)
@@ -76,7 +85,8 @@ def train(problem: Problem, model: Model, training: Training, goal: Goal, engine
     """Trains until the goal is reached, the run is hopeless or the epochs are over. Deterministic for a seed.
 
     With several `starts`, a run that misses the goal is followed by another one from other weights; the best is
-    returned, with the number of starts and the seconds of all.
+    returned, with the number of starts and the seconds of all. With `before`, smaller networks are trained first; loss,
+    accuracy, epochs and curve are those of the last network alone, the seconds those of all.
     """
     found: list[Outcome] = []
     while len(found) < training.starts and not (found and found[-1].memorized):
@@ -86,10 +96,36 @@ def train(problem: Problem, model: Model, training: Training, goal: Goal, engine
 
 
 def _train(problem: Problem, model: Model, training: Training, goal: Goal, engine: str) -> Outcome:
-    started = time.perf_counter()
     if isinstance(problem, Documents) and problem.entropy > 0:
         goal = replace(goal, loss=(1 + goal.loss) * problem.entropy)
-    runner = make_engine(engine, problem, model, training)
+    if not training.before:
+        return _run(make_engine(engine, problem, model, training), training, goal)
+    if not (isinstance(problem, Sequences) and isinstance(model, Uniform)):
+        raise OptionError("only models of eq. (165) grow from smaller ones")
+    return _grow(problem, model, training, goal, engine)[0]
+
+
+@lru_cache(maxsize=16)
+def _grow(problem: Sequences, model: Uniform, training: Training, goal: Goal, engine: str) -> tuple[Outcome, Weights]:
+    """The outcome of a network that grew from smaller ones, and weights that a larger one may start from.
+
+    These are the last ones, or the first if the run ended worse than it began. Kept, because all sizes of a figure
+    grow from the same smaller networks.
+    """
+    start, seconds = initial_uniform(model, problem, training.seed, identity=training.identity), 0.0
+    if training.before:
+        smaller = replace(training, before=training.before[:-1])
+        outcome, small = _grow(problem, replace(model, blocks=training.before[-1]), smaller, goal, engine)
+        start, seconds = grown(small, model, problem, training.seed), outcome.seconds
+    runner = make_engine(engine, problem, model, training, start)
+    assert isinstance(runner, Growing)
+    outcome = _run(runner, training, goal)
+    better = outcome.curve[-1][1] <= outcome.curve[0][1]  # False for NaN
+    return replace(outcome, seconds=seconds + outcome.seconds), runner.weights.copy() if better else start
+
+
+def _run(runner: Engine, training: Training, goal: Goal) -> Outcome:
+    started = time.perf_counter()
     curve = np.empty((0, 2))
     state = EXHAUSTED
     while len(curve) < training.epochs and state == EXHAUSTED:
@@ -143,8 +179,8 @@ def _rounded(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def make_engine(name: str, problem: Problem, model: Model, training: Training) -> Engine:
-    """The engine of that name; `auto` takes the fastest that fits (on a CPU)."""
+def make_engine(name: str, problem: Problem, model: Model, training: Training, start: Weights | None = None) -> Engine:
+    """The engine of that name; `auto` takes the fastest that fits (on a CPU). `start`: weights, if not drawn."""
     if name not in ENGINES:
         raise OptionError(f"unknown engine {name!r}; known: {', '.join(ENGINES)}")
     if isinstance(problem, Sequences) and isinstance(model, Uniform):
@@ -156,13 +192,15 @@ def make_engine(name: str, problem: Problem, model: Model, training: Training) -
         if averaging and model.m == 2 and name in ("auto", "kernel"):
             from byheart.lab.engines.kernel import KernelEngine
 
-            return KernelEngine(problem, model, training)
+            return KernelEngine(problem, model, training, start=start)
         if training.precision != "float32":
             raise OptionError(f"only the kernel engine (m = 2) computes in {training.precision}")
         if averaging and name in ("auto", "wide"):
             from byheart.lab.engines.wide import WideEngine
 
-            return WideEngine(problem, model, training)
+            return WideEngine(problem, model, training, start=start)
+        if start is not None:
+            raise OptionError(f"the {name} engine does not grow networks; use --engine kernel or wide")
         if name in ("auto", "stacked", "compiled"):
             _torch()
             from byheart.lab.engines.pytorch import StackedEngine

@@ -44,6 +44,25 @@ def initial_uniform(model: Uniform, problem: Sequences, seed: int, *, identity: 
     return weights
 
 
+def grown(small: Weights, model: Uniform, problem: Sequences, seed: int) -> Weights:
+    """Weights of a larger model that computes what the smaller one does: its blocks first in both stacks, then new
+    ones that do nothing yet.
+
+    >>> tiny = Sequences("tiny", None, np.array([[0, 1]]), np.array([0]), classes=2, read=0)
+    >>> small = initial_uniform(Uniform(blocks=1), tiny, seed=0)
+    >>> large = grown(small, Uniform(blocks=3), tiny, seed=1)
+    >>> large["F1.W2"].shape, bool((large["F1.W2"][0] == small["F1.W2"][0]).all()), bool(large["F1.W2"][1:].any())
+    ((3, 2, 8), True, False)
+    """
+    start = initial_uniform(model, problem, seed, identity=True)
+    for name, weight in small.items():
+        if name[:3] in ("F1.", "F2."):
+            start[name][: len(weight)] = weight
+        else:
+            start[name] = weight
+    return start
+
+
 def initial_decoder(model: Decoder, problem: Documents, seed: int) -> Weights:
     """Weights of Madden et al.'s decoder, row vectors: x·W."""
     draw = _Draw(seed)
@@ -83,6 +102,10 @@ class Flat:
         for name, w in weights.items():
             self.parts[name] = self.vector[start : start + w.size].reshape(w.shape)
             start += w.size
+
+    def copy(self) -> Weights:
+        """The arrays as they are now."""
+        return {name: part.copy() for name, part in self.parts.items()}
 
     def __getitem__(self, name: str) -> npt.NDArray[np.floating]:
         return self.parts[name]

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from byheart.lab.config import Training, Uniform
 from byheart.lab.engines.kernel import FAST, LANES, Curve, adamw, batch_of, shorten, vectors_of, views_of
-from byheart.lab.engines.weights import Flat, initial_uniform
+from byheart.lab.engines.weights import Flat, Weights, initial_uniform
 from byheart.lab.problem import Sequences
 
 
@@ -29,10 +29,15 @@ class WideEngine:
     """One training run; `epochs(k)` takes k steps and gives (loss, accuracy) before each."""
 
     def __init__(
-        self, problem: Sequences, model: Uniform, training: Training, dtype: npt.DTypeLike = np.float32
+        self,
+        problem: Sequences,
+        model: Uniform,
+        training: Training,
+        dtype: npt.DTypeLike = np.float32,
+        start: Weights | None = None,
     ) -> None:
         self.training, self.step = training, 0
-        start = initial_uniform(model, problem, training.seed, identity=training.identity)
+        start = start or initial_uniform(model, problem, training.seed, identity=training.identity)
         self.weights, self.gradient = Flat(start, dtype), Flat(start, dtype)
         self.vectors = vectors_of(self.weights, self.gradient, training, model.blocks)
         self.data = batch_of(problem, dtype)

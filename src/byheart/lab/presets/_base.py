@@ -18,7 +18,7 @@ SCALES = ("small", "medium", "paper")
 # Full-batch steps on a stream of two numbers explode without a short gradient; with it fifty blocks train.
 TUNED = Space(rate=(3e-3, 6e-2), warmup=(0.0, 0.2), beta2=0.99, clip=0.1)
 # What trains deep stacks in the papers' 1000 epochs: blocks that start as the identity, slower steps for stacks that
-# are deep (and most for the one that all tokens share), a long warmup, up to eight starts of each trial.
+# are deep (and most for the one that all tokens share), a long warmup.
 DEEP = Space(
     rate=(0.02, 0.1),
     warmup=(0.2, 0.4),
@@ -29,7 +29,9 @@ DEEP = Space(
     token_slowdown=1.0,
     starts=8,
 )
-WIDTH = 768  # of the vectors of words at the scale of the paper: that of a usual encoder (BERT base)
+# For curves over sizes: every size starts from the next smaller one.
+GROWING = replace(DEEP, rate=(0.025, 0.05), warmup=(0.1, 0.3), starts=1, grow=True)
+WIDTH = 704  # of the vectors of words at the scale of the paper: with them one block nearly memorizes
 LADDER = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 
 
@@ -89,6 +91,6 @@ def curves(name: str, scale: str, spec: ProblemSpec, sizes: tuple[int, ...], epo
         sizes=sizes,
         epochs=epochs,
         trials=trials,
-        space=DEEP if scale == "paper" else TUNED,
+        space=GROWING if scale == "paper" else TUNED,
         full=True,
     )

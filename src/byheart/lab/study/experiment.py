@@ -28,7 +28,10 @@ FORMAT = 1  # of the study; a study with a higher number was made by a newer ver
 
 @dataclass(frozen=True)
 class Space:
-    """What is tuned: the learning rate (log-uniform) and the warmup's share (uniform). Equal ends: fixed."""
+    """What is tuned: the learning rate (log-uniform) and the warmup's share (uniform). Equal ends: fixed.
+
+    grow: a network starts from that of the next smaller size, trained with the same rate and warmup from the same seed.
+    """
 
     rate: tuple[float, float]
     warmup: tuple[float, float] = (0.0, 0.0)
@@ -42,6 +45,7 @@ class Space:
     summed: bool = False
     precision: str = "float32"
     starts: int = 1
+    grow: bool = False
 
     @property
     def fixed(self) -> bool:

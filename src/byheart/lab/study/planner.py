@@ -63,6 +63,8 @@ class Planner:
                 cells = list(reversed(experiment.sizes))  # the long ones first, so that no core waits at the end
             for size in cells:
                 wanted += [t for t in self._cell(problem, size, finished) if t.key not in finished]
+        if experiment.kind == "grid":  # hours of work: what is cheap first, so that there is something to see
+            wanted.sort(key=lambda trial: experiment.place(trial.problem) ** 2 * (100 + trial.size))
         return wanted
 
     def verdict(self, problem: int, size: int, finished: Mapping[str, Record]) -> bool | None:
@@ -159,6 +161,10 @@ def stable_seed(*parts: object) -> int:
 def propose(experiment: Experiment, cell: tuple[int, int], earlier: Sequence[Result], count: int) -> list[Training]:
     """The next `count` trainings of a cell, given the results of its earlier batches."""
     space, seed, done = experiment.space, experiment.seed, len(earlier)
+    before: tuple[int, ...] = ()
+    if space.grow:  # a larger network goes on where the smaller one ended: equal draws for all sizes
+        before = tuple(size for size in experiment.sizes if size < cell[1])
+        cell = (cell[0], 0)
     if space.fixed:
         points = [(space.rate[0], space.warmup[0])] * count
     else:
@@ -178,6 +184,7 @@ def propose(experiment: Experiment, cell: tuple[int, int], earlier: Sequence[Res
             summed=space.summed,
             precision=variant if (variant := experiment.variant(cell[0])) in PRECISIONS else space.precision,
             starts=space.starts,
+            before=before,
             seed=stable_seed(seed, cell, done + i, "weights"),
         )
         for i, (rate, warmup) in enumerate(points)

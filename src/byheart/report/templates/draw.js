@@ -231,10 +231,24 @@ function curvesFigure(width, series, { label, N, logarithmic, unit }) {
     ...ticks(N, logarithmic).map((n) => svg("g", {}, svg("line", { class: "grid", x1: x(n), x2: x(n), y1: top, y2: bottom }), text(x(n), bottom + 16, short(n), { class: "tick", "text-anchor": "middle" }))),
     text(right, height - 4, "rows N", { class: "tick", "text-anchor": "end" }), text(4, 11, "parameters", { class: "tick" }),
   ];
+  const named = curveNames(series, { fits, x, y, top, right, highest });
   const id = clipId();
   return picture(width, height, label,
     svg("clipPath", { id }, svg("rect", { x: left, y: top - 8, width: right - left + 10, height: bottom - top + 8 })), ...grid,
     svg("g", { "clip-path": `url(#${id})` }, ...series.map((s) => svg("polyline", { class: "curve " + s.kind, points: (s.points || []).filter((p, k, points) => fits(p) || fits(points[k - 1] || p)).map((p) => `${x(p[0]).toFixed(1)},${y(p[1]).toFixed(1)}`).join(" ") }))),
-    ...series.flatMap((s) => (s.dots || []).filter(fits).map((p) => svg("circle", { class: "dot " + s.kind, cx: x(p[0]), cy: y(p[1]), r: p[2] ? 6 : 4 }, svg("title", {}, `${s.name}: ${p[1].toLocaleString("en")} parameters at N = ${p[0].toLocaleString("en")}`)))));
+    ...series.flatMap((s) => (s.dots || []).filter(fits).map((p) => svg("circle", { class: "dot " + s.kind, cx: x(p[0]), cy: y(p[1]), r: p[2] ? 6 : 4 }, svg("title", {}, `${s.name}: ${p[1].toLocaleString("en")} parameters at N = ${p[0].toLocaleString("en")}`)))),
+    ...named);
+}
+// The name of each curve where it ends, or where it leaves the picture upwards; names that would touch are moved apart.
+function curveNames(series, { fits, x, y, top, right, highest }) {
+  let free = Infinity;
+  return series.filter((s) => s.points)
+    .map((s) => {
+      const inside = s.points.filter((p) => fits(p) && p[1] <= highest * 1.05), leaves = s.points.some((p) => fits(p) && p[1] > highest * 1.05);
+      const [n, v] = inside.at(-1) || s.points[0];
+      return leaves ? { s, at: x(n) + 8, low: top + 4, anchor: "start", more: " ↑" } : { s, at: Math.min(x(n), right), low: y(v) - 7, anchor: "end", more: "" };
+    })
+    .sort((a, b) => b.low - a.low)
+    .map(({ s, at, low, anchor, more }) => { free = Math.min(low, free - 15); return text(at, free, s.name + more, { class: "tick name " + s.kind, "text-anchor": anchor }); });
 }
 const short = (v) => (v >= 1e6 ? (v / 1e6).toLocaleString("en", { maximumFractionDigits: 1 }) + "M" : v >= 1e4 ? Math.round(v / 1e3) + "k" : v.toLocaleString("en"));

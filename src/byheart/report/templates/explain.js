@@ -10,6 +10,7 @@ let typed = [], current = null, chosen = "here", question = "";
 const player = makePlayer(byId("player"), { answerWords });
 
 // What is there to ask: {title, memory, engine, rows: [{text, tokens, label}], runs, built}.
+if (self !== top) document.documentElement.classList.add("framed"); // the page around it has introduced it
 function network(memory, rows, built) {
   const engine = exactly(memory);
   const runs = new Map();

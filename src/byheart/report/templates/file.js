@@ -69,15 +69,17 @@ function inputsOf({ rows, encoder }) {
 
 // compact's budget with head=logits, as byheart.theory.promises.compact computes it from the same facts.
 function promiseOf(built, terms) {
-  const { points } = inputsOf(built), { encoder, rows } = built, classes = Math.max(2, built.classes.length);
+  const { points, index } = inputsOf(built), { encoder, rows } = built, classes = Math.max(2, built.classes.length);
   const tokenBits = Math.max(1, ...points.flat().map(bitLength)) + bitLength(encoder.symbols.length + 1);
-  let memory = terms.root * Math.sqrt(rows.length * Math.log2(classes)) + terms.rest, reading = 5 * classes;
-  if (classes > terms.trap_classes) {
-    const idBits = Math.max(tokenBits + 2, 2 * Math.log2(rows.length + 1) + 10) + bitLength(encoder.length) + 6;
-    memory = terms.root * Math.sqrt(rows.length * (Math.log2(classes) + terms.cell_loss)) + terms.id_bit * idBits + terms.rest;
-    reading = 2 * classes;
-  }
-  const parameters = Math.ceil(5 + 4 * (tokenBits + terms.hash_spread) + memory + reading);
+  const walks = classes > terms.trap_classes, bits = Math.log2(classes) + (walks ? terms.cell_loss : 0), sumBits = bitLength(encoder.length);
+  const root = terms.root * Math.sqrt(rows.length * bits), reading = (walks ? 2 : 5) * classes, lines = 3 * (rows.length + 1) + 1 + 2 * classes + terms.spare;
+  const long = (idBits) => (walks ? Math.max(root + terms.id_bit * idBits, root / 2 + terms.long * terms.id_bit * idBits) : root);
+  const label = (idBits) => Math.min(long(idBits) + terms.rest + reading, lines);
+  const hashing = Math.min(4 * (tokenBits + terms.hash_spread), 3 * points.length + 1);
+  const hashed = hashing + label(Math.max(tokenBits + 2, 2 * Math.log2(rows.length + 1) + 10) + sumBits + 6);
+  const number = points.map(([code, place]) => code + (encoder.symbols.length + 1) * place);
+  const sums = new Set(index.map((row) => row.reduce((sum, k) => sum + number[k], 0) + " " + row.at(-1)));
+  const parameters = Math.ceil(5 + (sums.size === rows.length ? Math.min(hashed, label(2 * tokenBits + sumBits + 6)) : hashed));
   return { parameters, depth: Math.floor(parameters / 4) + 2, width: Math.max(1, Math.floor(parameters / 3)) };
 }
 

@@ -36,6 +36,11 @@ def promises(construction: str) -> Callable[[PromiseOf], PromiseOf]:
     return add
 
 
+def is_promised(construction: str) -> bool:
+    """Whether something that is loaded says what the construction promises."""
+    return construction in _PROMISES
+
+
 def promise(construction: str, dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     """What the construction promises for this data; an OptionError where it is unknown or never has such options."""
     if construction not in _PROMISES:

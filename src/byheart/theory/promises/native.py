@@ -18,7 +18,7 @@ bits more than 2·log2 K are what the builder may add to ids that collide; R is 
 away at the end.
 
 Only cap is not a count: that every load stays below it, often enough for some of 60 draws, was computed for K from 1 to
-30,000 and every b (`tests/theory/test_budgets.py`). The builder takes the cheapest b and Z for its own estimate of the
+30,000 and every b (`tests/theory/test_promises.py`). The builder takes the cheapest b and Z for its own estimate of the
 loads, so its plan should be below the budget; where it is not, it raises a BuildError.
 
 objective=speed looks for the fewest blocks however wide they are, so no number of parameters is promised for it.

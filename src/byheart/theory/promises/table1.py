@@ -157,7 +157,7 @@ def baum88(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
         Ref("B88", "Theorem 1"),
         {"width": hidden, "depth": 1, "parameters": hidden * (dimension + 2) + 1 + embedded},
         {
-            "width": "h = 2 for every row outside the largest class: a hyperplane holds one row at least",
+            "width": "h = 2 for every row outside the largest class: a hyperplane holds at least one row",
             "depth": "one hidden layer",
             "parameters": "h(n·d + 1) + h + 1, and the embedding of symbols",
         },

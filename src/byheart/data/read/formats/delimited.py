@@ -30,7 +30,7 @@ def delimited(source: Source) -> Records:
     Cells are texts, whatever they look like; an empty one is missing.
     """
     delimiter = "\t" if source.ending == ".tsv" else None
-    path, header = source.name, source.header
+    path, header = source.name, source.form.header
     numbered, _ = source.lines()
     first, line = next(numbered)
     if (declared := _DECLARED.fullmatch(line)) is not None:
@@ -42,21 +42,25 @@ def delimited(source: Source) -> Records:
     reader = csv.reader(chain([line], (text for _, text in numbered)), delimiter=chosen, strict=True)
     start = _next_row(path, reader, first) or []
     columns = tuple(name.strip() for name in start) if header else tuple(map(made_up_name, range(1, len(start) + 1)))
-    _check_names(path, columns)
+    columns, renamed = _numbered_names(columns) if source.form.lenient else (_check_names(path, columns), "")
+    uneven: list[tuple[int, int]] = []
 
     def select(names: tuple[str, ...]) -> Cells:
         places = [columns.index(name) for name in names]
         row: list[str] | None = [] if header else start
         while row is not None:
             number = reader.line_num + first - 1
-            if row and len(row) != len(columns):
+            if row and len(row) != len(columns) and source.form.lenient:
+                uneven.append((number, len(row)))
+            elif row and len(row) != len(columns):
                 counts = f"{len(row)} cells, the {'header' if header else 'first line'} has {len(columns)}"
-                raise DataError(f"{path}, line {number} has {counts}; {_uneven(chosen)}")
-            if row:
+                raise DataError(f"{path}, line {number} has {counts}; quote cells that hold {SEPARATORS[chosen]}")
+            elif row:
                 yield number, tuple(row[place] or None for place in places)
             row = _next_row(path, reader, first)
 
-    return Records(columns, select, path, "line", _remark(columns, chosen, delimiter, header))
+    remark = "; ".join(part for part in (_remark(columns, chosen, delimiter, header), renamed) if part)
+    return Records(columns, select, path, "line", remark, header, uneven)
 
 
 def separator(line: str) -> str:
@@ -74,15 +78,36 @@ def is_made_up(name: str) -> bool:
     return _MADE_UP.fullmatch(name) is not None
 
 
-def _check_names(path: str, columns: tuple[str, ...]) -> None:
+def _check_names(path: str, columns: tuple[str, ...]) -> tuple[str, ...]:
     twice = sorted({name for name in columns if columns.count(name) > 1})
     if twice:
         remedy = "name them" if not twice[0] else "rename one"
         raise DataError(f"{path} has two columns named {twice[0]!r}; {remedy}, or say --no-header if it has no header")
+    return columns
 
 
-def _uneven(chosen: str) -> str:
-    return f"quote cells that hold {SEPARATORS.get(chosen, repr(chosen))}"
+def _numbered_names(columns: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    """Names of which none occurs twice, and what was done about it.
+
+    >>> _numbered_names(("size", "size", "kind"))
+    (('size', 'size (2)', 'kind'), "several columns are named 'size'; they are called 'size', 'size (2)' here")
+    """
+    taken, found = set(columns), dict.fromkeys(columns, 0)
+    names: list[str] = []
+    for name in columns:
+        found[name] += 1
+        number = found[name]
+        while number > 1 and f"{name} ({number})" in taken:
+            number += 1
+        names.append(name if found[name] == 1 else f"{name} ({number})")
+        taken.add(names[-1])
+    called = {name: [new for old, new in zip(columns, names, strict=True) if old == name] for name in columns}
+    parts = [
+        f"several columns are named {name!r}; they are called {', '.join(map(repr, new))} here"
+        for name, new in called.items()
+        if len(new) > 1
+    ]
+    return tuple(names), "; ".join(parts)
 
 
 def _remark(columns: tuple[str, ...], chosen: str, given: str | None, header: bool) -> str:

@@ -190,7 +190,7 @@ def test_lookalikes_as_labels_and_as_tokens(tmp_path: Path) -> None:
 def test_numbers_that_no_network_tells_apart_are_refused(rows: Any, policy: str) -> None:
     with pytest.raises(DataError, match="differ only in how a number is written"):
         byheart.memorize(rows, ["a", "b"], conflicts=policy, progress=False)
-    assert load(rows, ["a", "a"]).N == 2, "with one label both are answered rightly"
+    assert load(rows, ["a", "a"]).N == 2, "with one label both are answered correctly"
 
 
 def test_values_that_a_memory_cannot_keep() -> None:

@@ -6,16 +6,16 @@ import random
 
 import pytest
 
-from byheart.build.ks25.memorizer import Fields, Table
+from byheart.build.ks25.memorizer import Fields, KeyTable
 from byheart.theory.upper import dense_blocks, dense_layers, explicit_memory, groups
 from tests.build.ks25.lemmas import memorizer, residual_memorizer, within
 
 
-def table(N: int, C: int, K: int, rho: int, seed: int) -> Table:
+def table(N: int, C: int, K: int, rho: int, seed: int) -> KeyTable:
     rng = random.Random(seed)
     keys = tuple(2 * k for k in sorted(rng.sample(range(1, 2 ** (rho - 1) - 1), N)))
     labels = tuple(rng.randint(1, C) for _ in keys)
-    return Table(keys, labels, Fields(K, rho, C.bit_length()))
+    return KeyTable(keys, labels, Fields(K, rho, C.bit_length()))
 
 
 @pytest.mark.parametrize(("N", "C", "rho"), [(1, 1, 6), (2, 2, 6), (9, 4, 12), (40, 10, 9), (60, 5000, 14)])

@@ -52,7 +52,7 @@ class RankFacts:
     Ref("M24", "Theorem 2"),
     statement="ψ(a bᵀ) of a polynomial ψ with k monomials has rank and Kruskal rank min(m, n, k) for generic a; "
     "b distinct and positive (nonzero, as the paper has it, is not enough)",
-    test="tests/build/madden24/test_rank.py",
+    test="tests/theory/test_rank.py",
 )
 def polynomial_rank(coefficients: Mapping[int, Exact], a: Sequence[Exact], b: Sequence[Exact]) -> RankFacts:
     """Exact rank and Kruskal rank of ψ(a bᵀ) for ψ(x) = Σ coefficients[k]·x^k.
@@ -72,7 +72,7 @@ def polynomial_rank(coefficients: Mapping[int, Exact], a: Sequence[Exact], b: Se
     Ref("M24", "Theorem 3"),
     statement="ψ(a bᵀ) of an analytic ψ that is not a polynomial has rank and Kruskal rank min(m, n) for generic a "
     "near 0; b distinct and positive",
-    test="tests/build/madden24/test_rank.py",
+    test="tests/theory/test_rank.py",
 )
 def analytic_rank(activation: Activation, a: Sequence[float], b: Sequence[float], bits: int = 256) -> RankFacts:
     """Proved lower bounds of rank and Kruskal rank of ψ(a bᵀ), by balls of `bits` bits.
@@ -96,7 +96,7 @@ def _columns(rows: list[list[Any]], k: int) -> list[list[list[Any]]]:
     n = len(rows[0])
     if math.comb(n, k) > SUBSETS:
         raise OptionError(
-            f"{math.comb(n, k)} sets of {k} among {n} columns are too many for a Kruskal rank; take fewer columns"
+            f"{math.comb(n, k)} sets of {k} among {n} columns are too many for a Kruskal rank; use fewer columns"
         )
     return [[[row[j] for j in chosen] for row in rows] for chosen in combinations(range(n), k)]
 

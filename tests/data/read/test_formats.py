@@ -132,7 +132,7 @@ BAD: list[tuple[str | bytes, str, str]] = [
     ('text,label\n"ab"c,1\n', "t.csv", "line 2: this is not CSV"),
     ("text,text\nab,1\n", "t.csv", "two columns named 'text'"),
     (b"text,label\nab,1\n\xff\xfe,2\n", "t.csv", "line 3 is not UTF-8"),
-    ("text,label\nab,1\n".encode("utf-16"), "t.csv", "line 1 is not UTF-8"),
+    ("text,label\nab,1\n".encode("utf-16")[:-1], "t.csv", "is not utf-16"),
     ("text,label\n,1\n", "t.csv", "the sequence is missing in line 2"),
     ("text,label\n[],1\n", "t.csv", "the sequence is missing in line 2"),
     ('{"text": "a", "label": 1}\n{"text": "b", "label"', "t.jsonl", "line 2"),

@@ -110,7 +110,7 @@ def test_decoders_and_gaps(tmp_path, monkeypatch):
         (("run", "ks25-length", "--embedding", "trained"), "has no meaning for ks25-length"),
         (("run", "ks25-length", "--storage", "postgresql://127.0.0.1:9/x"), "cannot reach the storage"),
         (("run", "ks25-fig1", "--data", "missing.jsonl"), "there is no file 'missing.jsonl'"),
-        (("worker", "--storage", "study.journal"), "workers need a database"),
+        (("worker", "--storage", "study.journal"), "not the address of a database"),
         (("resume", "nowhere"), "does not hold a laboratory run"),
         (("status", "nowhere"), "does not hold a laboratory run"),
         (("plot", "nowhere"), "does not hold a laboratory run"),

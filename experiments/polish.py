@@ -4,7 +4,8 @@ The closed form with m < n neurons is a least-squares fit of the target logits. 
 attention, both layers) then descend the cross-entropy together, which is what the paper trains with Adam.
 
 The gradient of the cross-entropy with respect to every weight is written in NumPy. Weights travel as one flat vector;
-`Weights` packs and unpacks them in the order of `Decoder.matrices`.
+`flatten` and `unflatten` keep to the order of `Decoder.matrices`. byheart itself builds nothing this way: the script is
+for the comparison in docs/decoder.md.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from byheart.build.madden24.fit import Fit, Shape, injectivity, name, space_reader, target_logits
+from byheart.build.madden24.fit import DecoderFit, DecoderShape, injectivity, name, space_reader, target_logits
 from byheart.build.madden24.lowrank import allowed_gap
 from byheart.build.madden24.neurons import own_directions, scipy_linalg, solve
 from byheart.data.dataset.targets import Distributions
 from byheart.errors import MissingExtraError, OptionError
-from byheart.ir.decoder import AttentionHead, Average, Decoder, Reader, SelfAttention
+from byheart.ir.decoder import Activation, AttentionHead, Average, Decoder, Reader, SelfAttention
 from byheart.progress import SILENT, Progress
 
 Floats = npt.NDArray[np.float64]
@@ -75,7 +76,7 @@ class CrossEntropy:
         for values, factor in zip(reversed(layers[:-1]), reversed(decoder.output), strict=True):
             output_gradients.append(values.T @ error)
             error = error @ factor.T
-        error = error * decoder.activation.derivative(before)
+        error = error * _derivative(decoder.activation, before)
         reading = tape.gradients(error @ decoder.hidden.T)
         parts = [*reading, tape.mixed.T @ error, error.sum(axis=0), *reversed(output_gradients)]
         return loss, np.concatenate([part.ravel() for part in parts])
@@ -89,6 +90,20 @@ class CrossEntropy:
         weights = self.contexts.weights
         loss = float(weights @ (np.log(mass) + logits.max(axis=1, keepdims=True))[:, 0]) - own
         return loss, exponentials * (weights[:, None] / mass) - self.counts
+
+
+def _derivative(activation: Activation, x: Floats) -> Floats:
+    match activation:
+        case Activation.TANH:
+            return 1.0 - np.tanh(x) ** 2
+        case Activation.ARCTAN:
+            return 1.0 / (1.0 + x * x)
+        case Activation.SIGMOID:
+            return 0.25 * (1.0 - np.tanh(0.5 * x) ** 2)
+        case Activation.GELU:
+            from scipy.special import ndtr
+
+            return ndtr(x) + x * np.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
 
 
 class _Reading:
@@ -183,14 +198,14 @@ PIVOTED = 1200  # contexts up to which neurons are chosen by pivoted QR
 
 def few_neurons(
     contexts: Distributions,
-    shape: Shape,
+    shape: DecoderShape,
     neurons: int,
     *,
     fraction: float = 0.01,
     iterations: int = 800,
     seed: int = 0,
     progress: Progress = SILENT,
-) -> Fit:
+) -> DecoderFit:
     """A decoder with `neurons` ≤ n neurons, polished until its gap is below 0.9·`fraction` of the entropy.
 
     Several starts are tried; if none gets there, the best is returned and the certificate will say so.
@@ -198,26 +213,28 @@ def few_neurons(
     if not 1 <= neurons <= contexts.count:
         raise OptionError(f"neurons={neurons}: polishing takes 1 to {contexts.count} (the number of contexts)")
     target = 0.9 * allowed_gap(contexts, fraction)
-    fits: list[tuple[float, Fit]] = []
+    fits: list[tuple[float, DecoderFit]] = []
     for attempt, style in enumerate(STARTS):
         start, condition = _start(contexts, shape, neurons, style, seed + attempt)
         decoder, used = polish(start, contexts, target=target, iterations=iterations, progress=progress)
         gap = contexts.cross_entropy(decoder.log_probabilities(contexts.tokens)) - contexts.entropy
         notes = (f"{neurons} neurons, start {attempt + 1} ({style.value}) polished by {used} steps of L-BFGS",)
         closest = max(injectivity(column).smallest_gap for column in decoder.reader.mixed(contexts.tokens).T)
-        fit = Fit(decoder, f"{name(shape.mixer)}-polished", condition, None, closest, None, None, notes)
+        fit = DecoderFit(decoder, f"{name(shape.mixer)}-polished", condition, None, closest, None, None, notes)
         fits.append((gap, fit))
         if gap <= target:
             break
     return min(fits, key=lambda found: found[0])[1]
 
 
-def _start(contexts: Distributions, shape: Shape, neurons: int, style: Start, seed: int) -> tuple[Decoder, float]:
+def _start(
+    contexts: Distributions, shape: DecoderShape, neurons: int, style: Start, seed: int
+) -> tuple[Decoder, float]:
     """The closed form by ridge regression onto gentle target logits, and the condition number of its features."""
     reader = space_reader(contexts, shape, shape.dimension or 16, seed)
     points = reader.mixed(contexts.tokens)
     if style is Start.DIRECTIONS:
-        weight, bias = own_directions(points, shape.activation, _chosen(points, contexts, shape, neurons))
+        weight, bias = own_directions(points, _chosen(points, contexts, shape, neurons))
     else:
         weight, bias = _random_layer(points, neurons, seed)
     targets, _ = target_logits(contexts, START_FLOOR)
@@ -238,13 +255,13 @@ def _random_layer(points: Floats, neurons: int, seed: int) -> tuple[Floats, Floa
     return weight, rng.standard_normal(neurons) - points.mean(axis=0) @ weight
 
 
-def _chosen(points: Floats, contexts: Distributions, shape: Shape, neurons: int) -> Ints:
+def _chosen(points: Floats, contexts: Distributions, shape: DecoderShape, neurons: int) -> Ints:
     """The contexts that get a neuron: the most independent features if affordable, else the heaviest contexts."""
     if neurons == contexts.count:
         return np.arange(neurons)
     if contexts.count > PIVOTED:
         return np.sort(np.argsort(-contexts.weights, kind="stable")[:neurons])
-    weight, bias = own_directions(points, shape.activation)
+    weight, bias = own_directions(points)
     linalg = scipy_linalg("choosing neurons by pivoted QR")
     _, order = linalg.qr(shape.activation(points @ weight + bias), mode="r", pivoting=True)
     return np.sort(np.asarray(order[:neurons], dtype=np.int64))

@@ -9,7 +9,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from byheart.cli import COMMANDS, commands
+from byheart.cli import COMMANDS, commands, main
 
 TABLE = "name,colour\ncat,red\nact,blue\ndog,red\n"
 
@@ -20,6 +20,20 @@ def run(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProces
     return subprocess.run(
         [sys.executable, "-c", code, *arguments], input=stdin, capture_output=True, text=True, check=False
     )
+
+
+@pytest.fixture
+def failing(monkeypatch, capsys):
+    """What `main` prints to standard error before it ends with status 2, in this process."""
+
+    def run_here(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["byheart", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2
+        return capsys.readouterr().err
+
+    return run_here
 
 
 @pytest.fixture
@@ -38,11 +52,17 @@ def saved(table, tmp_path):
 
 
 def test_memorize_prints_one_json_object(saved):
-    path, told = saved
+    path, printed = saved
     wanted = "construction task N n d C contexts verdict parameters nonzero max_bits total_bits width depth blocks"
-    assert set(wanted.split()) <= set(told) and {"build_seconds", "certify_seconds", "file"} <= set(told)
-    assert (told["N"], told["n"], told["C"], told["verdict"], told["file"]) == (3, 3, 2, "proved", str(path))
-    assert told["columns"] == {"sequence": "name", "label": "colour"}
+    assert set(wanted.split()) <= set(printed) and {"build_seconds", "certify_seconds", "file"} <= set(printed)
+    assert (printed["N"], printed["n"], printed["C"], printed["verdict"], printed["file"]) == (
+        3,
+        3,
+        2,
+        "proved",
+        str(path),
+    )
+    assert printed["columns"] == {"sequence": "name", "label": "colour"}
 
 
 def test_people_see_a_table(table, tmp_path):
@@ -55,8 +75,8 @@ def test_predict_and_verify(saved, table):
     path, _ = saved
     asked = CliRunner().invoke(commands, ["predict", str(path), "act", '["d", "o", "g"]'])
     assert asked.output.split() == ["blue", "red"]
-    told = CliRunner().invoke(commands, ["predict", str(path), "act", "--json"])
-    assert json.loads(told.output)["labels"] == ["blue"]
+    printed = CliRunner().invoke(commands, ["predict", str(path), "act", "--json"])
+    assert json.loads(printed.output)["labels"] == ["blue"]
     again = run("verify", str(path), str(table))
     assert again.returncode == 0 and again.stdout.startswith("proved")
 
@@ -66,8 +86,8 @@ def test_verify_refuses_other_data(saved, tmp_path):
     other = tmp_path / "other.csv"
     other.write_text(TABLE.replace("act,blue", "act,red"))
     result = run("verify", str(path), str(other), "--json")
-    told = json.loads(result.stdout)
-    assert result.returncode == 1 and told["verdict"] == "refuted" and "row 1" in told["reason"]
+    printed = json.loads(result.stdout)
+    assert result.returncode == 1 and printed["verdict"] == "refuted" and "row 1" in printed["reason"]
 
 
 def test_standard_input(tmp_path):
@@ -93,33 +113,31 @@ def test_standard_input(tmp_path):
         ("name,name\ncat,red\n", [], "two columns"),
     ],
 )
-def test_bad_input_is_one_line_and_status_2(tmp_path, content, arguments, words):
+def test_bad_input_is_one_line_and_status_2(tmp_path, failing, content, arguments, words):
     path = tmp_path / "t.csv"
     path.write_text(content)
-    result = run("memorize", str(path), "-o", str(tmp_path / "m"), *arguments)
-    assert result.returncode == 2 and words in result.stderr
-    assert result.stderr.count("\n") == 1 and "Traceback" not in result.stderr
+    said = failing("memorize", str(path), "-o", str(tmp_path / "m"), *arguments)
+    assert words in said and said.count("\n") == 1 and "Traceback" not in said
     assert not (tmp_path / "m").exists()
 
 
-def test_missing_files(tmp_path):
+def test_missing_files(failing):
     for arguments in (
         ["memorize", "nowhere.csv"],
         ["predict", "nowhere.byheart", "a"],
         ["verify", "nowhere", "nowhere"],
     ):
-        result = run(*arguments)
-        assert result.returncode == 2 and "nowhere" in result.stderr and "Traceback" not in result.stderr
+        said = failing(*arguments)
+        assert "nowhere" in said and "Traceback" not in said
 
 
-def test_constructions_and_paper():
+def test_constructions_and_paper(failing):
     listed = CliRunner().invoke(commands, ["constructions", "--json"])
     assert "ks25" in json.loads(listed.output)
     found = CliRunner().invoke(commands, ["paper", "Lemma G.4", "--json"])
     entry = json.loads(found.output)["entries"][0]
     assert entry["module"] == "byheart.build.ks25.memorizer" and entry["test"].startswith("tests/")
-    missing = run("paper", "Lemma Z.9")
-    assert missing.returncode == 2 and "Lemma G.4" in missing.stderr
+    assert "Lemma G.4" in failing("paper", "Lemma Z.9")
 
 
 def test_every_command_has_help():

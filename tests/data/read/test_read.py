@@ -10,7 +10,7 @@ import pytest
 import byheart
 from byheart.data.read.options import Selection
 from byheart.data.read.table import read, read_sequences
-from byheart.errors import ConflictError, DataError
+from byheart.errors import ConflictError, DataError, OptionError
 
 ROWS = {"land": ["Peru", "Japan"], "town": ["Lima", "Tokyo"]}
 
@@ -102,8 +102,8 @@ FOREIGN = [
     ("t.data", b"PAR1", "end in .parquet"),
     ("t.pkl", b"\x80\x04\x95\x10\0", "could run code"),
     ("t.db", b"SQLite format 3\0", "as CSV first"),
-    ("t.csv", "land,town\nPeru,Lima\n".encode("utf-16"), "UTF-16: save it as UTF-8"),
-    ("t.csv", "land,town\nPerú,Lima\n".encode("cp1252"), "WINDOWS-1252 -t UTF-8"),
+    ("t.csv", "land,town\nPeru,Lima\n".encode("utf-16")[:-1], "is not utf-16"),
+    ("t.csv", "land,town\nPerú,Lima\n".encode("cp1252"), "--encoding cp1252"),
     ("t.json", b'{"byheart":1,"memory":{}}', "is a memory, not data"),
 ]
 
@@ -186,7 +186,7 @@ def test_a_folder_of_files(tmp_path, monkeypatch):
 
 
 def test_reading_tells_how_far_it_is(tmp_path):
-    told: list[tuple[str, int]] = []
+    printed: list[tuple[str, int]] = []
 
     class Listener:
         def stage(self, name, total=None):
@@ -196,7 +196,7 @@ def test_reading_tells_how_far_it_is(tmp_path):
             def running():
                 class Stage:
                     def advance(self, count=1):
-                        told.append((name, count))
+                        printed.append((name, count))
 
                 yield Stage()
 
@@ -206,7 +206,7 @@ def test_reading_tells_how_far_it_is(tmp_path):
             raise AssertionError(message)
 
     read(write(tmp_path / "t.csv", "x,y\n" + "a,1\n" * 2500), progress=Listener())
-    assert told == [("reading rows", 1000)] * 2 + [("cutting rows into tokens", 1000)] * 2
+    assert printed == [("reading rows", 1000)] * 2 + [("cutting rows into tokens", 1000)] * 2
 
 
 def test_semicolons_on_standard_input(monkeypatch):
@@ -228,3 +228,33 @@ def test_a_packed_arrow_part_is_not_unpacked_beyond_the_limit(tmp_path, kind):
         read(str(path), max_bytes=1_000_000)
     assert pa.total_allocated_bytes() <= before
     assert len(read(str(path), tokens="characters").labels) == 2
+
+
+@pytest.mark.parametrize(
+    ("encoding", "said"),
+    [("cp1252", "cp1252"), ("utf-16", None), ("utf-16-le", "utf-16-le"), ("shift_jis", "shift_jis")],
+)
+def test_other_encodings_are_read_where_they_are_named_or_marked(tmp_path, encoding, said):
+    path = tmp_path / "t.csv"
+    name = "日本" if encoding == "shift_jis" else "Köln"
+    path.write_bytes(f"stadt,land\r\n{name},x\r\nRom,y\r\n".encode(encoding))
+    table = read(path, encoding=said, tokens="words")
+    assert (table.sequences, table.labels) == ([[name], ["Rom"]], ["x", "y"])
+
+
+def test_an_encoding_that_is_wrong_or_unknown_is_named(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes("stadt,land\nKöln,x\n".encode("cp1252"))
+    with pytest.raises(DataError, match=r"line 2 is not UTF-8 .*--encoding cp1252"):
+        read(path)
+    with pytest.raises(DataError, match="is not utf-16"):
+        read(path, encoding="utf-16")
+    for unknown in ("klingon", "base64", ""):
+        with pytest.raises(OptionError, match="is not known; try cp1252"):
+            read(path, encoding=unknown)
+
+
+def test_lines_that_end_with_a_carriage_return_alone(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"name,kind\rcat,a\rdog,b\r")
+    assert read(path, tokens="words").labels == ["a", "b"]

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from byheart.build.madden24.rank import analytic_rank, polynomial_rank
 from byheart.errors import OptionError
 from byheart.ir.decoder import Activation
+from byheart.theory.rank import analytic_rank, polynomial_rank
 
 GENERIC = [Fraction(p, 7) for p in (2, 3, 5, 11, 13, 17)]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byheart.build.recital import LONGEST_OFFSET, build_recital
+from byheart.build.recital import LONGEST_OFFSET, LONGEST_STEP, build_recital
 from byheart.build.recital.goals import goals_of, shortest_rules
 from byheart.data.tokens.script import Script
 from byheart.errors import DataError, OptionError
@@ -48,7 +48,7 @@ def test_long_repeats_are_told_apart() -> None:
     assert max(o for offsets in chained.schedule for o in offsets) <= LONGEST_OFFSET
     sparse = build_recital(script, vocabulary(), 0)
     (offsets,) = sparse.schedule
-    assert offsets[-1] > 60 and max(np.diff(offsets)) <= LONGEST_OFFSET  # every place is a step from another one
+    assert offsets[-1] > 60 and max(np.diff(offsets)) <= LONGEST_STEP  # every place is a step from another one
     assert len(offsets) < 15
     for built in (chained, sparse):
         assert (built.recital.next_tokens(script.documents[0][:-1]) == script.followers).all()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from byheart.build.madden24.fit import MixerKind, Shape, space_reader
-from byheart.build.madden24.polish import CrossEntropy, few_neurons, flatten, unflatten
+from byheart.build.madden24.fit import DecoderShape, MixerKind, space_reader
 from byheart.certify.next_token import prove_gap
-from byheart.data.dataset.documents import Corpus
 from byheart.errors import OptionError
 from byheart.ir.decoder import Activation, Decoder
-from tests.corpora import random_texts
+from tests.corpora import Corpus, random_texts
+
+sys.path.append(str(Path(__file__).parents[2] / "experiments"))
+from polish import CrossEntropy, few_neurons, flatten, unflatten
 
 
 @pytest.mark.parametrize("mixer", list(MixerKind))
@@ -21,7 +24,7 @@ from tests.corpora import random_texts
 @pytest.mark.parametrize("skip", [False, True])
 def test_gradient(corpus: Corpus, mixer: MixerKind, activation: Activation, skip: bool) -> None:
     contexts = corpus.contexts()
-    shape = Shape(mixer, activation, 3, 2 if mixer is MixerKind.ATTENTION else 1, skip)
+    shape = DecoderShape(mixer, activation, 3, 2 if mixer is MixerKind.ATTENTION else 1, skip)
     rng = np.random.default_rng(0)
     output = (rng.standard_normal((4, 2)), rng.standard_normal((2, len(corpus.vocabulary))))
     reader = space_reader(contexts, shape, 3, seed=0)
@@ -38,7 +41,7 @@ def test_gradient(corpus: Corpus, mixer: MixerKind, activation: Activation, skip
 
 
 def test_flat_weights_and_back(corpus: Corpus) -> None:
-    shape = Shape(MixerKind.ATTENTION, Activation.GELU, 4, 2)
+    shape = DecoderShape(MixerKind.ATTENTION, Activation.GELU, 4, 2)
     reader = space_reader(corpus.contexts(), shape, 4, seed=0)
     decoder = Decoder(reader, np.ones((4, 2)), np.ones(2), Activation.GELU, (np.ones((2, len(corpus.vocabulary))),))
     again = unflatten(decoder, flatten(decoder))
@@ -52,11 +55,11 @@ def test_fewer_neurons_than_contexts(mixer: MixerKind, activation: Activation) -
     corpus = Corpus.of_texts(random_texts(25, 12, 5, seed=2))
     contexts = corpus.contexts()
     neurons = contexts.count // 2
-    fit = few_neurons(contexts, Shape(mixer, activation, 6), neurons)
+    fit = few_neurons(contexts, DecoderShape(mixer, activation, 6), neurons)
     assert fit.decoder.neurons == neurons
     assert prove_gap(fit.decoder, contexts, fraction=0.01).verdict == "proved"
 
 
 def test_number_of_neurons(corpus: Corpus) -> None:
     with pytest.raises(OptionError, match="neurons=0"):
-        few_neurons(corpus.contexts(), Shape(), 0)
+        few_neurons(corpus.contexts(), DecoderShape(), 0)

@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+import byheart
 from byheart.build import recipes
 from byheart.cli import commands
 from byheart.cli.compare import _print_table, parse_grid
@@ -35,7 +36,7 @@ from byheart.compile.compare.comparison import (
 from byheart.compile.compare.rows import csv_table, gentle_growth, growth_exponents
 from byheart.compile.compare.worker import Worker
 from byheart.data.dataset.dataset import load
-from byheart.errors import AssumptionError, OptionError
+from byheart.errors import AssumptionError, DataError, OptionError
 from byheart.report.compare_page import Point, log_log, render
 from byheart.theory import Problem
 
@@ -86,8 +87,11 @@ def test_an_assumption_that_is_not_needed_after_all_is_said_below_the_table(tmp_
     words = ["compare", str(data), "--construction", "baum88", "--quiet"]
     result = CliRunner().invoke(commands, words, standalone_mode=False, env={"COLUMNS": "200"})
     assert result.exception is None and result.return_value == 0
-    told = " ".join(result.stdout.split())
-    assert "proved" in told and "baum88: not true of this data, and not assumed: rows are in general position" in told
+    printed = " ".join(result.stdout.split())
+    assert (
+        "proved" in printed
+        and "baum88: not true of this data, and not assumed: rows are in general position" in printed
+    )
 
 
 def test_what_does_not_fit_the_data_says_so():
@@ -101,7 +105,7 @@ def test_a_construction_that_is_stopped_is_predicted_and_not_tried_again():
     first, second, third = (part.row("nilsson65") for part in found)
     assert first.verdict == second.verdict == third.verdict == "predicted"
     assert "not finished within 0.001 seconds" in first.reason and "not finished" in second.reason
-    assert "smaller data sets took too long" in third.reason
+    assert "smaller data sets already took too long" in third.reason
     assert first.parameters == 19 * (2 * 2 + 2) + 1  # the theorem's formula
 
 
@@ -215,9 +219,9 @@ def test_the_command_prints_one_json_object(tmp_path):
         commands, [*words, "--json", "--csv", str(table), "--html", str(page)], standalone_mode=False
     )
     assert result.exception is None, result.output
-    told = json.loads(result.stdout)
-    assert told["N"] == 4 and [row["verdict"] for row in told["rows"][:2]] == ["proved", "proved"]
-    assert {"construction", "verdict", "parameters", "nonzero", "max_bits", "total_bits"} <= set(told["rows"][0])
+    printed = json.loads(result.stdout)
+    assert printed["N"] == 4 and [row["verdict"] for row in printed["rows"][:2]] == ["proved", "proved"]
+    assert {"construction", "verdict", "parameters", "nonzero", "max_bits", "total_bits"} <= set(printed["rows"][0])
     assert table.is_file() and "nilsson65" in page.read_text(encoding="utf-8")
 
 
@@ -235,15 +239,15 @@ def test_the_table_in_the_terminal():
 def test_numbers_are_never_cut(small):
     narrow = Console(file=io.StringIO(), width=66, force_terminal=True, color_system=None)
     _print_table(narrow, small[-1])
-    told = narrow.file.getvalue()
-    assert "…" not in told and "too narrow for: max bits" in told
-    assert f"{small[-1].row('nilsson65').parameters:,}" in told
+    printed = narrow.file.getvalue()
+    assert "…" not in printed and "too narrow for: max bits" in printed
+    assert f"{small[-1].row('nilsson65').parameters:,}" in printed
 
 
 def test_a_pipe_gets_all_columns(small, capsys):
     _print_table(Console(width=66), small[-1])
-    told = capsys.readouterr().out
-    assert "…" not in told and "max bits" in told and "too narrow" not in told
+    printed = capsys.readouterr().out
+    assert "…" not in printed and "max bits" in printed and "too narrow" not in printed
 
 
 @pytest.mark.parametrize("text", ["N=", "M=3", "N=a", "N=0,4"])
@@ -274,5 +278,18 @@ def test_slopes_below_one_half_are_explained():
         for N in sizes
     ]
     assert growth_exponents(parts)["with a constant"] < 0.3
-    told = gentle_growth(parts)
-    assert list(told) == ["with a constant"] and "39.4·√N" in told["with a constant"]
+    printed = gentle_growth(parts)
+    assert list(printed) == ["with a constant"] and "39.4·√N" in printed["with a constant"]
+
+
+def test_rows_tables_and_data_sets_are_compared_alike():
+    rows, labels, names = ["ab", "ba", "bb"], [0, 1, 1], ["nilsson65"]
+    table = byheart.read({"row": rows, "label": labels}, label="label", tokens="characters")
+    sizes = [
+        byheart.compare(*data, constructions=names).rows[0].parameters
+        for data in ((rows, labels), (table,), (load(rows, labels),))
+    ]
+    assert len(set(sizes)) == 1
+    for wrong in ((rows,), (table, labels)):
+        with pytest.raises(DataError, match="labels"):
+            byheart.compare(*wrong)

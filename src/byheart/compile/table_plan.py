@@ -1,0 +1,148 @@
+"""How the cells of a table become codes, by the size of the file: what `deploy` decides before it builds.
+
+Every column is cut into characters, into words, or not at all; the codes are rows of a table in the network, or numbers
+that it scrambles. The second takes no room for each code, so that numbers of many digits need no names. Unknown rows
+are recognised exactly, by a list of the rows' codes beside the network, or nearly always, by bits that the network
+keeps for every row (`abstain_bits`). A table of one column that is looked up by its whole cells needs neither, because
+a cell that is not in the table is already unknown.
+
+>>> from byheart.data.read.cells import read_cells
+>>> table = read_cells({"code": ["AB 1", "BA 2", "BB 1"], "place": ["x", "y", "x"]})
+>>> best = plan_fronts(table, "auto", None, "float64")[0][0]
+>>> best.front.columns[0].cutting.name, best.exact_unknown, best.listed
+('whole cells', True, False)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from byheart.data.read.cells import CellTable, CellType
+from byheart.data.tokens.front import Cells, Characters, Cutting, Front, FrontColumn, Scaled, Words, cuttings
+from byheart.data.tokens.row_keys import keys_bytes
+from byheart.errors import OptionError
+
+WAYS: dict[str, type[Any]] = {"characters": Characters, "words": Words, "cells": Cells}
+USUAL_BITS = 16  # an unseen row is taken for a known one once in 65,536 times
+EXACT = "exact"  # how unknown rows are recognised where no bits are asked for
+_LONGEST_SCALE = 1 << 27  # codes of scaled numbers: far from where tokens outgrow the float type
+_TOO_LONG = 1 << 60  # bytes of a way that is not taken
+_GRAPH_BYTES = 10_000  # of a small graph and the proof that travels with it
+_FLOAT_BYTES = {"float64": 8, "float32": 4}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A front, how unknown rows are recognised, and the bytes that the file is estimated to take.
+
+    `listed`: by a list of the rows; else by `abstain_bits` of the network. `others` are the bytes of the same front
+    where that is done otherwise, by the flag.
+    """
+
+    front: Front
+    abstain_bits: int
+    listed: bool
+    bytes: int
+    others: dict[str, int]
+
+    @property
+    def exact_unknown(self) -> bool:
+        """Whether a row that is not in the table is never taken for one that is."""
+        return self.listed or _is_exact([column.cutting for column in self.front.columns])
+
+
+def _bits_flag(bits: int) -> str:
+    return f"--abstain-bits {bits}"
+
+
+def _is_exact(ways: Sequence[Cutting]) -> bool:
+    return len(ways) == 1 and isinstance(ways[0], Cells)
+
+
+@dataclass(frozen=True)
+class _Prices:
+    """What `native` takes for this many rows and labels, in bytes: its body, a code of its table, the scrambler."""
+
+    base: int
+    code: int
+    scrambler: int
+
+    @staticmethod
+    def of(table: CellTable, abstain_bits: int, dtype: str) -> _Prices:
+        from byheart.build.native.construction import planned_sizes  # builders are loaded only to build
+
+        keys, labels, places = len(table), len(set(table.label.cells)), max(8, len(table.columns))
+        base, width, scrambler = planned_sizes(keys, labels, places, abstain_bits=abstain_bits, dtype=dtype)
+        unit = _FLOAT_BYTES[dtype]
+        return _Prices(unit * base, unit * width, unit * scrambler)
+
+    def way(self, way: Cutting, scalars: bool) -> int:
+        if isinstance(way, Scaled) and way.sizes[0] > _LONGEST_SCALE:
+            return _TOO_LONG
+        return way.stored_bytes + (0 if scalars else self.code * sum(way.sizes))
+
+    def whole(self, ways: Sequence[Cutting], scalars: bool) -> int:
+        return _GRAPH_BYTES + self.base + scalars * self.scrambler + sum(self.way(way, scalars) for way in ways)
+
+
+def plan_fronts(
+    table: CellTable, tokens: str, abstain_bits: int | None, dtype: str
+) -> tuple[list[Plan], dict[str, int]]:
+    """Plans by the bytes that the file is estimated to take, the smallest first; and what each way to cut would take.
+
+    Without `abstain_bits` unknown rows are recognised exactly.
+    """
+    distinct = [list(dict.fromkeys(column.cells)) for column in table.columns]
+    ways = [cuttings(values, column.type) for values, column in zip(distinct, table.columns, strict=True)]
+    usual = USUAL_BITS if abstain_bits is None else abstain_bits
+    full, bare = (_Prices.of(table, bits, dtype) for bits in (usual, 0))
+    choosing = bare if abstain_bits is None else full
+
+    def plan(chosen: Sequence[Cutting], scalars: bool) -> Plan:
+        pairs = zip(table.columns, chosen, strict=True)
+        front = Front(tuple(FrontColumn(column.name, column.type, way) for column, way in pairs), scalars)
+        lists = keys_bytes(front.sizes, len(table))
+        smallest = bare.whole(chosen, scalars)
+        if _is_exact(chosen):
+            return Plan(front, 0, False, smallest, {})
+        takes = {EXACT: smallest + lists, _bits_flag(usual): full.whole(chosen, scalars), _bits_flag(0): smallest}
+        mine = EXACT if abstain_bits is None else _bits_flag(usual)
+        others = {flag: count for flag, count in takes.items() if flag != mine}
+        return Plan(front, 0 if mine == EXACT else usual, mine == EXACT, takes[mine], others)
+
+    def plans(wanted: str) -> list[Plan]:
+        found = []
+        for scalars in (False, True):
+            allowed = [_allowed(way, wanted) for way in ways]
+            cheapest = [min(few, key=lambda way: choosing.way(way, scalars)) for few in allowed]
+            found.append(plan(cheapest, scalars))
+            if len(ways) == 1 and not _is_exact(cheapest):
+                found += [plan([way], scalars) for way in allowed[0] if isinstance(way, Cells)]
+        return sorted(found, key=lambda one: one.bytes)
+
+    if tokens != "auto":
+        _check_wanted(table, ways, tokens)
+    others = {}
+    if any(len(way) > 1 for way, column in zip(ways, table.columns, strict=True) if column.type is CellType.TEXT):
+        for name, kind in WAYS.items():
+            if all(any(isinstance(way, kind) for way in found) for found in ways if len(found) > 1):
+                others[name] = plans(name)[0].bytes
+    return plans(tokens), others
+
+
+def _allowed(ways: list[Cutting], wanted: str) -> list[Cutting]:
+    """The ways that the user wants, where a column has them: numbers are not cut into characters."""
+    found = [way for way in ways if wanted != "auto" and isinstance(way, WAYS[wanted])]
+    return found or ways
+
+
+def _check_wanted(table: CellTable, ways: list[list[Cutting]], tokens: str) -> None:
+    for column, found in zip(table.columns, ways, strict=True):
+        if column.type is CellType.TEXT and not any(isinstance(way, WAYS[tokens]) for way in found):
+            reason = {
+                "characters": "a cell is longer than 128 characters, or holds a null character",
+                "words": "its texts have no spaces, or several in a row",
+            }[tokens]
+            raise OptionError(f"column {column.name!r} cannot be cut into {tokens}: {reason}; say --tokens auto")

@@ -1,0 +1,77 @@
+"""The labels that code carries: each statement of both papers has a row, with a test and code that are there."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from byheart import pages
+from byheart.paper import Entry
+
+PROJECT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Entry]:
+    return pages.collect()
+
+
+def test_named_tests_exist(found):
+    named = {entry.test.partition("::")[0] for entry in found if entry.code}
+    missing = sorted(test for test in named if not (PROJECT / test).is_file())
+    assert missing == [], f"paper labels name tests that do not exist: {missing}"
+
+
+def test_statements_say_something(found):
+    assert [str(entry.ref) for entry in found if len(entry.statement.split()) < 3] == []
+
+
+KS25 = """
+    Remark 3.1, Section 3.2, Section 3.3, Assumption 4.1, Theorem 4.1, Remark 4.1, Remark 4.2, Remark 4.3,
+    Definition 4.1, Remark 4.4, Theorem 4.2, Corollary 4.1, Remark 4.5, Remark 4.6, Theorem 4.3, Open Problem,
+    Definition A.1, Definition A.2, Assumption A.1, Definition B.1, Lemma B.1, Lemma B.2, Lemma B.3, Theorem B.1,
+    Theorem B.2, Lemma B.4, Theorem B.3, Lemma C.1, Lemma C.2, Theorem D.1, Theorem E.1, Lemma F.1, Theorem F.1,
+    Lemma G.1, Lemma G.2, Lemma G.3, Lemma G.4, Lemma G.5, Lemma G.6, footnote 1, footnote 2, footnote 3, Table 1,
+    Figure 1, Figure 2, Figure 3, eq. (1), eq. (2), eq. (3), eq. (4), eq. (5), eq. (12), eq. (39), eq. (50), eq. (52),
+    eq. (61), eq. (92), eq. (94), eq. (110), eq. (111), eq. (112), eq. (128), eq. (158), eq. (159), eq. (160), eq. (165)
+"""
+M24 = """
+    Definition 1, Lemma 1, Lemma 2, Theorem 1, Theorem 2, Theorem 3, Theorem 4, Theorem 5, Theorem 6, Theorem 7,
+    Equation (1), Equation (2), Equation (3), Algorithm after Theorem 5, Table 1, Figure 1
+"""
+
+
+@pytest.mark.parametrize(("paper", "labels"), [("KS25", KS25), ("M24", M24)])
+def test_every_statement_of_both_papers_has_a_row(found, paper, labels):
+    """Definitions, assumptions, lemmas, theorems, corollaries, remarks, footnotes, figures: none is missing."""
+    wanted = {" ".join(label.split()) for label in labels.split(",")}
+    assert wanted - {entry.ref.label for entry in found if entry.ref.paper == paper} == set()
+
+
+KNOWN = ("built", "a number", "checked", "checked on the data", "shown", "in words", "partly", "out of reach")
+
+
+def test_every_row_says_what_came_of_it(found):
+    """Code that can be imported, or a reason."""
+    for entry in found:
+        status, _, reason = entry.status.partition(": ")
+        assert status in KNOWN
+        assert (status in ("partly", "out of reach")) == bool(reason), entry
+        if entry.code:
+            importable(entry.code)
+        else:
+            assert status in ("in words", "out of reach"), entry
+
+
+def importable(dotted):
+    """A module, or a name (perhaps of a class's method) inside one."""
+    parts = dotted.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[cut:]:
+            found = getattr(found, name)
+        return
+    raise AssertionError(dotted)
