@@ -35,6 +35,7 @@ FORMAT, PROVED = 2, "answers proved"
 SAFE = 1 << 53  # integers below are plain JSON numbers
 MOST_BITS, LONGEST = 1 << 22, 1 << 24  # of a weight; tokens of a row
 SPARE_BITS, DOUBLINGS = 96, 4  # of interval arithmetic
+DEEPEST = 20  # tuples in tuples
 PROBE = 16  # rows after which the work of all rows is estimated
 
 
@@ -204,11 +205,11 @@ TAGS = {  # how the content of a tagged value is read and written
     "integer": (lambda written: int(written, 16), hex),
     "float": (float.fromhex, float.hex),
     "bytes": (bytes.fromhex, bytes.hex),
-    "tuple": (lambda parts: tuple(label(part, "") for part in parts), None),
+    "tuple": (lambda parts, depth: tuple(label(part, "", depth + 1) for part in parts), None),
 }
 
 
-def label(value, where):
+def label(value, where, depth=0):
     """Texts, small integers, true, false and null as they are, anything else tagged."""
     if value is None or isinstance(value, str | bool) or (type(value) is int and abs(value) < SAFE):
         return value
@@ -216,7 +217,8 @@ def label(value, where):
         ((tag, content),) = value.items()
         read, write = TAGS[tag]
         need(type(content) is (str if write else list), "")
-        found = read(content)
+        need(write or depth < DEEPEST, "")
+        found = read(content) if write else read(content, depth)
         need(not write or (write(found) == content and found == found), "")
         need(tag != "integer" or abs(found) >= SAFE, "")
         return found

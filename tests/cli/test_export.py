@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from byheart.cli import commands
+from byheart.compile.recital import memorize_recital
 
 
 @pytest.fixture
@@ -48,3 +50,21 @@ def test_what_cannot_be_exported_is_refused_before_it_is_built(tmp_path):
         commands, ["memorize", str(table), "-o", out, "--for", "onnx", "--json"], standalone_mode=False
     )
     assert json.loads(made.output)["construction"] == "native"
+
+
+@pytest.mark.slow
+def test_a_folder_is_verified_by_the_choice_it_was_made_with(tmp_path, monkeypatch):
+    """Prefixes with several continuations: their weighted distribution, or the first one."""
+    monkeypatch.chdir(tmp_path)
+    rows = [("to be", 1), ("to do", 3), ("do be", 1)]
+    Path("d.jsonl").write_text("".join(json.dumps({"text": text, "often": often}) + "\n" for text, often in rows))
+    texts, often = zip(*rows, strict=True)
+    memorize_recital(texts, weights=often).to_huggingface("shares", "llama")
+    memorize_recital(texts, ambiguous="first").to_huggingface("first", "llama")
+
+    def verdict(folder: str, *flags: str) -> str:
+        words = ["verify", folder, "d.jsonl", "--sequence-column", "text", "--quiet", *flags]
+        return CliRunner().invoke(commands, words).output.split(":")[0]
+
+    assert verdict("shares", "--weight-column", "often") == verdict("first", "--ambiguous", "first") == "proved"
+    assert verdict("shares") != "proved" and verdict("first") != "proved"

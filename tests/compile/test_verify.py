@@ -320,6 +320,18 @@ def test_only_the_one_form_is_read(saved, tmp_path, change):
         load(rewrite(saved[0], tmp_path / "f", STRICT[change]))
 
 
+@pytest.mark.parametrize("inner", ["a", 0.5])
+def test_what_is_saved_can_be_loaded(inner, tmp_path):
+    """A label of 25 tuples in each other was written, and then called damaged; 20 are what the format has."""
+    label = inner
+    for _ in range(20):
+        label = (label,)
+    byheart.memorize(["ab", "cd"], [label, "b"], progress=False).save(tmp_path / "f")
+    assert load(tmp_path / "f").predict(["ab"]) == [label]
+    with pytest.raises(DataError, match="20 deep"):
+        byheart.memorize(["ab", "cd"], [(label,), "b"], progress=False).save(tmp_path / "f")
+
+
 def test_keys_that_stand_twice_are_refused(saved, tmp_path):
     text = saved[0].read_text()
     (tmp_path / "f").write_text(text.replace('"seed":0', '"seed":0,"seed":0'))

@@ -122,10 +122,14 @@ def command(
     written = export_file(memory, target, output, dtype=dtype, dataset=dataset, progress=progress)
     about = written["metadata"]
     if as_json:
-        shown = {name: about[f"byheart.{name}"] for name in ("dtype", "checked", "exactness")}
-        show.print_json({**{k: v for k, v in written.items() if k != "metadata"}, "target": target, **shown})
+        shown: dict[str, Any] = {name: about[f"byheart.{name}"] for name in ("dtype", "checked", "exactness")}
+        shown |= {"target": target, "recognises_unknown": memory.abstains}
+        show.print_json({**{k: v for k, v in written.items() if k != "metadata"}, **shown})
     else:
         click.echo(f"wrote {written['file']} ({about['byheart.dtype']}), checked on {about['byheart.checked']}")
+        if not (quiet or memory.abstains):
+            remedy = f"memorize with --for {target} (abstain_bits=16) to have them recognised"
+            click.echo(f"note: it answers rows that were never memorized by some label, too; {remedy}")
     return 0
 
 

@@ -250,7 +250,10 @@ def _lead(values: Mapping[str, float | None]) -> str:
     return words if measured is None else f"{words} (measured {measured:.2f})"
 
 
-def verify_checkpoint(folder: str, data: str, flags: DataFlags, as_json: bool, quiet: bool, progress: Progress) -> int:
+def verify_checkpoint(
+    folder: str, data: str, flags: DataFlags, as_json: bool, quiet: bool, progress: Progress,
+    ambiguous: str | None = None, weight_column: str | None = None,
+) -> int:  # fmt: skip
     """`verify DIR DATA`: proves from config and tensors alone that every place of DATA is answered, with its margin;
     of a classifier, every row."""
     if _is_classifier(folder):
@@ -260,8 +263,10 @@ def verify_checkpoint(folder: str, data: str, flags: DataFlags, as_json: bool, q
             certificate = certify_classifier(folder, rows.ids, rows.answers)
     else:
         texts = read_texts(data, flags)
+        weights = _column(data, weight_column, flags) if weight_column else []
+        copies = [_count(value, str(weight_column)) for value in weights] or None
         with progress.stage("proving"):
-            certificate = verify_folder(folder, texts)
+            certificate = verify_folder(folder, texts, copies=copies, ambiguous=ambiguous or "distribution")
     if as_json:
         show.print_json(_as_plain(certificate, folder))
     else:

@@ -46,6 +46,12 @@ from byheart.progress import Progress
     show_default=True,
     help="For a memory of distributions: the part of the entropy that its cross-entropy may exceed it by.",
 )
+@click.option(
+    "--ambiguous",
+    type=click.Choice(["distribution", "first", "majority"]),
+    help="For a checkpoint folder: what prefixes with several continuations answer [distribution].",
+)
+@click.option("--weight-column", metavar="NAME", help="For a checkpoint folder: how often each document occurs [1].")
 @asking_options
 @data_options
 @budget_options
@@ -55,6 +61,8 @@ def command(
     data: str,
     part: bool,
     gap: float,
+    ambiguous: str | None,
+    weight_column: str | None,
     executor: str | None,
     resume: str | None,
     flags: DataFlags,
@@ -80,7 +88,9 @@ def command(
     if Path(file).is_dir():
         from byheart.cli.recital import verify_checkpoint
 
-        return verify_checkpoint(file, data, flags, as_json, quiet, progress)
+        return verify_checkpoint(file, data, flags, as_json, quiet, progress, ambiguous, weight_column)
+    if ambiguous or weight_column:
+        raise OptionError("--ambiguous and --weight-column are for checkpoint folders; FILE is a memory")
     memory = load_limited(file)
     asking = asked_by(executor, resume)
     checked, table = check_data(memory, data, flags, progress, gap, part, asking)

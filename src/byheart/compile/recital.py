@@ -197,5 +197,5 @@ def memorize_recital(
     built = build_recital(script, lexicon.size, answer, form=form, ambiguous=ambiguous, merge=merge)
     left_out = {"left_out": len(documents) - len(part)} if len(part) < len(documents) else {}
     absent = {"absent": check_absent(built.recital, script)} if script.absent else {}
-    report = built.summary() | left_out | absent
+    report = built.summary() | {"several": str(ambiguous)} | left_out | absent
     return RecitalMemory(built.recital, lexicon, script, report, {"build": time.perf_counter() - started})

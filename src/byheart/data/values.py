@@ -153,7 +153,7 @@ def _text(value: Any) -> str:
     return repr(sorted(map(quote_fully, value))) if isinstance(value, set | frozenset) else quote_fully(value)
 
 
-def to_json(value: Any) -> Any:
+def to_json(value: Any, depth: int = 0) -> Any:
     """A value in its one JSON form; floats and long integers in hexadecimal, so that every parser keeps them whole.
 
     >>> to_json((True, 2**60, 0.5))
@@ -169,8 +169,10 @@ def to_json(value: Any) -> Any:
         return {"float": value.hex()}
     if kind is bytes:
         return {"bytes": value.hex()}
+    if kind is tuple and depth < _DEEPEST:
+        return {"tuple": [to_json(part, depth + 1) for part in value]}
     if kind is tuple:
-        return {"tuple": [to_json(part) for part in value]}
+        raise DataError(f"a tuple is nested more than {_DEEPEST} deep and cannot be written to a file; flatten it")
     raise DataError(
         f"{quote(value)} ({kind.__name__}) cannot be written to a file; "
         "use None, bool, int, float, str, bytes or a tuple of these"
@@ -183,9 +185,9 @@ def from_json(value: object, field: str, depth: int = 0) -> Any:
         return value
     if type(value) is int:
         return load_integer(value, field)
-    if isinstance(value, Mapping) and len(value) == 1 and depth < _DEEPEST:
+    if isinstance(value, Mapping) and len(value) == 1:
         ((tag, content),) = value.items()
-        if tag == "tuple" and isinstance(content, list):
+        if tag == "tuple" and isinstance(content, list) and depth < _DEEPEST:
             return tuple(from_json(part, field, depth + 1) for part in content)
         if tag == "integer" and isinstance(content, str):
             return load_integer(content, field)

@@ -19,7 +19,7 @@ from byheart.ir.evaluate import outputs
 from byheart.ir.layers import Affine, Attention, Embedding, Matrix, Pattern, Pool, Residual
 from byheart.ir.network import Decode, Inputs, Network, Read, Readout
 
-WAYS = ("forward", "pairwise", "blocks", "matmul", "fused", "flush")
+WAYS = ("forward", "pairwise", "tree", "blocks", "matmul", "fused", "flush")
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,6 +197,12 @@ class Engine:
                 half = terms.shape[-1] // 2
                 terms = np.concatenate([terms[..., :half] + terms[..., half : 2 * half], terms[..., 2 * half :]], -1)
             return terms[..., 0]
+        if self.way == "tree":  # any two partial sums next
+            parts = list(np.moveaxis(terms, -1, 0))
+            while len(parts) > 1:
+                one, two = (parts.pop(int(self.rng.integers(len(parts)))) for _ in range(2))
+                parts.append(one + two)
+            return parts[0]
         if self.way == "blocks":
             size = int(self.rng.integers(1, terms.shape[-1] + 1))
             starts = range(0, terms.shape[-1], size)

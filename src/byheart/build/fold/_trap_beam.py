@@ -120,7 +120,7 @@ def trap_beam(phases: bool, long: bool) -> Any:
                 da = 1 - (d & 2) if k else 0
                 db = (1 - 2 * (d & 1)) * W if k else 0
                 twice = 2 if k else 1
-                left = 0
+                left = np.int64(0)
                 fits = True
                 v, who, kinds = values[now, c, 0], tags[now, c, 0], tags[now, c, 1]
                 v2, who2, kinds2 = values[new, got, 0], tags[new, got, 0], tags[new, got, 1]

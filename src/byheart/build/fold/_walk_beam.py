@@ -163,7 +163,7 @@ def walk_beam(long: bool) -> Any:
                 d = order[q] % per
                 da = 1 - (d & 2) if two else 0
                 db = (1 - 2 * (d & 1)) * W
-                left = 0
+                left = np.int64(0)
                 v, who, ms, others = values[now, c, 0], tags[now, c, 0], tags[now, c, 1], tags[now, c, 2]
                 v2, who2, ms2, others2 = values[new, got, 0], tags[new, got, 0], tags[new, got, 1], tags[new, got, 2]
                 rows2 = tags[new, got, 3]
@@ -173,7 +173,9 @@ def walk_beam(long: bool) -> Any:
                     flip = -(tag & 1)
                     x = 2 * v[i] + (((da * home[key] + db) ^ flip) - flip)
                     if long:
-                        x += next_part(values[now, c], values[new, got], delta, i, left, key, 2, da * (1 + 2 * flip))
+                        x += next_part(
+                            values[now, c], values[new, got], delta, i, left, key, np.int64(2), da * (1 + 2 * flip)
+                        )
                     h = W + abs(da * home[key])
                     f = x < 0  # the fold before the last one is undone
                     m = others[i] if f else ms[i]

@@ -9,8 +9,9 @@ const cutWord = (word) => exactly({ network: { layers: [] }, encoder: { symbols:
 let typed = [], current = null, chosen = "here", question = "";
 const player = makePlayer(byId("player"), { answerWords });
 
-// What is there to ask: {title, memory, engine, rows: [{text, tokens, label}], runs, built}.
 if (self !== top) document.documentElement.classList.add("framed"); // the page around it has introduced it
+
+// What is there to ask: {title, memory, engine, rows: [{text, tokens, label}], runs, built}.
 function network(memory, rows, built) {
   const engine = exactly(memory);
   const runs = new Map();
