@@ -1,34 +1,28 @@
 """The tables and the picture of docs/checkpoints.md.
 
-    python experiments/checkpoints.py [sizes] [engines] [mutants] [picture] [--text FILE] [--docs FOLDER]
+    python experiments/checkpoints.py [engines] [mutants] [picture] [--arch NAME] [--docs FOLDER]
 
-`sizes`: every architecture at 1,000 and 2,000 characters and 450 BPE tokens: size of the file, processor seconds,
-proved leads. The text is the LICENSE of this repository (its blanks joined), or `--text`: a file, or `code`, `repeats`,
-`scripts`.
 `engines`: every installed engine recites the fixture of the built-in text, in every type it has. `mutants`: every
-architecture against every mutant (a minute or more each). `picture`: one window's way through a Llama.
+architecture against the table, the held-out list and the list of parts (two minutes each). `picture`: one window's way
+through a Llama.
 """
 
 from __future__ import annotations
 
 import argparse
-import inspect
-import json.decoder
-import random
+import json
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from doc_tables import insert, markdown
 
-from byheart.certify.checkpoint import certify_checkpoint
-from byheart.compile.recital import memorize_recital
-from byheart.data.tokens.lexicon import Lexicon
-from byheart.engines import engines, recite
+from byheart.engines import engines, read_questions, recite
 from byheart.errors import ByheartError
 from byheart.export.huggingface.host import hosts
-from byheart.fixtures import check_mutants
+from byheart.fixtures.expected import check_logits, expected
+from byheart.fixtures.mutants import check_mutants, coverage, held_out, mutants_of
 from byheart.fixtures.write import fixture_memory
 from byheart.plots.memory import way_figure
 from byheart.plots.style import save
@@ -37,10 +31,10 @@ RUNS: tuple[tuple[str, str, tuple[str, ...], dict[str, str]], ...] = (
     ("transformers", "parabola", ("float32", "bfloat16", "float16"), {}),
     ("onnxruntime", "parabola", ("float32", "float16"), {}),
     ("llama.cpp", "parabola", ("F32", "F16", "BF16", "Q8_0"), {}),
-    ("llama.cpp", "parabola", ("F16",), {"flash": "on", "cache": "Q8_0"}),
-    ("llama.cpp", "plateau", ("Q8_0", "Q5_0", "Q5_1", "Q4_0", "Q4_1"), {}),
+    ("llama.cpp", "parabola", ("F16", "Q8_0"), {"flash": "on", "cache": "Q8_0"}),
+    ("llama.cpp", "quantized", ("Q8_0", "Q5_0", "Q5_1", "Q4_0", "Q4_1"), {}),
     ("ctranslate2", "parabola", ("float32",), {}),
-    ("ctranslate2", "plateau", ("int8",), {}),
+    ("ctranslate2", "quantized", ("int8",), {}),
     ("mlx", "parabola", ("float32", "bfloat16", "float16"), {}),
     ("openvino", "parabola", ("float32",), {}),
     ("vllm", "parabola", ("bfloat16",), {}),
@@ -49,65 +43,16 @@ RUNS: tuple[tuple[str, str, tuple[str, ...], dict[str, str]], ...] = (
 TO_THE_END = ("llama.cpp", "onnxruntime", "ctranslate2")  # the others decode 96 tokens per prompt, to save time
 
 
-def text_of(name: str) -> str:
-    """A file, or a text that is made here: prose, program code, words drawn with many repeats, many scripts."""
-    drawn = random.Random(7)
-
-    def words(letters: str, count: int, longest: int) -> str:
-        known = ["".join(drawn.choice(letters) for _ in range(drawn.randint(2, longest))) for _ in range(count)]
-        return " ".join(drawn.choice(known) for _ in range(1500))
-
-    if name == "prose":
-        return " ".join((Path(__file__).parents[1] / "LICENSE").read_text(encoding="utf-8").split())
-    if name == "code":
-        return inspect.getsource(json.decoder)
-    if name == "repeats":
-        return words("abcdefghijklmnopqrstuvwxyz0123456789 .,;", 60, 14)
-    if name == "scripts":
-        return words(
-            "абвгдежзийклмнопрстуфхцчшщъыьэюяαβγδεζηθικλμνξοπρστυφχψω漢字仮名交文東西南北春夏秋冬éèêëñçüöä", 120, 8
-        )
-    return Path(name).read_text(encoding="utf-8")
-
-
-def cut(text: str, size: str) -> tuple[str, str]:
-    """The beginning of a text that has this many characters or BPE tokens, and how it is cut into tokens."""
-    if size != "450 BPE tokens":
-        return text[: int(size.split()[0].replace(",", ""))], "characters"
-    length = 1000
-    for _ in range(8):
-        count = len(Lexicon.of_texts([text[:length]], "bpe:400").document(text[:length]))
-        if abs(count - 450) < 8:
-            break
-        length = length * 450 // count
-    return text[:length], "bpe:400"
-
-
-def size_table(room: Path, text: str) -> Iterator[str]:
-    """One line per architecture and size; seconds are of one processor."""
-    rows = [["architecture", "text", "parameters", "MB", "build s", "prove s", "float32", "bfloat16", "float16"]]
-    for size in ("450 BPE tokens", "1,000 characters", "2,000 characters"):
-        part, tokens = cut(text, size)
-        for name in hosts():
-            folder, started = room / f"{name}-{size}", time.process_time()
-            memory = memorize_recital(part, tokens=tokens)
-            summary = memory.to_huggingface(folder, name)
-            built = time.process_time()
-            certificate = certify_checkpoint(folder, memory.script.documents)
-            seconds = built - started, time.process_time() - built
-            megabytes = (folder / "model.safetensors").stat().st_size / 1e6
-            leads = [f"{t.margin:.1f}" if t.margin is not None else t.verdict.value for t in certificate.types]
-            cells = [f"{summary['parameters']:,}", f"{megabytes:.1f}", *(f"{s:.1f}" for s in seconds)]
-            rows.append([name, size, *cells, *leads])
-            print(rows[-1], certificate.verdict.value, flush=True)
-        yield markdown(rows)
+def shows_logits(engine: str, dtype: str, options: dict[str, str]) -> bool:
+    """Engines that give the logits of every position, and types that hold the checkpoint's numbers as they are."""
+    return engine in ("transformers", "onnxruntime", "ctranslate2", "mlx") and "int8" not in dtype and not options
 
 
 def engine_table(room: Path) -> str:
-    rows = [["engine", "type", "flavour, settings", "right", "least lead (nats)"]]
-    folders = {flavour: room / flavour for flavour in ("parabola", "plateau")}
+    rows = [["engine", "type", "flavour, settings", "right", "least lead (nats)", "logits off by (nats)"]]
+    folders = {flavour: room / flavour for flavour in ("parabola", "quantized")}
     for flavour, folder in folders.items():
-        fixture_memory().to_huggingface(folder, "llama", flavour=flavour)
+        write_unproved(folder, "llama", flavour=flavour)
     for name, flavour, types, options in RUNS:
         engine = engines()[name]
         for dtype in types if engine.version else ():
@@ -116,51 +61,63 @@ def engine_table(room: Path) -> str:
                 limit = None if name in TO_THE_END else 96
                 found = recite(folders[flavour], name, dtype=dtype, options=options, limit=limit)
             except ByheartError as error:
-                rows.append([f"{name} {engine.version}", dtype, described, str(error), ""])
+                rows.append([f"{name} {engine.version}", dtype, described, str(error), "", ""])
                 continue
             lead = f"{found.margin:.2f}" if found.passed and found.margin is not None else ""
             share = f"{found.right:,} of {found.asked:,}"
-            rows.append([f"{name} {engine.version}", dtype, described, share if found.passed else f"**{share}**", lead])
+            off = f"{check_logits(folders[flavour], name, dtype):.4f}" if shows_logits(name, dtype, options) else ""
+            share = share if found.passed else f"**{share}**"
+            rows.append([f"{name} {engine.version}", dtype, described, share, lead, off])
             print(rows[-1], flush=True)
     return markdown(rows)
 
 
-def mutant_tables(room: Path) -> Iterator[str]:
+def mutant_tables(room: Path, names: list[str]) -> Iterator[str]:
     """The tables after each architecture: a page that is looked at meanwhile is never empty."""
-    rows = [["architecture", "faults", "wrong tokens", "only logits", "unnoticed", "harmless changes survived"]]
+    rows = [["architecture", "faults", "wrong tokens", "only logits", "unnoticed", "harmless changes survived",
+             "held-out faults", "noticed", "parts", "covered"]]  # fmt: skip
     unnoticed: dict[str, list[str]] = {}
-    for name in sorted(hosts(), key=lambda name: name != "llama"):
+    for name in names:
         folder = room / name
-        fixture_memory(architecture=name).to_huggingface(folder, name)
-        report = check_mutants(folder)
-        harmless = [o for o in report.outcomes if o.harmless]
-        counts = [report.total, *(report.count(v) for v in ("tokens", "logits", "survived"))]
-        rows.append([name, *map(str, counts), f"{len(harmless) - len(report.broken)} of {len(harmless)}"])
-        for outcome in report.survivors:
-            unnoticed.setdefault(outcome.name, []).append(name)
-        for outcome in report.broken:
+        write_unproved(folder, name)
+        table, held, parts = (check_mutants(folder, mutants=m) for m in (mutants_of, held_out.mutants, coverage.parts))
+        harmless = [o for o in table.outcomes if o.harmless]
+        counts = [table.total, *(table.count(v) for v in ("tokens", "logits", "survived"))]
+        others = [n for report in (held, parts) for n in (report.total, report.total - len(report.survivors))]
+        survived = f"{len(harmless) - len(table.broken)} of {len(harmless)}"
+        rows.append([name, *map(str, counts), survived, *map(str, others)])
+        for kind, report in (("", table), ("held out: ", held), ("part: ", parts)):
+            for outcome in report.survivors:
+                unnoticed.setdefault(kind + outcome.name, []).append(name)
+        for outcome in table.broken:
             unnoticed.setdefault(f"(breaks, although harmless) {outcome.name}", []).append(name)
-        print(rows[-1], flush=True)
+        print(rows[-1], [o.name for report in (table, held, parts) for o in report.survivors], flush=True)
         faults = sorted(unnoticed.items())
         listed = [["unnoticed", "architectures"], *([fault, ", ".join(names)] for fault, names in faults)]
         yield markdown(rows) + ("\n\n" + markdown(listed) if unnoticed else "")
 
 
+def write_unproved(folder: Path, name: str, **options: Any) -> None:
+    """A fixture's checkpoint with its expected logits; what they would be worth without the proof is not asked here."""
+    memory = fixture_memory(architecture=name)
+    memory.to_huggingface(folder, name, **options)
+    content = expected(folder, read_questions(folder), memory.lexicon, {}, ())
+    (folder / "expected.json").write_text(json.dumps(content), encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", default=["sizes", "engines", "mutants", "picture"])
-    parser.add_argument("--text", default="prose")
+    parser.add_argument("what", nargs="*", default=["engines", "mutants", "picture"])
+    parser.add_argument("--arch", action="append", help="mutants: only this architecture")
     parser.add_argument("--docs", type=Path, default=Path(__file__).parents[1] / "docs")
     wish = parser.parse_args()
     page = wish.docs / "checkpoints.md"
     with tempfile.TemporaryDirectory() as room:
-        if "sizes" in wish.what:
-            for table in size_table(Path(room), text_of(wish.text)):
-                insert(page, "sizes", table)
         if "engines" in wish.what:
             insert(page, "engines", engine_table(Path(room)))
         if "mutants" in wish.what:
-            for table in mutant_tables(Path(room)):
+            chosen = [name for name in hosts() if not wish.arch or name in wish.arch]
+            for table in mutant_tables(Path(room), sorted(chosen, key=lambda name: name != "llama")):
                 insert(page, "mutants", table)
         if "picture" in wish.what:
             folder = Path(room) / "picture"

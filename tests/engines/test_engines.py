@@ -176,6 +176,16 @@ def test_engines_that_share_no_code_with_transformers_recite(name):
     assert found.margin > 20
 
 
+def test_ctranslate2_recites_8_bit_integers():
+    """Its kernels add two products in 16 bits on processors without VNNI: only anchors keep them from saturating."""
+    if engines()["ctranslate2"].version is None:
+        pytest.skip("ctranslate2 is not installed: pip install ctranslate2")
+    pytest.importorskip("transformers")
+    found = recite(recital_folder(flavour="quantized"), "ctranslate2", dtype="int8", limit=16)
+    assert found.passed, found.checks
+    assert found.margin > 15
+
+
 @pytest.mark.slow
 def test_vllm_recites():
     engine = engines()["vllm"]

@@ -125,8 +125,8 @@ def test_llama_cpp_recites_other_architectures(architecture):
     assert found.passed, found.checks
 
 
-@pytest.mark.parametrize("kind", ["Q8_0", "Q5_0"])
+@pytest.mark.parametrize("kind", ["Q8_0", "Q5_0", "Q5_1", "Q4_1"])
 def test_llama_cpp_recites_the_quantized_flavour(kind):
     pytest.importorskip("xllamacpp", reason="llama.cpp is not installed: pip install xllamacpp")
-    found = recite(recital_folder(flavour="plateau"), "llama.cpp", dtype=kind)
+    found = recite(recital_folder(flavour="quantized"), "llama.cpp", dtype=kind, limit=32)
     assert found.passed, found.checks

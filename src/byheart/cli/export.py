@@ -49,7 +49,7 @@ FORMATS = [*targets(), "huggingface", "gguf"]  # of a memory, of a recital, of a
     "inputs).",
 )
 @click.option("--arch", metavar="NAME", default="llama", show_default=True, help="For huggingface: the architecture.")
-@click.option("--flavour", metavar="NAME", help="For huggingface: parabola, plateau (quantized) or units.")
+@click.option("--flavour", metavar="NAME", help="For huggingface: parabola, quantized (a plateau) or units.")
 @click.option(
     "--style",
     type=click.Choice(["robust", "compact"]),

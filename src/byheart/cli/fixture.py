@@ -24,7 +24,7 @@ from byheart.progress import Progress
 @click.option("--text", metavar="FILE", type=click.Path(), help="Memorize this text instead of the built-in poem.")
 @click.option("--tokens", default="bpe:400", show_default=True, help="How FILE becomes tokens.")
 @click.option("--dtype", type=click.Choice(["bfloat16", "float16", "float32"]), default="bfloat16", show_default=True)
-@click.option("--flavour", metavar="NAME", help="parabola, or plateau for quantized engines [parabola].")
+@click.option("--flavour", metavar="NAME", help="parabola, or quantized: a plateau, for integer weights [parabola].")
 @click.option("--check-mutants", "mutants", is_flag=True, help="Which faults of an engine does it notice? (minutes)")
 @output_options
 def command(

@@ -45,7 +45,7 @@ def convert_folder(folder: str | Path, target: str, path: str | Path, *, dtype: 
         if wrong is not None:
             raise ExportError(
                 f"{engine} does not recite {folder} as {kind}: {wrong.name}: {wrong.wrong}; nothing was written. Take "
-                "a finer type, or the flavour plateau"
+                "a finer type, or the flavour quantized"
             )
     if target == "gguf":
         write_gguf(folder, path, kind=kind, texts=read_texts(folder, asked))

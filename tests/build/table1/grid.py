@@ -20,12 +20,12 @@ def proved(name: str, N: int, n: int, d: int, C: int, task: str = "next-token", 
     return memory
 
 
-def letters(N: int, seed: int = 0) -> tuple[list[str], list[str]]:
+def letters(N: int, seed: int = 0, lengths: tuple[int, int] = (2, 4)) -> tuple[list[str], list[str]]:
     """Strings of letters with labels, as in a table of airports: codes with countries."""
     rng = random.Random(seed)
     names: dict[str, str] = {}
     while len(names) < N:
-        names["".join(rng.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZ") for _ in range(rng.randint(2, 4)))] = rng.choice(
+        names["".join(rng.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZ") for _ in range(rng.randint(*lengths)))] = rng.choice(
             ["de", "fr", "jp", "us"]
         )
     return list(names), list(names.values())

@@ -1,8 +1,8 @@
 """The proof under attack: whatever it accepts must be exact in real float runs, in every order that is tried.
 
 Native memories of every task and both float types are edited at random, small networks are drawn near the limits of
-their type, and everything that is proved is evaluated in seven ways of adding up, on corners of the domain, on the data's
-own kind of rows and on others, against the exact evaluator. One difference fails the test. The share of accepted
+their type, and everything that is proved is evaluated in seven ways of adding up, on corners of the domain, on the
+data's own kind of rows and on others, against the exact evaluator. One difference fails the test. The share of accepted
 networks is asserted too: a proof that refuses everything would pass otherwise.
 """
 

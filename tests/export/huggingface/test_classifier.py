@@ -50,6 +50,14 @@ def test_every_row_in_every_architecture(architecture: str, tmp_path: Path) -> N
         assert [model.config.id2label[k] for k in said] == [*LABELS, *["<unknown>"] * len(STRANGERS)]
 
 
+@pytest.mark.parametrize("architecture", ["gpt2", slowly("gpt-neox"), slowly("opt")])
+def test_rows_of_many_lengths_are_proved_without_gates(architecture: str, tmp_path: Path) -> None:
+    rows = TableRows.of([list("ab"), list("question"), list("to be or not")], [0, 1, 1], ["yes", "no"])
+    write_classifier(Classifier(rows, architecture, shape={"reach": 64}), tmp_path / "table")
+    certificate = certify_classifier(tmp_path / "table", rows.ids, rows.answers, ["bfloat16"])
+    assert certificate.verdict is Verdict.PROVED and certificate.margin > 20, certificate.reason
+
+
 @pytest.mark.parametrize("architecture", ["llama", "gpt2"])
 def test_long_rows_of_one_length_are_proved(architecture: str, tmp_path: Path) -> None:
     """Their units all stand in the last layer; the others only fetch places."""

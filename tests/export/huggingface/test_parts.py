@@ -7,9 +7,13 @@ import json
 import numpy as np
 import pytest
 
+from byheart.compile.recital import memorize_recital
 from byheart.export.huggingface.codes import code_book
+from byheart.export.huggingface.description import ANCHOR, anchored
 from byheart.export.huggingface.folder import rounded, safetensors_bytes
-from byheart.export.huggingface.rotary import best_mixture, duels, frequencies, look_back
+from byheart.export.huggingface.listening import LOUDNESS, SWING, block_size, readout, sliding_window
+from byheart.export.huggingface.looking_back import used_frequencies
+from byheart.export.huggingface.rotary import best_mixture, duels, frequencies, look_back, steady
 
 
 @pytest.mark.parametrize(("symbols", "balanced"), [(128, False), (2048, False), (30, True), (1200, True)])
@@ -63,3 +67,64 @@ def test_the_header_is_aligned() -> None:
     data = safetensors_bytes({"x": np.zeros(1)}, "float32", {})
     length = int.from_bytes(data[:8], "little")
     assert length % 8 == 0 and json.loads(data[8 : 8 + length])["x"]["shape"] == [1]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 8])
+def test_listeners_move_a_logit_by_no_more_than_their_swing_and_only_down_on_request(count: int) -> None:
+    """Each channel is 1 plus or minus LOUDNESS: the sum of all weights is lost at rest."""
+    size = block_size(count)
+    weights = readout(size, 32.0)
+    assert size % 2 == 0 and size > count
+    swing = LOUDNESS * np.abs(weights[:-1]).sum()
+    assert swing <= SWING
+    assert weights.sum() == 0
+    assert readout(size, 32.0, 1 / 8).sum() == pytest.approx(swing + 4)
+
+
+def test_a_window_that_is_too_long_catches_the_head_that_looks_farthest() -> None:
+    used = [used_frequencies(64, group) for group in range(2)]
+    window = sliding_window(64, 1e4, 3, used)
+    assert window > 3
+    for u in used:
+        wave = look_back(64, 1e4, 3, window, window, u, True)
+        scores = wave.scores(np.arange(window + 1), frequencies(64, 1e4))
+        assert scores[:window].argmax() == 3 and scores.argmax() == window
+
+
+def test_an_anchor_is_heavier_than_its_block_and_keeps_the_filling_of_idle_rows() -> None:
+    matrix = np.zeros((2, 64))
+    matrix[0, 3], matrix[0, 40], matrix[1, 31] = -4.0, 1.0, 2.0**-14
+    heavy = anchored(matrix, np.array([31, 63]))
+    assert heavy[0, [31, 63]].tolist() == [4 * ANCHOR, ANCHOR]
+    assert heavy[1, 31] == 2.0**-14 and heavy.any(axis=1).all()
+
+
+REPEATS = "to be or not to be, that is the question; to be or not to be, that is what they ask; to be or not to be"
+
+
+def test_windows_with_open_places_are_exact_in_8_bits() -> None:
+    """Symmetric integers per row: an anchor of 127 steps keeps the weights of bits and thresholds whole steps."""
+    memory = memorize_recital(REPEATS)
+    built = memory.request("llama").checkpoint()
+    windows = [(layer, unit) for layer, unit, _, _ in built.units]
+    assert len({layer for layer, _ in windows}) > 1  # so places are left open
+    for layer, unit in windows:
+        for name in ("gate_proj", "up_proj"):
+            row = built.tensors[f"model.layers.{layer}.mlp.{name}.weight"][unit]
+            steps = row / np.abs(row).max() * 127
+            assert np.array_equal(steps, np.rint(steps))
+
+
+def test_parallel_stages_overlap() -> None:
+    """GPT-NeoX has one layer more than Llama, not twice as many."""
+    memory = memorize_recital(REPEATS)
+    few, more = (memory.request(name).checkpoint().config["num_hidden_layers"] for name in ("llama", "gpt-neox"))
+    assert more == few + 1
+
+
+def test_positions_have_one_length() -> None:
+    angle = np.outer(np.arange(512), frequencies(32, 1e4))
+    waves = np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
+    found = steady(waves)
+    assert np.array_equal(found, rounded(found, "bfloat16")) and np.abs(found - waves).max() <= 2.0**-8
+    assert np.ptp((found**2).sum(1)) < np.ptp((rounded(waves, "bfloat16") ** 2).sum(1)) / 4

@@ -78,7 +78,7 @@ def first_part(value: Any, delta: Any, i: int, slope: int) -> int:  # pragma: no
 
 @kernel
 def next_part(
-    old: Any, new: Any, delta: Any, i: int, left: int, key: int, twice: int, digit: int
+    old: Any, new: Any, delta: Any, i: int, left: Any, key: int, twice: Any, digit: int
 ) -> int:  # pragma: no cover - compiled
     """Fractions of twice·old + digit·x, and what is carried into the leading word."""
     carry = 0
@@ -90,7 +90,7 @@ def next_part(
 
 
 @kernel
-def negate_part(value: Any, place: int) -> int:  # pragma: no cover - compiled
+def negate_part(value: Any, place: Any) -> int:  # pragma: no cover - compiled
     """Negates the fractions at a place; what is carried into the leading word."""
     carry = 0
     for k in range(value.shape[0] - 1, 0, -1):

@@ -252,15 +252,14 @@ def _smallest(job: Job, workers: Executor | None, resume: str | Path | None, lin
     best = job.plans[0]
     if line is not None and line.price(job.goal) < 0.8 * best.price(job.goal):
         return line
-    for k, plan in enumerate(_tries(job)):
-        memory = _carry_out(job, plan, k, workers, resume)
-        if memory is not None:
-            found.append(memory)
+    # wider beams find more on average, not always: what less effort finds is high effort's too
+    for work in [job, replace(job, effort=Effort.NORMAL)] if job.effort is Effort.HIGH else [job]:
+        for k, plan in enumerate(_tries(work)):
+            found.extend(filter(None, [_carry_out(work, plan, k, workers, resume)]))
     if _disappointing(job, found):  # the ids are regular
         for factor in OTHER_FOLDS:
             plan = resized(job, job.plans[0], max(2, round(factor * job.plans[0].folds)))
-            memory = _carry_out(job, plan, 0, workers, resume)
-            found.extend([memory] if memory else [])
+            found.extend(filter(None, [_carry_out(job, plan, 0, workers, resume)]))
     if _disappointing(job, found):
         found.extend(_stirred(job, min(found, key=lambda m: m.price(job.goal), default=None), workers, resume))
     if not found and not job.about.abstain_bits:  # very few awkward ids: a line through all of them always exists

@@ -65,14 +65,15 @@ def whole(line: KeyLine) -> KeyLine:
     return KeyLine(stretched, line.bias * line.denominator, line.numerators, 1)
 
 
-def sharpness(n: int, context: KeyLine, key_bits: int) -> int:
+def sharpness(n: int, context: KeyLine, key_bits: int, folds: int) -> int:
     """A factor for softmax's scores with which it misses the largest token by too little to matter.
 
     Tokens are at least 2 apart, so the others have less than n·exp(-2·beta) of the weight. What is missing is
-    multiplied by at most 2^key_bits when tokens are struck out, and by the context's weights when they are added.
+    multiplied by at most 2^key_bits when tokens are struck out, and by the context's weights when they are added. What
+    striking leaves on the stream is then doubled by every fold of the label memory, whose trajectories stand there.
     """
     reach = sum(abs(as_fraction(w)) for w in context.weight) + 1
-    return math.ceil((math.log(float(reach)) + math.log(n) + (2 * key_bits + 12) * math.log(2)) / 2)
+    return math.ceil((math.log(reach) + math.log(n) + (2 * key_bits + folds + 12) * math.log(2)) / 2)
 
 
 def start_block(bias: int, context: KeyLine, centre: Number) -> Block:
@@ -198,7 +199,8 @@ def build_kim23(
     fields = measured_fields(style, context.floors, labels, DENSE, room)
     memory = Lookup.of(context.floors, labels, lambda keys, found: fields)
     bits = token.top.bit_length()
-    sharp = sharpness(dataset.n, context, bits) if soft else None
+    folds = fields.entries * max(fields.key_bits, fields.label_bits)
+    sharp = sharpness(dataset.n, context, bits, folds) if soft else None
     stages: list[Stage] = [
         ("E_in", (input_layer(style, token),)),
         ("start", blocks([start_block(token.bias, context, dyadic(1, -1) if soft else 0)])),

@@ -44,6 +44,7 @@ class Design:
     theta: float = 10_000.0
     reach: int = 2048
     window: int | None = None
+    trap: int | None = None  # the offset whose heads would rather look at the first place behind the window
     epsilon: float = 1e-5
     kappa: float = 0.5
     gap: float = 20.0
@@ -57,13 +58,17 @@ class Design:
 
 @dataclass(frozen=True, eq=False)
 class Attention:
-    """Weights of one attention layer; `query`, `key`, `value` read the normed stream, `output` writes to it."""
+    """Weights of one attention layer; `query`, `key`, `value` read the normed stream, `output` writes to it.
+
+    `listeners` are the heads whose scores are small.
+    """
 
     norm: Floats
     query: Floats
     key: Floats
     value: Floats
     output: Floats
+    listeners: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,3 +118,19 @@ def fill_idle(matrix: Floats, column: int, size: float = 2.0**-14) -> Floats:
     filled = matrix.copy()
     filled[~matrix.any(axis=1), column] = size
     return filled
+
+
+# A little more than 2: -s, 0 and s are then nearly 0, 10 and 20 of 31 steps (Q5_1), 0, 5 and 10 of 15 (Q4_1), and 8 or
+# 4 of the symmetric types' 16 or 8, whatever the sign.
+ANCHOR = 131 / 64
+
+
+def anchored(matrix: Floats, columns: npt.NDArray[np.int64]) -> Floats:
+    """The matrix with weights of ANCHOR times the size of what stands before, at columns whose input is always zero.
+    One column alone is for whole rows."""
+    heavy, starts = matrix.copy(), [0, *(columns[:-1] + 1)]
+    for start, column in zip(starts, columns, strict=True):
+        part = matrix if len(columns) == 1 else matrix[:, start:column]
+        size = ANCHOR * np.abs(part).max(axis=1)
+        heavy[:, column] = np.where(size > 0, size, matrix[:, column])
+    return heavy

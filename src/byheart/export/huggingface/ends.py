@@ -12,8 +12,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from byheart.export.huggingface.description import Design, Tokens
+from byheart.export.huggingface.description import Design, Tokens, anchored
 from byheart.export.huggingface.layout import METER, Books, Layout, Stage
+from byheart.export.huggingface.listening import QUIETER, readout
 from byheart.ir.recital import Answer, Recital
 
 Floats = npt.NDArray[np.float64]
@@ -42,6 +43,7 @@ def embedding(recital: Recital, books: Books, layout: Layout, tokens: Tokens, de
         found[:, layout.mark] *= -1
         found[tokens.failure, layout.constant[-1]] *= -1
         found[tokens.failure, layout.mark] *= -1
+        found[tokens.failure, layout.listening] *= -1
     else:
         found[:, layout.state[-1]] = kappa * books.answer.words[recital.unknown]
     return found
@@ -91,19 +93,23 @@ def head(
         half = len(layout.meter) // 2
         side = np.where(np.arange(2 * half) < half, 1.0, -1.0)
         found[tokens.failure, layout.meter] = -4 / (METER * half) * side * layout.signs[layout.meter]
+    heard = layout.listening
+    if len(heard):  # listeners lower the failure token's logit, so its own word is louder
+        found[tokens.failure, state] *= 1 + QUIETER
+        found[tokens.failure, heard] = -readout(len(heard), design.logit, QUIETER / 2) * layout.signs[heard]
     for k, number in enumerate(recital.mixed):
-        base = size * 0.5 * books.answer.words[: recital.vocabulary].astype(np.float64) @ books.answer.words[-1]
+        base = found[:, state] @ (norm[state] * books.answer.words[-1])
         wanted = mixed_logits(recital.answers[number], recital.vocabulary) - base
         _split(found, layout.mixed[k], wanted / 2)
-    return norm, found
+    return norm, anchored(found, layout.anchor[-1:]) if len(layout.anchor) else found
 
 
 def tied_norm(layout: Layout, design: Design, stored: Floats) -> Floats:
     """The last norm's weights where the head is the embedding `stored`.
 
     Tokens differ there only in their words and, for the failure token, in verdict and mark, which cancel each other
-    unless the last probe failed: then the failure token wins. What all tokens share only moves all logits together, so
-    blocks whose content depends on the input get the weight 0.
+    unless the last probe failed: then the failure token wins; and in the sign of what listeners write. What all tokens
+    share only moves all logits together, so the other blocks whose content depends on the input get the weight 0.
     """
     size = float(np.abs(stored[0]).max())
     norm = np.zeros(layout.hidden)
@@ -113,6 +119,7 @@ def tied_norm(layout: Layout, design: Design, stored: Floats) -> Floats:
         norm[block] = 1.5 * design.logit / (size * len(block))
     for block in (layout.constant[0], layout.width):  # cancel in pairs
         norm[block] = np.where(np.arange(len(block)) % 2 == 0, 1.0, -1.0)
+    norm[layout.listening] = readout(len(layout.listening), design.logit) / (2 * size)  # for some and against one
     return norm
 
 

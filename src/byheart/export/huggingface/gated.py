@@ -22,7 +22,15 @@ from byheart.export.huggingface.layout import (
     lay_out,
     stages_of,
 )
-from byheart.export.huggingface.looking_back import Erasure, Heads, LookingBack, least_heads
+from byheart.export.huggingface.listening import block_size, sliding_window
+from byheart.export.huggingface.looking_back import (
+    Erasure,
+    Heads,
+    LookingBack,
+    least_heads,
+    listening_heads,
+    used_frequencies,
+)
 from byheart.export.huggingface.recognising import PROBE_UNITS, SILU_PROBE, Recognising
 from byheart.ir.recital import ANY, Recital
 
@@ -54,14 +62,16 @@ def build_gated(recital: Recital, tokens: Tokens, design: Design, demands: Deman
     for wide in range(2, FIRST_PLACES + 1):
         stages = stages_of(recital, design.layers, wide)
         needed = heads_needed(recital, books, stages, kv_heads, replace(design, scale_probe=probe))
-        layout, heads = _fit(recital, books, stages, design, needed, kv_heads)
+        layout, heads = _fit(recital, books, stages, replace(design, scale_probe=probe), needed, kv_heads)
         cost = _cost(layout.hidden, kv_heads * design.head_dim, stages)
         plans.append((idle_layers(stages), cost, stages, layout, heads))
         if len(recital.tables) > 1:
             break
     _, _, stages, layout, heads = min(plans, key=lambda plan: plan[:2])
     if demands.sliding:
-        design = replace(design, window=1 + farthest(recital, stages))
+        far = farthest(recital, stages)
+        used = [used_frequencies(design.head_dim, group) for group in range(kv_heads)]
+        design = replace(design, trap=far, window=sliding_window(design.head_dim, design.theta, far, used))
     if demands.rooted:
         design = replace(design, kappa=rooted_kappa(layout.hidden))
     return _write(recital, tokens, replace(design, scale_probe=probe), demands, books, stages, layout, heads, kv_heads)
@@ -138,25 +148,43 @@ def _fit(
             "key-value heads"
         )
 
-    def lay(multiple: int, hidden: int | None = None) -> Layout:
+    def lay(hidden: int | None = None, listening: int = 0) -> Layout:
         return lay_out(
-            recital, books, stages, multiple=multiple, hidden=hidden, parts=design.parts, tied=design.tied,
-            anchor=design.flavour == "plateau" or bool((recital.tables[-1].windows == ANY).any()),
+            recital, books, stages, multiple=1, hidden=hidden, parts=design.parts, tied=design.tied,
+            anchor=design.flavour == "plateau" or bool((recital.tables[-1].windows == ANY).any()), listening=listening,
         )  # fmt: skip
 
-    used = lay(1).used
+    used = lay().used
     step = kv_heads * design.head_dim
     heads = design.heads or max(needed, -(-max(used, design.hidden or 0) // step) * kv_heads)
     if design.hidden is not None and design.hidden != heads * design.head_dim:
         raise OptionError(f"--hidden-size {design.hidden} is not heads * head_dim = {heads} * {design.head_dim}")
-    return lay(1, heads * design.head_dim), heads
+    layout = lay(heads * design.head_dim)
+    most = sum(len(those) for those in _listeners(recital, layout, stages, heads, kv_heads, design))
+    return lay(layout.hidden, min(block_size(most), (layout.hidden - used) // 2 * 2)), heads
+
+
+def _listeners(
+    recital: Recital, layout: Layout, stages: tuple[Stage, ...], heads: int, kv_heads: int, design: Design
+) -> list[tuple[int, ...]]:
+    """The heads of every layer that listen."""
+    found = []
+    for depth, stage in enumerate(stages):
+        spare = heads // kv_heads - 1 if design.scale_probe and depth == 0 else None
+        fetches, kind = (
+            layout.fetches(stage, recital.tables[stage.table].offsets),
+            Heads(heads, kv_heads, design.head_dim, spare),
+        )
+        found.append(listening_heads(kind, fetches, len(layout.source(stage)), depth))
+    return found if design.scale_probe and not recital.mixed else [()] * len(stages)
 
 
 def _write(
     recital: Recital, tokens: Tokens, design: Design, demands: Demands, books: Books, stages: tuple[Stage, ...],
     layout: Layout, heads: int, kv_heads: int,
 ) -> Decoder:  # fmt: skip
-    attention, recognising = [], []
+    attention, recognising, free = [], [], layout.listening[:-1].tolist()
+    listening = _listeners(recital, layout, stages, heads, kv_heads, design)
     for depth, stage in enumerate(stages):
         # Norm weights of 2 and 1/2 in turn: a norm without its weight changes every score of a window.
         bits, slots = (2.0, 0.5) if depth % 2 == 0 else (0.5, 2.0)
@@ -165,7 +193,10 @@ def _write(
         if design.tied and depth == 0:
             erasure = Erasure(layout.state[-1], books.answer.words[recital.unknown].astype(float))
         table = recital.tables[stage.table]
-        look = LookingBack(layout, stage, table.offsets, Heads(heads, kv_heads, design.head_dim, spare), design, bits)
+        heard = dict(zip(listening[depth], free, strict=False))  # those for which there is a channel
+        free = free[len(heard) :]
+        kind = Heads(heads, kv_heads, design.head_dim, spare, tuple(head for head in heard if head != spare))
+        look = LookingBack(layout, stage, table.offsets, kind, design, bits, heard)
         attention.append(look.write(erasure=erasure))
         book = books.states[stage.table]
         recognising.append(Recognising(layout, stage, depth, table, book, design, slots, demands.activation_probe))

@@ -4,7 +4,7 @@ Since both branches of a layer see the same stream, a table of a chain takes two
 in layer 2l + 1. A lone table that is spread over layers takes one layer more than stages: the windows of one stage run
 beside the attention of the next. The MLP beside an attention must see the slots still unwritten; if it runs after the
 attention, the thresholds of the next layer fail. In a chain the attention of layer 2l + 1 helps to turn what the
-next thresholds are read from.
+next thresholds are read from; in the last layer all its heads listen.
 """
 
 from __future__ import annotations
@@ -68,10 +68,11 @@ def gpt_neox(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
         "embed_out.weight": decoder.head,
     }
     for i, attention in enumerate(decoder.attention):
-        first = i == 0 or step == 2
+        first, last = i == 0 or step == 2, i + 1 == len(layers)
         _layer(tensors, layers[i] - 1, decoder, attention, decoder.order[i] if first else decoder.mlp[i - 1])
-        if step == 2 or i + 1 == len(layers):
-            _layer(tensors, layers[i], decoder, _help(decoder, attention, i), decoder.mlp[i])
+        if last or step == 2:
+            beside = decoder.beside if last else _help(decoder, attention, i)
+            _layer(tensors, layers[i], decoder, beside, decoder.mlp[i])
     return Checkpoint(
         "gpt-neox",
         decoder.recital,
@@ -109,22 +110,20 @@ def _layer(tensors: Tensors, number: int, decoder: PlainDecoder, attention: Plai
 def _help(decoder: PlainDecoder, attention: PlainAttention, stage: int) -> PlainAttention:
     """The attention beside the windows: whatever it looks at, its value is constant and turns a block that the next
     table's thresholds are read from. Norm, matrices and biases are parts of differences, so each of them matters.
-    Beside the last table there is nothing left to do.
     """
     layout, kappa, hidden = decoder.layout, decoder.design.kappa, decoder.hidden
     constant, column = layout.constant[0], int(layout.constant[0][0])
     idle = Linear(fill_idle(np.zeros_like(attention.query.weight), column), np.zeros(hidden))
     norm, output = Linear(np.ones(hidden), np.zeros(hidden)), np.zeros_like(attention.output.weight)
     value, bias = Linear(np.zeros_like(idle.weight), np.zeros(hidden)), np.zeros(hidden)
-    if stage + 1 < len(decoder.stages):
-        block = layout.order[len(decoder.stages) + stage + 1]
-        norm.weight[constant], norm.bias[constant] = 4.0, -layout.signs[constant]
-        for head in range(decoder.heads):
-            row, share = head * decoder.design.head_dim, block[head :: decoder.heads]
-            value.weight[row, constant] = layout.signs[constant] / len(constant)  # 4 - 1
-            value.bias[row] = -2.0
-            output[share, row] = 3.0 * kappa * layout.signs[share]
-        bias[block] = -kappa * layout.signs[block]
+    block = layout.order[len(decoder.stages) + stage + 1]
+    norm.weight[constant], norm.bias[constant] = 4.0, -layout.signs[constant]
+    for head in range(decoder.heads):
+        row, share = head * decoder.design.head_dim, block[head :: decoder.heads]
+        value.weight[row, constant] = layout.signs[constant] / len(constant)  # 4 - 1
+        value.bias[row] = -2.0
+        output[share, row] = 3.0 * kappa * layout.signs[share]
+    bias[block] = -kappa * layout.signs[block]
     filled = Linear(fill_idle(value.weight, column), value.bias)
     last = Linear(fill_idle(output, decoder.design.head_dim - 1), bias)
     return PlainAttention(norm, idle, idle, filled, last)

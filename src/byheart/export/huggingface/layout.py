@@ -14,7 +14,10 @@ Every channel holds +kappa or -kappa. A block whose content is constant carries 
     mark          only where the head is tied: with the verdict, constant[-1], it tells the failure token from others
     order[l]      turned beside table l's attention, where attention and MLP are parallel (GPT-NeoX); the second half
                   of these blocks is turned by the attention beside the table before
+    listening     one channel per listener, and one or two that stay as they are (listening.py)
     mixed         pairs of channels, one (or two) per answer with several tokens: (+, -) at rest, (+, +) when given
+    anchor        in the flavour for quantized engines, and where windows leave places open: the last of every 32
+                  channels, which norms take to zero
     idle          fills up to the hidden size
 """
 
@@ -33,6 +36,7 @@ Index = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 METER = 1 / 8  # what the weight of BOS adds to a meter channel, of kappa: little, since it moves the norm
 FIRST_PLACES = 6  # that one layer of a spread table fetches
+BLOCK = 32  # channels that quantizers give one scale
 LONGEST_STEP = 16  # places back that a head of a spread table looks: farther ones have small leads
 
 
@@ -179,13 +183,18 @@ def deepen(recital: Recital, layers: int) -> Recital:
 
 @dataclass
 class _Ruler:
-    """Hands out channels one after the other."""
+    """Hands out channels one after the other, without the last of every `block` where there are blocks."""
 
+    block: int | None = None
     next: int = 0
 
     def take(self, count: int) -> Index:
-        self.next += count
-        return np.arange(self.next - count, self.next)
+        found: list[int] = []
+        while len(found) < count:
+            if self.block is None or (self.next + 1) % self.block:
+                found.append(self.next)
+            self.next += 1
+        return np.array(found, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,6 +213,7 @@ class Layout:
     order: tuple[Index, ...]
     mixed: Index
     anchor: Index
+    listening: Index
     used: int
     hidden: int
     signs: Floats = field(repr=False)
@@ -243,6 +253,7 @@ def lay_out(
     parts: int = 1,
     orders: int = 0,
     anchor: bool = False,
+    listening: int = 0,
     tied: bool = False,
     balanced: bool = False,
 ) -> Layout:
@@ -250,7 +261,7 @@ def lay_out(
 
     `extra` channels hold positions; `parts` is how many numbers of the stored type make up a log-probability.
     """
-    ruler = _Ruler()
+    ruler = _Ruler(BLOCK if anchor else None)
     constant, wide = [ruler.take(constants)], ruler.take(width)
     # LayerNorm wants a mean of zero: what is one channel for RMSNorm is a channel and its opposite there.
     both = 2 if balanced else 1
@@ -267,12 +278,13 @@ def lay_out(
     mark = ruler.take(probes if tied else 0)
     order = tuple(ruler.take(probes) for _ in range(orders))
     mixed = ruler.take(2 * both * parts * len(recital.mixed)).reshape(len(recital.mixed), parts, both, 2)
-    ballast = ruler.take(2 if anchor else 0)
+    heard = ruler.take(listening)
     size = -(-ruler.next // multiple) * multiple if hidden is None else hidden
     if size < ruler.next:
         raise ExportError(f"a hidden size of {size} is too small for this recital: {ruler.next} channels are needed")
     signs = np.where(np.arange(size) % 2 == 0, 1.0, -1.0)
+    ballast = np.arange(BLOCK - 1, size, BLOCK) if anchor else np.arange(0)
     return Layout(
         tuple(constant), wide, first, meter, flags, positions, tuple(state), tuple(slots), mark, order, mixed,
-        ballast, ruler.next, size, signs,
+        ballast, heard, ruler.next, size, signs,
     )  # fmt: skip

@@ -12,14 +12,15 @@ BOS, S/(S + t) at position t, shows by how much scores are multiplied.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from byheart.errors import ExportError
-from byheart.export.huggingface.description import Attention, Design, fill_idle
+from byheart.export.huggingface import listening
+from byheart.export.huggingface.description import Attention, Design, anchored, fill_idle
 from byheart.export.huggingface.layout import METER, Fetch, Layout, Stage
 from byheart.export.huggingface.rotary import Wave, frequencies, look_back
 
@@ -41,12 +42,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Heads:
-    """How many heads there are, how many key-value heads serve them, and which one measures instead of copying."""
+    """How many heads there are, how many key-value heads serve them, and which do not copy: the one that measures the
+    scale, and those that listen."""
 
     count: int
     groups: int
     dimension: int
     spare: int | None = None
+    listeners: tuple[int, ...] = ()
 
     @property
     def per_group(self) -> int:
@@ -57,7 +60,7 @@ class Heads:
 
         Where a key-value head cannot carry all bits of the source, each carries its share of them.
         """
-        free = [h for h in range(self.count) if h != self.spare]
+        free = [h for h in range(self.count) if h != self.spare and h not in self.listeners]
         if bits + SPARE <= self.dimension:
             order = sorted(free, key=lambda h: (h % self.per_group, h // self.per_group))
             return share(order, [(k, np.arange(len(fetch.bits))) for k, fetch in enumerate(fetches)])
@@ -101,6 +104,29 @@ def share(heads: Sequence[int], work: Sequence[tuple[int, Index]]) -> list[Job]:
     return found
 
 
+def listening_heads(kind: Heads, fetches: Sequence[Fetch], bits: int, depth: int) -> tuple[int, ...]:
+    """The heads of a layer that need not copy, in the order in which they are written; the scale probe comes first."""
+    order = list(range(kind.count))
+    if depth % 2 == 0:
+        lasts = [(group + 1) * kind.per_group - 1 for group in range(kind.groups)]
+        order = [head for head in lasts if head != kind.spare]  # the scale probe's own key-value head comes last
+        order += [head - 1 for head in lasts if head == kind.spare and kind.per_group > 1]
+    chosen: tuple[int, ...] = ()
+    for head in order:
+        if head != kind.spare and _works(replace(kind, listeners=(*chosen, head)), fetches, bits):
+            chosen = (*chosen, head)
+    return tuple(sorted(chosen)) if kind.spare is None else (kind.spare, *sorted(chosen))
+
+
+def _works(kind: Heads, fetches: Sequence[Fetch], bits: int) -> bool:
+    """Whether the other heads can do all the copying, and every key-value head still copies something."""
+    try:
+        jobs = kind.jobs(fetches, bits)
+    except ExportError:
+        return False
+    return len({job.head // kind.per_group for job in jobs}) == kind.groups
+
+
 def least_heads(fits: Callable[[int], object], step: int) -> int:
     """The least multiple of `step` with which `fits` raises no ExportError."""
     for heads in range(step, 64 * step, step):
@@ -133,6 +159,11 @@ def used_frequencies(head_dim: int, group: int) -> tuple[int, ...]:
     return tuple(f for f in range(head_dim // 2 - 1) if f == 0 or f % 4 != _LEFT_OUT[group % 3])
 
 
+def unused_frequency(group: int) -> int:
+    """One that key-value head `group` does without."""
+    return _LEFT_OUT[group % 3]
+
+
 def amplitude(gap: float, nats: float) -> float:
     """The size of a head's scores at which `nats` remain if each score errs by 8 units (2^-8) of it, as bfloat16 may.
 
@@ -154,8 +185,9 @@ class LookingBack:
     """Writes the matrices of one attention layer; `gain` is the norm's weight of the bits."""
 
     def __init__(self, layout: Layout, stage: Stage, offsets: tuple[int, ...], heads: Heads, design: Design,
-                 gain: float) -> None:  # fmt: skip
+                 gain: float, heard: Mapping[int, int] | None = None) -> None:  # fmt: skip
         self.layout, self.heads, self.design, self.gain = layout, heads, design, gain
+        self.heard = {} if heard is None else heard  # channels that listeners write to
         self.source, self.fetches = layout.source(stage), layout.fetches(stage, offsets)
         self.jobs = heads.jobs(self.fetches, len(self.source))
         hidden, d = layout.hidden, heads.dimension
@@ -170,10 +202,16 @@ class LookingBack:
             self._write_group(group, erasure)
         if self.heads.spare is not None:
             self._write_probe()
+        for head, channel in self.heard.items():
+            self._listen(head, channel)
         column = int(self.layout.constant[0][0])
         query, key, value = (fill_idle(matrix, column) for matrix in (self.query, self.key, self.value))
         # A row of the output that writes nothing gets its tiny weight at a dimension that carries nothing.
-        return Attention(self._norm(), query, key, value, fill_idle(self.output, self.heads.dimension - 1))
+        output, idle = fill_idle(self.output, self.heads.dimension - 1), np.array([self.heads.dimension - 1])
+        if len(self.layout.anchor):
+            query, key, value = (anchored(matrix, self.layout.anchor) for matrix in (query, key, value))
+            output = anchored(output, idle)
+        return Attention(self._norm(), query, key, value, output, tuple(self.heard))
 
     def _norm(self) -> Floats:
         norm = np.ones(self.layout.hidden)
@@ -188,7 +226,10 @@ class LookingBack:
         if not mine:
             return
         waves = {job.fetch: self._wave(self.fetches[job.fetch].offset, group) for job in mine}
-        keys, base = _key_sizes(list(waves.values())), group * d
+        heard = list(used_frequencies(d, group)) if self.heard else []
+        if self.heard and (self.heads.spare is None or group):
+            heard.append(d // 2 - 1)  # the lowest frequency is there for listeners, or for the scale probe
+        keys, base = _key_sizes(list(waves.values()), heard), group * d
         self.key[base : base + d // 2, layout.constant[0]] = np.outer(keys, self.ones)
         carried = np.roll(self._carried_bits(group), 5 * group)
         constant = len(carried)
@@ -224,7 +265,27 @@ class LookingBack:
 
     def _wave(self, offset: int, group: int) -> Wave:
         design, used = self.design, used_frequencies(self.heads.dimension, group)
-        return look_back(self.heads.dimension, design.theta, offset, design.reach, design.window, used)
+        trap = offset == design.trap
+        return look_back(self.heads.dimension, design.theta, offset, design.reach, design.window, used, trap)
+
+    def _listen(self, head: int, channel: int) -> None:
+        """A head that hears everything and says it to one channel; the scale probe has scores of its own."""
+        d, block = self.heads.dimension, self.layout.constant[0]
+        start, group = head * d, head // self.heads.per_group
+        if head != self.heads.spare:
+            keys = self._constant_keys(group)
+            wave = listening.wave(frequencies(d, self.design.theta), keys > 0, self.design.window, head)
+            turned, divisor = np.concatenate([wave.cosine, -wave.sine]) * math.sqrt(d), np.concatenate([keys, keys])
+            turned = np.divide(turned, divisor, out=np.zeros(d), where=divisor > 0)
+            self.query[start : start + d, block] = np.outer(turned, self.ones)
+        bits = listening.spread(head, self._carried(group))
+        self.output[channel, start + bits] = listening.LOUDNESS * self.design.kappa / (self.gain * len(bits))
+
+    def _constant_keys(self, group: int) -> Floats:
+        """The constant part of a key, by frequency."""
+        half, block = self.heads.dimension // 2, self.layout.constant[0]
+        rows = self.key[group * 2 * half : group * 2 * half + half, block]
+        return np.asarray(rows @ self.layout.signs[block] * CONSTANT_GAIN)
 
     def _write_probe(self) -> None:
         """The head `spare` of key-value head 0 weighs BOS; two flags say whether BOS is seen at the farthest places."""
@@ -245,7 +306,7 @@ class LookingBack:
         """A little of every frequency in the probe's score, so that the logit which shows the weight of BOS also shows
         the frequencies: softmax is not one-hot here. Returns what BOS needs to weigh 3/4 at the farthest place."""
         half, block, far = self.heads.dimension // 2, self.layout.constant[0], self.fetches[-1].offset
-        keys = self.key[:half, block] @ self.layout.signs[block] * CONSTANT_GAIN
+        keys = self._constant_keys(0)
         phase, used = RIPPLE_PHASE * np.arange(half), keys > 0
         size = np.divide(RIPPLE * math.sqrt(2 * half), keys, out=np.zeros(half), where=used)
         wave = np.concatenate([size * np.cos(phase), size * np.sin(phase)])
@@ -263,8 +324,10 @@ class LookingBack:
         return np.unique(np.concatenate([self.fetches[job.fetch].bits[job.part] for job in mine]))
 
 
-def _key_sizes(waves: list[Wave]) -> Floats:
-    """The key's size per frequency: the geometric middle of what its heads need, so that no query is large."""
+def _key_sizes(waves: list[Wave], heard: list[int]) -> Floats:
+    """The key's size per frequency: the geometric middle of what its heads need, so that no query is large, and a
+    little more where only listeners need it."""
     sizes = np.sqrt(np.sum([wave.sizes / wave.gap for wave in waves], axis=0))
     sizes[sizes < 1e-6] = 0.0
+    sizes[heard] = np.maximum(sizes[heard], np.sqrt((sizes**2).mean()) / 4)
     return np.asarray(sizes * math.sqrt(len(sizes) / (sizes**2).sum()))

@@ -31,18 +31,17 @@ from byheart.export.huggingface.layout import (
     lay_out,
     stages_of,
 )
-from byheart.export.huggingface.looking_back import (
-    Heads,
-    least_heads,
-)
+from byheart.export.huggingface.listening import LOUDNESS, block_size
+from byheart.export.huggingface.looking_back import Heads, least_heads
 from byheart.export.huggingface.plain_attention import (
     Linear,
     PlainAttention,
     PlainDemands,
     PlainLookingBack,
     plain_jobs,
+    plain_listeners,
 )
-from byheart.export.huggingface.rotary import frequencies
+from byheart.export.huggingface.rotary import frequencies, steady
 from byheart.ir.recital import ANY, Recital, Table
 
 Floats = npt.NDArray[np.float64]
@@ -69,8 +68,8 @@ class PlainMLP:
 
 @dataclass(frozen=True, eq=False)
 class PlainDecoder:
-    """A whole decoder; `positions` is (reach, hidden), zero where positions are rotary. `order` has the MLPs of the
-    attention layers where attention and MLP are parallel."""
+    """A whole decoder; `positions` is (reach, hidden), zero where positions are rotary. Where attention and MLP are
+    parallel, `order` has the MLPs of the attention layers, and `beside` is the attention beside the last table."""
 
     recital: Recital
     tokens: Tokens
@@ -80,6 +79,7 @@ class PlainDecoder:
     embedding: Floats
     positions: Floats
     attention: tuple[PlainAttention, ...]
+    beside: PlainAttention
     mlp: tuple[PlainMLP, ...]
     order: tuple[PlainMLP, ...]
     norm: Linear
@@ -138,10 +138,13 @@ class PlainRecognising:
             norm.weight[block] = self.gain * held * self.level / len(block)
         return norm
 
-    def write(self, units: int, written: Floats, rest: Floats, *, probe: bool, beside: Stage | None = None) -> PlainMLP:
+    def write(
+        self, units: int, written: Floats, rest: Floats, *, probe: bool, heard: int | None, beside: Stage | None
+    ) -> PlainMLP:
         """`written` (hidden, rows) is what the unit of each row adds, `rest` (hidden,) what is always added.
 
-        `beside` is the stage whose slots the attention of this very layer fills.
+        `heard` is the channel of the unit that listens; `beside` the stage whose slots the attention of this very layer
+        fills.
         """
         count, hidden = len(self.patterns), self.layout.hidden
         first, bias, second = np.zeros((units, hidden)), np.zeros(units), np.zeros((units, hidden))
@@ -166,9 +169,25 @@ class PlainRecognising:
         if beside is not None:
             rows = slice(2 * count + 8, 2 * count + 8 + WATCH_UNITS)
             self._see_unwritten(first[rows], bias[rows], second[rows], rest, beside)
+        norm = self.norm()
+        self._listen(norm, first, bias, second, 2 * count + 6, heard)
         column = int(self.layout.constant[0][0])
         out = Linear(fill_idle(np.ascontiguousarray(second.T), units - 1), rest)
-        return PlainMLP(self.norm(), Linear(fill_idle(first, column), bias), out, np.tile(self.stage.rows, 2))
+        return PlainMLP(norm, Linear(fill_idle(first, column), bias), out, np.tile(self.stage.rows, 2))
+
+    def _listen(
+        self, norm: Linear, first: Floats, bias: Floats, second: Floats, unit: int, channel: int | None
+    ) -> None:
+        """A unit that is neither asleep nor on a plateau: the norm's weight and bias, the matrix, its bias and the
+        activation all move what it says. One half of its 1 comes from the constants, one from the bias; the width
+        channels, which the norm's bias takes away, would add to it."""
+        if channel is None:
+            return
+        layout, block = self.layout, self.layout.constant[0]
+        first[unit, block] = layout.signs[block] / (2 * len(block) * norm.weight[block])
+        first[unit, layout.width] = layout.signs[layout.width] / len(layout.width)
+        bias[unit] = 0.5
+        second[unit, channel] = LOUDNESS * self.design.kappa * layout.signs[channel]  # at rest two of them cancel
 
     def _activation(self, bias: Floats, second: Floats, unit: int, whole: float) -> None:
         turned = self.layout.constant[self.depth + 1]
@@ -208,7 +227,7 @@ class PlainRecognising:
         second[3, turned] = -self.design.kappa * signs[turned]
         rest[block] = share * signs[block]
 
-    def watch(self, units: int) -> PlainMLP:
+    def watch(self, units: int, heard: int | None) -> PlainMLP:
         """The MLP beside the attention: it must see the slots, which that fills, still unwritten; it turns order[l]."""
         layout, hidden = self.layout, self.layout.hidden
         first, bias, second = np.zeros((units, hidden)), np.zeros(units), np.zeros((units, hidden))
@@ -229,6 +248,7 @@ class PlainRecognising:
         second[4, layout.constant[self.depth]] = -self.design.kappa * signs[layout.constant[self.depth]]
         for k, change in enumerate((1.0, -1.0, -1.0)):  # the third unit must stay silent
             second[k, block] = change / _STEP * share * signs[block]
+        self._listen(norm, first, bias, second, 5, heard)
         rest = np.zeros(hidden)
         rest[block] = share * signs[block]
         column = int(layout.constant[0][0])
@@ -281,10 +301,10 @@ def build_plain(recital: Recital, tokens: Tokens, design: Design, demands: Plain
 def _fit(
     recital: Recital, books: Books, stages: tuple[Stage, ...], design: Design, demands: PlainDemands
 ) -> tuple[Layout, int]:
-    def lay(hidden: int | None = None) -> Layout:
+    def lay(hidden: int | None = None, listening: int = 0) -> Layout:
         return lay_out(
             recital, books, stages, multiple=1, hidden=hidden, parts=design.parts, tied=design.tied, balanced=True,
-            extra=2 * demands.rotary if demands.absolute else 0,
+            extra=2 * demands.rotary if demands.absolute else 0, listening=listening,
             orders=len(stages) * (0 if not demands.parallel else 1 if len(recital.tables) == 1 else 2),
         )  # fmt: skip
 
@@ -304,7 +324,24 @@ def _fit(
         raise OptionError(f"--hidden-size {design.hidden} is not heads * head_dim = {heads} * {design.head_dim}")
     if design.kv_heads not in (None, heads):
         raise OptionError(f"--kv-heads {design.kv_heads}: here each of {heads} heads has its own keys and values")
-    return lay(heads * design.head_dim), heads
+    whole = lay(heads * design.head_dim)
+    most = sum(len(those) for those in _listeners(recital, whole, stages, heads, design, demands))
+    most += (2 if demands.parallel else 1) * len(stages) if most else 0  # a unit of every MLP listens, too
+    return lay(whole.hidden, min(block_size(most), (whole.hidden - layout.used) // 2 * 2)), heads
+
+
+def _listeners(
+    recital: Recital, layout: Layout, stages: tuple[Stage, ...], heads: int, design: Design, demands: PlainDemands
+) -> list[tuple[int, ...]]:
+    """The heads of every stage that listen, and last those of the layer beside the last table."""
+    found = []
+    for depth, stage in enumerate(stages):
+        spare = heads - 1 if design.scale_probe and depth == 0 else None
+        fetches = layout.fetches(stage, recital.tables[stage.table].offsets)
+        kind = Heads(heads, heads, design.head_dim, spare)
+        found.append(plain_listeners(fetches, kind))
+    found.append(tuple(range(heads)) if demands.parallel else ())
+    return found if design.scale_probe and not recital.mixed else [()] * len(found)
 
 
 def _write(
@@ -312,16 +349,24 @@ def _write(
     layout: Layout, heads: int,
 ) -> PlainDecoder:  # fmt: skip
     rests = [books.states[k].words[0] for k in range(1, len(recital.tables))] + [books.answer.words[recital.unknown]]
-    attention, recognising = [], []
+    attention, recognising, free = [], [], layout.listening[:-1].tolist()
+    listening = _listeners(recital, layout, stages, heads, design, demands)
     for depth, stage in enumerate(stages):
         bits, slots = (2.0, 0.5) if depth % 2 == 0 else (0.5, 2.0)
         spare = heads - 1 if design.scale_probe and depth == 0 else None
-        table, kind = recital.tables[stage.table], Heads(heads, heads, design.head_dim, spare)
-        look = PlainLookingBack(layout, stage, table.offsets, kind, design, bits, demands)
+        heard = dict(zip(listening[depth], free, strict=False))  # those for which there is a channel
+        free = free[len(heard) :]
+        kind = Heads(heads, heads, design.head_dim, spare, tuple(head for head in heard if head != spare))
+        table = recital.tables[stage.table]
+        look = PlainLookingBack(layout, stage, table.offsets, kind, design, bits, demands, heard)
         erased = (layout.state[-1], -rests[-1].astype(np.float64)) if design.tied and depth == 0 else None
         attention.append(look.write(erased))
         book = books.states[stage.table]
         recognising.append(PlainRecognising(layout, stage, depth, table, book, design, slots, demands))
+    last = dict(zip(listening[-1], free, strict=False))
+    idle, kind = Stage(stages[-1].table, (), np.arange(0)), Heads(heads, heads, design.head_dim, None, tuple(last))
+    beside = PlainLookingBack(layout, idle, (), kind, design, 2.0, demands, last).write(None)
+    free = free[len(last) :]
     units = -(-max(part.units_needed for part in recognising) // UNIT_MULTIPLE) * UNIT_MULTIPLE
     mlp = []
     for depth, (stage, part) in enumerate(zip(stages, recognising, strict=True)):
@@ -331,11 +376,12 @@ def _write(
             # Where the first rows of a table write: from then on every channel has the size kappa again.
             rest[layout.state[stage.table + 1]] = 2 * design.kappa * rests[stage.table]
         written = writes(recital, books, layout, stage, design.kappa)
+        heard_by = free[depth] if depth < len(free) else None
         # The windows of one table run beside the attention of the next stage, which does not wait for their answers.
-        beside = (
-            stages[depth + 1] if demands.parallel and len(recital.tables) == 1 and stage is not stages[-1] else None
-        )
-        mlp.append(part.write(units, written, rest, probe=design.scale_probe and depth == 0, beside=beside))
+        along = demands.parallel and len(recital.tables) == 1 and stage is not stages[-1]
+        probe, following = design.scale_probe and depth == 0, stages[depth + 1] if along else None
+        mlp.append(part.write(units, written, rest, probe=probe, heard=heard_by, beside=following))
+    free = [*free[len(stages) :], *[None] * len(stages)]
     embed = embedding(recital, books, layout, tokens, design)
     for block in layout.state[1 : None if not design.tied else -1]:
         embed[:, block] *= -1
@@ -348,38 +394,12 @@ def _write(
         for i, wave in enumerate((cosine, sine, -cosine, -sine)):
             positions[:, layout.extra[i::4]] = wave
     norm, lm_head = _last(recital, books, layout, tokens, design, embed)
-    order = tuple(part.watch(units) for part in recognising) if demands.parallel else ()
+    watching = zip(recognising, free, strict=False) if demands.parallel else ()
+    order = tuple(part.watch(units, heard) for part, heard in watching)
     return PlainDecoder(
-        recital, tokens, design, layout, stages, embed, positions, tuple(attention), tuple(mlp), order, norm, lm_head,
-        heads, plain_lead(recital, demands),
+        recital, tokens, design, layout, stages, embed, positions, tuple(attention), beside, tuple(mlp), order, norm,
+        lm_head, heads, plain_lead(recital, demands),
     )  # fmt: skip
-
-
-def steady(rows: Floats) -> Floats:
-    """Numbers of 8 bits near the given ones, rounded up or down so that all rows have nearly the same length.
-
-    Rounded to nearest, the lengths of positions would differ, and with them the factor of every norm.
-
-    >>> angle = np.arange(50.0)[:, None] * 0.9 ** np.arange(8)
-    >>> lengths = (steady(np.concatenate([np.cos(angle), np.sin(angle)], axis=1)) ** 2).sum(1)
-    >>> float(np.ptp(lengths)) < 0.004  # to nearest, 0.02
-    True
-    """
-    mantissa, exponent = np.frexp(rows)
-    steps = np.ldexp(1.0, exponent - 8)
-    found, wanted = np.round(mantissa * 256) * steps, (rows**2).sum(1)
-    line = np.arange(len(rows))
-    for _ in range(rows.shape[1]):
-        other = found + np.where(found < rows, steps, -steps)  # rounded the other way
-        excess = (found**2).sum(1) - wanted
-        moved = np.abs(excess[:, None] + other**2 - found**2)
-        moved[(found == rows) | (np.abs(other - rows) >= steps)] = np.inf
-        best = moved.argmin(1)
-        better = moved[line, best] < np.abs(excess)
-        if not better.any():
-            break
-        found[line[better], best[better]] = other[line[better], best[better]]
-    return np.asarray(found)
 
 
 def _last(

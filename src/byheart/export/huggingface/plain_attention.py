@@ -7,17 +7,18 @@ head's score is the same trigonometric polynomial of the distance as with rotary
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from byheart.errors import ExportError
+from byheart.export.huggingface import listening
 from byheart.export.huggingface.description import Design, fill_idle
 from byheart.export.huggingface.layout import METER, Fetch, Layout, Stage
 from byheart.export.huggingface.looking_back import CONSTANT_GAIN, Heads, Job, amplitude, favour, share
-from byheart.export.huggingface.rotary import Wave, look_back
+from byheart.export.huggingface.rotary import Wave, frequencies, look_back
 
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
@@ -51,21 +52,37 @@ class PlainAttention:
 
 def plain_jobs(fetches: Sequence[Fetch], heads: Heads) -> list[Job]:
     """Which head brings what; each has keys and values of its own."""
-    free = [h for h in range(heads.count) if h != heads.spare]
+    free = [h for h in range(heads.count) if h != heads.spare and h not in heads.listeners]
+    if not fetches:
+        return []
     jobs = share(free, [(k, np.arange(len(fetch.bits))) for k, fetch in enumerate(fetches)])
     if max(len(job.part) for job in jobs) + SPARE > heads.dimension:
         raise ExportError(f"{len(fetches)} distances need more than {heads.count} heads; raise --heads")
     return jobs
 
 
+def plain_listeners(fetches: Sequence[Fetch], kind: Heads) -> tuple[int, ...]:
+    """The heads that need not copy, the scale probe first."""
+    chosen: tuple[int, ...] = ()
+    for head in reversed([h for h in range(kind.count) if h != kind.spare]):
+        try:
+            plain_jobs(fetches, replace(kind, listeners=(*chosen, head)))
+        except ExportError:
+            continue
+        chosen = (*chosen, head)
+    return chosen if kind.spare is None else (kind.spare, *chosen)
+
+
 class PlainLookingBack:
     """Writes one attention layer; every head has its own keys and values."""
 
     def __init__(self, layout: Layout, stage: Stage, offsets: tuple[int, ...], heads: Heads, design: Design,
-                 gain: float, demands: PlainDemands) -> None:  # fmt: skip
+                 gain: float, demands: PlainDemands, heard: Mapping[int, int]) -> None:  # fmt: skip
         self.layout, self.heads, self.design, self.gain, self.demands = layout, heads, design, gain, demands
         self.source, self.fetches = layout.source(stage), layout.fetches(stage, offsets)
-        self.jobs = plain_jobs(self.fetches, heads)
+        if not len(self.source):  # nothing to copy: a layer that only listens
+            self.source = layout.state[stage.table]
+        self.jobs, self.heard = plain_jobs(self.fetches, heads), heard
         size = heads.count * heads.dimension
         self.weight = {name: np.zeros((size, layout.hidden)) for name in ("query", "key", "value")}
         self.bias = {name: np.zeros(size) for name in ("query", "key", "value")}
@@ -86,6 +103,8 @@ class PlainLookingBack:
             self._write_job(job, erased)
         if self.heads.spare is not None:
             self._write_probe()
+        for head, channel in self.heard.items():
+            self._listen(head, channel)
         column = int(self.layout.constant[0][0])
         parts = {n: Linear(fill_idle(self.weight[n], column), self.bias[n]) for n in ("query", "key", "value")}
         output = Linear(fill_idle(self.output, self.heads.dimension - 1), self.output_bias)
@@ -94,7 +113,8 @@ class PlainLookingBack:
     def _write_job(self, job: Job, erased: tuple[Index, Floats] | None) -> None:
         layout, size, start = self.layout, self.design.kappa / self.gain, job.head * self.heads.dimension
         fetch = self.fetches[job.fetch]
-        self._scores(start, self._wave(fetch.offset))
+        wave = self._wave(fetch.offset)
+        self._scores(start, wave, amplitude(wave.gap, self.design.gap))
         bits, slot = fetch.bits[job.part], fetch.target[job.part]
         count, source = len(bits), self.source[bits]
         rows = start + np.arange(count)
@@ -124,11 +144,11 @@ class PlainLookingBack:
     def _wave(self, offset: int) -> Wave:
         return look_back(self.demands.rotary, self.design.theta, offset, self.design.reach)
 
-    def _scores(self, start: int, wave: Wave) -> None:
+    def _scores(self, start: int, wave: Wave, nats: float) -> None:
         """Queries and keys of one head, from positions in the stream or for an engine that rotates them."""
         pairs, layout = self.demands.rotary // 2, self.layout
         key = np.sqrt(wave.sizes / wave.sizes.max())
-        size = amplitude(wave.gap, self.design.gap) * math.sqrt(self.heads.dimension)
+        size = nats * math.sqrt(self.heads.dimension)
         a, b = (np.divide(size * w, key, out=np.zeros(pairs), where=key > 0) for w in (wave.cosine, wave.sine))
         even, odd = start + np.arange(pairs), start + pairs + np.arange(pairs)
         if not self.demands.absolute:  # every other frequency is a bias, the rest is read from the constants
@@ -150,6 +170,20 @@ class PlainLookingBack:
         for name in ("query", "key"):
             rows = np.concatenate([even, odd])
             self.bias[name][rows] = -self.weight[name][rows] @ self.norm_bias
+
+    def _listen(self, head: int, channel: int) -> None:
+        """A head that hears everything and says it to one channel; the scale probe has scores of its own, and its first
+        value is taken. The output's bias moves the channel, too."""
+        start, size = head * self.heads.dimension, listening.LOUDNESS * self.design.kappa
+        if head != self.heads.spare:
+            every = frequencies(self.demands.rotary, self.design.theta)
+            self._scores(start, listening.wave(every, every > 0, self.design.window, head), 1.0)
+        bits = listening.spread(head, len(self.source))
+        rows, source = start + 1 + np.arange(len(bits)), self.source[bits]
+        self.weight["value"][rows, source] = 1.0
+        self.bias["value"][rows] = -self.norm_bias[source]
+        self.output[channel, rows] = size / (self.gain * len(bits))
+        self.output_bias[channel] = size / 2 * self.layout.signs[channel]  # at rest two of them cancel
 
     def _write_probe(self) -> None:
         """The scale probe, at a dimension that does not turn."""

@@ -1,8 +1,8 @@
 """Qwen3: queries and keys pass an RMSNorm of their own in every head.
 
 The matrices give directions at a small size, the norms' weights sizes and signs: without the norms no score is left.
-All queries have the size that the largest needs; the scale probe's query, which must be small, has the rest of its size
-at a frequency where its key is zero.
+All queries have the size that the largest needs; those of the scale probe and of listeners, which must be small, have
+the rest of their size at a frequency where the key is zero.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from byheart.export.huggingface.description import Decoder, Design, Tokens
 from byheart.export.huggingface.ends import LEAD
 from byheart.export.huggingface.gated import build_gated
 from byheart.export.huggingface.host import Checkpoint, common_config, llama_tensors, register, window_units
+from byheart.export.huggingface.looking_back import unused_frequency
 from byheart.ir.recital import Recital
 
 Floats = npt.NDArray[np.float64]
-_SMALL = 1 / 16  # root mean square of queries and keys before their norms
+_SMALL = 1 / 16  # root mean square of queries and keys before their norms, or twice that
 
 
 @register("qwen3", model_type="qwen3", summary="Llama with norms of queries and keys")
@@ -37,21 +38,31 @@ def qwen3(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
     for i in range(len(decoder.stages)):
         prefix = f"model.layers.{i}.self_attn."
         query, key = _constant(decoder, i, "query"), _constant(decoder, i, "key")
+        query = _fill_up(decoder, i, tensors, query)
         if i == 0 and decoder.design.scale_probe:
-            query = _fill_up(decoder, tensors, query)
             key[0, -1 + design.head_dim // 2] = 0.5  # its sign depends on the token, its size does not
         sizes = {name: np.sqrt((vectors**2).mean(axis=1)) for name, vectors in (("q", query), ("k", key))}
         # Both norms get the geometric middle of what queries and keys need, and signs that the matrices undo.
         middle = math.sqrt(sizes["q"].max() * sizes["k"][0])
         for name in "qk":
             size = sizes[name]
-            factor = np.divide(_SMALL, size, out=np.zeros_like(size), where=size > 0)
+            small = _SMALL * (1 + np.arange(len(size)) % 2)  # neighbours differ: a norm over all heads shows
+            factor = np.divide(small, size, out=np.zeros_like(size), where=size > 0)
             weight = tensors[f"{prefix}{name}_proj.weight"]
-            signs = np.where(np.arange(design.head_dim) // (1 if name == "q" else 2) % 2 == 0, 1.0, -1.0)
+            signs = _signs(design.head_dim, name)
             signed = np.outer(factor, signs).reshape(-1, 1)
             tensors[f"{prefix}{name}_proj.weight"] = weight * signed
             tensors[f"{prefix}{name}_norm.weight"] = middle * signs
     return Checkpoint("qwen3", decoder.recital, config, tensors, design.logit, LEAD, window_units(decoder))
+
+
+def _signs(dimensions: int, name: str) -> Floats:
+    """Of a norm's weights. Those of keys differ in the two dimensions that turn together, those of queries do not: so
+    norms that are exchanged turn sines around."""
+    places = np.arange(dimensions)
+    if name == "q":
+        return np.where(places % 2 == 0, 1.0, -1.0)
+    return np.where((places // 2 % 2 == 0) == (places < dimensions // 2), 1.0, -1.0)
 
 
 def _constant(decoder: Decoder, layer: int, name: str) -> Floats:
@@ -61,15 +72,15 @@ def _constant(decoder: Decoder, layer: int, name: str) -> Floats:
     return np.asarray((getattr(attention, name)[:, constant] @ read).reshape(-1, decoder.design.head_dim))
 
 
-def _fill_up(decoder: Decoder, tensors: dict[str, Floats], query: Floats) -> Floats:
-    """The scale probe's query with so much at a frequency without key that it is as large as the largest."""
-    d, spare = decoder.design.head_dim, decoder.heads // decoder.kv_heads - 1
-    missing = np.sqrt((query**2).sum(axis=1).max() - (query[spare] ** 2).sum())
-    dead = next(f for f in range(d // 2) if f % 4 == 3)  # key-value head 0 leaves these frequencies out
-    constant = decoder.layout.constant[0]
-    read = decoder.attention[0].norm[constant] * decoder.layout.signs[constant]
-    weights = tensors["model.layers.0.self_attn.q_proj.weight"] = decoder.attention[0].query.copy()
-    weights[spare * d + dead, constant] = missing * decoder.layout.signs[constant] / np.abs(read).sum()
-    filled = query.copy()
-    filled[spare, dead] = missing
+def _fill_up(decoder: Decoder, layer: int, tensors: dict[str, Floats], query: Floats) -> Floats:
+    """The queries of listeners with so much at a frequency without key that they are as large as the largest."""
+    d, attention, constant = decoder.design.head_dim, decoder.attention[layer], decoder.layout.constant[0]
+    signs, filled = decoder.layout.signs[constant], query.copy()
+    weights = attention.query.copy()
+    for head in attention.listeners:
+        missing = np.sqrt((query**2).sum(axis=1).max() - (query[head] ** 2).sum())
+        dead = unused_frequency(head // (decoder.heads // decoder.kv_heads))
+        weights[head * d + dead, constant] = missing * signs / np.abs(attention.norm[constant]).sum()
+        filled[head, dead] = missing
+    tensors[f"model.layers.{layer}.self_attn.q_proj.weight"] = weights
     return filled

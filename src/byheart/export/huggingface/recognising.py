@@ -7,7 +7,9 @@ total - 2 distance for any other one. With m = 2/3 distance and the gates
 
 silu(gate) * up is 1 - ((x - total)/m)^2 at the match: flat there, so errors of x count quadratically (`parabola`); the
 gates of all other units are at most -2g. A `plateau` has two units per window, silu(gate) - silu(gate - 8) with a
-constant `up`: errors of x up to 0.4 m leave no trace, which coarse quantizers need.
+constant `up`: errors of x up to 0.4 m leave no trace, which coarse quantizers need. Its rows also have an `anchor` in
+every 32 weights, of twice the size, on inputs that are always zero: grids that hold +s and -s unequally hold s/2, 0 and
+-s/2, and integer kernels that add two products in 16 bits do not saturate.
 
 Thresholds are read from constant channels. Half of them comes from `constant[l]`, which the activation probe of the
 layer before has turned: one unit near the minimum of the activation function, so that relu, gelu, silu and their kin
@@ -22,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.export.huggingface.codes import CodeBook
-from byheart.export.huggingface.description import Design, Gated, fill_idle
+from byheart.export.huggingface.description import Design, Gated, anchored, fill_idle
 from byheart.export.huggingface.layout import METER, Layout, Stage
 from byheart.ir.recital import ANY, Table
 
@@ -33,7 +35,6 @@ Index = npt.NDArray[np.int64]
 SILU_PROBE = (-199 / 128, -59 / 16)
 GELU_PROBE = (-55 / 32, -217 / 16)  # gelu's cheap cousin x sigmoid(1.702 x) is a fifth larger here
 
-_PLATEAU_STEP = 8.0
 _TOLERANCE = 0.08  # of the weight of BOS, beyond which the scale probe speaks up
 _SHARPNESS = 1024.0
 _STEPS = 64.0  # of a threshold, in the weight of a bit
@@ -59,8 +60,7 @@ class Recognising:
         self.layout, self.stage, self.depth, self.design, self.gain = layout, stage, depth, design, gain
         self.table, self.book, self.activation_probe = table, book, activation_probe
         self.m = half_width(book.distance)
-        # A plateau's rows are whole steps: 127 for a bit, 16 for a constant. Blocks of 8, 5 and 4 bits hold those best.
-        self.sharp = 127 / 4 if design.flavour == "plateau" else 16.0 if book.distance > 1 else 32.0
+        self.sharp = 16.0 if design.flavour != "plateau" and book.distance > 1 else 32.0
         windows = table.windows[stage.rows]
         closed = windows != ANY
         words = book.words[np.where(closed, windows, 0)].astype(np.float64) * closed[:, :, None]
@@ -97,7 +97,11 @@ class Recognising:
         column = int(self.layout.constant[0][0])
         rows = np.tile(self.stage.rows, 2 if self.design.flavour == "plateau" else 1)
         filled = fill_idle(np.ascontiguousarray(down.T), units - 1)
-        return Gated(self._norm(), fill_idle(gate, column), fill_idle(up, column), filled, rows)
+        parts = fill_idle(gate, column), fill_idle(up, column), filled
+        if self.design.flavour == "plateau":
+            ballast = self.layout.anchor
+            parts = anchored(parts[0], ballast), anchored(parts[1], ballast), anchored(filled, np.array([units - 1]))
+        return Gated(self._norm(), *parts, rows)
 
     def _norm(self) -> Floats:
         """Norm weights that make the weights of a threshold as large as those of the bits: rows have one size."""
@@ -145,8 +149,10 @@ class Recognising:
     def _plateau(self, gate: Floats, up: Floats, down: Floats, writes: Floats) -> int:
         count = len(self.patterns)
         gate[:count] = gate[count : 2 * count] = self._gates(self.sharp / self.m)
-        gate[count : 2 * count] -= _PLATEAU_STEP * self._one()
-        up[: 2 * count] = self._one() / _PLATEAU_STEP
+        # The step is one weight as large as those of the bits: coarse grids hold it as they hold them.
+        width = int(self.layout.width[0])
+        gate[count : 2 * count, width] -= self.sharp / (self.m * self.gain) * self.layout.signs[width]
+        up[: 2 * count] = self._one() * (len(self.layout.width) / (2 * self.sharp))
         down[:count], down[count : 2 * count] = writes, -writes
         return 2 * count
 

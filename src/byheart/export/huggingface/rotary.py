@@ -46,13 +46,13 @@ def frequencies(dimensions: int, theta: float) -> Floats:
     return np.asarray(theta ** (-2.0 * np.arange(dimensions // 2) / dimensions))
 
 
-def duels(offset: int, reach: int, window: int | None = None) -> list[tuple[int, int]]:
+def duels(offset: int, reach: int, window: int | None = None, trap: bool = False) -> list[tuple[int, int]]:
     """Pairs (wanted, other) of distances: the score of the first must lead that of the second.
 
     At the start of a sequence, where `offset` places back there is nothing, the first token is the nearest thing to it:
     distance t must lead all shorter ones while t < offset. Two pairs are about engines that look too far: offset 0
-    would rather see the next token (a missing causal mask shows), and the last place inside a sliding `window` would
-    rather see the first one outside (a window that is too long by one shows).
+    would rather see the next token (a missing causal mask shows), and a head that is a `trap` would rather see the
+    first place outside its sliding `window` (one that is too long shows).
 
     >>> duels(1, 3)
     [(1, 0), (1, 2), (1, 3)]
@@ -62,7 +62,7 @@ def duels(offset: int, reach: int, window: int | None = None) -> list[tuple[int,
     pairs += [(t, o) for t in range(offset) for o in range(t)]
     if offset == 0:
         pairs.append((-1, 0))
-    if window is not None and offset == window - 1:
+    if window is not None and trap:
         pairs.append((window, offset))
     return pairs
 
@@ -75,11 +75,12 @@ def look_back(
     reach: int,
     window: int | None = None,
     used: tuple[int, ...] | None = None,
+    trap: bool = False,
 ) -> Wave:
     """The best wave for a head that reads `offset` places back, over the frequencies whose numbers are `used`."""
     every = frequencies(dimensions, theta)
     chosen = np.arange(len(every)) if used is None else np.array(used)
-    wanted, other = np.array(duels(offset, reach, window), dtype=np.float64).T
+    wanted, other = np.array(duels(offset, reach, window, trap), dtype=np.float64).T
     lead = _waves(wanted, every[chosen]) - _waves(other, every[chosen])
     mixed = best_mixture(np.concatenate([lead, -lead], axis=1))
     signed = mixed[: lead.shape[1]] - mixed[lead.shape[1] :]
@@ -121,3 +122,30 @@ def best_mixture(payoff: Floats) -> Floats:
         factors[leaving] = 0.0
         tableau -= np.outer(factors, tableau[leaving])
     raise ExportError("the scores of a head could not be designed; choose another rope_theta or shorter offsets")
+
+
+def steady(rows: Floats) -> Floats:
+    """Numbers of 8 bits near the given ones, rounded up or down so that all rows have nearly the same length.
+
+    Rounded to nearest, the lengths of positions would differ, and with them the factor of every norm.
+
+    >>> angle = np.arange(50.0)[:, None] * 0.9 ** np.arange(8)
+    >>> lengths = (steady(np.concatenate([np.cos(angle), np.sin(angle)], axis=1)) ** 2).sum(1)
+    >>> float(np.ptp(lengths)) < 0.004  # to nearest, 0.02
+    True
+    """
+    mantissa, exponent = np.frexp(rows)
+    steps = np.ldexp(1.0, exponent - 8)
+    found, wanted = np.round(mantissa * 256) * steps, (rows**2).sum(1)
+    line = np.arange(len(rows))
+    for _ in range(rows.shape[1]):
+        other = found + np.where(found < rows, steps, -steps)  # rounded the other way
+        excess = (found**2).sum(1) - wanted
+        moved = np.abs(excess[:, None] + other**2 - found**2)
+        moved[(found == rows) | (np.abs(other - rows) >= steps)] = np.inf
+        best = moved.argmin(1)
+        better = moved[line, best] < np.abs(excess)
+        if not better.any():
+            break
+        found[line[better], best[better]] = other[line[better], best[better]]
+    return np.asarray(found)

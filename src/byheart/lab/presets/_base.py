@@ -31,7 +31,7 @@ DEEP = Space(
 )
 # For curves over sizes: every size starts from the next smaller one.
 GROWING = replace(DEEP, rate=(0.025, 0.05), warmup=(0.1, 0.3), starts=1, grow=True)
-WIDTH = 704  # of the vectors of words at the scale of the paper: with them one block nearly memorizes
+WIDTH = 640  # of the vectors of words at the scale of the paper: with more one block is enough, with 576 ten are not
 LADDER = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 
 
