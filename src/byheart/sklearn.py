@@ -49,7 +49,7 @@ class MemoryClassifier(ClassifierMixin, BaseEstimator):
         self,
         construction: str = "compact",
         *,
-        abstain_bits: int = 32,
+        abstain_bits: int = 16,
         conflicts: str = "majority",
         outlier_label: Any = None,
         seed: int = 0,

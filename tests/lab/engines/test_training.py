@@ -141,7 +141,7 @@ def test_a_run_that_misses_its_goal_starts_again() -> None:
     assert found.curve == train(problem, Uniform(2), replace(plan, seed=first + 1), goal).curve
 
 
-@pytest.mark.parametrize(("engine", "m"), [("kernel", 2), ("wide", 3)])
+@pytest.mark.parametrize(("engine", "m"), [("kernel", 2), pytest.param("wide", 3, marks=pytest.mark.slow)])
 def test_a_grown_network_starts_where_the_smaller_one_ended(engine: str, m: int) -> None:
     problem, goal = words_problem(), Goal(full=True)
     plan = Training(epochs=200, rate=0.03, shape="cosine", identity=True, seed=3)
@@ -150,7 +150,7 @@ def test_a_grown_network_starts_where_the_smaller_one_ended(engine: str, m: int)
     after = train(problem, large, replace(plan, before=(1,)), goal, engine)
     assert before.curve[0][1] > 1.2 * before.curve[-1][1]
     assert after.curve[0][1] == pytest.approx(before.curve[-1][1], rel=1e-4)
-    assert after.loss < before.loss and after.epochs == 200 and after.seconds > before.seconds / 100
+    assert after.loss < before.loss and after.epochs == 200
     assert after.curve[0][1] < train(problem, large, plan, goal, engine).curve[0][1]
 
 

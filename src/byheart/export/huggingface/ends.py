@@ -101,7 +101,7 @@ def head(
         base = found[:, state] @ (norm[state] * books.answer.words[-1])
         wanted = mixed_logits(recital.answers[number], recital.vocabulary) - base
         _split(found, layout.mixed[k], wanted / 2)
-    return norm, anchored(found, layout.anchor[-1:]) if len(layout.anchor) else found
+    return norm, anchored(found, layout.anchor[-1:]) if design.flavour == "plateau" else found
 
 
 def tied_norm(layout: Layout, design: Design, stored: Floats) -> Floats:

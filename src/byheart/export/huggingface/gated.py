@@ -151,7 +151,8 @@ def _fit(
     def lay(hidden: int | None = None, listening: int = 0) -> Layout:
         return lay_out(
             recital, books, stages, multiple=1, hidden=hidden, parts=design.parts, tied=design.tied,
-            anchor=design.flavour == "plateau" or bool((recital.tables[-1].windows == ANY).any()), listening=listening,
+            anchor=bool((recital.tables[-1].windows == ANY).any()), blocks=design.flavour == "plateau",
+            listening=listening,
         )  # fmt: skip
 
     used = lay().used

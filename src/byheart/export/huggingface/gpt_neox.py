@@ -68,10 +68,10 @@ def gpt_neox(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
         "embed_out.weight": decoder.head,
     }
     for i, attention in enumerate(decoder.attention):
-        first, last = i == 0 or step == 2, i + 1 == len(layers)
+        first = i == 0 or step == 2
         _layer(tensors, layers[i] - 1, decoder, attention, decoder.order[i] if first else decoder.mlp[i - 1])
-        if last or step == 2:
-            beside = decoder.beside if last else _help(decoder, attention, i)
+        if step == 2 or i + 1 == len(layers):
+            beside = decoder.beside if i + 1 == len(layers) else _help(decoder, attention, i)
             _layer(tensors, layers[i], decoder, beside, decoder.mlp[i])
     return Checkpoint(
         "gpt-neox",

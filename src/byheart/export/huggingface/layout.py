@@ -16,8 +16,8 @@ Every channel holds +kappa or -kappa. A block whose content is constant carries 
                   of these blocks is turned by the attention beside the table before
     listening     one channel per listener, and one or two that stay as they are (listening.py)
     mixed         pairs of channels, one (or two) per answer with several tokens: (+, -) at rest, (+, +) when given
-    anchor        in the flavour for quantized engines, and where windows leave places open: the last of every 32
-                  channels, which norms take to zero
+    anchor        channels that norms take to zero: two where windows have open places, the last of every 32 in the
+                  flavour for quantized engines
     idle          fills up to the hidden size
 """
 
@@ -253,6 +253,7 @@ def lay_out(
     parts: int = 1,
     orders: int = 0,
     anchor: bool = False,
+    blocks: bool = False,
     listening: int = 0,
     tied: bool = False,
     balanced: bool = False,
@@ -261,7 +262,7 @@ def lay_out(
 
     `extra` channels hold positions; `parts` is how many numbers of the stored type make up a log-probability.
     """
-    ruler = _Ruler(BLOCK if anchor else None)
+    ruler = _Ruler(BLOCK if blocks else None)
     constant, wide = [ruler.take(constants)], ruler.take(width)
     # LayerNorm wants a mean of zero: what is one channel for RMSNorm is a channel and its opposite there.
     both = 2 if balanced else 1
@@ -278,12 +279,14 @@ def lay_out(
     mark = ruler.take(probes if tied else 0)
     order = tuple(ruler.take(probes) for _ in range(orders))
     mixed = ruler.take(2 * both * parts * len(recital.mixed)).reshape(len(recital.mixed), parts, both, 2)
+    ballast = ruler.take(2 if anchor and not blocks else 0)
     heard = ruler.take(listening)
     size = -(-ruler.next // multiple) * multiple if hidden is None else hidden
     if size < ruler.next:
         raise ExportError(f"a hidden size of {size} is too small for this recital: {ruler.next} channels are needed")
     signs = np.where(np.arange(size) % 2 == 0, 1.0, -1.0)
-    ballast = np.arange(BLOCK - 1, size, BLOCK) if anchor else np.arange(0)
+    if blocks:
+        ballast = np.arange(BLOCK - 1, size, BLOCK)
     return Layout(
         tuple(constant), wide, first, meter, flags, positions, tuple(state), tuple(slots), mark, order, mixed,
         ballast, heard, ruler.next, size, signs,

@@ -208,7 +208,7 @@ class LookingBack:
         query, key, value = (fill_idle(matrix, column) for matrix in (self.query, self.key, self.value))
         # A row of the output that writes nothing gets its tiny weight at a dimension that carries nothing.
         output, idle = fill_idle(self.output, self.heads.dimension - 1), np.array([self.heads.dimension - 1])
-        if len(self.layout.anchor):
+        if self.design.flavour == "plateau":
             query, key, value = (anchored(matrix, self.layout.anchor) for matrix in (query, key, value))
             output = anchored(output, idle)
         return Attention(self._norm(), query, key, value, output, tuple(self.heard))

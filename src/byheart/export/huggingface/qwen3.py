@@ -79,6 +79,8 @@ def _fill_up(decoder: Decoder, layer: int, tensors: dict[str, Floats], query: Fl
     weights = attention.query.copy()
     for head in attention.listeners:
         missing = np.sqrt((query**2).sum(axis=1).max() - (query[head] ** 2).sum())
+        if not missing:  # the largest itself
+            continue
         dead = unused_frequency(head // (decoder.heads // decoder.kv_heads))
         weights[head * d + dead, constant] = missing * signs / np.abs(attention.norm[constant]).sum()
         filled[head, dead] = missing
