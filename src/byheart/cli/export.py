@@ -31,7 +31,7 @@ from byheart.export.targets import targets
 from byheart.files import check_target
 from byheart.progress import Progress
 
-FORMATS = [*targets(), "huggingface", "gguf"]  # of a memory, of a recital, of a checkpoint folder
+FORMATS = [*sorted(targets()), "huggingface", "gguf"]  # of a memory, of a recital, of a checkpoint folder
 
 
 @click.command("export")

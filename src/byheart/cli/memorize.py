@@ -62,7 +62,7 @@ TABLE = (*DOCUMENTS, "label_type", "conflicts", "task", "positions")
 @click.option(
     "--for",
     "purpose",
-    type=click.Choice(list(targets())),
+    type=click.Choice(sorted(targets())),
     help="What it will be exported to: picks a construction that floats hold (native), with abstain_bits=16 so that "
     "unknown rows are recognised, and refuses others at once.",
 )
