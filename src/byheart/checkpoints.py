@@ -152,7 +152,7 @@ def _without(recital: Recital, own: set[Row]) -> Recital:
     tables = []
     for depth, table in enumerate(recital.tables):
         kept = [row for row in range(len(table.windows)) if (depth, row) not in own]
-        tables.append(Table(table.offsets, table.windows[kept], table.outputs[kept]))
+        tables.append(Table(table.offsets, table.windows[kept], table.outputs[kept], table.far))
     return Recital(recital.vocabulary, tuple(tables), recital.answers, recital.unknown)
 
 

@@ -26,7 +26,11 @@ def naive(recital: Recital, tokens: list[int]) -> list[int]:
         last = depth == len(recital.tables) - 1
         fresh = []
         for t in range(len(states)):
-            window = [states[max(0, t - o)] for o in table.offsets]
+            near = len(table.offsets) - len(table.far)
+            window = [states[max(0, t - o)] for o in table.offsets[:near]]
+            for offset, rest in zip(table.offsets[near:], table.far, strict=True):
+                jump = offset - rest
+                window.append(states[max(0, (t - jump if t >= jump else t) - rest)])
             rows = [
                 int(output)
                 for row, output in zip(table.windows.tolist(), table.outputs, strict=True)

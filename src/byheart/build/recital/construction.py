@@ -121,11 +121,12 @@ def build_recital(
         form = "windows" if schedule else "sparse"
     goals, merged = goals_of(script, Ambiguous(ambiguous)), 0
     if merge:
-        goals, merged = merged_goals(script, goals, longest_offset)
+        goals, merged = merged_goals(script, goals, longest_offset, form == "sparse")
     if form == "windows":
         tables = _chained(script, goals, schedule or choose_schedule(script, goals, vocabulary, longest_offset))
     elif form == "sparse":
-        tables = (sparse_rules(script, goals, choose_places(script, goals), NEAREST),)
+        places = choose_places(script, goals)
+        tables = (sparse_rules(script, goals, places.offsets, NEAREST, places.rests),)
     else:
         tables = (shortest_rules(script, goals) if form == "rules" else full_windows(script, goals),)
     recital = Recital(vocabulary, tables, goals.answers, unknown)

@@ -22,7 +22,7 @@ from byheart.certify.checkpoint.certificate import MarginCertificate
 from byheart.certify.checkpoint.check import certify_checkpoint, interpreted
 from byheart.certify.checkpoint.config import Undecided
 from byheart.certify.checkpoint.decoder import NAMES, Checkpoint, open_checkpoint
-from byheart.certify.checkpoint.fields import TOKEN
+from byheart.certify.checkpoint.fields import TOKEN, places_seen
 from byheart.certify.checkpoint.mlp import Table, aligned
 from byheart.certify.checkpoint.network import Program
 from byheart.certify.checkpoint.questions import look_up
@@ -201,6 +201,6 @@ def _known(program: Program, document: list[int]) -> dict[int, Array]:
     place, signals = np.arange(len(tokens)), {TOKEN: tokens}
     for signal in sorted(program.tables):
         table = program.tables[signal]
-        columns = [signals[s][np.maximum(0, place - o)] for s, o in table.keys]
+        columns = [signals[s][places_seen(place, 0, o)] for s, o in table.keys]
         signals[signal] = look_up(table, np.stack(columns or [np.zeros_like(tokens)], 1))
     return {signal: found > 0 for signal, found in signals.items() if signal != TOKEN}

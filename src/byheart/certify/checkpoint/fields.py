@@ -6,6 +6,9 @@ input, by
     value[c]  in  [lo_c, hi_c]  +  sum over parts p:  [lo_p, hi_p](symbol of signal s_p at position max(0, t -
     offset_p), c)
 
+(a negative offset_p means a *far* part: what a head that stays where it cannot look so far back has seen there of a
+part with a near offset; see `moved_back`).
+
 A *signal* gives every position one symbol out of finitely many: signal 0 is the token, signal l + 1 is "which entry
 of layer l's table fired here" (0: none), signal POSITION is the position itself, signal START says whether BOS stands
 at the start and how far back that is. Parts are functions of one symbol, tabulated. So a field is a separable
@@ -32,6 +35,41 @@ TOKEN, POSITION, START = 0, -1, -2
 # the start
 STARTS = 256
 FOLD = 2.0**-6  # a part is folded where its effect on a channel is below this share of the largest one
+
+
+_JUMP = 1 << 24  # more than any reach: -(rest * _JUMP + jump) is a far offset
+
+
+def moved_back(offset: int, by: int, stays: bool) -> int:
+    """The offset of a key that is seen through a head which looks `by` places back, and, if it `stays`, at its own
+    place where there is nothing so far back. A ValueError where the result is neither a near nor a far offset.
+    """
+    if offset >= 0:
+        return -(offset * _JUMP + by) if stays else offset + by
+    if by:
+        raise ValueError(f"a head looks {by} places back at a place that another head has jumped to")
+    return offset
+
+
+def lookback(offset: int) -> int:
+    """How far back an offset sees.
+
+    >>> lookback(7), lookback(moved_back(2, 25, stays=True))
+    (7, 27)
+    """
+    return offset if offset >= 0 else -offset // _JUMP + -offset % _JUMP
+
+
+def places_seen(place: Array, begin: Array | int, offset: int) -> Array:
+    """The position that a key's offset means, at positions `place` of sequences that begin at `begin`.
+
+    >>> places_seen(np.arange(6), 0, 4).tolist(), places_seen(np.arange(6), 0, moved_back(1, 4, stays=True)).tolist()
+    ([0, 0, 0, 0, 0, 1], [0, 0, 1, 2, 0, 0])
+    """
+    if offset < 0:
+        jump, offset = -offset % _JUMP, -offset // _JUMP
+        place = np.where(place - jump >= begin, place - jump, place)
+    return np.asarray(np.maximum(begin, place - offset))
 
 
 @dataclass(frozen=True)

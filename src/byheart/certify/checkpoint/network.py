@@ -31,6 +31,7 @@ from byheart.certify.checkpoint.fields import (
     either,
     energy,
     fold,
+    lookback,
     magnitude,
     mean,
     normalize,
@@ -63,14 +64,14 @@ class Program:
         """How far back each signal's symbol at a position depends on tokens."""
         back = {TOKEN: 0, POSITION: 0, START: 0}
         for signal in sorted(self.tables):
-            back[signal] = max((offset + back[source] for source, offset in self.tables[signal].keys), default=0)
+            back[signal] = max((lookback(offset) + back[source] for source, offset in self.tables[signal].keys), default=0)
         return back
 
     @property
     def span(self) -> int:
         """A prompt that ends in this many known tokens is decided by them, whatever stands before."""
         back = self.lookback()
-        return 1 + max((part.key[1] + back[part.key[0]] for part in self.parts), default=0)
+        return 1 + max((lookback(part.key[1]) + back[part.key[0]] for part in self.parts), default=0)
 
     @property
     def parts(self) -> tuple[Part, ...]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from byheart.certify.checkpoint.fields import POSITION, TOKEN, Key
+from byheart.certify.checkpoint.fields import POSITION, TOKEN, Key, places_seen
 from byheart.certify.checkpoint.mlp import Table
 from byheart.certify.checkpoint.network import Logits, Program
 from byheart.certify.checkpoint.storage import Array
@@ -63,13 +63,13 @@ def ask(
     for signal in sorted(program.tables):
         table = program.tables[signal]
         window = np.stack(
-            [signals[s][np.maximum(begin, place - o)] for s, o in table.keys]
+            [signals[s][places_seen(place, begin, o)] for s, o in table.keys]
             or [np.zeros(len(tokens), dtype=np.int64)],
             1,
         )
         signals[signal] = look_up(table, window)
     keys = [part.key for part in program.parts]
-    symbols = {key: signals[key[0]][np.maximum(begin, place - key[1])] for key in keys if key[0] != POSITION}
+    symbols = {key: signals[key[0]][places_seen(place, begin, key[1])] for key in keys if key[0] != POSITION}
     group = _groups(tokens, begin, place, program.span)
     weight = np.repeat(np.ones(len(texts)) if copies is None else np.asarray(copies, dtype=np.float64), sizes)
     if len(weight) != len(tokens) or not (weight > 0).all():

@@ -304,7 +304,7 @@ def _highest_by_start(
                 values = values[[start]]
             elif part.key[0] == START:
                 raise Undecided(f"{gate.name}: unit {unit} reads how far back the start was, at another position")
-            elif part.key[0] == TOKEN:
+            elif part.key[0] == TOKEN and part.key[1] >= 0:  # a far place may show any token
                 special = np.isin(np.arange(len(values)), list(once))
                 if start >= STARTS or part.key[1] < start:
                     values = values if start == STARTS and part.key[1] >= STARTS else values[~special]

@@ -69,9 +69,11 @@ def build_gated(recital: Recital, tokens: Tokens, design: Design, demands: Deman
             break
     _, _, stages, layout, heads = min(plans, key=lambda plan: plan[:2])
     if demands.sliding:
-        far = farthest(recital, stages)
+        fetches = [fetch for stage in stages for fetch in layout.fetches(stage, recital.tables[stage.table])]
+        near, far = ([fetch.offset for fetch in fetches if fetch.far is kind] for kind in (False, True))
         used = [used_frequencies(design.head_dim, group) for group in range(kv_heads)]
-        design = replace(design, trap=far, window=sliding_window(design.head_dim, design.theta, far, used))
+        window, trap = sliding_window(design.head_dim, design.theta, near, max(far, default=0), used)
+        design = replace(design, trap=trap, window=window)
     if demands.rooted:
         design = replace(design, kappa=rooted_kappa(layout.hidden))
     return _write(recital, tokens, replace(design, scale_probe=probe), demands, books, stages, layout, heads, kv_heads)
@@ -92,16 +94,6 @@ def can_probe(recital: Recital) -> bool:
     """The scale probe needs two neighbouring places in the first table, to find the position that it measures at."""
     offsets = recital.tables[0].offsets
     return len(offsets) > 1 and offsets[1] == 1
-
-
-def farthest(recital: Recital, stages: tuple[Stage, ...]) -> int:
-    """The largest offset that any layer looks back."""
-    steps = [0]
-    for stage in stages:
-        offsets = recital.tables[stage.table].offsets
-        origins = [offsets[k] for k in stage.sources] or [0] * len(stage.places)
-        steps += [offsets[place] - origin for place, origin in zip(stage.places, origins, strict=True)]
-    return max(steps)
 
 
 @lru_cache(maxsize=64)
@@ -132,7 +124,7 @@ def heads_needed(recital: Recital, books: Books, stages: tuple[Stage, ...], kv_h
     def fits(heads: int) -> None:
         for depth, stage in enumerate(stages):
             spare = heads // kv_heads - 1 if design.scale_probe and depth == 0 else None
-            fetches = layout.fetches(stage, recital.tables[stage.table].offsets)
+            fetches = layout.fetches(stage, recital.tables[stage.table])
             Heads(heads, kv_heads, design.head_dim, spare).jobs(fetches, len(layout.source(stage)))
 
     return least_heads(fits, kv_heads)
@@ -173,7 +165,7 @@ def _listeners(
     for depth, stage in enumerate(stages):
         spare = heads // kv_heads - 1 if design.scale_probe and depth == 0 else None
         fetches, kind = (
-            layout.fetches(stage, recital.tables[stage.table].offsets),
+            layout.fetches(stage, recital.tables[stage.table]),
             Heads(heads, kv_heads, design.head_dim, spare),
         )
         found.append(listening_heads(kind, fetches, len(layout.source(stage)), depth))
@@ -197,7 +189,7 @@ def _write(
         heard = dict(zip(listening[depth], free, strict=False))  # those for which there is a channel
         free = free[len(heard) :]
         kind = Heads(heads, kv_heads, design.head_dim, spare, tuple(head for head in heard if head != spare))
-        look = LookingBack(layout, stage, table.offsets, kind, design, bits, heard)
+        look = LookingBack(layout, stage, table, kind, design, bits, heard)
         attention.append(look.write(erasure=erasure))
         book = books.states[stage.table]
         recognising.append(Recognising(layout, stage, depth, table, book, design, slots, demands.activation_probe))

@@ -56,11 +56,15 @@ class Stage:
 
 @dataclass(frozen=True, eq=False)
 class Fetch:
-    """What the heads of one distance do: bring `bits` of a layer's source from `offset` places back to `target`."""
+    """What the heads of one distance do: bring `bits` of a layer's source from `offset` places back to `target`.
+
+    Where there is nothing so far back, a near one brings it from the first place, a `far` one from its own.
+    """
 
     offset: int
     bits: Index  # numbers of the source's channels
     target: Index  # channels of slots, one per bit
+    far: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +106,7 @@ def stages_of(recital: Recital, layers: int | None, wide: int = FIRST_PLACES) ->
         return tuple(
             Stage(k, tuple(range(len(t.offsets))), np.arange(len(t.windows))) for k, t in enumerate(recital.tables)
         )
-    parts = _steps(table.offsets, wide if layers is None else min(wide, -(-len(table.offsets) // layers)))
+    parts = _steps(table, wide if layers is None else min(wide, -(-len(table.offsets) // layers)))
     while layers is not None and len(parts) < layers:
         parts = _split(parts, table.offsets)
     if layers is not None and len(parts) > layers:
@@ -114,18 +118,23 @@ def stages_of(recital: Recital, layers: int | None, wide: int = FIRST_PLACES) ->
 _Step = tuple[tuple[int, ...], tuple[int, ...]]  # the places that a layer fetches, and the filled ones they come from
 
 
-def _steps(offsets: tuple[int, ...], wide: int) -> list[_Step]:
+def _steps(table: Table, wide: int) -> list[_Step]:
     """What every layer fetches. Places in a row move together by one distance; others come from the nearest place that
-    is filled, LONGEST_STEP away at most. The first layer fetches neighbours: the scale probe tells the last two of them
-    apart at one position (or at two, where the weight of BOS is nearly the same)."""
+    is filled, LONGEST_STEP away at most, and far ones from those that they rest on. The first layer fetches neighbours: the scale
+    probe tells the last two of them apart at one position (or at two, where the weight of BOS is nearly the same)."""
+    offsets, nears = table.offsets, len(table.offsets) - len(table.far)
     count = 1
-    while count < min(wide, len(offsets)) and offsets[count] <= min(count + offsets[count] // 4, LONGEST_STEP):
+    while count < min(wide, nears) and offsets[count] <= min(count + offsets[count] // 4, LONGEST_STEP):
         count += 1
     parts: list[_Step] = [(tuple(range(count)), ())]
     while (filled := parts[-1][0][-1] + 1) < len(offsets):
         steps: list[tuple[int, int]] = []
         row = next((k for k in range(1, wide) if offsets[filled : filled + k + 1][k:] != (offsets[filled] + k,)), wide)
         for place in range(filled, min(filled + wide, len(offsets))):
+            if place >= nears:
+                rest = offsets.index(table.far[place - nears])
+                steps += [(place, rest)] if rest < filled else []
+                continue
             near = [k for k in range(filled) if offsets[place] - offsets[k] <= LONGEST_STEP]
             if near:
                 same = (
@@ -224,18 +233,18 @@ class Layout:
             return self.state[stage.table] if stage.places else np.arange(0)
         return np.concatenate([self.slots[stage.table][place] for place in sorted(set(stage.sources))])
 
-    def fetches(self, stage: Stage, offsets: tuple[int, ...]) -> list[Fetch]:
+    def fetches(self, stage: Stage, table: Table) -> list[Fetch]:
         """What the heads of each distance bring, and where to."""
-        slots, source = self.slots[stage.table], self.source(stage)
+        slots, source, offsets = self.slots[stage.table], self.source(stage), table.offsets
         if not stage.sources:
             return [Fetch(offsets[place], np.arange(len(source)), slots[place]) for place in stage.places]
-        found: dict[int, list[tuple[Index, Index]]] = {}
+        found: dict[tuple[int, bool], list[tuple[Index, Index]]] = {}
         for place, origin in zip(stage.places, stage.sources, strict=True):
-            bits = np.searchsorted(source, slots[origin])
-            found.setdefault(offsets[place] - offsets[origin], []).append((bits, slots[place]))
+            bits, far = np.searchsorted(source, slots[origin]), place >= len(offsets) - len(table.far)
+            found.setdefault((offsets[place] - offsets[origin], far), []).append((bits, slots[place]))
         return [
-            Fetch(step, np.concatenate([bits for bits, _ in pairs]), np.concatenate([slot for _, slot in pairs]))
-            for step, pairs in sorted(found.items())
+            Fetch(step, np.concatenate([bits for bits, _ in pairs]), np.concatenate([slot for _, slot in pairs]), far)
+            for (step, far), pairs in sorted(found.items())
         ]
 
 

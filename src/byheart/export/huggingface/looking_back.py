@@ -23,6 +23,7 @@ from byheart.export.huggingface import listening
 from byheart.export.huggingface.description import Attention, Design, anchored, fill_idle
 from byheart.export.huggingface.layout import METER, Fetch, Layout, Stage
 from byheart.export.huggingface.rotary import Wave, frequencies, look_back
+from byheart.ir.recital import Table
 
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
@@ -184,11 +185,11 @@ def favour(far: int) -> float:
 class LookingBack:
     """Writes the matrices of one attention layer; `gain` is the norm's weight of the bits."""
 
-    def __init__(self, layout: Layout, stage: Stage, offsets: tuple[int, ...], heads: Heads, design: Design,
+    def __init__(self, layout: Layout, stage: Stage, table: Table, heads: Heads, design: Design,
                  gain: float, heard: Mapping[int, int] | None = None) -> None:  # fmt: skip
         self.layout, self.heads, self.design, self.gain = layout, heads, design, gain
         self.heard = {} if heard is None else heard  # channels that listeners write to
-        self.source, self.fetches = layout.source(stage), layout.fetches(stage, offsets)
+        self.source, self.fetches = layout.source(stage), layout.fetches(stage, table)
         self.jobs = heads.jobs(self.fetches, len(self.source))
         hidden, d = layout.hidden, heads.dimension
         self.query, self.key = np.zeros((heads.count * d, hidden)), np.zeros((heads.groups * d, hidden))
@@ -225,7 +226,7 @@ class LookingBack:
         mine = [job for job in self.jobs if job.head // self.heads.per_group == group]
         if not mine:
             return
-        waves = {job.fetch: self._wave(self.fetches[job.fetch].offset, group) for job in mine}
+        waves = {job.fetch: self._wave(self.fetches[job.fetch], group) for job in mine}
         heard = list(used_frequencies(d, group)) if self.heard else []
         if self.heard and (self.heads.spare is None or group):
             heard.append(d // 2 - 1)  # the lowest frequency is there for listeners, or for the scale probe
@@ -263,10 +264,10 @@ class LookingBack:
                 mark = layout.mark
                 self.output[mark, constant] = self.output[mark, constant + 2] = size * layout.signs[mark]
 
-    def _wave(self, offset: int, group: int) -> Wave:
-        design, used = self.design, used_frequencies(self.heads.dimension, group)
-        trap = offset == design.trap
-        return look_back(self.heads.dimension, design.theta, offset, design.reach, design.window, used, trap)
+    def _wave(self, fetch: Fetch, group: int) -> Wave:
+        design, used, d = self.design, used_frequencies(self.heads.dimension, group), self.heads.dimension
+        trap = fetch.offset == design.trap and not fetch.far
+        return look_back(d, design.theta, fetch.offset, design.reach, design.window, used, trap, fetch.far)
 
     def _listen(self, head: int, channel: int) -> None:
         """A head that hears everything and says it to one channel; the scale probe has scores of its own."""

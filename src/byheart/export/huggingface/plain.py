@@ -313,7 +313,7 @@ def _fit(
     def fits(heads: int) -> None:
         for depth, stage in enumerate(stages):
             spare = heads - 1 if design.scale_probe and depth == 0 else None
-            fetches = layout.fetches(stage, recital.tables[stage.table].offsets)
+            fetches = layout.fetches(stage, recital.tables[stage.table])
             plain_jobs(fetches, Heads(heads, heads, design.head_dim, spare))
 
     needed = least_heads(fits, 1)
@@ -337,7 +337,7 @@ def _listeners(
     found = []
     for depth, stage in enumerate(stages):
         spare = heads - 1 if design.scale_probe and depth == 0 else None
-        fetches = layout.fetches(stage, recital.tables[stage.table].offsets)
+        fetches = layout.fetches(stage, recital.tables[stage.table])
         kind = Heads(heads, heads, design.head_dim, spare)
         found.append(plain_listeners(fetches, kind))
     found.append(tuple(range(heads)) if demands.parallel else ())
@@ -358,14 +358,14 @@ def _write(
         free = free[len(heard) :]
         kind = Heads(heads, heads, design.head_dim, spare, tuple(head for head in heard if head != spare))
         table = recital.tables[stage.table]
-        look = PlainLookingBack(layout, stage, table.offsets, kind, design, bits, demands, heard)
+        look = PlainLookingBack(layout, stage, table, kind, design, bits, demands, heard)
         erased = (layout.state[-1], -rests[-1].astype(np.float64)) if design.tied and depth == 0 else None
         attention.append(look.write(erased))
         book = books.states[stage.table]
         recognising.append(PlainRecognising(layout, stage, depth, table, book, design, slots, demands))
     last = dict(zip(listening[-1], free, strict=False))
     idle, kind = Stage(stages[-1].table, (), np.arange(0)), Heads(heads, heads, design.head_dim, None, tuple(last))
-    beside = PlainLookingBack(layout, idle, (), kind, design, 2.0, demands, last).write(None)
+    beside = PlainLookingBack(layout, idle, recital.tables[-1], kind, design, 2.0, demands, last).write(None)
     free = free[len(last) :]
     units = -(-max(part.units_needed for part in recognising) // UNIT_MULTIPLE) * UNIT_MULTIPLE
     mlp = []

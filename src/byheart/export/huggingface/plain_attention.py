@@ -19,6 +19,7 @@ from byheart.export.huggingface.description import Design, fill_idle
 from byheart.export.huggingface.layout import METER, Fetch, Layout, Stage
 from byheart.export.huggingface.looking_back import CONSTANT_GAIN, Heads, Job, amplitude, favour, share
 from byheart.export.huggingface.rotary import Wave, frequencies, look_back
+from byheart.ir.recital import Table
 
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
@@ -76,10 +77,10 @@ def plain_listeners(fetches: Sequence[Fetch], kind: Heads) -> tuple[int, ...]:
 class PlainLookingBack:
     """Writes one attention layer; every head has its own keys and values."""
 
-    def __init__(self, layout: Layout, stage: Stage, offsets: tuple[int, ...], heads: Heads, design: Design,
+    def __init__(self, layout: Layout, stage: Stage, table: Table, heads: Heads, design: Design,
                  gain: float, demands: PlainDemands, heard: Mapping[int, int]) -> None:  # fmt: skip
         self.layout, self.heads, self.design, self.gain, self.demands = layout, heads, design, gain, demands
-        self.source, self.fetches = layout.source(stage), layout.fetches(stage, offsets)
+        self.source, self.fetches = layout.source(stage), layout.fetches(stage, table)
         if not len(self.source):  # nothing to copy: a layer that only listens
             self.source = layout.state[stage.table]
         self.jobs, self.heard = plain_jobs(self.fetches, heads), heard
@@ -113,7 +114,7 @@ class PlainLookingBack:
     def _write_job(self, job: Job, erased: tuple[Index, Floats] | None) -> None:
         layout, size, start = self.layout, self.design.kappa / self.gain, job.head * self.heads.dimension
         fetch = self.fetches[job.fetch]
-        wave = self._wave(fetch.offset)
+        wave = self._wave(fetch)
         self._scores(start, wave, amplitude(wave.gap, self.design.gap))
         bits, slot = fetch.bits[job.part], fetch.target[job.part]
         count, source = len(bits), self.source[bits]
@@ -141,8 +142,8 @@ class PlainLookingBack:
             self.output[layout.mark, start + count + 3] = size * layout.signs[layout.mark]
             self.output[layout.mark, start + count + 2] = size * layout.signs[layout.mark]
 
-    def _wave(self, offset: int) -> Wave:
-        return look_back(self.demands.rotary, self.design.theta, offset, self.design.reach)
+    def _wave(self, fetch: Fetch) -> Wave:
+        return look_back(self.demands.rotary, self.design.theta, fetch.offset, self.design.reach, far=fetch.far)
 
     def _scores(self, start: int, wave: Wave, nats: float) -> None:
         """Queries and keys of one head, from positions in the stream or for an engine that rotates them."""
