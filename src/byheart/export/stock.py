@@ -163,7 +163,7 @@ def read_decoder(folder: str | Path) -> Decoder:
         raise OptionError(f"{folder}: {error}") from error
 
 
-def _decoder(shape: Shape, reader: stored.Reader) -> Decoder:
+def _decoder(shape: Shape, reader: stored.TensorReader) -> Decoder:
     embedding, positions = reader.embedding()
     vectors = _floats(embedding)
     return Decoder(

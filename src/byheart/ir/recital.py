@@ -7,7 +7,7 @@
 The function is total: every token sequence has an answer at every position. A window may leave places open (`ANY`);
 no two rows of a table match the same window, so the order of rows means nothing.
 
-    >>> table = Table((0, 1), windows=[[2, 1], [3, 2]], outputs=[0, 1])        # newest token first
+    >>> table = WindowTable((0, 1), windows=[[2, 1], [3, 2]], outputs=[0, 1])        # newest token first
     >>> recital = Recital(4, (table,), answers=(Answer.of(3), Answer({0: 1, 2: 3})), unknown=0)
     >>> recital.span, [recital.answer(k).likeliest for k in recital.follow([1, 2, 3])]
     (2, [0, 3, 2])
@@ -69,7 +69,7 @@ class Answer:
 
 
 @dataclass(frozen=True, init=False, eq=False)
-class Table:
+class WindowTable:
     """One layer: rows of symbols at the offsets (0: here, 1: one place back, ...) and the number each row gives."""
 
     offsets: tuple[int, ...]
@@ -144,7 +144,7 @@ class Recital:
     """
 
     vocabulary: int
-    tables: tuple[Table, ...]
+    tables: tuple[WindowTable, ...]
     answers: tuple[Answer, ...]
     unknown: int
 
@@ -257,11 +257,11 @@ def windows_of(states: Ints, offsets: Sequence[int]) -> Ints:
     return np.stack([states[np.maximum(0, positions - o)] for o in offsets], axis=1)
 
 
-def _table(value: Json) -> Table:
+def _table(value: Json) -> WindowTable:
     offsets, windows, outputs = (_ints(take(value, name, list)) for name in ("offsets", "windows", "outputs"))
     if not offsets or len(windows) != len(offsets) * len(outputs):
         raise FileFormatError(f"{len(windows)} symbols are not {len(outputs)} windows of {len(offsets)} places")
-    return Table(offsets, windows, outputs)
+    return WindowTable(offsets, windows, outputs)
 
 
 def _answer(value: Json) -> Answer:

@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from byheart.data.tokens.script import Script
 from byheart.errors import DataError
-from byheart.ir.recital import ANY, Answer, Table
+from byheart.ir.recital import ANY, Answer, WindowTable
 
 Ints = npt.NDArray[np.int64]
 
@@ -146,18 +146,18 @@ def _witness(goals: Goals, state: Ints, undecided: Ints) -> tuple[int, int]:
     return first, int(same[goals.of_place[same] != goals.of_place[first]][0])
 
 
-def shortest_rules(script: Script, goals: Goals) -> Table:
+def shortest_rules(script: Script, goals: Goals) -> WindowTable:
     """One row per leaf of the suffix trie, short rules first."""
     return _rows(script, goals, suffix_lengths(script, goals))
 
 
-def full_windows(script: Script, goals: Goals) -> Table:
+def full_windows(script: Script, goals: Goals) -> WindowTable:
     """One row per window of the length that decides everywhere; prefixes that are shorter stay what they are."""
     longest = int(suffix_lengths(script, goals).max())
     return _rows(script, goals, np.minimum(longest, script.positions + 1))
 
 
-def sparse_rules(script: Script, goals: Goals, offsets: tuple[int, ...], least: int) -> Table:
+def sparse_rules(script: Script, goals: Goals, offsets: tuple[int, ...], least: int) -> WindowTable:
     """One row per window of the first `least` offsets, or of as many more as decide what comes next.
 
     Where the text begins, a place before its first token is that token, as a recital sees it.
@@ -190,7 +190,7 @@ def torn(states: Ints, needs: Ints) -> npt.NDArray[np.bool_]:
     return np.asarray((low != high)[states])
 
 
-def _rows(script: Script, goals: Goals, lengths: Ints, offsets: Sequence[int] | None = None) -> Table:
+def _rows(script: Script, goals: Goals, lengths: Ints, offsets: Sequence[int] | None = None) -> WindowTable:
     places = range(int(lengths.max())) if offsets is None else offsets
     numbers = np.arange(script.places)
     windows = np.stack(
@@ -198,4 +198,4 @@ def _rows(script: Script, goals: Goals, lengths: Ints, offsets: Sequence[int] | 
     )
     distinct, first = np.unique(windows, axis=0, return_index=True)
     order = np.lexsort((first, lengths[first]))
-    return Table(tuple(places), distinct[order], goals.of_place[first[order]])
+    return WindowTable(tuple(places), distinct[order], goals.of_place[first[order]])

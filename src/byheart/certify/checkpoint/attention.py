@@ -32,7 +32,7 @@ from byheart.certify.checkpoint.fields import (
     TOKEN,
     Field,
     Normed,
-    Part,
+    SymbolPart,
     add,
     constant,
     fold,
@@ -126,7 +126,7 @@ def _stored_output(
     for columns, rows, plan in plans:
         out = plan if isinstance(plan, Field) else settle(copied(v.rows(rows), plan, store), store)
         lo[columns], hi[columns] = out.lo, out.hi
-        parts += [Part(p.key, columns[p.channels], p.lo, p.hi) for p in out.parts]
+        parts += [SymbolPart(p.key, columns[p.channels], p.lo, p.hi) for p in out.parts]
     return linear(Field(lo, hi, merged(parts)), attention.o, store)
 
 
@@ -179,7 +179,7 @@ def _head_norm(field: Field, norm: d.Norm | None, store: Storage) -> Field:
     ]
     low, high = np.stack([r.lo for r in rows]), np.stack([r.hi for r in rows])
     zero = np.zeros(field.size)
-    return fold(Field(zero, zero, (Part(part.key, np.arange(field.size), low, high),)), 0.0)
+    return fold(Field(zero, zero, (SymbolPart(part.key, np.arange(field.size), low, high),)), 0.0)
 
 
 def tabulated(field: Field) -> tuple[Array, Array]:
@@ -349,7 +349,9 @@ def shifted(value: Field, offset: int) -> Field:
     if any(p.key[0] in (POSITION, START) for p in value.parts):
         raise Undecided("a value depends on its position")
     return Field(
-        value.lo, value.hi, tuple(Part((p.key[0], p.key[1] + offset), p.channels, p.lo, p.hi) for p in value.parts)
+        value.lo,
+        value.hi,
+        tuple(SymbolPart((p.key[0], p.key[1] + offset), p.channels, p.lo, p.hi) for p in value.parts),
     )
 
 
@@ -389,7 +391,7 @@ def blended(q: Field, k: Field, value: Field, o: Array, shape: Shape, reach: Rea
     ends_hi = [high + p[:, None] * (special[1] - high) for p in (share_lo, share_hi)]
     rows_lo, rows_hi = np.minimum(*ends_lo) - slack, np.maximum(*ends_hi) + slack
     return Field(
-        np.zeros(value.size), np.zeros(value.size), (Part((START, 0), np.arange(value.size), rows_lo, rows_hi),)
+        np.zeros(value.size), np.zeros(value.size), (SymbolPart((START, 0), np.arange(value.size), rows_lo, rows_hi),)
     )
 
 
