@@ -81,7 +81,9 @@ class Reach:
     once: frozenset[int] = frozenset()
 
 
-def attend(n: Normed, attention: d.Attention, shape: Shape, reach: Reach, store: Storage) -> tuple[Field, list[Copy]]:
+def attend(
+    n: Normed, attention: d.StockAttention, shape: Shape, reach: Reach, store: Storage
+) -> tuple[Field, list[Copy]]:
     """The output of the attention block as a field, and what its heads do."""
     q, k = linear(n.whole, attention.q, store), linear(n.whole, attention.k, store)
     whole = linear(n.whole, attention.v, store)
@@ -118,7 +120,7 @@ def _bytes(layer: d.Linear, rows: Array) -> bytes:
 
 
 def _stored_output(
-    v: Field, attention: d.Attention, plans: list[tuple[Array, Array, Copy | Field]], store: Storage
+    v: Field, attention: d.StockAttention, plans: list[tuple[Array, Array, Copy | Field]], store: Storage
 ) -> Field:
     """The normed stream was stored: values and the heads' outputs are kept or stored, each by itself."""
     size = attention.o.weight.shape[1]
@@ -131,7 +133,7 @@ def _stored_output(
 
 
 def _kept_output(
-    n: Normed, kept: Field, attention: d.Attention, plans: list[tuple[Array, Array, Copy | Field]], store: Storage
+    n: Normed, kept: Field, attention: d.StockAttention, plans: list[tuple[Array, Array, Copy | Field]], store: Storage
 ) -> Field:
     """The normed stream was kept in float32, and so are values and the heads' outputs: all values of one position
     share the norm's factor, so a head's contribution is that factor times a combination in which equal terms cancel."""

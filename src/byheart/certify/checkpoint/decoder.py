@@ -40,7 +40,7 @@ class Norm:
 
 
 @dataclass(frozen=True)
-class Attention:
+class StockAttention:
     q: Linear
     k: Linear
     v: Linear
@@ -67,7 +67,7 @@ class Mlp:
 @dataclass(frozen=True)
 class Layer:
     attention_norm: Norm
-    attention: Attention
+    attention: StockAttention
     mlp_norm: Norm
     mlp: Mlp
 
@@ -211,7 +211,7 @@ def _llama_layer(r: TensorReader, p: str) -> Layer:
         k = r.linear(f"{p}.self_attn.k_proj", kv_size, s.hidden, biased)
         v = r.linear(f"{p}.self_attn.v_proj", kv_size, s.hidden, biased)
     normed = s.family == "qwen3"
-    attention = Attention(
+    attention = StockAttention(
         q,
         k,
         v,
@@ -264,7 +264,7 @@ def _gpt2_layer(r: TensorReader, p: str) -> Layer:
     q, k, v = _split(r.linear(f"{p}.attn.c_attn", 3 * s.hidden, s.hidden, True, transposed=True), (s.hidden,) * 3)
     return Layer(
         r.norm(f"{p}.ln_1", s.hidden, True),
-        Attention(q, k, v, r.linear(f"{p}.attn.c_proj", s.hidden, s.hidden, True, transposed=True)),
+        StockAttention(q, k, v, r.linear(f"{p}.attn.c_proj", s.hidden, s.hidden, True, transposed=True)),
         r.norm(f"{p}.ln_2", s.hidden, True),
         _plain(r, f"{p}.mlp.c_fc", f"{p}.mlp.c_proj", transposed=True),
     )
@@ -277,7 +277,7 @@ def _opt_layer(r: TensorReader, p: str) -> Layer:
     )
     return Layer(
         r.norm(f"{p}.self_attn_layer_norm", s.hidden, True),
-        Attention(q, k, v, o),
+        StockAttention(q, k, v, o),
         r.norm(f"{p}.final_layer_norm", s.hidden, True),
         _plain(r, f"{p}.fc1", f"{p}.fc2"),
     )
@@ -294,7 +294,7 @@ def _neox_layer(r: TensorReader, p: str) -> Layer:
     )
     return Layer(
         r.norm(f"{p}.input_layernorm", s.hidden, True),
-        Attention(q, k, v, r.linear(f"{p}.attention.dense", s.hidden, s.hidden, True)),
+        StockAttention(q, k, v, r.linear(f"{p}.attention.dense", s.hidden, s.hidden, True)),
         r.norm(f"{p}.post_attention_layernorm", s.hidden, True),
         _plain(r, f"{p}.mlp.dense_h_to_4h", f"{p}.mlp.dense_4h_to_h"),
     )
