@@ -8,7 +8,7 @@
 The function is total: every token sequence has an answer at every position. A window may leave places open (`ANY`);
 no two rows of a table match the same window, so the order of rows means nothing.
 
-    >>> table = Table((0, 1), windows=[[2, 1], [3, 2]], outputs=[0, 1])        # newest token first
+    >>> table = WindowTable((0, 1), windows=[[2, 1], [3, 2]], outputs=[0, 1])        # newest token first
     >>> recital = Recital(4, (table,), answers=(Answer.of(3), Answer({0: 1, 2: 3})), unknown=0)
     >>> recital.span, [recital.answer(k).likeliest for k in recital.follow([1, 2, 3])]
     (2, [0, 3, 2])
@@ -70,7 +70,7 @@ class Answer:
 
 
 @dataclass(frozen=True, init=False, eq=False)
-class Table:
+class WindowTable:
     """One layer: rows of symbols at the offsets (0: here, 1: one place back, ...) and the number each row gives.
 
     The last offsets, as many as `far` has numbers, are *far*: where there is nothing so far back, a near place shows
@@ -154,7 +154,7 @@ class Recital:
     """
 
     vocabulary: int
-    tables: tuple[Table, ...]
+    tables: tuple[WindowTable, ...]
     answers: tuple[Answer, ...]
     unknown: int
 
@@ -264,7 +264,7 @@ class Recital:
 
 def windows_of(states: Ints, offsets: Sequence[int], far: Sequence[int] = ()) -> Ints:
     """(positions, offsets): what stands `o` places back, or at the first place where there is nothing so far back; what
-    the last ones, far offsets, see there stands at `Table`.
+    the last ones, far offsets, see there stands at `WindowTable`.
 
     >>> windows_of(np.array([5, 6, 7, 8]), (0, 1, 2), far=(0,)).tolist()
     [[5, 5, 5], [6, 5, 6], [7, 6, 5], [8, 7, 6]]
@@ -277,11 +277,11 @@ def windows_of(states: Ints, offsets: Sequence[int], far: Sequence[int] = ()) ->
     return np.stack([states[where] for where in seen], axis=1)
 
 
-def _table(value: Json) -> Table:
+def _table(value: Json) -> WindowTable:
     offsets, windows, outputs = (_ints(take(value, name, list)) for name in ("offsets", "windows", "outputs"))
     if not offsets or len(windows) != len(offsets) * len(outputs):
         raise FileFormatError(f"{len(windows)} symbols are not {len(outputs)} windows of {len(offsets)} places")
-    return Table(offsets, windows, outputs, _ints(take(value, "far", list)) if "far" in value else ())
+    return WindowTable(offsets, windows, outputs, _ints(take(value, "far", list)) if "far" in value else ())
 
 
 def _answer(value: Json) -> Answer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +15,7 @@ from byheart.data.tokens.script import Script
 from byheart.errors import DataError, OptionError
 from byheart.export.huggingface.looking_back import used_frequencies
 from byheart.export.huggingface.rotary import look_back
-from byheart.ir.recital import Table
+from byheart.ir.recital import WindowTable
 
 BOS, EOS = 1, 2
 
@@ -25,7 +24,7 @@ def script_of(*texts: str, weights: tuple[int, ...] = ()) -> Script:
     return Script(tuple((BOS, *(ord(c) - 94 for c in text), EOS) for text in texts), weights)
 
 
-def far_offsets(table: Table) -> list[tuple[int, int]]:
+def far_offsets(table: WindowTable) -> list[tuple[int, int]]:
     """(offset, the near place it rests on)"""
     return list(zip(table.offsets[len(table.offsets) - len(table.far) :], table.far, strict=True))
 

@@ -25,7 +25,7 @@ from byheart.build.native.front import (
     token_maps,
     token_parameters,
 )
-from byheart.build.native.hashing import Chain, Ints
+from byheart.build.native.hashing import HashChain, Ints
 from byheart.build.native.layout import FloatType, Layout, dense_parameters, float_type
 from byheart.build.native.memory import Refusal, Stored, memory_blocks, store
 from byheart.build.native.plan import Need, choose
@@ -202,7 +202,7 @@ def _draw(
     shape: _Shape,
     rng: random.Random,
     progress: Progress,
-) -> tuple[TokenMap, list[Chain], Stored] | Refusal:
+) -> tuple[TokenMap, list[HashChain], Stored] | Refusal:
     """Tables until contexts differ, chains until every bucket is solved; the last reason if none will do."""
     last, size, layout = Refusal("no draw was made"), shape.size, shape.layout
     with progress.stage("drawing hash chains") as stage:
@@ -213,7 +213,7 @@ def _draw(
                 last = keys
                 continue
             for _ in range(DRAWS_PER_TABLE):
-                chains = [Chain(_odd(rng, size.id_bound), size.scale) for _ in range(layout.chains)]
+                chains = [HashChain(_odd(rng, size.id_bound), size.scale) for _ in range(layout.chains)]
                 stored = store(layout, chains, *keys)
                 stage.advance()
                 if not isinstance(stored, Refusal):

@@ -38,7 +38,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from byheart.build.native.hashing import Chain, Ints, Words, bucket_numbers, fold_units, hash_rows
+from byheart.build.native.hashing import HashChain, Ints, Words, bucket_numbers, fold_units, hash_rows
 from byheart.build.native.layout import Layout, Purpose, Step, Unit, residual
 from byheart.exact import Number, dyadic
 from byheart.ir.layers import Residual
@@ -138,7 +138,7 @@ class Stored:
     largest_load: int
 
 
-def store(layout: Layout, chains: Sequence[Chain], ids: Ints, labels: Ints) -> Stored | Refusal:
+def store(layout: Layout, chains: Sequence[HashChain], ids: Ints, labels: Ints) -> Stored | Refusal:
     """Solves for the words that give every id (a row of L numbers) its label and all-zero fingerprints."""
     buckets, states = bucket_numbers(layout, chains, ids)
     loads = np.bincount(buckets, minlength=layout.buckets)
@@ -169,7 +169,7 @@ def _words(layout: Layout, bits: Words) -> Ints:
     statement="K keys with c label bits are stored in about sqrt(K c) float64 weights, exact in every evaluation order",
     test="tests/build/native/test_memory.py",
 )
-def memory_blocks(layout: Layout, chains: Sequence[Chain], stored: Stored) -> list[tuple[str, list[Residual]]]:
+def memory_blocks(layout: Layout, chains: Sequence[HashChain], stored: Stored) -> list[tuple[str, list[Residual]]]:
     """The blocks by stage. The stream starts as (x_l·2^s, 0, …, 0) and ends with the answer in the bucket channel."""
     hashing = [_chain_block(layout, chains, steps) for steps in layout.rounds if steps[0].purpose <= Purpose.BUCKET]
     scan = [_scan_block(layout, chains, steps, stored) for steps in layout.rounds if steps[0].purpose > Purpose.BUCKET]
@@ -181,7 +181,7 @@ def memory_blocks(layout: Layout, chains: Sequence[Chain], stored: Stored) -> li
     ]
 
 
-def _chain_block(layout: Layout, chains: Sequence[Chain], steps: Sequence[Step]) -> Residual:
+def _chain_block(layout: Layout, chains: Sequence[HashChain], steps: Sequence[Step]) -> Residual:
     units: list[Unit] = []
     for step in steps:
         bit = {layout.bucket_channel: 1 << step.index} if step.purpose is Purpose.BUCKET else {}
@@ -209,7 +209,7 @@ def _selector(layout: Layout, stored: Stored) -> list[Residual]:
     return blocks
 
 
-def _scan_block(layout: Layout, chains: Sequence[Chain], steps: Sequence[Step], stored: Stored) -> Residual:
+def _scan_block(layout: Layout, chains: Sequence[HashChain], steps: Sequence[Step], stored: Stored) -> Residual:
     units: list[Unit] = []
     bias: dict[int, Number] = {}
     for step in steps:

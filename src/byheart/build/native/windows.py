@@ -17,7 +17,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from byheart.build.native.hashing import Chain, Ints
+from byheart.build.native.hashing import HashChain, Ints
 from byheart.build.native.layout import float_type
 from byheart.build.native.memory import Refusal, Stored, memory_blocks, store
 from byheart.build.native.plan import Need, choose
@@ -48,7 +48,7 @@ def build_windows(windows: Ints, labels: Ints, classes: int, *, dtype: str = "fl
             continue
         for _ in range(DRAWS):
             bound = size.id_bound
-            chains = [Chain(rng.randrange(bound, bound + bound // 4) | 1, size.scale) for _ in range(layout.chains)]
+            chains = [HashChain(rng.randrange(bound, bound + bound // 4) | 1, size.scale) for _ in range(layout.chains)]
             stored = store(layout, chains, ids, labels)
             if isinstance(stored, Stored):
                 front = _linear(numbers, layout.width, 1 << size.scale)

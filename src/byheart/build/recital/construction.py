@@ -27,7 +27,7 @@ from byheart.build.recital.schedule import (
 from byheart.data.task import Task
 from byheart.data.tokens.script import Script
 from byheart.errors import OptionError
-from byheart.ir.recital import Recital, Table
+from byheart.ir.recital import Recital, WindowTable
 from byheart.paper import Ref
 from byheart.progress import timed
 
@@ -133,13 +133,15 @@ def build_recital(
     return BuiltRecital(recital, script, form, goals.ambiguous, goals.overruled, merged)
 
 
-def _chained(script: Script, goals: Goals, schedule: Schedule) -> tuple[Table, ...]:
+def _chained(script: Script, goals: Goals, schedule: Schedule) -> tuple[WindowTable, ...]:
     tables, symbols = [], script.tokens
     for depth, offsets in enumerate(schedule):
         found = states_after(script, symbols, offsets)
         windows = np.stack([symbols[script.back(found.first, offset)] for offset in offsets], axis=1)
         last = depth == len(schedule) - 1
-        tables.append(Table(offsets, windows, goals.of_place[found.first] if last else np.arange(1, found.count + 1)))
+        tables.append(
+            WindowTable(offsets, windows, goals.of_place[found.first] if last else np.arange(1, found.count + 1))
+        )
         symbols = found.of_place
     pair = collision(symbols, goals)
     if pair is not None:

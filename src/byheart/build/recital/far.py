@@ -2,10 +2,10 @@
 
 A *far* head looks `o` places back, and at its own place where there is nothing so far back. Its score is a sum of waves
 of the distance, whose frequencies the architecture fixes; the best sum leads everywhere else by the share of its size
-that `byheart.export.huggingface.rotary.look_back(..., far=True)` computes. That share changes from one distance to the next:
-it is large where the waves that turn fastest are about in step with distance 0. These are the distances at which it is
-at least LEAST_LEAD in every architecture (base 10,000, 2,048 positions, heads of 64 dimensions, or of 32 that turn), so
-that 20 nats remain after the errors of bfloat16. A test compares some of them with the program.
+that `byheart.export.huggingface.rotary.look_back(..., far=True)` computes. That share changes from one distance to the
+next: it is large where the waves that turn fastest are about in step with distance 0. These are the distances at which
+it is at least LEAST_LEAD in every architecture (base 10,000, 2,048 positions, heads of 64 dimensions, or of 32 that
+turn), so that 20 nats remain after the errors of bfloat16. A test compares some of them with the program.
 """
 
 LEAST_LEAD = 0.095

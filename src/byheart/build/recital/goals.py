@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from byheart.data.tokens.script import Script
 from byheart.errors import DataError
-from byheart.ir.recital import ANY, Answer, Table
+from byheart.ir.recital import ANY, Answer, WindowTable
 
 Ints = npt.NDArray[np.int64]
 
@@ -142,18 +142,18 @@ def told_alike(script: Script, goals: Goals, places: Ints, states: Ints, seen: i
     same = places[states == states[places == first]]
     second = int(same[goals.of_place[same] != goals.of_place[first]][0])
     return (
-        f"{script.place(first)} and {script.place(second)} go on differently, but agree at all places that can be looked "
-        f"at among the {seen:,} tokens before them. Longer tokens (bpe, words) reach farther back; or memorize the passages as "
-        "documents of their own; or accept the distribution of what follows (merge=True)"
+        f"{script.place(first)} and {script.place(second)} go on differently, but agree at all places that can be "
+        f"looked at among the {seen:,} tokens before them. Longer tokens (bpe, words) reach farther back; or memorize "
+        "the passages as documents of their own; or accept the distribution of what follows (merge=True)"
     )
 
 
-def shortest_rules(script: Script, goals: Goals) -> Table:
+def shortest_rules(script: Script, goals: Goals) -> WindowTable:
     """One row per leaf of the suffix trie, short rules first."""
     return _rows(script, goals, suffix_lengths(script, goals))
 
 
-def full_windows(script: Script, goals: Goals) -> Table:
+def full_windows(script: Script, goals: Goals) -> WindowTable:
     """One row per window of the length that decides everywhere; prefixes that are shorter stay what they are."""
     longest = int(suffix_lengths(script, goals).max())
     return _rows(script, goals, np.minimum(longest, script.positions + 1))
@@ -161,10 +161,10 @@ def full_windows(script: Script, goals: Goals) -> Table:
 
 def sparse_rules(
     script: Script, goals: Goals, offsets: tuple[int, ...], least: int, far: tuple[int, ...] = ()
-) -> Table:
+) -> WindowTable:
     """One row per window of the first `least` offsets, or of as many more as decide what comes next.
 
-    Where the text begins, places before its first token are what a recital sees there; `far` is as in `Table`.
+    Where the text begins, places before its first token are what a recital sees there; `far` is as in `WindowTable`.
     """
     rests = (None,) * (len(offsets) - len(far)) + far
     numbers, state = np.arange(script.places), np.zeros(script.places, dtype=np.int64)
@@ -205,7 +205,7 @@ def torn(states: Ints, needs: Ints) -> npt.NDArray[np.bool_]:
 
 def _rows(
     script: Script, goals: Goals, lengths: Ints, offsets: Sequence[int] | None = None, rests: Sequence[int | None] = ()
-) -> Table:
+) -> WindowTable:
     places = range(int(lengths.max())) if offsets is None else offsets
     numbers, rests = np.arange(script.places), rests or [None] * len(places)
     columns = [tokens_at(script, numbers, o, rest) for o, rest in zip(places, rests, strict=True)]
@@ -213,4 +213,4 @@ def _rows(
     distinct, first = np.unique(windows, axis=0, return_index=True)
     order = np.lexsort((first, lengths[first]))
     far = [rest for rest in rests if rest is not None]
-    return Table(tuple(places), distinct[order], goals.of_place[first[order]], far)
+    return WindowTable(tuple(places), distinct[order], goals.of_place[first[order]], far)

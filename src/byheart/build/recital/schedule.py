@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.build.recital.far import FAR_PLACES
-from byheart.build.recital.goals import Goals, joined, merge_goals, suffix_lengths, told_alike, tokens_at, torn
+from byheart.build.recital.goals import Goals, joined, merge_goals, suffix_lengths, tokens_at, told_alike, torn
 from byheart.data.tokens.script import Script
 from byheart.errors import DataError
 
@@ -198,9 +198,7 @@ def choose_places(script: Script, goals: Goals) -> Places:
     return _pruned(script, goals, places)
 
 
-def _best_places(
-    script: Script, goals: Goals, places: Places, left: Ints, state: Ints, most: int
-) -> tuple[int, ...]:
+def _best_places(script: Script, goals: Goals, places: Places, left: Ints, state: Ints, most: int) -> tuple[int, ...]:
     """One more offset, up to `most`, or two, after which fewest of the places `left` are undecided, measured by the
     factor per offset; of equals the nearest. Nothing if no offset makes any window differ.
 

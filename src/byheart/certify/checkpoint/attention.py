@@ -34,7 +34,7 @@ from byheart.certify.checkpoint.fields import (
     TOKEN,
     Field,
     Normed,
-    Part,
+    SymbolPart,
     add,
     constant,
     fold,
@@ -86,7 +86,9 @@ class Reach:
     once: frozenset[int] = frozenset()
 
 
-def attend(n: Normed, attention: d.Attention, shape: Shape, reach: Reach, store: Storage) -> tuple[Field, list[Copy]]:
+def attend(
+    n: Normed, attention: d.StockAttention, shape: Shape, reach: Reach, store: Storage
+) -> tuple[Field, list[Copy]]:
     """The output of the attention block as a field, and what its heads do."""
     q, k = linear(n.whole, attention.q, store), linear(n.whole, attention.k, store)
     whole = linear(n.whole, attention.v, store)
@@ -124,7 +126,7 @@ def _bytes(layer: d.Linear, rows: Array) -> bytes:
 
 
 def _stored_output(
-    v: Field, attention: d.Attention, plans: list[tuple[Array, Array, Copy | Field]], store: Storage
+    v: Field, attention: d.StockAttention, plans: list[tuple[Array, Array, Copy | Field]], store: Storage
 ) -> Field:
     """The normed stream was stored: values and the heads' outputs are kept or stored, each by itself."""
     size = attention.o.weight.shape[1]
@@ -132,12 +134,12 @@ def _stored_output(
     for columns, rows, plan in plans:
         out = plan if isinstance(plan, Field) else settle(copied(v.rows(rows), plan, store), store)
         lo[columns], hi[columns] = out.lo, out.hi
-        parts += [Part(p.key, columns[p.channels], p.lo, p.hi) for p in out.parts]
+        parts += [SymbolPart(p.key, columns[p.channels], p.lo, p.hi) for p in out.parts]
     return linear(Field(lo, hi, merged(parts)), attention.o, store)
 
 
 def _kept_output(
-    n: Normed, kept: Field, attention: d.Attention, plans: list[tuple[Array, Array, Copy | Field]], store: Storage
+    n: Normed, kept: Field, attention: d.StockAttention, plans: list[tuple[Array, Array, Copy | Field]], store: Storage
 ) -> Field:
     """The normed stream was kept in float32, and so are values and the heads' outputs: all values of one position
     share the norm's factor, so a head's contribution is that factor times a combination in which equal terms cancel."""
@@ -185,7 +187,7 @@ def _head_norm(field: Field, norm: d.Norm | None, store: Storage) -> Field:
     ]
     low, high = np.stack([r.lo for r in rows]), np.stack([r.hi for r in rows])
     zero = np.zeros(field.size)
-    return fold(Field(zero, zero, (Part(part.key, np.arange(field.size), low, high),)), 0.0)
+    return fold(Field(zero, zero, (SymbolPart(part.key, np.arange(field.size), low, high),)), 0.0)
 
 
 def tabulated(field: Field) -> tuple[Array, Array]:
@@ -364,7 +366,7 @@ def shifted(value: Field, copy: Copy) -> Field:
         keys = [(p.key[0], moved_back(p.key[1], copy.offset, copy.stays)) for p in value.parts]
     except ValueError as reason:
         raise Undecided(str(reason)) from None
-    parts = (Part(key, p.channels, p.lo, p.hi) for key, p in zip(keys, value.parts, strict=True))
+    parts = (SymbolPart(key, p.channels, p.lo, p.hi) for key, p in zip(keys, value.parts, strict=True))
     return Field(value.lo, value.hi, tuple(parts))
 
 
@@ -404,7 +406,7 @@ def blended(q: Field, k: Field, value: Field, o: Array, shape: Shape, reach: Rea
     ends_hi = [high + p[:, None] * (special[1] - high) for p in (share_lo, share_hi)]
     rows_lo, rows_hi = np.minimum(*ends_lo) - slack, np.maximum(*ends_hi) + slack
     return Field(
-        np.zeros(value.size), np.zeros(value.size), (Part((START, 0), np.arange(value.size), rows_lo, rows_hi),)
+        np.zeros(value.size), np.zeros(value.size), (SymbolPart((START, 0), np.arange(value.size), rows_lo, rows_hi),)
     )
 
 

@@ -131,7 +131,7 @@ class Script:
         return np.asarray(numbers - np.minimum(self.positions[numbers], offset))
 
     def far_back(self, numbers: Ints, offset: int) -> Ints:
-        """Those numbers of places `offset` positions earlier in the same document, or themselves where it is shorter."""
+        """Those numbers of places `offset` positions earlier in the document, or themselves where it is shorter."""
         return np.asarray(numbers - np.where(self.positions[numbers] >= offset, offset, 0))
 
     def prefixes(self) -> Ints:

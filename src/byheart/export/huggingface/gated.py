@@ -9,14 +9,14 @@ from functools import lru_cache
 import numpy as np
 
 from byheart.errors import ExportError, OptionError
-from byheart.export.huggingface.description import Decoder, Design, Tokens
+from byheart.export.huggingface.description import Design, GatedDecoder, SpecialTokens
 from byheart.export.huggingface.ends import embedding, head, tied_norm, writes
 from byheart.export.huggingface.folder import rounded
 from byheart.export.huggingface.layout import (
     FIRST_PLACES,
     Books,
-    Layout,
-    Stage,
+    ChannelLayout,
+    LayerStage,
     books_of,
     deepen,
     lay_out,
@@ -47,7 +47,7 @@ class Demands:
     activation_probe: tuple[float, float] = SILU_PROBE
 
 
-def build_gated(recital: Recital, tokens: Tokens, design: Design, demands: Demands = Demands()) -> Decoder:  # noqa: B008  # frozen
+def build_gated(recital: Recital, tokens: SpecialTokens, design: Design, demands: Demands = Demands()) -> GatedDecoder:  # noqa: B008  # frozen
     """All matrices of the decoder; an ExportError says which number of the shape is too small."""
     if len(recital.tables) > 1 and design.layers is not None:
         recital = deepen(recital, design.layers)
@@ -79,12 +79,12 @@ def build_gated(recital: Recital, tokens: Tokens, design: Design, demands: Deman
     return _write(recital, tokens, replace(design, scale_probe=probe), demands, books, stages, layout, heads, kv_heads)
 
 
-def idle_layers(stages: tuple[Stage, ...]) -> int:
+def idle_layers(stages: tuple[LayerStage, ...]) -> int:
     """Layers that hold no window: a fault in their MLP would hardly show."""
     return sum(not len(stage.rows) for stage in stages)
 
 
-def _cost(hidden: int, values: int, stages: tuple[Stage, ...]) -> int:
+def _cost(hidden: int, values: int, stages: tuple[LayerStage, ...]) -> int:
     """The weights of all layers."""
     units = -(-(max(len(stage.rows) for stage in stages) + PROBE_UNITS) // UNIT_MULTIPLE) * UNIT_MULTIPLE
     return len(stages) * hidden * (3 * units + 2 * hidden + 2 * values)
@@ -117,7 +117,7 @@ def rooted_kappa(hidden: int) -> float:
     return -min(found)[2]
 
 
-def heads_needed(recital: Recital, books: Books, stages: tuple[Stage, ...], kv_heads: int, design: Design) -> int:
+def heads_needed(recital: Recital, books: Books, stages: tuple[LayerStage, ...], kv_heads: int, design: Design) -> int:
     """The least number of heads, a multiple of the key-value heads."""
     layout = lay_out(recital, books, stages, multiple=1, parts=design.parts, tied=design.tied)
 
@@ -131,8 +131,8 @@ def heads_needed(recital: Recital, books: Books, stages: tuple[Stage, ...], kv_h
 
 
 def _fit(
-    recital: Recital, books: Books, stages: tuple[Stage, ...], design: Design, needed: int, kv_heads: int,
-) -> tuple[Layout, int]:  # fmt: skip
+    recital: Recital, books: Books, stages: tuple[LayerStage, ...], design: Design, needed: int, kv_heads: int,
+) -> tuple[ChannelLayout, int]:  # fmt: skip
     """Channels and heads that fit each other: hidden = heads * head_dim unless the architecture is free of that."""
     if design.heads is not None and (design.heads < needed or design.heads % kv_heads):
         raise OptionError(
@@ -140,7 +140,7 @@ def _fit(
             "key-value heads"
         )
 
-    def lay(hidden: int | None = None, listening: int = 0) -> Layout:
+    def lay(hidden: int | None = None, listening: int = 0) -> ChannelLayout:
         return lay_out(
             recital, books, stages, multiple=1, hidden=hidden, parts=design.parts, tied=design.tied,
             anchor=bool((recital.tables[-1].windows == ANY).any()), blocks=design.flavour == "plateau",
@@ -158,7 +158,7 @@ def _fit(
 
 
 def _listeners(
-    recital: Recital, layout: Layout, stages: tuple[Stage, ...], heads: int, kv_heads: int, design: Design
+    recital: Recital, layout: ChannelLayout, stages: tuple[LayerStage, ...], heads: int, kv_heads: int, design: Design
 ) -> list[tuple[int, ...]]:
     """The heads of every layer that listen."""
     found = []
@@ -173,9 +173,9 @@ def _listeners(
 
 
 def _write(
-    recital: Recital, tokens: Tokens, design: Design, demands: Demands, books: Books, stages: tuple[Stage, ...],
-    layout: Layout, heads: int, kv_heads: int,
-) -> Decoder:  # fmt: skip
+    recital: Recital, tokens: SpecialTokens, design: Design, demands: Demands, books: Books,
+    stages: tuple[LayerStage, ...], layout: ChannelLayout, heads: int, kv_heads: int,
+) -> GatedDecoder:  # fmt: skip
     attention, recognising, free = [], [], layout.listening[:-1].tolist()
     listening = _listeners(recital, layout, stages, heads, kv_heads, design)
     for depth, stage in enumerate(stages):
@@ -207,7 +207,7 @@ def _write(
         norm, lm_head = head(recital, books, layout, tokens, design)
     if units > 1 << 22:
         raise ExportError(f"{units:,} units per layer; memorize a shorter text or raise --layers")
-    return Decoder(
+    return GatedDecoder(
         recital, tokens, design, books, layout, stages, embed, tuple(attention), tuple(mlp), norm, lm_head, heads,
         kv_heads,
     )  # fmt: skip

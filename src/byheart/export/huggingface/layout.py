@@ -1,6 +1,6 @@
 """Which residual channel holds what, and which layer of the network does which part of the recital.
 
-Every channel holds +kappa or -kappa. A block whose content is constant carries the signs of `Layout.signs`.
+Every channel holds +kappa or -kappa. A block whose content is constant carries the signs of `ChannelLayout.signs`.
 
     constant[0]   never changes: queries, keys and thresholds are read from it
     width         the same, for the smaller constants
@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from byheart.errors import ExportError
 from byheart.export.huggingface.codes import CodeBook, book_around, code_book, plain_book
-from byheart.ir.recital import ANY, Recital, Table
+from byheart.ir.recital import ANY, Recital, WindowTable
 
 Index = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -41,7 +41,7 @@ LONGEST_STEP = 16  # places back that a head of a spread table looks: farther on
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class LayerStage:
     """One layer's part: the table that it serves, the places it fetches, and the rows that are its units.
 
     The places come straight from the table's state, or (`sources`, one for each) from slots of other places that an
@@ -94,7 +94,7 @@ def books_of(recital: Recital, *, balanced: bool, plain: bool, seed: int, tied: 
     return Books(states, answer)
 
 
-def stages_of(recital: Recital, layers: int | None, wide: int = FIRST_PLACES) -> tuple[Stage, ...]:
+def stages_of(recital: Recital, layers: int | None, wide: int = FIRST_PLACES) -> tuple[LayerStage, ...]:
     """One layer per table; a lone table with many places is spread over layers that fetch up to `wide` of them each.
 
     A row can be a unit of any layer in which all its places have been fetched; the rows are shared out evenly.
@@ -104,7 +104,7 @@ def stages_of(recital: Recital, layers: int | None, wide: int = FIRST_PLACES) ->
         if layers not in (None, len(recital.tables)):
             raise ExportError(f"{len(recital.tables)} tables are as many layers, not {layers}")
         return tuple(
-            Stage(k, tuple(range(len(t.offsets))), np.arange(len(t.windows))) for k, t in enumerate(recital.tables)
+            LayerStage(k, tuple(range(len(t.offsets))), np.arange(len(t.windows))) for k, t in enumerate(recital.tables)
         )
     parts = _steps(table, wide if layers is None else min(wide, -(-len(table.offsets) // layers)))
     while layers is not None and len(parts) < layers:
@@ -112,16 +112,17 @@ def stages_of(recital: Recital, layers: int | None, wide: int = FIRST_PLACES) ->
     if layers is not None and len(parts) > layers:
         raise ExportError(f"{len(table.offsets)} places need at least {len(parts)} layers")
     rows = _share_rows(table, [places for places, _ in parts])
-    return tuple(Stage(0, places, those, sources) for (places, sources), those in zip(parts, rows, strict=True))
+    return tuple(LayerStage(0, places, those, sources) for (places, sources), those in zip(parts, rows, strict=True))
 
 
 _Step = tuple[tuple[int, ...], tuple[int, ...]]  # the places that a layer fetches, and the filled ones they come from
 
 
-def _steps(table: Table, wide: int) -> list[_Step]:
+def _steps(table: WindowTable, wide: int) -> list[_Step]:
     """What every layer fetches. Places in a row move together by one distance; others come from the nearest place that
-    is filled, LONGEST_STEP away at most, and far ones from those that they rest on. The first layer fetches neighbours: the scale
-    probe tells the last two of them apart at one position (or at two, where the weight of BOS is nearly the same)."""
+    is filled, LONGEST_STEP away at most, and far ones from those that they rest on. The first layer fetches neighbours:
+    the scale probe tells the last two of them apart at one position (or at two, where the weight of BOS is nearly the
+    same)."""
     offsets, nears = table.offsets, len(table.offsets) - len(table.far)
     count = 1
     while count < min(wide, nears) and offsets[count] <= min(count + offsets[count] // 4, LONGEST_STEP):
@@ -162,7 +163,7 @@ def _split(parts: list[_Step], offsets: tuple[int, ...]) -> list[_Step]:
     return [*parts[:widest], *both, *parts[widest + 1 :]]
 
 
-def _share_rows(table: Table, parts: list[tuple[int, ...]]) -> list[Index]:
+def _share_rows(table: WindowTable, parts: list[tuple[int, ...]]) -> list[Index]:
     """Rows per layer, about equally many; the longest windows have the least choice, so they go to the last layers."""
     depth = np.where(table.windows != ANY, np.arange(table.windows.shape[1]), 0).max(axis=1)
     last = np.maximum.accumulate([max(part, default=0) for part in parts])
@@ -185,7 +186,7 @@ def deepen(recital: Recital, layers: int) -> Recital:
     if len(recital.tables) == 1:
         raise ExportError(f"this recital is one table, so one layer; {layers} layers need the flavour `units`")
     states = np.arange(1, int(recital.tables[0].outputs.max()) + 1)
-    same = Table((0,), states[:, None], states)
+    same = WindowTable((0,), states[:, None], states)
     tables = (recital.tables[0], *[same] * (layers - len(recital.tables)), *recital.tables[1:])
     return Recital(recital.vocabulary, tables, recital.answers, recital.unknown)
 
@@ -207,7 +208,7 @@ class _Ruler:
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class ChannelLayout:
     """Channel numbers of every block; `slots[k]` belongs to table k."""
 
     constant: tuple[Index, ...]
@@ -227,13 +228,13 @@ class Layout:
     hidden: int
     signs: Floats = field(repr=False)
 
-    def source(self, stage: Stage) -> Index:
+    def source(self, stage: LayerStage) -> Index:
         """The channels that a stage's attention copies from: a state, or slots that are filled already."""
         if not stage.sources:
             return self.state[stage.table] if stage.places else np.arange(0)
         return np.concatenate([self.slots[stage.table][place] for place in sorted(set(stage.sources))])
 
-    def fetches(self, stage: Stage, table: Table) -> list[Fetch]:
+    def fetches(self, stage: LayerStage, table: WindowTable) -> list[Fetch]:
         """What the heads of each distance bring, and where to."""
         slots, source, offsets = self.slots[stage.table], self.source(stage), table.offsets
         if not stage.sources:
@@ -251,7 +252,7 @@ class Layout:
 def lay_out(
     recital: Recital,
     books: Books,
-    stages: tuple[Stage, ...],
+    stages: tuple[LayerStage, ...],
     *,
     multiple: int,
     hidden: int | None = None,
@@ -266,7 +267,7 @@ def lay_out(
     listening: int = 0,
     tied: bool = False,
     balanced: bool = False,
-) -> Layout:
+) -> ChannelLayout:
     """Numbers the channels; the hidden size is a multiple of `multiple`, or `hidden` if that is large enough.
 
     `extra` channels hold positions; `parts` is how many numbers of the stored type make up a log-probability.
@@ -296,7 +297,7 @@ def lay_out(
     signs = np.where(np.arange(size) % 2 == 0, 1.0, -1.0)
     if blocks:
         ballast = np.arange(BLOCK - 1, size, BLOCK)
-    return Layout(
+    return ChannelLayout(
         tuple(constant), wide, first, meter, flags, positions, tuple(state), tuple(slots), mark, order, mixed,
         ballast, heard, ruler.next, size, signs,
     )  # fmt: skip

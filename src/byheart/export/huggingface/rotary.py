@@ -53,9 +53,11 @@ def duels(
 
     At the start of a sequence, where `offset` places back there is nothing, the first token is the nearest thing to it:
     distance t must lead all shorter ones while t < offset. So scores rise with the distance, and leads fall with the
-    offset. A `far` head looks at its own place there instead: distance 0 must lead all those below the offset. Two pairs are about engines that look too far: offset 0
-    would rather see the next token (a missing causal mask shows), and a head that is a `trap` would rather see the
-    first place outside its sliding `window` (one that is too long shows).
+    offset. A `far` head looks at its own place there instead: distance 0 must lead all those below the offset.
+
+    Two pairs are about engines that look too far: offset 0 would rather see the next token (a missing causal mask
+    shows), and a head that is a `trap` would rather see the first place outside its sliding `window` (one that is too
+    long shows).
 
     >>> duels(1, 3)
     [(1, 0), (1, 2), (1, 3)]
