@@ -136,7 +136,8 @@ class Memory:
             return []
         sequences = self.tokens.cut_texts(sequences)
         with limited(self.budget):
-            tokens = sum(len(row) for row in sequences if hasattr(row, "__len__") and getattr(row, "ndim", 1))  # others are refused below
+            rows = (row for row in sequences if hasattr(row, "__len__") and getattr(row, "ndim", 1))  # not others
+            tokens = sum(map(len, rows))
             check_padding(len(sequences), self.encoder.length, tokens)
             if self.abstains:
                 inputs, known = self.encoder.encode_known(sequences)
