@@ -78,6 +78,12 @@ def load(path: str | Path, *, budget: Budget | None = DEFAULT) -> Memory:
 
     Its certificate is what the file records: `memory.verify(sequences, labels)` makes a new one. Evaluating it may cost
     as much as `budget` allows, which is more than honest memories need; None sets no limit.
+
+    >>> import byheart, tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "words.byheart"
+    >>> byheart.memorize(["sun", "moon"], ["day", "night"], construction="ks25", progress=False).save(path)
+    >>> byheart.load(path).verify(["sun", "moon"], ["day", "night"]).verdict.value
+    'proved'
     """
     path = Path(path)
     data = read_bytes(path, LARGEST)
