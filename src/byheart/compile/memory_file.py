@@ -154,6 +154,11 @@ def to_json(memory: Memory) -> dict[str, Any]:
 def from_json(body: Any, version: int = FORMAT) -> Memory:
     """The memory of a body; everything is checked, and the certificate is a record."""
     first = version == 1
+    if first and not {"tokens", "selection"} <= set(body):
+        raise FileFormatError(
+            "this file is of a byheart before its first release, which did not record how rows were read; memorize the "
+            "data again"
+        )
     only(body, "memory", *(_FIELDS[:-1] if first else _FIELDS))
     if not is_promised(take(body, "construction", str)):
         # perhaps one in a file of its own, which also brings its paper and its promise
