@@ -52,6 +52,10 @@ class Memory:
 
     `abstains` says whether inputs off the data are meant to be refused; any memory answers UNKNOWN where its network
     gives no class. `dataset` is there right after building and never saved.
+
+    >>> import byheart
+    >>> byheart.memorize(["sun", "moon"], ["day", "night"], construction="ks25", progress=False).classes
+    ('day', 'night')
     """
 
     construction: str

@@ -61,6 +61,10 @@ class Table:
 
     `tokens` is how texts were cut, `selection` which columns and rows were taken, `shortened` how many rows were cut
     to `max_length`, `missing` what was done about missing values. A table is also a pair: `sequences, labels = table`.
+
+    >>> sequences, labels = Table(["sun", "moon"], ["day", "night"])
+    >>> sequences
+    ['sun', 'moon']
     """
 
     sequences: list[Any]

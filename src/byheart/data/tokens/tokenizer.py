@@ -69,6 +69,9 @@ class Tokenizer:
 
     `max_length` keeps the first tokens of a row, as the papers do; `pad` fills shorter rows up to it at their end.
     `type` converts every token that stands alone: `auto` leaves it as it is.
+
+    >>> Tokenizer("words").whole("to be or not to be")
+    ['to', 'be', 'or', 'not', 'to', 'be']
     """
 
     kind: str = AUTO
