@@ -9,8 +9,9 @@ import pytest
 
 from byheart.build.native.hashing import HashChain, chain_scale
 from byheart.build.native.layout import FLOAT32, FLOAT64, Layout, guard_bits
-from byheart.build.native.memory import Refusal, Stored, memory_blocks, solve_buckets, store
+from byheart.build.native.memory import Refusal, Stored, memory_blocks, store
 from byheart.build.native.plan import Need, choose, layouts, smallest_capacity
+from byheart.build.native.solve import solve_buckets
 from byheart.export.recheck import DTYPES, dense, vector
 
 

@@ -40,6 +40,7 @@ from byheart.data.values import key
 from byheart.errors import BuildError, OptionError
 from byheart.exact import dyadic
 from byheart.exact.reflections import reflect
+from byheart.executors import AnyExecutor
 from byheart.ir.layers import Affine, Attention, GlobalToken, Head, Kind, Layer, Matrix, Pattern, Place, Pool
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.ir.size import measure
@@ -142,15 +143,6 @@ WALK_SECONDS, WORD_BITS, WIDE_BEAM = 3e-5, 44, 200
 MOST_SECONDS = 600.0
 SHORT_SUMS = 200  # bits, rows of 138 tokens: up to here time is that of other tasks with as many contexts
 HEADS = ("value", "logits", "sign")
-
-
-class AnyExecutor:
-    """The type of the option `executor`: anything that can `submit` like a concurrent.futures.Executor."""
-
-    def __new__(cls, value: Any) -> Any:
-        if not callable(getattr(value, "submit", None)):
-            raise TypeError(value)
-        return value
 
 
 OPTIONS = (

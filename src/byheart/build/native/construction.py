@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,6 +36,7 @@ from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import TokenTable
 from byheart.errors import BuildError, OptionError
+from byheart.executors import AnyExecutor
 from byheart.ir.layers import Affine, Layer, Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.paper import Ref
@@ -70,12 +72,20 @@ def _plan(table: TokenTable, rows: int, classes: int, options: Mapping[str, Any]
         Option("dtype", str, "float64", "the float type that the network runs in", ("float64", "float32")),
         Option("abstain_bits", int, 0, "fingerprint bits: unseen inputs are answered with probability 2^-bits"),
         Option("objective", str, "size", "fewest parameters, or fastest evaluation", ("size", "speed")),
+        Option("executor", AnyExecutor, None, "a concurrent.futures.Executor that solves the buckets", optional=True),
     ),
     floats=True,
     plan=_plan,
 )
 def build(
-    dataset: Dataset, *, seed: int, progress: Progress, dtype: str, abstain_bits: int, objective: str
+    dataset: Dataset,
+    *,
+    seed: int,
+    progress: Progress,
+    dtype: str,
+    abstain_bits: int,
+    objective: str,
+    executor: Executor | None = None,
 ) -> Construction:
     """A native memory of this data; draws until every bucket is solved.
 
@@ -90,7 +100,7 @@ def build(
     refusal = Refusal("nothing was drawn")
     for shape in _shapes(dataset, kind, mixing, abstain_bits, objective):
         _keep_budget(dataset, options, shape.parameters)
-        drawn = _draw(dataset, kind, mixing, shape, rng, progress)
+        drawn = _draw(dataset, kind, mixing, shape, rng, progress, executor)
         if not isinstance(drawn, Refusal):
             tokens, chains, stored = drawn
             size, layout = shape.size, shape.layout
@@ -202,6 +212,7 @@ def _draw(
     shape: _Shape,
     rng: random.Random,
     progress: Progress,
+    executor: Executor | None,
 ) -> tuple[TokenMap, list[HashChain], Stored] | Refusal:
     """Tables until contexts differ, chains until every bucket is solved; the last reason if none will do."""
     last, size, layout = Refusal("no draw was made"), shape.size, shape.layout
@@ -214,7 +225,7 @@ def _draw(
                 continue
             for _ in range(DRAWS_PER_TABLE):
                 chains = [HashChain(_odd(rng, size.id_bound), size.scale) for _ in range(layout.chains)]
-                stored = store(layout, chains, *keys)
+                stored = store(layout, chains, *keys, executor)
                 stage.advance()
                 if not isinstance(stored, Refusal):
                     return tokens, chains, stored
