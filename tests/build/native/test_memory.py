@@ -9,7 +9,7 @@ import pytest
 
 from byheart.build.native.hashing import HashChain, chain_scale
 from byheart.build.native.layout import FLOAT32, FLOAT64, Layout, guard_bits
-from byheart.build.native.memory import Refusal, Stored, memory_blocks, store
+from byheart.build.native.memory import Refusal, StoredWords, memory_blocks, store
 from byheart.build.native.plan import Need, choose, layouts, smallest_capacity
 from byheart.build.native.solve import solve_buckets
 from byheart.export.recheck import DTYPES, dense, vector
@@ -31,7 +31,7 @@ def draw(layout: Layout, ids, labels, bits: int):
         rng = random.Random(seed)
         chains = [HashChain(rng.randrange(1 << (bits - 1), 1 << bits) | 1, layout.scale) for _ in range(layout.chains)]
         stored = store(layout, chains, ids, labels)
-        if isinstance(stored, Stored):
+        if isinstance(stored, StoredWords):
             return chains, stored
     raise AssertionError(stored)
 
