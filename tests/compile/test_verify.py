@@ -306,7 +306,7 @@ def test_files_from_before_the_first_release_say_what_to_do(tmp_path):
     del document["memory"]["selection"]
     document["sha256"] = digest(document["memory"])
     (tmp_path / "old.byheart").write_text(canonical(document))
-    with pytest.raises(FileFormatError, match="before its first release.*memorize the data again"):
+    with pytest.raises(FileFormatError, match=r"before its first release.*memorize the data again"):
         load(tmp_path / "old.byheart")
 
 

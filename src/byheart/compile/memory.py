@@ -33,7 +33,7 @@ from byheart.notebook import card, tone_of
 from byheart.progress import SILENT, Progress
 
 if TYPE_CHECKING:
-    from byheart.export.torch_runtime import Memory as TorchMemory
+    from byheart.export.torch_runtime import TorchMemory
 
 Label = Hashable | Unknown
 

@@ -16,7 +16,7 @@ from byheart.compile.controls import Controls, check_absent
 from byheart.data.tokens.lexicon import Lexicon
 from byheart.data.tokens.script import Script
 from byheart.errors import DataError, FileFormatError, OptionError
-from byheart.export.huggingface.folder import Request, write_folder
+from byheart.export.huggingface.folder import CheckpointRequest, write_folder
 from byheart.files import parse, write_atomically
 from byheart.ir.recital import Recital
 from byheart.notebook import card
@@ -111,10 +111,10 @@ class RecitalMemory:
             **{f"{name}_seconds": round(value, 3) for name, value in self.seconds.items()},
         }
 
-    def request(self, architecture: str = "llama", **options: Any) -> Request:
+    def request(self, architecture: str = "llama", **options: Any) -> CheckpointRequest:
         """What the exporter is asked for; options are dtype, flavour and the fields of the shape."""
         known = {name: options.pop(name) for name in ("dtype", "flavour") if options.get(name) is not None}
-        return Request(self.recital, self.script, self.lexicon, architecture, shape=options, **known)
+        return CheckpointRequest(self.recital, self.script, self.lexicon, architecture, shape=options, **known)
 
     def to_huggingface(self, folder: str | Path, architecture: str = "llama", **options: Any) -> dict[str, Any]:
         """Writes a stock checkpoint; see `byheart.export.huggingface` for what the folder holds."""

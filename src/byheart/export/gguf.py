@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from byheart.certify.checkpoint.config import Shape
-from byheart.certify.checkpoint.decoder import Attention, Layer, Linear, Mlp, Norm
+from byheart.certify.checkpoint.decoder import Layer, Linear, Mlp, Norm, StockAttention
 from byheart.certify.checkpoint.storage import Array
 from byheart.certify.checkpoint.tensors import read_json
 from byheart.errors import ExportError, FileFormatError, MissingExtraError, OptionError
@@ -100,7 +100,7 @@ def _layer(shape: Shape, layer: Layer, host: str) -> Iterator[tuple[str, Array]]
     yield from _mlp(layer.mlp, host)
 
 
-def _head_norms(attention: Attention) -> Iterator[tuple[str, Array]]:
+def _head_norms(attention: StockAttention) -> Iterator[tuple[str, Array]]:
     for part, norm in (("q", attention.q_norm), ("k", attention.k_norm)):
         if norm is not None:
             yield from _norm(f"attn_{part}_norm", norm)

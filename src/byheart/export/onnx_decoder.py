@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from byheart.certify.checkpoint.config import Rotary, Shape
-from byheart.certify.checkpoint.decoder import Attention, Expert, Linear, Mlp, Norm
+from byheart.certify.checkpoint.decoder import Expert, Linear, Mlp, Norm, StockAttention
 from byheart.errors import ExportError, MissingExtraError, OptionError
 from byheart.export.stock import StockDecoder, frequencies, read_decoder
 from byheart.export.targets.onnx import Graph
@@ -103,7 +103,7 @@ def split_heads(graph: Graph, x: str, heads: int, head_dim: int, wish: str) -> s
     return graph.node("Transpose", [apart], f"{wish}.heads", perm=[0, 2, 1, 3])
 
 
-def attention(graph: Graph, shape: Shape, layer: Attention, shared: Shared, x: str, index: int) -> str:
+def attention(graph: Graph, shape: Shape, layer: StockAttention, shared: Shared, x: str, index: int) -> str:
     """Reads past_key_values.index.*, writes present.index.*."""
     d, base = shape.head_dim, f"layer_{index}.attention"
     q = split_heads(graph, linear(graph, layer.q, x, f"{base}.q"), shape.heads, d, f"{base}.q")

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.certify.checkpoint.config import Rotary, Shape, Undecided
-from byheart.certify.checkpoint.decoder import Layer, Linear, Norm, Reader, open_checkpoint
+from byheart.certify.checkpoint.decoder import Layer, Linear, Norm, TensorReader, open_checkpoint
 from byheart.certify.checkpoint.storage import STORAGES
 from byheart.errors import FileFormatError, OptionError
 
@@ -50,7 +50,7 @@ class StockDecoder:
         return float(self.shape.head_dim**-0.5)
 
 
-class _Float32Reader(Reader):
+class _Float32Reader(TensorReader):
     """The checker computes in float64; networks are converted and run in float32, which holds every stored type."""
 
     def tensor(self, name: str, *shape: int, matrix: bool = False, transposed: bool = False) -> Floats32:

@@ -7,10 +7,11 @@ import random
 import numpy as np
 import pytest
 
-from byheart.build.native.hashing import Chain, chain_scale
+from byheart.build.native.hashing import HashChain, chain_scale
 from byheart.build.native.layout import FLOAT32, FLOAT64, Layout, guard_bits
-from byheart.build.native.memory import Refusal, Stored, memory_blocks, solve_buckets, store
+from byheart.build.native.memory import Refusal, StoredWords, memory_blocks, store
 from byheart.build.native.plan import Need, choose, layouts, smallest_capacity
+from byheart.build.native.solve import solve_buckets
 from byheart.export.recheck import DTYPES, dense, vector
 
 
@@ -28,9 +29,9 @@ def evaluate(blocks, streams, dtype, order):
 def draw(layout: Layout, ids, labels, bits: int):
     for seed in range(300):
         rng = random.Random(seed)
-        chains = [Chain(rng.randrange(1 << (bits - 1), 1 << bits) | 1, layout.scale) for _ in range(layout.chains)]
+        chains = [HashChain(rng.randrange(1 << (bits - 1), 1 << bits) | 1, layout.scale) for _ in range(layout.chains)]
         stored = store(layout, chains, ids, labels)
-        if isinstance(stored, Stored):
+        if isinstance(stored, StoredWords):
             return chains, stored
     raise AssertionError(stored)
 
@@ -92,7 +93,7 @@ def test_the_planner_never_offers_less_room_than_keys():
 def test_overfull_and_contradictory_buckets_are_refused():
     layout = Layout(FLOAT64, 1, 0, 1, 1, 4, 1, 2, 10)
     ids = np.arange(100, dtype=np.int64)[:, None]
-    refused = store(layout, [Chain(12345, 10)], ids, ids[:, 0] % 2)
+    refused = store(layout, [HashChain(12345, 10)], ids, ids[:, 0] % 2)
     assert isinstance(refused, Refusal) and "holds 3" in refused.reason
     rows = np.array([[5], [5]], dtype=np.uint64)
     assert solve_buckets(rows.copy(), np.array([0, 1], dtype=np.uint64), np.array([0, 2]), 1).singular == 0

@@ -130,6 +130,10 @@ class Script:
         """Those numbers of places `offset` positions earlier in the same document, or at its start."""
         return np.asarray(numbers - np.minimum(self.positions[numbers], offset))
 
+    def far_back(self, numbers: Ints, offset: int) -> Ints:
+        """Those numbers of places `offset` positions earlier in the document, or themselves where it is shorter."""
+        return np.asarray(numbers - np.where(self.positions[numbers] >= offset, offset, 0))
+
     def prefixes(self) -> Ints:
         """A number for every place; equal numbers mean equal prefixes."""
         if len(self.documents) == 1:
