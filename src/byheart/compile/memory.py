@@ -140,7 +140,7 @@ class Memory:
             return []
         sequences = self.tokens.cut_texts(sequences)
         with limited(self.budget):
-            tokens = sum(len(row) for row in sequences if hasattr(row, "__len__"))  # others are refused below
+            tokens = sum(len(row) for row in sequences if hasattr(row, "__len__") and getattr(row, "ndim", 1))  # others are refused below
             check_padding(len(sequences), self.encoder.length, tokens)
             if self.abstains:
                 inputs, known = self.encoder.encode_known(sequences)
