@@ -11,8 +11,8 @@ bytes of each character, left to right; UTF-8 marks where a character begins, so
 *Blocks.* Formats with 4 or 5 bits scale every 32 weights of a row by the largest: Q4_0 holds that one in eighths, but
 the other sign only up to 7/8 of it, and Q4_1 holds no 0 between equal weights of both signs. A weight of twice the size
 at an input that is always 0, an *anchor*, mends both. The flavour `quantized` has such inputs in the stream; for
-matrices that read units, a silent unit is added to every 31 of the MLP. Embedding and head have none, so they are stored
-in Q8_0 there (llama.cpp's own quantizer keeps its head finer than the rest, too).
+matrices that read units, a silent unit is added to every 31 of the MLP. Embedding and head have none, so they are
+stored in Q8_0 there (llama.cpp's own quantizer keeps its head finer than the rest, too).
 """
 
 from __future__ import annotations
