@@ -63,7 +63,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class FinePlace:
     """A part of the range where labels change: edges around a position, and whether values left of them are trapped."""
 
     position: int
@@ -92,7 +92,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Chain:
+class FoldChain:
     """Folds with these thresholds; `trapped` is the label of what ends below 0."""
 
     thresholds: tuple[int, ...]
@@ -108,19 +108,19 @@ class Chain:
         return sorted(found)
 
     @cached_property
-    def places(self) -> list[Place]:
+    def places(self) -> list[FinePlace]:
         edges, cuts = self.edges, [0]
         least = 0 if self.spread else 4 * FINE
         cuts += [k + 1 for k, (a, b) in enumerate(pairwise(edges)) if b - a > least]
         found = []
         for a, b in zip(cuts, [*cuts[1:], len(edges)], strict=True):
             middle = (edges[a] + edges[b - 1]) // 2
-            found.append(Place(middle, np.array([float(e - middle) for e in edges[a:b]]), a % 2 == 0))
+            found.append(FinePlace(middle, np.array([float(e - middle) for e in edges[a:b]]), a % 2 == 0))
         return found
 
     @cached_property
-    def whole(self) -> Place:
-        return Place(0, np.array(self.edges, dtype=np.float64), True)
+    def whole(self) -> FinePlace:
+        return FinePlace(0, np.array(self.edges, dtype=np.float64), True)
 
     @property
     def unit(self) -> float:
@@ -155,16 +155,16 @@ def _falling(levels: int, share: float, top: int) -> list[int]:
     return found
 
 
-def spread_chain(levels: int, share: float, trapped: int, steep: float) -> Chain:
+def spread_chain(levels: int, share: float, trapped: int, steep: float) -> FoldChain:
     """Edges all over a range that is so wide that clusters stay wide, too."""
-    return Chain(tuple(_falling(levels, share, int(FINE * max(64.0, steep)))), trapped, True)
+    return FoldChain(tuple(_falling(levels, share, int(FINE * max(64.0, steep)))), trapped, True)
 
 
-def fine_chain(copies: int, levels: int, share: float, trapped: int, steep: float) -> Chain:
+def fine_chain(copies: int, levels: int, share: float, trapped: int, steep: float) -> FoldChain:
     """2^(copies - 1) + 1 places, as far apart as a line has to rise for its clusters to be `FINE` wide."""
     distance = int(FINE * max(64.0, steep))
     overlay = [distance << k for k in reversed(range(copies))]
-    return Chain((*overlay, *_falling(levels, share, FINE)), trapped, False)
+    return FoldChain((*overlay, *_falling(levels, share, FINE)), trapped, False)
 
 
 def clusters(ids: Sequence[int], labels: Ints) -> Iterator[list[Cluster]]:
@@ -181,7 +181,7 @@ def clusters(ids: Sequence[int], labels: Ints) -> Iterator[list[Cluster]]:
 class Focused:
     """Lines and the chain behind them."""
 
-    chain: Chain
+    chain: FoldChain
     lines: tuple[Line, ...]
     scale: int
 
@@ -208,12 +208,12 @@ def focus(ids: Sequence[int], labels: Ints, most: float, work: float) -> Focused
     return best
 
 
-def _work(parts: Sequence[Cluster], chain: Chain) -> float:
+def _work(parts: Sequence[Cluster], chain: FoldChain) -> float:
     """Meetings of ids and edges that lines are looked for among, about."""
     return len(parts) * len(chain.places) * len(chain.edges) * len(parts[0].ids)
 
 
-def _chains(parts: Sequence[Cluster]) -> Iterator[Chain]:
+def _chains(parts: Sequence[Cluster]) -> Iterator[FoldChain]:
     """Chains for clusters of this kind, the most promising first."""
     pure = [part.label for part in parts if part.label is not None]
     trapped = int(2 * sum(pure) >= len(pure))
@@ -237,7 +237,7 @@ def _chains(parts: Sequence[Cluster]) -> Iterator[Chain]:
 class _Lines:
     """Lines from left to right, each over as many clusters as it can hold."""
 
-    def __init__(self, parts: Sequence[Cluster], chain: Chain, most: int) -> None:
+    def __init__(self, parts: Sequence[Cluster], chain: FoldChain, most: int) -> None:
         self.parts, self.chain, self.most = parts, chain, most
         self.places = chain.places
         self.positions = np.array([float(place.position) for place in self.places])
