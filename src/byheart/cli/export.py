@@ -83,7 +83,7 @@ def command(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Write the memory in FILE as a model that runs without byheart, bit-exactly.
+    """Write the memory in FILE as a model that runs without byheart and answers bit for bit the same.
 
     A memory whose numbers do not fit the float type is refused. Every export is compared with the exact answers first.
     With --data, the memory is verified as `byheart verify` does it, and nothing is written unless it is proved.

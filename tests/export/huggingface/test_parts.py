@@ -83,12 +83,13 @@ def test_listeners_move_a_logit_by_no_more_than_their_swing_and_only_down_on_req
 
 def test_a_window_that_is_too_long_catches_the_head_that_looks_farthest() -> None:
     used = [used_frequencies(64, group) for group in range(2)]
-    window = sliding_window(64, 1e4, 3, used)
-    assert window > 3
-    for u in used:
-        wave = look_back(64, 1e4, 3, window, window, u, True)
-        scores = wave.scores(np.arange(window + 1), frequencies(64, 1e4))
-        assert scores[:window].argmax() == 3 and scores.argmax() == window
+    for far in (0, 119):
+        window, trap = sliding_window(64, 1e4, [0, 1, 2, 3], far, used)
+        assert window > max(3, far) and trap == 3
+        for u in used:
+            wave = look_back(64, 1e4, 3, window, window, u, True)
+            scores = wave.scores(np.arange(window + 1), frequencies(64, 1e4))
+            assert scores[:window].argmax() == 3 and scores.argmax() == window
 
 
 def test_an_anchor_is_heavier_than_its_block_and_keeps_the_filling_of_idle_rows() -> None:

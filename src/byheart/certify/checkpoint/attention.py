@@ -13,12 +13,14 @@ small number to a stored one errs by at most the small one, so also by at most 2
 *Heads over learned positions.* q and k are tabulated by position, so all pairs are scored.
 
 Every distance that a query can see is compared, also at the start of a sequence, where a head with offset o reads
-position 0 from all t < o. A head that is not one-hot is enclosed by the hull of its values.
+position 0 from all t < o, or, if it `stays`, its own position t. A head that is not one-hot is enclosed by the hull of
+its values.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,13 +34,14 @@ from byheart.certify.checkpoint.fields import (
     TOKEN,
     Field,
     Normed,
-    Part,
+    SymbolPart,
     add,
     constant,
     fold,
     linear,
     magnitude,
     merged,
+    moved_back,
     norm_factor,
     scaled,
     settle,
@@ -62,11 +65,13 @@ NEGLIGIBLE = 2.0**-12  # what a head that mixes may add to the stream without be
 
 @dataclass(frozen=True)
 class Copy:
-    """A head that reads position max(0, t - offset): `gap` nats before any other, `leak` of the weight elsewhere."""
+    """A head that reads position t - offset, and where there is none 0, or, if it `stays`, t: `gap` nats before any
+    other, `leak` of the weight elsewhere."""
 
     offset: int
     gap: float
     leak: float
+    stays: bool = False
 
 
 class NeedsStart(Undecided):
@@ -81,7 +86,9 @@ class Reach:
     once: frozenset[int] = frozenset()
 
 
-def attend(n: Normed, attention: d.Attention, shape: Shape, reach: Reach, store: Storage) -> tuple[Field, list[Copy]]:
+def attend(
+    n: Normed, attention: d.StockAttention, shape: Shape, reach: Reach, store: Storage
+) -> tuple[Field, list[Copy]]:
     """The output of the attention block as a field, and what its heads do."""
     q, k = linear(n.whole, attention.q, store), linear(n.whole, attention.k, store)
     whole = linear(n.whole, attention.v, store)
@@ -100,7 +107,8 @@ def attend(n: Normed, attention: d.Attention, shape: Shape, reach: Reach, store:
         looks = _bytes(attention.q, columns) + _bytes(attention.k, rows)
         if looks not in known:
             known[looks] = one_hot(query, key, shape, reach, store)
-        copy = known[looks]
+        copy, read = known[looks], attention.o.weight[:, columns].any(0)
+        columns, rows = columns[read], rows[read]  # a group's other values are other heads' matter
         if copy is None:
             mixed = blended(query, key, whole.rows(rows), attention.o.weight[:, columns], shape, reach, store)
             plans.append((columns, rows, settle(mixed, store)))
@@ -118,7 +126,7 @@ def _bytes(layer: d.Linear, rows: Array) -> bytes:
 
 
 def _stored_output(
-    v: Field, attention: d.Attention, plans: list[tuple[Array, Array, Copy | Field]], store: Storage
+    v: Field, attention: d.StockAttention, plans: list[tuple[Array, Array, Copy | Field]], store: Storage
 ) -> Field:
     """The normed stream was stored: values and the heads' outputs are kept or stored, each by itself."""
     size = attention.o.weight.shape[1]
@@ -126,12 +134,12 @@ def _stored_output(
     for columns, rows, plan in plans:
         out = plan if isinstance(plan, Field) else settle(copied(v.rows(rows), plan, store), store)
         lo[columns], hi[columns] = out.lo, out.hi
-        parts += [Part(p.key, columns[p.channels], p.lo, p.hi) for p in out.parts]
+        parts += [SymbolPart(p.key, columns[p.channels], p.lo, p.hi) for p in out.parts]
     return linear(Field(lo, hi, merged(parts)), attention.o, store)
 
 
 def _kept_output(
-    n: Normed, kept: Field, attention: d.Attention, plans: list[tuple[Array, Array, Copy | Field]], store: Storage
+    n: Normed, kept: Field, attention: d.StockAttention, plans: list[tuple[Array, Array, Copy | Field]], store: Storage
 ) -> Field:
     """The normed stream was kept in float32, and so are values and the heads' outputs: all values of one position
     share the norm's factor, so a head's contribution is that factor times a combination in which equal terms cancel."""
@@ -152,7 +160,7 @@ def _kept_output(
             value = plain.rows(rows)
             bound = magnitude(*value.hull()) * n.factor[1] + np.abs(offset[rows])
             slack = (3 * plan.leak * (1 + 2 * store.unit) + FUNCTION_ERROR) * bound
-            out = times(linear(shifted(value, plan.offset), part, None), n.factor)
+            out = times(linear(shifted(value, plan), part, None), n.factor)
             extra = np.abs(part.weight) @ (slack + 4 * U32 * np.abs(offset[rows]))
             constant_part = part.weight @ offset[rows]
             fields.append(Field(out.lo + constant_part - extra, out.hi + constant_part + extra, out.parts))
@@ -179,7 +187,7 @@ def _head_norm(field: Field, norm: d.Norm | None, store: Storage) -> Field:
     ]
     low, high = np.stack([r.lo for r in rows]), np.stack([r.hi for r in rows])
     zero = np.zeros(field.size)
-    return fold(Field(zero, zero, (Part(part.key, np.arange(field.size), low, high),)), 0.0)
+    return fold(Field(zero, zero, (SymbolPart(part.key, np.arange(field.size), low, high),)), 0.0)
 
 
 def tabulated(field: Field) -> tuple[Array, Array]:
@@ -272,21 +280,25 @@ def _rotary_copy(q: Field, k: Field, rotary: Rotary, shape: Shape, reach: Reach,
     return _best(score, gaps)
 
 
-def _best(score: Array, gaps: object) -> Copy | None:
+def _best(score: Array, gaps: Callable[[int, Array], Array]) -> Copy | None:
+    """The copy that scores by distance make: at the start of a sequence each query sees its first few distances."""
     offset = int(np.argmax(score))
+    # While the offset is out of sight: the farthest distance wins for every query, or distance 0 does. In the latter
+    # case the last such query sees all the distances that the others see.
+    stays = offset > 1 and int(np.argmax(score[:offset])) == 0
+    pairs = [(offset, np.delete(np.arange(len(score)), offset))]
+    pairs += [(0, np.arange(1, offset))] if stays else [(last, np.arange(last)) for last in range(1, offset)]
     least, leak = np.inf, 0.0
-    for last in range(offset + 1):  # the first queries see only distances up to their position
-        visible = len(score) if last == offset else last + 1
-        others = np.delete(np.arange(visible), last)
+    for wanted, others in pairs:
         if not len(others):
             continue
-        found = gaps(last, others)  # type: ignore[operator]
+        found = gaps(wanted, others)
         least = min(least, float(found.min()))
         with np.errstate(over="ignore"):
             leak = max(leak, float(np.exp(-found).sum()) * (1 + 2 * FUNCTION_ERROR))
         if not leak <= LARGEST_LEAK:
             return None
-    return Copy(offset, least, leak)
+    return Copy(offset, least, leak, stays)
 
 
 def _position_copy(q: Field, k: Field, shape: Shape, reach: Reach, store: Storage) -> Copy | None:
@@ -299,7 +311,9 @@ def _position_copy(q: Field, k: Field, shape: Shape, reach: Reach, store: Storag
     q_len, k_len = np.linalg.norm(q_mid, axis=1), np.linalg.norm(k_mid, axis=1)
     scale, t = shape.head_dim**-0.5, np.arange(reach.length)
     offset = int(t[-1] - (q_mid[-1] @ k_mid.T).argmax())
-    wanted = np.maximum(0, t - offset)
+    blind = offset - 1  # the last query that does not see so far back
+    stays = offset > 1 and int((q_mid[blind] @ k_mid[:offset].T).argmax()) == blind
+    wanted = np.where(t >= offset, t - offset, t if stays else 0)
     stores, scaling = _score_stores(scale, store)
     common = (q_rad + scaling * (q_len + q_rad)) * (1 + 2.0**-20)
     key_most, rad_most = float((k_len + k_rad).max()), float(k_rad.max())
@@ -336,7 +350,7 @@ def _position_copy(q: Field, k: Field, shape: Shape, reach: Reach, store: Storag
         leak = max(leak, float(spilt) * (1 + 2.0**-10) + 1e-30)
         if not leak <= LARGEST_LEAK:
             return None
-    return Copy(offset, least, leak)
+    return Copy(offset, least, leak, stays)
 
 
 def _by_position(field: Field, length: int) -> tuple[Array, Array]:
@@ -344,13 +358,16 @@ def _by_position(field: Field, length: int) -> tuple[Array, Array]:
     return (lo[:length], hi[:length]) if len(lo) > 1 else (np.tile(lo, (length, 1)), np.tile(hi, (length, 1)))
 
 
-def shifted(value: Field, offset: int) -> Field:
-    """The field as it stands `offset` positions before."""
+def shifted(value: Field, copy: Copy) -> Field:
+    """The field as it stands at the copied position."""
     if any(p.key[0] in (POSITION, START) for p in value.parts):
         raise Undecided("a value depends on its position")
-    return Field(
-        value.lo, value.hi, tuple(Part((p.key[0], p.key[1] + offset), p.channels, p.lo, p.hi) for p in value.parts)
-    )
+    try:
+        keys = [(p.key[0], moved_back(p.key[1], copy.offset, copy.stays)) for p in value.parts]
+    except ValueError as reason:
+        raise Undecided(str(reason)) from None
+    parts = (SymbolPart(key, p.channels, p.lo, p.hi) for key, p in zip(keys, value.parts, strict=True))
+    return Field(value.lo, value.hi, tuple(parts))
 
 
 def copied(value: Field, copy: Copy, store: Storage) -> Field:
@@ -359,7 +376,7 @@ def copied(value: Field, copy: Copy, store: Storage) -> Field:
     # The stored weight of the copied position is at least 1 - 2 leak (1 itself is representable), all others weigh at
     # most leak (1 + u).
     slack = (3 * copy.leak * (1 + 2 * store.unit) + FUNCTION_ERROR) * magnitude(lo, hi)
-    moved = shifted(value, copy.offset)
+    moved = shifted(value, copy)
     return Field(moved.lo - slack, moved.hi + slack, moved.parts)
 
 
@@ -389,7 +406,7 @@ def blended(q: Field, k: Field, value: Field, o: Array, shape: Shape, reach: Rea
     ends_hi = [high + p[:, None] * (special[1] - high) for p in (share_lo, share_hi)]
     rows_lo, rows_hi = np.minimum(*ends_lo) - slack, np.maximum(*ends_hi) + slack
     return Field(
-        np.zeros(value.size), np.zeros(value.size), (Part((START, 0), np.arange(value.size), rows_lo, rows_hi),)
+        np.zeros(value.size), np.zeros(value.size), (SymbolPart((START, 0), np.arange(value.size), rows_lo, rows_hi),)
     )
 
 
