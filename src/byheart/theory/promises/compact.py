@@ -34,7 +34,7 @@ TRAP_CLASSES = 16  # up to which traps can be taken, where logits are read
 REST = 60.0  # c3
 HASH_SPREAD = 14  # folds of the token hash beyond the length of tokens
 CELL_LOSS = 0.26  # bits by which equal cells under a normal walk cost more than log2 C
-CELL_SPARE = 0.1  # bits that a walk into cells by frequency may cost more than they should
+CELL_SPARE, CELL_SKEW = 0.1, 1.05  # bits that a walk into cells by frequency may cost more than they should, and times
 MOST_CELLS = 4096  # classes whose frequencies are looked at
 SKEW = 1.1  # times the entropy: what traps by frequency may cost more than they should
 PHASE_FOLDS = 12.0  # parameters of the folds that a phase of traps has at least, however rare its label
@@ -121,7 +121,7 @@ class CompactFacts:
         plain = log2(max(2, self.classes)) + CELL_LOSS
         if not self.frequencies or len(self.frequencies) > MOST_CELLS:
             return plain
-        return min(plain, middle_cells(self.frequencies) + CELL_SPARE)
+        return min(plain, CELL_SKEW * middle_cells(self.frequencies) + CELL_SPARE)
 
     @property
     def lines(self) -> int:
