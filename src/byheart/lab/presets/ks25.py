@@ -100,7 +100,7 @@ def least_blocks_by_attention(scale: str) -> Experiment:
     hardmax attention, beside √(nN)."""
     N, lengths, epochs, trials, repeats = {
         "small": (16, (4, 8, 16), 1500, 4, 1),
-        "medium": (32, (4, 8, 16, 32), 3000, 6, 2),
+        "medium": (32, (4, 8, 16, 32), 2000, 4, 1),
         "paper": (100, (5, 10, 20, 40), 5000, 10, 2),
     }[scale]
     cells = [
@@ -131,7 +131,7 @@ def least_blocks_by_precision(scale: str) -> Experiment:
     counts, d, epochs, trials = {
         "small": ((100, 200, 300, 400), 16, 4000, 4),
         "medium": (tuple(range(100, 601, 100)), 32, 20000, 10),
-        "paper": ((800, 1100, 1400, 1700), NARROW, 1000, 10),
+        "paper": ((1200, 1300, 1400), NARROW, 1000, 10),  # where float32 begins to need more blocks
     }[scale]
     return Experiment(
         preset="ks25-precision",
