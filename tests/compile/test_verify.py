@@ -19,6 +19,7 @@ from byheart.compile.memory_file import load
 from byheart.data.values import key
 from byheart.errors import BudgetError, ByheartError, DataError, FileFormatError, OptionError
 from byheart.exact.budget import Budget, limited
+from byheart.files import canonical, digest
 from byheart.ir.layers import Matrix
 from tests.forged import rewrite, tamper
 
@@ -298,6 +299,16 @@ def test_files_of_the_first_format_still_load():
     found = memory.verify(rows, labels)
     assert found.verdict == "proved" and found.promise == "kept" and any("format 1" in said for said in found.remarks)
     assert memory.verify(rows, [("x", 1), None, 0.5]).verdict == "refuted"
+
+
+def test_files_from_before_the_first_release_say_what_to_do(tmp_path):
+    """They had neither `tokens` nor `selection`; guessing them might ask a network something else than it learnt."""
+    document = json.loads(Path(__file__).with_name("format1.byheart").read_text())
+    del document["memory"]["selection"]
+    document["sha256"] = digest(document["memory"])
+    (tmp_path / "old.byheart").write_text(canonical(document))
+    with pytest.raises(FileFormatError, match=r"before its first release.*memorize the data again"):
+        load(tmp_path / "old.byheart")
 
 
 STRICT = {

@@ -69,6 +69,9 @@ class Tokenizer:
 
     `max_length` keeps the first tokens of a row, as the papers do; `pad` fills shorter rows up to it at their end.
     `type` converts every token that stands alone: `auto` leaves it as it is.
+
+    >>> Tokenizer("words").whole("to be or not to be")
+    ['to', 'be', 'or', 'not', 'to', 'be']
     """
 
     kind: str = AUTO
@@ -126,8 +129,8 @@ class Tokenizer:
 
     def _fitted(self, row: Any) -> Any:
         """A list of tokens with its type and length; what is not one is refused where rows are read."""
-        ordered = hasattr(row, "__iter__") and not isinstance(row, set | frozenset | dict) and getattr(row, "ndim", 1)
-        return self.fit_length(self.typed(row)) if ordered else row
+        unordered = isinstance(row, set | frozenset | dict) or getattr(row, "ndim", 1) == 0
+        return row if unordered or not hasattr(row, "__iter__") else self.fit_length(self.typed(row))
 
     def join(self, tokens: Sequence[Any]) -> str:
         """The text of tokens, as far as cutting keeps it: exact for characters, bytes and bpe.
