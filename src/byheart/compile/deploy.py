@@ -22,16 +22,16 @@ import numpy.typing as npt
 from byheart.certify import Verdict
 from byheart.compile.memorize import memorize_dataset
 from byheart.compile.memory import Memory
-from byheart.compile.table_plan import WAYS, Plan, plan_fronts
+from byheart.compile.table_plan import WAYS, TablePlan, plan_fronts
 from byheart.data.dataset.dataset import load
-from byheart.data.read.account import Account, Problem, settle_cells
+from byheart.data.read.account import Account, TableProblem, settle_cells
 from byheart.data.read.cells import CellTable, CellType, read_cells, row_number_columns
 from byheart.data.read.sources import Limits
 from byheart.data.tokens.front import Front
 from byheart.data.tokens.row_keys import RowKeys
 from byheart.data.wording import quote
 from byheart.errors import BuildError, DataError, ExportError, OptionError
-from byheart.export.onnx_table import Answers, Signature, build_table_model
+from byheart.export.onnx_table import GraphLabels, Signature, build_table_model
 from byheart.export.targets.onnx import libraries, open_session
 from byheart.files import check_target, write_atomically
 from byheart.ir.decoder_network import DecoderNetwork
@@ -53,7 +53,7 @@ class Deployment:
 
     memory: Memory
     front: Front
-    answers: Answers
+    answers: GraphLabels
     signature: Signature
     account: Account
     sizes: dict[str, int]
@@ -196,7 +196,7 @@ def _refuse_row_numbers(table: CellTable, names: list[str], missing: str, confli
     for name in names:
         flag = f"--drop {shlex.quote(name)}"
         words = f"{_numbering_words(name)}; say {flag} to leave it out, or --keep {shlex.quote(name)}"
-        problems.append(Problem(words, flag))
+        problems.append(TableProblem(words, flag))
     rest = tuple(column for column in table.columns if column.name not in names)
     table = replace(table, columns=rest or table.columns)
     settle_cells(table, missing=missing, conflicts=conflicts, uneven=uneven, problems=problems)
@@ -224,13 +224,13 @@ def _check_texts(table: CellTable) -> None:
 
 def _build(
     table: CellTable,
-    plans: list[Plan],
+    plans: list[TablePlan],
     account: Account,
     dtype: str,
     seed: int,
     progress: Progress,
     divided: dict[str, Any],
-) -> tuple[Memory, Plan]:
+) -> tuple[Memory, TablePlan]:
     """The memory of the first plan for which one can be built."""
     labels: Any = table.label.cells
     if table.label.type is CellType.WHOLE:
@@ -264,7 +264,7 @@ def _build(
 @timed("exporting")
 def _export(
     memory: Memory,
-    plan: Plan,
+    plan: TablePlan,
     table: CellTable,
     account: Account,
     alternatives: dict[str, int],
@@ -274,7 +274,7 @@ def _export(
     """The graph, asked every row, and written if there is a path."""
     onnx, runtime = libraries()
     front = plan.front
-    answers = Answers.of(memory.classes, table.label.type)
+    answers = GraphLabels.of(memory.classes, table.label.type)
     signature = Signature.of(front)
     if isinstance(memory.network, DecoderNetwork):
         raise ExportError("a decoder is not a memory of labels; deploy builds construction native")
@@ -326,7 +326,7 @@ def _short_row(table: CellTable) -> int:
     return next((row for row, length in enumerate(found) if length <= 100), found.index(min(found)))
 
 
-def _metadata(memory: Memory, front: Front, answers: Answers, account: Account) -> dict[str, str]:
+def _metadata(memory: Memory, front: Front, answers: GraphLabels, account: Account) -> dict[str, str]:
     """What travels with the model: its inputs, the proof, and what it was checked with.
 
     That the float type holds every value in any order is a property that the memory's certificate proves.
@@ -351,7 +351,7 @@ def _metadata(memory: Memory, front: Front, answers: Answers, account: Account) 
 
 
 def _recheck(
-    session: Any, front: Front, signature: Signature, answers: Answers, table: CellTable, progress: Progress
+    session: Any, front: Front, signature: Signature, answers: GraphLabels, table: CellTable, progress: Progress
 ) -> None:
     """Every row must be known and have its label, as the user will ask for it; an ExportError names the first that
     is not."""

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from byheart.build.native import plan, solve
-from byheart.build.native.hashing import Chain, bucket_numbers, chain_scale, hash_rows
+from byheart.build.native.hashing import HashChain, bucket_numbers, chain_scale, hash_rows
 from byheart.build.native.layout import FLOAT32, FLOAT64, Layout, Purpose, guard_bits
-from byheart.build.native.memory import Refusal, Stored, memory_blocks, store
+from byheart.build.native.memory import Refusal, StoredWords, memory_blocks, store
 from byheart.build.native.plan import Need, choose, layouts, smallest_capacity
 from byheart.build.native.solve import solve_buckets
 from byheart.export.recheck import DTYPES, dense, vector
@@ -31,9 +31,9 @@ def evaluate(blocks, streams, dtype, order):
 def draw(layout: Layout, ids, labels, bits: int):
     for seed in range(300):
         rng = random.Random(seed)
-        chains = [Chain(rng.randrange(1 << (bits - 1), 1 << bits) | 1, layout.scale) for _ in range(layout.chains)]
+        chains = [HashChain(rng.randrange(1 << (bits - 1), 1 << bits) | 1, layout.scale) for _ in range(layout.chains)]
         stored = store(layout, chains, ids, labels)
-        if isinstance(stored, Stored):
+        if isinstance(stored, StoredWords):
             return chains, stored
     raise AssertionError(stored)
 
@@ -95,7 +95,7 @@ def test_the_planner_never_offers_less_room_than_keys():
 def test_overfull_and_contradictory_buckets_are_refused():
     layout = Layout(FLOAT64, 1, 0, 1, 1, 4, 1, 2, 10)
     ids = np.arange(100, dtype=np.int64)[:, None]
-    refused = store(layout, [Chain(12345, 10)], ids, ids[:, 0] % 2)
+    refused = store(layout, [HashChain(12345, 10)], ids, ids[:, 0] % 2)
     assert isinstance(refused, Refusal) and "holds 3" in refused.reason
     rows = np.array([[5], [5]], dtype=np.uint64)
     assert solve_buckets(rows.copy(), np.array([0, 1], dtype=np.uint64), np.array([0, 2]), 1).singular == 0
@@ -129,7 +129,7 @@ def naive_bits(layout: Layout, chains, key) -> list[tuple]:
 @pytest.mark.parametrize(("chains", "fingerprint", "keys"), [(1, 0, 300), (3, 5, 131)])
 def test_hashes_of_many_keys_are_those_of_each(chains, fingerprint, keys):
     layout = Layout(FLOAT64, 2, fingerprint, 5, 4, 20, chains, 6, 8)
-    drawn = [Chain((1 << 40) + 2 * k + 1, 8) for k in range(chains)]
+    drawn = [HashChain((1 << 40) + 2 * k + 1, 8) for k in range(chains)]
     ids = np.random.default_rng(1).integers(0, 1 << 40, (keys, chains))
     buckets, states = bucket_numbers(layout, drawn, ids)
     hashes = hash_rows(layout, drawn, states)
@@ -150,16 +150,16 @@ def test_parts_on_any_executor_make_the_same_words_and_the_fullest_buckets_decid
     solved: list[int] = []
     each = solve.solve_part
     monkeypatch.setattr(solve, "solve_part", lambda part: solved.append(len(part.labels)) or each(part))
-    whole = {seed: store(layout, [Chain(rng_odd(seed), 10)], ids, labels) for seed in range(120)}
+    whole = {seed: store(layout, [HashChain(rng_odd(seed), 10)], ids, labels) for seed in range(120)}
     monkeypatch.setattr(solve, "FIRST_KEYS", 100)
     monkeypatch.setattr(solve, "PART_KEYS", 250)
     refused = stored = 0
     with ThreadPoolExecutor(2) as pool:
         for seed, expected in whole.items():
             solved.clear()
-            found = store(layout, [Chain(rng_odd(seed), 10)], ids, labels, pool)
+            found = store(layout, [HashChain(rng_odd(seed), 10)], ids, labels, pool)
             assert type(found) is type(expected)
-            if isinstance(found, Stored):
+            if isinstance(found, StoredWords):
                 stored += 1
                 assert np.array_equal(found.words, expected.words) and sum(solved) == 3000 and len(solved) > 8
             elif "no solution" in found.reason:

@@ -28,7 +28,7 @@ from byheart.build.compact.tokens import (
     needs_start,
     token_codes,
 )
-from byheart.build.fold import Block, Effort, LabelMemory, Objective, build_label_memory, smallest_head
+from byheart.build.fold import Effort, LabelMemory, Objective, StreamBlock, build_label_memory, smallest_head
 from byheart.build.fold._trap_beam import trap_beam
 from byheart.build.fold.plan import beam_for
 from byheart.build.fold.traps import MOST_CLASSES
@@ -276,7 +276,7 @@ def _traps_read_prefixes(dataset: Dataset, abstain_bits: int, head: str | None) 
 class _Back:
     """What follows attention: blocks and E_out."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[StreamBlock, ...]
     output: Affine
     decode: Decode
     note: str
@@ -394,5 +394,5 @@ def _averaging(token: TokenHash, task: Task, attention: str) -> Attention:
     return Attention(kind, pattern, (Head(one, Matrix.of_dense([[token.mean_factor]]), zero, zero),))
 
 
-def _counted(blocks: Sequence[Block]) -> int:
+def _counted(blocks: Sequence[StreamBlock]) -> int:
     return sum(block.parameters for block in blocks)

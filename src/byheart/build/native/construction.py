@@ -26,9 +26,9 @@ from byheart.build.native.front import (
     token_maps,
     token_parameters,
 )
-from byheart.build.native.hashing import Chain, Ints
+from byheart.build.native.hashing import HashChain, Ints
 from byheart.build.native.layout import FloatType, Layout, dense_parameters, float_type
-from byheart.build.native.memory import Refusal, Stored, memory_blocks, store
+from byheart.build.native.memory import Refusal, StoredWords, memory_blocks, store
 from byheart.build.native.plan import Need, choose
 from byheart.build.native.scramble import Box, vector_bits
 from byheart.build.native.tokens import Mixing, Sizing, sizing
@@ -213,7 +213,7 @@ def _draw(
     rng: random.Random,
     progress: Progress,
     executor: Executor | None,
-) -> tuple[TokenMap, list[Chain], Stored] | Refusal:
+) -> tuple[TokenMap, list[HashChain], StoredWords] | Refusal:
     """Tables until contexts differ, chains until every bucket is solved; the last reason if none will do."""
     last, size, layout = Refusal("no draw was made"), shape.size, shape.layout
     with progress.stage("drawing hash chains") as stage:
@@ -224,7 +224,7 @@ def _draw(
                 last = keys
                 continue
             for _ in range(DRAWS_PER_TABLE):
-                chains = [Chain(_odd(rng, size.id_bound), size.scale) for _ in range(layout.chains)]
+                chains = [HashChain(_odd(rng, size.id_bound), size.scale) for _ in range(layout.chains)]
                 stored = store(layout, chains, *keys, executor)
                 stage.advance()
                 if not isinstance(stored, Refusal):
@@ -270,7 +270,7 @@ def _keep_budget(dataset: Dataset, options: Mapping[str, Any], planned: int) -> 
         )
 
 
-def _notes(layout: Layout, stored: Stored) -> tuple[str, ...]:
+def _notes(layout: Layout, stored: StoredWords) -> tuple[str, ...]:
     shape = (
         f"{layout.buckets} buckets of up to {layout.capacity} keys (fullest: {stored.largest_load}), "
         f"{layout.words} words of {layout.levels} levels per label bit, {layout.chains} hash chains"

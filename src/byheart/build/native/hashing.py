@@ -10,7 +10,7 @@ doubling is done by halving θ and η instead of doubling z, so that a step cost
 s-th step must rescale, with a third unit. η keeps the kink between two values that z can take, so that both units are
 exact and their difference is exactly 0 or 2η.
 
-    >>> chain = Chain(modulus=13, scale=2)
+    >>> chain = HashChain(modulus=13, scale=2)
     >>> [(f.threshold, f.margin, f.rescale) for f in (chain.fold(0), chain.fold(1), chain.fold(2))]
     [(26, 2, 0), (13, 1, 2), (26, 2, 0)]
 
@@ -46,7 +46,7 @@ class Fold:
 
 
 @dataclass(frozen=True)
-class Chain:
+class HashChain:
     """z starts as x·2^scale with 0 <= x < modulus, an odd number."""
 
     modulus: int
@@ -96,7 +96,7 @@ class Hashes:
     fresh: Words  # (K,) bit t: fresh bit of fingerprint t
 
 
-def bucket_numbers(layout: Layout, chains: Sequence[Chain], ids: Ints) -> tuple[Ints, Ints]:
+def bucket_numbers(layout: Layout, chains: Sequence[HashChain], ids: Ints) -> tuple[Ints, Ints]:
     """(g of every key, chain states afterwards); ids is (K, L)."""
     program = _program(layout, chains, {Purpose.WARMUP, Purpose.BUCKET})
     states = ids << np.array([chain.scale for chain in chains], dtype=np.int64)
@@ -105,7 +105,7 @@ def bucket_numbers(layout: Layout, chains: Sequence[Chain], ids: Ints) -> tuple[
     return buckets, states
 
 
-def hash_rows(layout: Layout, chains: Sequence[Chain], states: Ints) -> Hashes:
+def hash_rows(layout: Layout, chains: Sequence[HashChain], states: Ints) -> Hashes:
     """The remaining bits, from the states that `bucket_numbers` left; the states are used up."""
     program = _program(layout, chains, {Purpose.LEVEL, Purpose.FRESH})
     rows = np.zeros((len(states), (layout.capacity + 63) // 64), dtype=np.uint64)
@@ -127,7 +127,7 @@ def _in_parts(run: Callable[[slice], None], count: int) -> None:
         list(pool.map(run, parts))
 
 
-def _program(layout: Layout, chains: Sequence[Chain], purposes: set[Purpose]) -> tuple[Ints, Ints, Ints, Ints]:
+def _program(layout: Layout, chains: Sequence[HashChain], purposes: set[Purpose]) -> tuple[Ints, Ints, Ints, Ints]:
     """Chain, threshold, rescale and destination of every step, in order.
 
     Destinations: k >= 0 for column or bucket bit k, -1 for none, -2 - t for fresh bit t.

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from byheart.build.native.hashing import Chain, Ints, Words, bucket_numbers, fold_units
+from byheart.build.native.hashing import HashChain, Ints, Words, bucket_numbers, fold_units
 from byheart.build.native.layout import Layout, Purpose, Step, Unit, residual
 from byheart.build.native.solve import Keys, solve_all
 from byheart.exact import Number, dyadic
@@ -36,7 +36,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, eq=False)
-class Stored:
+class StoredWords:
     """The words of every bucket: `words[j, t, w]` is U of bucket j for target t, bit p for level p."""
 
     words: Ints  # (m, targets, Z)
@@ -44,8 +44,8 @@ class Stored:
 
 
 def store(
-    layout: Layout, chains: Sequence[Chain], ids: Ints, labels: Ints, executor: Executor | None = None
-) -> Stored | Refusal:
+    layout: Layout, chains: Sequence[HashChain], ids: Ints, labels: Ints, executor: Executor | None = None
+) -> StoredWords | Refusal:
     """Solves for the words that give every id (a row of L numbers) its label and all-zero fingerprints."""
     buckets, states = bucket_numbers(layout, chains, ids)
     loads = np.bincount(buckets, minlength=layout.buckets)
@@ -55,7 +55,7 @@ def store(
     solution = solve_all(layout, chains, Keys(buckets, states, labels, loads), executor)
     if solution.singular >= 0:
         return Refusal(f"bucket {solution.singular} with {loads[solution.singular]} keys has no solution")
-    return Stored(_words(layout, solution.bits), largest)
+    return StoredWords(_words(layout, solution.bits), largest)
 
 
 def _words(layout: Layout, bits: Words) -> Ints:
@@ -70,7 +70,7 @@ def _words(layout: Layout, bits: Words) -> Ints:
     statement="K keys with c label bits are stored in about sqrt(K c) float64 weights, exact in every evaluation order",
     test="tests/build/native/test_memory.py",
 )
-def memory_blocks(layout: Layout, chains: Sequence[Chain], stored: Stored) -> list[tuple[str, list[Residual]]]:
+def memory_blocks(layout: Layout, chains: Sequence[HashChain], stored: StoredWords) -> list[tuple[str, list[Residual]]]:
     """The blocks by stage. The stream starts as (x_l·2^s, 0, …, 0) and ends with the answer in the bucket channel."""
     hashing = [_chain_block(layout, chains, steps) for steps in layout.rounds if steps[0].purpose <= Purpose.BUCKET]
     scan = [_scan_block(layout, chains, steps, stored) for steps in layout.rounds if steps[0].purpose > Purpose.BUCKET]
@@ -82,7 +82,7 @@ def memory_blocks(layout: Layout, chains: Sequence[Chain], stored: Stored) -> li
     ]
 
 
-def _chain_block(layout: Layout, chains: Sequence[Chain], steps: Sequence[Step]) -> Residual:
+def _chain_block(layout: Layout, chains: Sequence[HashChain], steps: Sequence[Step]) -> Residual:
     units: list[Unit] = []
     for step in steps:
         bit = {layout.bucket_channel: 1 << step.index} if step.purpose is Purpose.BUCKET else {}
@@ -90,7 +90,7 @@ def _chain_block(layout: Layout, chains: Sequence[Chain], steps: Sequence[Step])
     return residual(layout.width, units)
 
 
-def _selector(layout: Layout, stored: Stored) -> list[Residual]:
+def _selector(layout: Layout, stored: StoredWords) -> list[Residual]:
     words = stored.words.reshape(layout.buckets, -1)
     first = layout.word_channel(0, 0)
     blocks, high = [], layout.buckets - 1
@@ -110,7 +110,7 @@ def _selector(layout: Layout, stored: Stored) -> list[Residual]:
     return blocks
 
 
-def _scan_block(layout: Layout, chains: Sequence[Chain], steps: Sequence[Step], stored: Stored) -> Residual:
+def _scan_block(layout: Layout, chains: Sequence[HashChain], steps: Sequence[Step], stored: StoredWords) -> Residual:
     units: list[Unit] = []
     bias: dict[int, Number] = {}
     for step in steps:

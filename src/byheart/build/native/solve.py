@@ -38,7 +38,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from byheart.build.native.hashing import Chain, Ints, Words, hash_rows
+from byheart.build.native.hashing import HashChain, Ints, Words, hash_rows
 from byheart.build.native.layout import Layout
 
 FIRST_KEYS = 1 << 12  # of the part with the fullest buckets
@@ -134,18 +134,18 @@ class Keys:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class BucketPart:
     """Some buckets with their keys, sorted by bucket: all that a worker needs."""
 
     layout: Layout
-    chains: tuple[Chain, ...]
+    chains: tuple[HashChain, ...]
     numbers: Ints  # of the buckets
     loads: Ints
     states: Ints
     labels: Ints
 
 
-def solve_part(part: Part) -> Solution:
+def solve_part(part: BucketPart) -> Solution:
     """The words of the buckets of one part; `singular` counts within the part."""
     layout = part.layout
     hashes = hash_rows(layout, part.chains, part.states)
@@ -155,7 +155,7 @@ def solve_part(part: Part) -> Solution:
     return solve_buckets(hashes.rows, wanted, starts, layout.targets)
 
 
-def solve_all(layout: Layout, chains: Sequence[Chain], keys: Keys, executor: Executor | None = None) -> Solution:
+def solve_all(layout: Layout, chains: Sequence[HashChain], keys: Keys, executor: Executor | None = None) -> Solution:
     """The words of every bucket; `singular` is the first one without a solution, in the order of their loads."""
     bits = np.zeros((layout.buckets, layout.targets, (layout.capacity + 63) // 64), dtype=np.uint64)
     parts = _parts(layout, tuple(chains), keys)
@@ -166,7 +166,7 @@ def solve_all(layout: Layout, chains: Sequence[Chain], keys: Keys, executor: Exe
     return Solution(bits, -1)
 
 
-def _parts(layout: Layout, chains: tuple[Chain, ...], keys: Keys) -> Iterator[Part]:
+def _parts(layout: Layout, chains: tuple[HashChain, ...], keys: Keys) -> Iterator[BucketPart]:
     """The buckets, the fullest first, in parts of about as many keys each; empty buckets need nothing."""
     ranked = np.argsort(-keys.loads, kind="stable")[: int(np.count_nonzero(keys.loads))]
     place = np.zeros(layout.buckets, dtype=np.int64)
@@ -178,11 +178,11 @@ def _parts(layout: Layout, chains: tuple[Chain, ...], keys: Keys) -> Iterator[Pa
         room = PART_KEYS if first else FIRST_KEYS
         last = max(first + 1, int(np.searchsorted(ends, done + room, side="right")))
         chosen, numbers = order[done : int(ends[last - 1])], ranked[first:last]
-        yield Part(layout, chains, numbers, keys.loads[numbers], keys.states[chosen], keys.labels[chosen])
+        yield BucketPart(layout, chains, numbers, keys.loads[numbers], keys.states[chosen], keys.labels[chosen])
         first, done = last, int(ends[last - 1])
 
 
-def _solved(parts: Iterator[Part], executor: Executor | None, keys: int) -> Iterator[tuple[Ints, Solution]]:
+def _solved(parts: Iterator[BucketPart], executor: Executor | None, keys: int) -> Iterator[tuple[Ints, Solution]]:
     """The solutions in the order of the parts, which is that of the draw's chances to fail."""
     head = next(parts, None)
     if head is None:

@@ -24,7 +24,7 @@ from uuid import UUID
 
 from byheart.data.read.columns import LABEL_NAMES, choose_column, numbers_rows, usual_column
 from byheart.data.read.records import Records
-from byheart.data.read.sources import Form, Limits
+from byheart.data.read.sources import Limits, TextForm
 from byheart.data.read.table import open_records
 from byheart.data.values import is_missing, plain
 from byheart.data.wording import quote
@@ -108,7 +108,7 @@ def read_cells(
     `header`, a CSV file has one, and the table says so if it looks like a row.
     """
     limits = limits or Limits()
-    records = open_records(source, limits, Form(header is not False, encoding, lenient=True))
+    records = open_records(source, limits, TextForm(header is not False, encoding, lenient=True))
     for name in (*drop, *texts):
         choose_column(records, name, (), "input", ())
     named, remark = _label_column(records, label, columns)

@@ -1,4 +1,5 @@
-"""Tables in memory: frames of pandas, polars, Arrow and others (by narwhals), Hugging Face data sets, dictionaries, rows.
+"""Tables in memory: frames of pandas, polars, Arrow and others (by narwhals), Hugging Face data sets, dictionaries
+and rows.
 
 >>> from_frame({"name": ["cat"], "colour": ["red"]}).columns
 ('name', 'colour')
