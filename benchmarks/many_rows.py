@@ -57,7 +57,6 @@ def main() -> None:
         print(f"           {memory.certificate.verdict}, {memory.size.parameters:,} parameters")
         step("save", lambda: memory.save(file))
         again = step("load", lambda: byheart.load(file))
-        del memory
         print(f"           {step('verify', lambda: again.verify(table)).verdict}")
 
 
