@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from byheart.build.fold.block import Block, Reading, run_blocks
 from byheart.build.fold.search import Line, crosses, selector
+from byheart.paper import Ref, implements
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -195,6 +196,11 @@ class Focused:
         return (selector(self.lines), *self.chain.blocks(self.scale))
 
 
+@implements(
+    Ref("byheart", "lens"),
+    statement="tight clusters of two labels anywhere are memorized two to a line, by folds that are fine at few places",
+    test="tests/build/fold/test_lens.py",
+)
 def focus(ids: Sequence[int], labels: Ints, most: float, work: float) -> Focused | None:
     """The smallest memory of ascending ids with fewer than `most` parameters, or None; `work`: meetings looked at."""
     best: Focused | None = None
