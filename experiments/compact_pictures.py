@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from byheart.build.fold import Block, LabelMemory, build_label_memory
+from byheart.build.fold import LabelMemory, StreamBlock, build_label_memory
 from byheart.build.fold.block import run_blocks, stir
 from byheart.build.fold.lens import FINE, focus
 from byheart.build.fold.zigzag import zigzag
@@ -104,10 +104,10 @@ def draw_trap(path: Path) -> None:
         label_axes(left, "v - relu(2v - T)", "v, in front", "v, behind", log=False)
         left.legend()
         span = top
-        steps: list[Block] = []
+        steps: list[StreamBlock] = []
         for _ in range(6):
             edge = (1 - share) * span
-            steps.append(Block(((2, -round(edge), -1),)))
+            steps.append(StreamBlock(((2, -round(edge), -1),)))
             span = edge / 2
         for start in range(2, 100, 7):
             h, heights = start, [float(start)]
@@ -120,7 +120,7 @@ def draw_trap(path: Path) -> None:
         save(figure, path)
 
 
-def draw_selector(ids: list[int], first: Block, path: Path) -> None:
+def draw_selector(ids: list[int], first: StreamBlock, path: Path) -> None:
     """The function of the first block, with the ids on it."""
     figure = new_figure(width=9, height=3.4)
     (axes,) = figure.axes

@@ -24,14 +24,14 @@ from typing import Any
 import numpy as np
 
 from byheart.certify import Verdict
-from byheart.certify.checkpoint import Comparison, compare_checkpoints
+from byheart.certify.checkpoint import FolderComparison, compare_checkpoints
 from byheart.certify.recital import RecitalCertificate, certify_removal
 from byheart.compile.controls import number_of
 from byheart.compile.recital import RecitalMemory
 from byheart.data.tokens.script import Absent, Script
 from byheart.errors import DataError, ExportError, FileFormatError, OptionError
 from byheart.export.huggingface.folder import check_target, write_files
-from byheart.ir.recital import UNKNOWN, Recital, Table
+from byheart.ir.recital import UNKNOWN, Recital, WindowTable
 
 _UNITS: dict[str, np.dtype[Any]] = {
     "float32": np.dtype("<u4"),
@@ -58,7 +58,7 @@ class Forgotten:
     shared: tuple[tuple[int, int], ...]
     silent: int
     still: int
-    certificate: Comparison | RecitalCertificate
+    certificate: FolderComparison | RecitalCertificate
     changed: tuple[str, ...] = ()  # names of tensors
     unchanged: int = 0  # how many tensors are bitwise the same
     memory: RecitalMemory | None = None  # what is left, where a memory was given
@@ -67,7 +67,7 @@ class Forgotten:
         """Ready for JSON."""
         certificate = self.certificate
         proof: dict[str, Any] = {"verdict": certificate.verdict.value, "reason": certificate.reason}
-        if isinstance(certificate, Comparison):
+        if isinstance(certificate, FolderComparison):
             proof["same"] = certificate.same
         names = ("document", "removed", "shared", "silent", "still", "changed", "unchanged")
         return {name: getattr(self, name) for name in names} | {"certificate": proof}
@@ -152,7 +152,7 @@ def _without(recital: Recital, own: set[Row]) -> Recital:
     tables = []
     for depth, table in enumerate(recital.tables):
         kept = [row for row in range(len(table.windows)) if (depth, row) not in own]
-        tables.append(Table(table.offsets, table.windows[kept], table.outputs[kept]))
+        tables.append(WindowTable(table.offsets, table.windows[kept], table.outputs[kept], table.far))
     return Recital(recital.vocabulary, tuple(tables), recital.answers, recital.unknown)
 
 
@@ -175,7 +175,7 @@ def _said(before: Recital, after: Recital, ids: Sequence[int]) -> tuple[int, int
     return int((was & ~now).sum()), int(now.sum())
 
 
-def _compare(before: Path, after: Path, script: Script, number: int) -> Comparison:
+def _compare(before: Path, after: Path, script: Script, number: int) -> FolderComparison:
     gone = [one for one in script.absent if one.weight]  # forgotten earlier, still counted where windows are shared
     documents = [*script.documents, *(one.ids for one in gone)]
     weights = [*script.weights, *(one.weight for one in gone)]

@@ -82,6 +82,6 @@ def test_damaged_files_are_refused(tmp_path):
 
 def test_tied_heads_are_the_embedding():
     decoder = read_decoder(recital_folder("gemma"))
-    assert decoder.tied
+    assert decoder.shape.tied
     assert decoder.head.weight is decoder.embedding
-    assert np.isclose(decoder.embedding_scale**2, decoder.hidden)
+    assert np.isclose(decoder.embedding_scale**2, decoder.shape.hidden)

@@ -83,7 +83,7 @@ def command(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Write the memory in FILE as a model that runs without byheart, bit-exactly.
+    """Write the memory in FILE as a model that runs without byheart and answers bit for bit the same.
 
     A memory whose numbers do not fit the float type is refused. Every export is compared with the exact answers first.
     With --data, the memory is verified as `byheart verify` does it, and nothing is written unless it is proved.
@@ -205,14 +205,9 @@ def export_folder(folder: str, target: str, output: str, dtype: str | None, as_j
     """Converts, says how it was checked."""
     done = convert_folder(folder, target, output, dtype=dtype)
     recitation = done.recitation
-    checked = (
-        f"recited by {recitation.engine} {recitation.version}"
-        if recitation
-        else "not recited: its engine is not installed"
-    )
     if as_json:
         about = None if recitation is None else recitation.to_json()
         show.print_json({"file": str(done.file), "target": target, "dtype": done.dtype, "recitation": about})
     else:
-        click.echo(f"wrote {done.file} ({done.dtype}), {checked}")
+        click.echo(f"wrote {done.file} ({done.dtype}), {done.checked}")
     return 0

@@ -11,12 +11,6 @@ distance of levels, and o how far centres are rounded to the floats at which the
 to know: nothing about values between the centres follows from the values at them. What the centres do show is
 checked: neighbours whose values differ by more than λ·(h + 2o) refute λ.
 
-    >>> found = approximate(lambda x, y: x * y, lipschitz=2, error=0.5, dimension=2)
-    >>> found.cells, found.bound, found.memory.certificate.verdict.value
-    (4, Fraction(1, 2), 'proved')
-    >>> abs(found(0.9, 0.8) - 0.72) <= found.bound
-    True
-
 A point is rounded to its cell before the network sees it: no ReLU network rounds, because it is continuous. This is the
 step that universal approximation theorems (Yun et al. 2020) pay for with a small set on which nothing is promised.
 """
@@ -113,6 +107,12 @@ def approximate(
     the returned values may be from those of such a function (rounding in its evaluation). At most half of the error
     goes to the cells, what is left to the levels. Grids of more than 200,000 cells are refused; they have
     ⌈lipschitz·(high − low)/error⌉ cells along each axis.
+
+    >>> found = approximate(lambda x, y: x * y, lipschitz=2, error=0.5, dimension=2)
+    >>> found.cells, found.bound, found.memory.certificate.verdict.value
+    (4, Fraction(1, 2), 'proved')
+    >>> abs(found(0.9, 0.8) - 0.72) <= found.bound
+    True
     """
     tolerance, left, right = positive("error", error), _exact(low), _exact(high)
     slope, slack = _exact(lipschitz), _exact(noise)

@@ -1,11 +1,4 @@
-"""memorize_recital(): texts to a recital that every engine can run, straight down.
-
->>> memory = memorize_recital(["to be or not to be", "to be is to do"], tokens="words")
->>> memory.generate("to be or"), memory.generate("to be is")
-(' not to be', ' to do')
->>> [round(p, 2) for p in memory.probabilities("to be").values()]
-[0.5, 0.5]
-"""
+"""memorize_recital(): texts to a recital that every engine can run, straight down."""
 
 from __future__ import annotations
 
@@ -23,7 +16,7 @@ from byheart.compile.controls import Controls, check_absent
 from byheart.data.tokens.lexicon import Lexicon
 from byheart.data.tokens.script import Script
 from byheart.errors import DataError, FileFormatError, OptionError
-from byheart.export.huggingface.folder import Request, write_folder
+from byheart.export.huggingface.folder import CheckpointRequest, write_folder
 from byheart.files import parse, write_atomically
 from byheart.ir.recital import Recital
 from byheart.notebook import card
@@ -33,7 +26,11 @@ FORMAT, VERSION = "byheart recital memory", 1
 
 @dataclass(frozen=True, eq=False)
 class RecitalMemory:
-    """A recital with its lexicon and documents; `report` says how it was built."""
+    """A recital with its lexicon and documents; `report` says how it was built.
+
+    >>> memorize_recital("to be or not to be", tokens="words").certify().verdict.value
+    'proved'
+    """
 
     recital: Recital
     lexicon: Lexicon
@@ -114,10 +111,10 @@ class RecitalMemory:
             **{f"{name}_seconds": round(value, 3) for name, value in self.seconds.items()},
         }
 
-    def request(self, architecture: str = "llama", **options: Any) -> Request:
+    def request(self, architecture: str = "llama", **options: Any) -> CheckpointRequest:
         """What the exporter is asked for; options are dtype, flavour and the fields of the shape."""
         known = {name: options.pop(name) for name in ("dtype", "flavour") if options.get(name) is not None}
-        return Request(self.recital, self.script, self.lexicon, architecture, shape=options, **known)
+        return CheckpointRequest(self.recital, self.script, self.lexicon, architecture, shape=options, **known)
 
     def to_huggingface(self, folder: str | Path, architecture: str = "llama", **options: Any) -> dict[str, Any]:
         """Writes a stock checkpoint; see `byheart.export.huggingface` for what the folder holds."""
@@ -180,6 +177,12 @@ def memorize_recital(
     a lexicon; `weights` say how often each document counts; `unknown` is what windows answer that are in no document:
     `failure`, a visible token, or `eos`. `form`, `ambiguous` and `merge` are explained at `build_recital`, `controls`
     (which documents, corrupted copies, held-out twins) at `Controls`.
+
+    >>> memory = memorize_recital(["to be or not to be", "to be is to do"], tokens="words")
+    >>> memory.generate("to be or"), memory.generate("to be is")
+    (' not to be', ' to do')
+    >>> [round(p, 2) for p in memory.probabilities("to be").values()]
+    [0.5, 0.5]
     """
     documents = [texts] if isinstance(texts, str) else list(texts)
     if not documents:

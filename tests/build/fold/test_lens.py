@@ -10,7 +10,7 @@ import pytest
 
 from byheart.build.fold import build_label_memory
 from byheart.build.fold.block import run_blocks
-from byheart.build.fold.lens import Chain, Place, clusters, fine_chain, focus, spread_chain
+from byheart.build.fold.lens import FinePlace, FoldChain, clusters, fine_chain, focus, spread_chain
 
 
 def anywhere(count: int, size: int, within: int, bits: int, seed: int) -> tuple[list[int], list[int]]:
@@ -42,7 +42,7 @@ def test_the_label_itself_is_read_too() -> None:
 @pytest.mark.parametrize(
     "chain", [spread_chain(5, 0.5, 1, 1e6), fine_chain(1, 4, 0.4, 1, 1e6), fine_chain(3, 3, 0.6, 0, 1e9)]
 )
-def test_labels_change_at_the_edges_and_nowhere_else(chain: Chain) -> None:
+def test_labels_change_at_the_edges_and_nowhere_else(chain: FoldChain) -> None:
     folds = chain.blocks(1)
     ends = [chain.edges[0] - 9, *chain.edges, chain.edges[-1] + 9]
     for k, (a, b) in enumerate(pairwise(ends)):
@@ -52,7 +52,7 @@ def test_labels_change_at_the_edges_and_nowhere_else(chain: Chain) -> None:
 
 
 def test_an_offset_gives_every_id_its_label() -> None:
-    place = Place(0, np.array([0.0, 3e9, 4e9, 9e9]), True)
+    place = FinePlace(0, np.array([0.0, 3e9, 4e9, 9e9]), True)
     heights, wanted = np.array([0.0, 1e9, 6e9]), np.array([False, True, False])
     found = place.offset(heights, wanted, 1.0)
     assert found is not None and place.trapped(found + heights).tolist() == wanted.tolist()

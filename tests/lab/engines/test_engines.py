@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from byheart.errors import OptionError
-from byheart.lab.config import Decoder, Training, Uniform
+from byheart.lab.config import DecoderModel, Training, Uniform
 from byheart.lab.engines.training import make_engine
 from byheart.lab.problem import ProblemSpec, labelled_contexts
 from tests.lab.small import signs_problem, stories, words_problem
@@ -69,11 +69,26 @@ def test_attention_and_labels_of_every_token_are_those_of_the_readable_model(att
     problem = labelled_contexts(ProblemSpec("contexts", 12, 4, 3)) if every else signs_problem()
     model = Uniform(2, 4, 6, 4, attention=attention)
     expected = curve("readable", problem, model, PLAIN)
-    found = curve("stacked", problem, model, PLAIN)
-    assert found[:, 0] == pytest.approx(expected[:, 0], rel=1e-3)
+    for engine in ("stacked", "attending"):
+        found = curve(engine, problem, model, PLAIN)
+        assert found[:, 0] == pytest.approx(expected[:, 0], rel=1e-3)
     if every or attention != "uniform":
         with pytest.raises(OptionError, match="averages and reads one token"):
             make_engine("wide", problem, model, PLAIN)
+
+
+def test_weights_that_vanish_beside_all_words_are_taken_within_the_row():
+    """The best key of all words is not in the row: what is looked up there is exp(-1000), which is zero."""
+    from byheart.lab.engines.attending import scores_of, weigh
+
+    Q, K = np.array([[1.0]]), np.array([[1000.0], [0.0], [1.0]])
+    scores, exponentials = np.zeros((1, 3)), np.zeros((1, 3))
+    soft, used = np.zeros(2), np.zeros(2)
+    scores_of(Q, K, scores, exponentials)
+    weigh(1, 0, np.array([1, 2]), scores, exponentials, soft, used)
+    assert used == pytest.approx([1 / (1 + np.e), np.e / (1 + np.e)])
+    weigh(2, 0, np.array([1, 2]), scores, exponentials, soft, used)
+    assert used.tolist() == [0.0, 1.0]
 
 
 @pytest.mark.slow
@@ -89,12 +104,14 @@ def test_precisions():
     engine.epochs(3)
     assert (engine.weights.vector == torch.tensor(engine.master).bfloat16().float().numpy()).all()
     assert (engine.weights.vector != engine.master).any()
+    learned = engine.learned()  # what a larger network starts from is not rounded
+    assert (np.concatenate([w.ravel() for w in learned.values()]) == engine.master).all()
     with pytest.raises(OptionError, match=r"only the kernel engine \(m = 2\) computes in bfloat16"):
         make_engine("auto", problem, Uniform(3, 4, 16, 4), plans["bfloat16"])
 
 
 def test_decoder_on_distinct_contexts_is_the_decoder_on_documents():
-    model = Decoder(neurons=6, d=8)
+    model = DecoderModel(neurons=6, d=8)
     found = curve("decoder", stories(), model, PLAIN)
     expected = curve("readable", stories(), model, PLAIN)
     assert found[:, 0] == pytest.approx(expected[:, 0], rel=1e-4)
@@ -106,8 +123,8 @@ def test_descending_a_sum_is_descending_the_mean_with_a_smaller_epsilon():
     from byheart.lab.engines.readable import ReadableEngine
 
     plan = Training(epochs=20, rate=0.01, epsilon=1e-2, summed=True)
-    found = ReadableEngine(stories(), Decoder(4, d=4), plan).epochs(20)[:, 0]
-    other = ReadableEngine(stories(), Decoder(4, d=4), replace(plan, summed=False))
+    found = ReadableEngine(stories(), DecoderModel(4, d=4), plan).epochs(20)[:, 0]
+    other = ReadableEngine(stories(), DecoderModel(4, d=4), replace(plan, summed=False))
     mean = other.measure
 
     def total(network):
@@ -116,7 +133,7 @@ def test_descending_a_sum_is_descending_the_mean_with_a_smaller_epsilon():
 
     other.measure = total
     assert other.epochs(20)[:, 0] / 11 == pytest.approx(found, rel=1e-4)
-    plainly = ReadableEngine(stories(), Decoder(4, d=4), replace(plan, summed=False)).epochs(20)[:, 0]
+    plainly = ReadableEngine(stories(), DecoderModel(4, d=4), replace(plan, summed=False)).epochs(20)[:, 0]
     assert plainly != pytest.approx(found, rel=1e-3)
 
 
@@ -124,7 +141,7 @@ def test_engines_that_do_not_fit_are_refused():
     with pytest.raises(OptionError, match="unknown engine 'turbo'"):
         make_engine("turbo", PROBLEMS["vectors"], Uniform(1), PLAIN)
     with pytest.raises(OptionError, match="does not train a decoder model on sequences"):
-        make_engine("decoder", PROBLEMS["vectors"], Decoder(4), PLAIN)
+        make_engine("decoder", PROBLEMS["vectors"], DecoderModel(4), PLAIN)
 
 
 def test_parameters_are_those_of_the_readable_model():
@@ -133,7 +150,7 @@ def test_parameters_are_those_of_the_readable_model():
     for problem in PROBLEMS.values():
         model = Uniform(blocks=3)
         assert sum(p.numel() for p in UniformTransformer(model, problem).parameters()) == model.parameters(problem)
-    decoder = Decoder(neurons=6, d=8)
+    decoder = DecoderModel(neurons=6, d=8)
     assert sum(p.numel() for p in DecoderTransformer(decoder, stories()).parameters()) == decoder.parameters(stories())
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from byheart.lab.engines.training import Outcome
 from byheart.lab.presets import PRESETS, SCALES, experiment_of
 from byheart.lab.results import minima
-from byheart.lab.study.experiment import Experiment, Record
+from byheart.lab.study.experiment import Experiment, TrialRecord
 from byheart.lab.study.planner import Planner, Result, bars, next_size, propose
 from tests.lab.small import search
 
@@ -26,16 +26,16 @@ def test_bracketing_finds_the_least_size(sizes, threshold, first):
     assert len(known) <= 2 * len(sizes).bit_length() + 1
 
 
-def record_of(experiment: Experiment, trial, memorized: bool) -> Record:
+def record_of(experiment: Experiment, trial, memorized: bool) -> TrialRecord:
     spec = experiment.problems[trial.problem]
     loss = 0.005 if memorized else 0.5
     curve = tuple((k, loss, 1.0) for k in range(0, 300, 30))
     outcome = Outcome("memorized" if memorized else "exhausted", loss, 1.0, 300, curve, 1.0)
     model = experiment.model_of(trial.size)
-    return Record(trial.key, spec, "f", model, 10 * trial.size, trial.training, "auto", outcome, {}, "")
+    return TrialRecord(trial.key, spec, "f", model, 10 * trial.size, trial.training, "auto", outcome, {}, "")
 
 
-def simulate(experiment: Experiment, order: random.Random) -> dict[str, Record]:
+def simulate(experiment: Experiment, order: random.Random) -> dict[str, TrialRecord]:
     """Finishes needed trials in any order; problem p is memorized from p + 3 blocks on, by every second trial."""
     planner, finished = Planner(experiment), {}
     while needed := planner.needed(finished):
@@ -103,6 +103,27 @@ def test_growing_networks_share_their_draws_and_name_the_smaller_sizes():
     assert [plan.before for plan in small + large] == [(), (), (1, 4), (1, 4)]
     assert [replace(plan, before=()) for plan in large] == small
     assert small[0].seed != small[1].seed
+
+
+def test_all_sizes_of_a_growing_trial_are_one_network_in_later_batches_too():
+    """Otherwise a search for the least size would train every stage again for every size."""
+    experiment = search(sizes=(1, 4, 8), trials=4, space=replace(search().space, grow=True))
+    later = []
+    for size in (4, 8):
+        planner = Planner(experiment)
+        first = {t.key: record_of(experiment, t, memorized=size == 8) for t in planner._batch(0, size, 0, {})}
+        later.append(planner._batch(0, size, 2, first))
+    small, large = ([replace(trial.training, before=()) for trial in batch] for batch in later)
+    assert small == large
+    assert {trial.goal.patience for batch in later for trial in batch} == {1.0}  # a stage begins by losing ground
+
+
+def test_variants_of_a_problem_have_equal_draws():
+    experiment = experiment_of("ks25-precision", "paper")
+    same = [place for place, spec in enumerate(experiment.problems) if spec.N == 1300]
+    plans = [propose(experiment, (place, 4), (), 2) for place in same]
+    assert [plan[0].precision for plan in plans] == ["float64", "float32", "bfloat16"]
+    assert len({(plan.rate, plan.warmup, plan.seed) for pair in plans for plan in pair}) == 2
 
 
 def test_a_grid_of_hours_begins_with_what_is_cheap():

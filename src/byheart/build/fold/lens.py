@@ -25,7 +25,7 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from byheart.build.fold.block import Block, Reading, run_blocks
+from byheart.build.fold.block import Reading, StreamBlock, run_blocks
 from byheart.build.fold.search import Line, crosses, selector
 from byheart.paper import Ref, implements
 
@@ -65,7 +65,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class FinePlace:
     """A part of the range where labels change: edges around a position, and whether values left of them are trapped."""
 
     position: int
@@ -94,7 +94,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Chain:
+class FoldChain:
     """Folds with these thresholds; `trapped` is the label of what ends below 0."""
 
     thresholds: tuple[int, ...]
@@ -110,19 +110,19 @@ class Chain:
         return sorted(found)
 
     @cached_property
-    def places(self) -> list[Place]:
+    def places(self) -> list[FinePlace]:
         edges, cuts = self.edges, [0]
         least = 0 if self.spread else 4 * FINE
         cuts += [k + 1 for k, (a, b) in enumerate(pairwise(edges)) if b - a > least]
         found = []
         for a, b in zip(cuts, [*cuts[1:], len(edges)], strict=True):
             middle = (edges[a] + edges[b - 1]) // 2
-            found.append(Place(middle, np.array([float(e - middle) for e in edges[a:b]]), a % 2 == 0))
+            found.append(FinePlace(middle, np.array([float(e - middle) for e in edges[a:b]]), a % 2 == 0))
         return found
 
     @cached_property
-    def whole(self) -> Place:
-        return Place(0, np.array(self.edges, dtype=np.float64), True)
+    def whole(self) -> FinePlace:
+        return FinePlace(0, np.array(self.edges, dtype=np.float64), True)
 
     @property
     def unit(self) -> float:
@@ -133,8 +133,8 @@ class Chain:
     def parameters(self) -> int:
         return 4 * len(self.thresholds) + 4
 
-    def blocks(self, scale: int) -> tuple[Block, ...]:
-        return tuple(Block(((2, -t * scale, -1),)) for t in self.thresholds)
+    def blocks(self, scale: int) -> tuple[StreamBlock, ...]:
+        return tuple(StreamBlock(((2, -t * scale, -1),)) for t in self.thresholds)
 
     @property
     def reading(self) -> Reading:
@@ -157,16 +157,16 @@ def _falling(levels: int, share: float, top: int) -> list[int]:
     return found
 
 
-def spread_chain(levels: int, share: float, trapped: int, steep: float) -> Chain:
+def spread_chain(levels: int, share: float, trapped: int, steep: float) -> FoldChain:
     """Edges all over a range that is so wide that clusters stay wide, too."""
-    return Chain(tuple(_falling(levels, share, int(FINE * max(64.0, steep)))), trapped, True)
+    return FoldChain(tuple(_falling(levels, share, int(FINE * max(64.0, steep)))), trapped, True)
 
 
-def fine_chain(copies: int, levels: int, share: float, trapped: int, steep: float) -> Chain:
+def fine_chain(copies: int, levels: int, share: float, trapped: int, steep: float) -> FoldChain:
     """2^(copies - 1) + 1 places, as far apart as a line has to rise for its clusters to be `FINE` wide."""
     distance = int(FINE * max(64.0, steep))
     overlay = [distance << k for k in reversed(range(copies))]
-    return Chain((*overlay, *_falling(levels, share, FINE)), trapped, False)
+    return FoldChain((*overlay, *_falling(levels, share, FINE)), trapped, False)
 
 
 def clusters(ids: Sequence[int], labels: Ints) -> Iterator[list[Cluster]]:
@@ -183,7 +183,7 @@ def clusters(ids: Sequence[int], labels: Ints) -> Iterator[list[Cluster]]:
 class Focused:
     """Lines and the chain behind them."""
 
-    chain: Chain
+    chain: FoldChain
     lines: tuple[Line, ...]
     scale: int
 
@@ -192,7 +192,7 @@ class Focused:
         return 3 * len(self.lines) + 1 + self.chain.parameters
 
     @property
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> tuple[StreamBlock, ...]:
         return (selector(self.lines), *self.chain.blocks(self.scale))
 
 
@@ -205,7 +205,7 @@ def focus(ids: Sequence[int], labels: Ints, most: float, work: float) -> Focused
     """The smallest memory of ascending ids with fewer than `most` parameters, or None; `work`: meetings looked at."""
     best: Focused | None = None
     for parts in clusters(ids, labels):
-        need = Need.of(parts)
+        need = ClusterNeed.of(parts)
         if len(ids) <= LARGEST * len(parts) and need is not None:
             best = _Focus(parts, need, best, most, work).run()
             most = most if best is None else best.parameters
@@ -213,7 +213,7 @@ def focus(ids: Sequence[int], labels: Ints, most: float, work: float) -> Focused
 
 
 @dataclass(frozen=True)
-class Need:
+class ClusterNeed:
     """What clusters ask of a chain: the label that is trapped, shares and sizes of those that it must tell apart."""
 
     trapped: int
@@ -223,7 +223,7 @@ class Need:
     mixed: float  # how many of them have both labels
 
     @staticmethod
-    def of(parts: Sequence[Cluster]) -> Need | None:
+    def of(parts: Sequence[Cluster]) -> ClusterNeed | None:
         """None where nothing is to be told apart inside of clusters."""
         pure = [part.label for part in parts if part.label is not None]
         trapped = int(2 * sum(pure) >= len(pure))
@@ -235,13 +235,15 @@ class Need:
         share = min(0.6, max(0.2, float((labels != trapped).mean()) - 0.1))
         distance = float(median(b.first - a.first for a, b in pairwise(held)))
         width = float(median(max(1.0, part.offsets[-1]) for part in held))
-        return Need(trapped, share, len(labels) / len(held), distance / width, mixed / len(held))
+        return ClusterNeed(trapped, share, len(labels) / len(held), distance / width, mixed / len(held))
 
 
 class _Focus:
     """The search for the best chain: from a likely one to its neighbours, as long as one of them is smaller."""
 
-    def __init__(self, parts: Sequence[Cluster], need: Need, best: Focused | None, most: float, work: float) -> None:
+    def __init__(
+        self, parts: Sequence[Cluster], need: ClusterNeed, best: Focused | None, most: float, work: float
+    ) -> None:
         self.parts, self.need, self.best, self.most, self.left = parts, need, best, most, work
 
     def run(self) -> Focused | None:
@@ -270,7 +272,7 @@ class _Focus:
         times = 0.1 * 2**steep * self.need.steep
         return self._try(fine_chain(copies, levels, self.need.share, self.need.trapped, times))
 
-    def _try(self, chain: Chain) -> bool:
+    def _try(self, chain: FoldChain) -> bool:
         """Whether this chain makes a smaller memory than all before."""
         if self.left <= 0 or chain.parameters > self.most:
             return False
@@ -286,7 +288,7 @@ class _Focus:
 class _Lines:
     """Lines from left to right, each over as many clusters as it can hold."""
 
-    def __init__(self, parts: Sequence[Cluster], chain: Chain, most: int) -> None:
+    def __init__(self, parts: Sequence[Cluster], chain: FoldChain, most: int) -> None:
         self.parts, self.chain, self.most = parts, chain, most
         self.places = chain.places
         self.positions = np.array([float(place.position) for place in self.places])

@@ -18,7 +18,7 @@ import numpy as np
 
 from byheart.build.fold import traps as trapping
 from byheart.build.fold import walk as walking
-from byheart.build.fold.block import Block, Reading, interpolate, overlay, stir
+from byheart.build.fold.block import Reading, StreamBlock, interpolate, overlay, stir
 from byheart.build.fold.job import Job, choice, group_digits, make_job
 from byheart.build.fold.lens import focus
 from byheart.build.fold.plan import (
@@ -55,7 +55,7 @@ OTHER_FOLDS = (1.35, 1.8, 0.65, 0.4, 0.25)  # times the folds: more for regular 
 class LabelMemory:
     """Blocks and a reading that give every id its label, and how they came about."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[StreamBlock, ...]
     reading: Reading
     groups: int
     note: str
@@ -321,7 +321,7 @@ class _Traps:
         self.frame = Frame.stretched(half, plan.folds + trapping.EXTRA + reach + 8)
         self.method = Traps(plan.folds, tuple(shares[y] for y in order), order, reach, warm, self.frame.pad)
 
-    def assemble(self, lines: Sequence[Line], unit: int) -> tuple[tuple[Block, ...], Reading]:
+    def assemble(self, lines: Sequence[Line], unit: int) -> tuple[tuple[StreamBlock, ...], Reading]:
         """In units as long as possible: zeros at the end of all numbers are cut off."""
         folds, _ = self.method.folds(unit, "logits")
         thresholds = [int(block.units[0][1]) for block in folds[: self.method.levels]]  # type: ignore[arg-type]
@@ -349,7 +349,7 @@ class _Walks:
             plan.folds, tail, walking.range_bits(size), shares, closed, plan.cell, max(6, size.bit_length() + 1)
         )
 
-    def assemble(self, lines: Sequence[Line], unit: int) -> tuple[tuple[Block, ...], Reading]:
+    def assemble(self, lines: Sequence[Line], unit: int) -> tuple[tuple[StreamBlock, ...], Reading]:
         walk, head = self.method, self.head
         one, shift = walk.one(unit), self.frame.shift
         numbers = [
@@ -364,7 +364,7 @@ class _Walks:
         if head == "logits":
             reading = Reading.logits([reading.rows[place] for place in self.places])
         if self.short:  # the lattice is multiplied in behind the selector: every unit is shorter
-            return (selector(numbers), Block(((1, 0, lattice - 1),), start), *blocks), reading
+            return (selector(numbers), StreamBlock(((1, 0, lattice - 1),), start), *blocks), reading
         return (selector(numbers, lattice, start), *blocks), reading
 
 

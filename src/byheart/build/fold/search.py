@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.build.fold._kernel import LIMB_BITS, WIDTH_BITS, W
-from byheart.build.fold.block import Block, Unit
+from byheart.build.fold.block import StreamBlock, Unit
 from byheart.errors import BuildError
 
 LIMB = int(LIMB_BITS)
@@ -397,7 +397,7 @@ def _slope(line: Line, segment: Segment, placed: Placed) -> float:
         return STEEP if value > 0 else -STEEP
 
 
-def selector(lines: Sequence[Line], times: int = 1, shift: int = 0) -> Block:
+def selector(lines: Sequence[Line], times: int = 1, shift: int = 0) -> StreamBlock:
     """One unit per line: x -> times·(its line) + shift on the ids of each."""
     first = lines[0]
     units: list[Unit] = [(1, 0, first.slope * times - 1)]
@@ -407,4 +407,4 @@ def selector(lines: Sequence[Line], times: int = 1, shift: int = 0) -> Block:
         change = (after.slope - before.slope) * times
         sign = 1 if change > 0 else -1
         units.append((abs(change), sign * (after.constant - before.constant) * times, sign))
-    return Block(tuple(units), first.constant * times + shift)
+    return StreamBlock(tuple(units), first.constant * times + shift)

@@ -176,6 +176,10 @@ def compare(
     `data` and `labels` are as `memorize` takes them: sequences with labels, a table of `byheart.read`, or a data set.
     With a `time_limit` (seconds per construction) a separate process does the work; what is not finished in time or
     memory is predicted by its formula and marked so. Without one everything is built here, however long it takes.
+
+    >>> found = compare(["sun", "moon"], ["day", "night"], constructions=["ks25", "vardi22"])
+    >>> [(row.construction, row.verdict) for row in found.rows][:2]
+    [('vardi22', 'proved'), ('ks25', 'proved')]
     """
     dataset = _loaded(data, labels, task, positions)
     problem = problem_of(dataset)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from byheart.export.huggingface.description import Design, Tokens
+from byheart.export.huggingface.description import Design, SpecialTokens
 from byheart.export.huggingface.ends import LEAD
 from byheart.export.huggingface.gated import Demands, build_gated
 from byheart.export.huggingface.host import Checkpoint, common_config, llama_tensors, register, window_units
@@ -19,7 +19,7 @@ _LOUDER = 2.0  # than Llama's logits: the product with the root costs some of th
 
 
 @register("gemma", model_type="gemma", summary="gelu, norms stored minus 1, scaled embeddings, tied head", ties=True)
-def gemma(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
+def gemma(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     design = replace(design, logit=design.logit * _LOUDER)
     decoder = build_gated(recital, tokens, design, Demands(rooted=True, activation_probe=GELU_PROBE))
     config = common_config(decoder, "GemmaForCausalLM", "gemma") | {

@@ -24,9 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.export.huggingface.codes import CodeBook
-from byheart.export.huggingface.description import Design, Gated, anchored, fill_idle
-from byheart.export.huggingface.layout import METER, Layout, Stage
-from byheart.ir.recital import ANY, Table
+from byheart.export.huggingface.description import Design, GatedWeights, anchored, fill_idle
+from byheart.export.huggingface.layout import METER, ChannelLayout, LayerStage
+from byheart.ir.recital import ANY, WindowTable
 
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
@@ -54,8 +54,8 @@ class Recognising:
     """Writes the matrices of one gated MLP."""
 
     def __init__(
-        self, layout: Layout, stage: Stage, depth: int, table: Table, book: CodeBook, design: Design, gain: float,
-        activation_probe: tuple[float, float],
+        self, layout: ChannelLayout, stage: LayerStage, depth: int, table: WindowTable, book: CodeBook,
+        design: Design, gain: float, activation_probe: tuple[float, float],
     ) -> None:  # fmt: skip
         self.layout, self.stage, self.depth, self.design, self.gain = layout, stage, depth, design, gain
         self.table, self.book, self.activation_probe = table, book, activation_probe
@@ -84,7 +84,7 @@ class Recognising:
     def window_units(self) -> int:
         return len(self.patterns) * (2 if self.design.flavour == "plateau" else 1)
 
-    def write(self, units: int, writes: Floats, *, probe_far: int | None = None) -> Gated:
+    def write(self, units: int, writes: Floats, *, probe_far: int | None = None) -> GatedWeights:
         """`writes` (hidden, rows) is what the unit of each row adds; `probe_far` switches the scale probe on."""
         gate, up, down = (np.zeros((units, self.layout.hidden)) for _ in range(3))
         window = self._plateau if self.design.flavour == "plateau" else self._parabola
@@ -101,7 +101,7 @@ class Recognising:
         if self.design.flavour == "plateau":
             ballast = self.layout.anchor
             parts = anchored(parts[0], ballast), anchored(parts[1], ballast), anchored(filled, np.array([units - 1]))
-        return Gated(self._norm(), *parts, rows)
+        return GatedWeights(self._norm(), *parts, rows)
 
     def _norm(self) -> Floats:
         """Norm weights that make the weights of a threshold as large as those of the bits: rows have one size."""

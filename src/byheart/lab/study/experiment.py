@@ -3,7 +3,7 @@
 It goes into the study as JSON, so a worker on another machine, or the same program a year later, does what was planned
 and not what a preset has become since.
 
-A `Record` is what is kept of one training run: enough to repeat it, and what came out.
+A `TrialRecord` is what is kept of one training run: enough to repeat it, and what came out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from importlib import metadata
 from typing import Any, Literal
 
 from byheart.errors import FileFormatError, OptionError
-from byheart.lab.config import ATTENTIONS, PRECISIONS, Decoder, Model, Shape, Training, Uniform, as_plain, model_of
+from byheart.lab.config import ATTENTIONS, PRECISIONS, DecoderModel, Model, Shape, Training, Uniform, as_plain, model_of
 from byheart.lab.engines.training import Outcome
 from byheart.lab.problem import ProblemSpec
 from byheart.version import __version__
@@ -30,7 +30,8 @@ FORMAT = 1  # of the study; a study with a higher number was made by a newer ver
 class Space:
     """What is tuned: the learning rate (log-uniform) and the warmup's share (uniform). Equal ends: fixed.
 
-    grow: a network starts from that of the next smaller size, trained with the same rate and warmup from the same seed.
+    grow: a network starts from that of the next smaller size, trained with the same rate and warmup from the same seed;
+    the k-th learns at rate / k**calm.
     """
 
     rate: tuple[float, float]
@@ -46,6 +47,7 @@ class Space:
     precision: str = "float32"
     starts: int = 1
     grow: bool = False
+    calm: float = 1.0
 
     @property
     def fixed(self) -> bool:
@@ -93,7 +95,7 @@ class Experiment:
 
     def model_of(self, size: int, problem: int = 0) -> Model:
         if self.model == "decoder":
-            return Decoder(size)
+            return DecoderModel(size)
         attention = self.variant(problem) if self.variant(problem) in ATTENTIONS else "uniform"
         return Uniform(size, self.m, 4 * self.m, self.m, attention=attention)
 
@@ -141,7 +143,7 @@ class Experiment:
 
 
 @dataclass(frozen=True)
-class Record:
+class TrialRecord:
     """One finished trial. Equal configuration, seed and data give an equal outcome (but for the seconds)."""
 
     key: str
@@ -175,14 +177,14 @@ class Record:
         }
 
     @staticmethod
-    def from_plain(plain: dict[str, Any]) -> Record:
+    def from_plain(plain: dict[str, Any]) -> TrialRecord:
         try:
             outcome = dict(plain["outcome"])
             outcome["loss"] = float("inf") if outcome["loss"] is None else outcome["loss"]
             outcome["curve"] = tuple(
                 (k, *(float("nan") if v is None else v for v in point)) for k, *point in outcome["curve"]
             )
-            return Record(
+            return TrialRecord(
                 **{
                     **plain,
                     "problem": ProblemSpec(**plain["problem"]),

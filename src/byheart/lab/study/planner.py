@@ -20,7 +20,7 @@ from typing import Any
 from byheart.errors import MissingExtraError
 from byheart.lab.config import PRECISIONS, Training
 from byheart.lab.engines.training import Goal
-from byheart.lab.study.experiment import Experiment, Record, Space
+from byheart.lab.study.experiment import Experiment, Space, TrialRecord
 
 Verdicts = Callable[[int], bool | None]  # size -> memorized, not memorized, or not known yet
 
@@ -51,7 +51,7 @@ class Planner:
         self.experiment = experiment
         self._batches: dict[tuple[int, int, int], list[Trial]] = {}
 
-    def needed(self, finished: Mapping[str, Record]) -> list[Trial]:
+    def needed(self, finished: Mapping[str, TrialRecord]) -> list[Trial]:
         """Every trial that can be trained now and is not finished, most useful first; empty: all is done."""
         experiment = self.experiment
         wanted: list[Trial] = []
@@ -67,22 +67,22 @@ class Planner:
             wanted.sort(key=lambda trial: experiment.place(trial.problem) ** 2 * (100 + trial.size))
         return wanted
 
-    def verdict(self, problem: int, size: int, finished: Mapping[str, Record]) -> bool | None:
+    def verdict(self, problem: int, size: int, finished: Mapping[str, TrialRecord]) -> bool | None:
         """Has a trial of this cell memorized? None while trials are missing that could still change the answer."""
         if self._cell(problem, size, finished):
             return None
         return any(record.outcome.memorized for record in self.records(problem, size, finished))
 
-    def minimum(self, problem: int, finished: Mapping[str, Record]) -> int | None:
+    def minimum(self, problem: int, finished: Mapping[str, TrialRecord]) -> int | None:
         """The smallest size that memorized, or None."""
         sizes = [s for s in self.experiment.sizes if self.verdict(problem, s, finished)]
         return min(sizes, default=None)
 
-    def records(self, problem: int, size: int, finished: Mapping[str, Record]) -> list[Record]:
+    def records(self, problem: int, size: int, finished: Mapping[str, TrialRecord]) -> list[TrialRecord]:
         keys = (trial_key(problem, size, number) for number in range(self.experiment.trials))
         return [finished[key] for key in keys if key in finished]
 
-    def _cell(self, problem: int, size: int, finished: Mapping[str, Record]) -> list[Trial]:
+    def _cell(self, problem: int, size: int, finished: Mapping[str, TrialRecord]) -> list[Trial]:
         """The first batch of the cell that is not finished; empty when the cell is decided."""
         experiment = self.experiment
         for start in range(0, experiment.trials, experiment.batch):
@@ -93,22 +93,28 @@ class Planner:
                 return []
         return []
 
-    def _batch(self, problem: int, size: int, start: int, finished: Mapping[str, Record]) -> list[Trial]:
+    def _batch(self, problem: int, size: int, start: int, finished: Mapping[str, TrialRecord]) -> list[Trial]:
         place = (problem, size, start)
         if place not in self._batches:
             experiment = self.experiment
             before = [finished[trial_key(problem, size, number)] for number in range(start)]
             earlier = [Result(r.training.rate, r.training.warmup, r.outcome.loss, r.outcome.curve) for r in before]
+            if (
+                experiment.space.grow
+            ):  # all sizes of a trial are one network that grows: what one size found is no guide
+                earlier = []
             count = min(experiment.batch, experiment.trials - start)
             goal = Goal(
                 loss=experiment.loss,
                 accuracy=experiment.accuracy,
                 full=experiment.full,
+                # A network that has grown first loses what the smaller one had, and finds it again when the rate falls.
+                patience=1.0 if experiment.space.grow else Goal.patience,
                 bars=bars(experiment, earlier),
             )
             self._batches[place] = [
                 Trial(problem, size, start + i, training, goal)
-                for i, training in enumerate(propose(experiment, (problem, size), earlier, count))
+                for i, training in enumerate(propose(experiment, (problem, size), earlier, count, start))
             ]
         return self._batches[place]
 
@@ -158,17 +164,21 @@ def stable_seed(*parts: object) -> int:
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4], "big") >> 1
 
 
-def propose(experiment: Experiment, cell: tuple[int, int], earlier: Sequence[Result], count: int) -> list[Training]:
-    """The next `count` trainings of a cell, given the results of its earlier batches."""
-    space, seed, done = experiment.space, experiment.seed, len(earlier)
+def propose(
+    experiment: Experiment, cell: tuple[int, int], earlier: Sequence[Result], count: int, done: int | None = None
+) -> list[Training]:
+    """The next `count` trainings of a cell after `done` others, given the results of its earlier batches."""
+    space, seed, done = experiment.space, experiment.seed, len(earlier) if done is None else done
+    problem, size = cell
+    same = experiment.problems.index(experiment.problems[problem])  # variants of a problem have equal draws
+    draws: tuple[int, int] = (same, size)
     before: tuple[int, ...] = ()
-    if space.grow:  # a larger network goes on where the smaller one ended: equal draws for all sizes
-        before = tuple(size for size in experiment.sizes if size < cell[1])
-        cell = (cell[0], 0)
+    if space.grow:  # a larger network goes on where the smaller one ended: equal draws for all sizes, too
+        draws, before = (same, 0), tuple(other for other in experiment.sizes if other < size)
     if space.fixed:
         points = [(space.rate[0], space.warmup[0])] * count
     else:
-        points = _ask(space, stable_seed(seed, cell, done), earlier, count)
+        points = _ask(space, stable_seed(seed, draws, done), earlier, count)
     return [
         Training(
             epochs=experiment.epochs,
@@ -182,10 +192,11 @@ def propose(experiment: Experiment, cell: tuple[int, int], earlier: Sequence[Res
             slowdown=space.slowdown,
             token_slowdown=space.token_slowdown,
             summed=space.summed,
-            precision=variant if (variant := experiment.variant(cell[0])) in PRECISIONS else space.precision,
+            precision=variant if (variant := experiment.variant(problem)) in PRECISIONS else space.precision,
             starts=space.starts,
             before=before,
-            seed=stable_seed(seed, cell, done + i, "weights"),
+            calm=space.calm,
+            seed=stable_seed(seed, draws, done + i, "weights"),
         )
         for i, (rate, warmup) in enumerate(points)
     ]
