@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -470,3 +471,15 @@ def test_a_file_cannot_write_lines_of_its_own(saved, tmp_path):
 
 def test_the_command_says_what_it_does():
     assert "asking it every row" in verify_command.help
+
+
+@pytest.mark.parametrize("strange", [1, {"a": 1}, {"a"}, np.array(1), np.array("a")], ids=repr)
+def test_what_is_not_a_row_is_refused_beside_rows_that_are(strange):
+    """Lone numbers and arrays without a dimension crashed; the keys of a dict were asked as if they were tokens."""
+    table = byheart.read({"text": [["a"], ["b"]], "label": ["x", "y"]}, tokens="words")
+    memory = byheart.memorize(table, construction="ks25", progress=False)
+    for rows in ([strange], ["a", strange]):
+        with pytest.raises(DataError, match="not a sequence of tokens"):
+            memory.predict(rows)
+        with pytest.raises(DataError, match="not a sequence of tokens"):
+            memory.verify(rows, ["x"] * len(rows))

@@ -205,14 +205,9 @@ def export_folder(folder: str, target: str, output: str, dtype: str | None, as_j
     """Converts, says how it was checked."""
     done = convert_folder(folder, target, output, dtype=dtype)
     recitation = done.recitation
-    checked = (
-        f"recited by {recitation.engine} {recitation.version}"
-        if recitation
-        else "not recited: its engine is not installed"
-    )
     if as_json:
         about = None if recitation is None else recitation.to_json()
         show.print_json({"file": str(done.file), "target": target, "dtype": done.dtype, "recitation": about})
     else:
-        click.echo(f"wrote {done.file} ({done.dtype}), {checked}")
+        click.echo(f"wrote {done.file} ({done.dtype}), {done.checked}")
     return 0

@@ -37,6 +37,11 @@ class Session(ABC):
     def logits(self, ids: Sequence[int]) -> Logits:
         """The logits after every prefix of `ids`, in one pass."""
 
+    def continued(self, pieces: Sequence[Sequence[int]]) -> Logits | None:
+        """The logits after every token of a text that is read piece by piece through the cache; None where the engine
+        does not show them."""
+        return None
+
     @abstractmethod
     def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:
         """Greedy continuations of all prompts in one batch, up to `count` tokens or the end token (which is kept)."""

@@ -56,7 +56,7 @@ from byheart.progress import SILENT, Progress
 LANES = 128  # rows that the kernel carries through all layers together
 CHUNK = 1 << 15  # rows that one thread takes at a time
 WIDE = 32  # units from which blocks that read one channel are evaluated per value of it
-MOST_VALUES = 1 << 16
+MOST_VALUES, WORTH = 1 << 16, 4  # of a table, and for each row that it is made for
 Floats = npt.NDArray[Any]
 Stage = Callable[[Floats], Floats]  # changes (width, rows) in place, or makes a new array
 
@@ -91,9 +91,9 @@ def answers_in_floats(network: Network, inputs: Inputs, dtype: str = "float64", 
     split = next((i for i, layer in enumerate(layers) if isinstance(layer, SequenceLayer)), None)
     front = layers if split is None else layers[:split]
     tokens = _points(front, inputs.points, kind)
-    for stage in _stages([layer for layer in front if not isinstance(layer, Embedding)], kind, tokens.shape[1]):
+    for stage in _stages([layer for layer in front if not isinstance(layer, Embedding)], kind):
         tokens = stage(tokens)
-    after = [] if split is None else _stages(layers[split + 1 :], kind, len(inputs.index))
+    after = [] if split is None else _stages(layers[split + 1 :], kind)
     mixer = None if split is None else layers[split]
     found = np.full((len(inputs.index), inputs.index.shape[1] if network.read is Read.EACH else 1), ABSENT)
 
@@ -181,7 +181,7 @@ def _classes(readout: Readout, outputs: Floats) -> Index:
     return np.where(alone, outputs.argmax(axis=0), ABSENT)
 
 
-def _stages(layers: Sequence[Layer], kind: np.dtype[Any], rows: int) -> list[Stage]:
+def _stages(layers: Sequence[Layer], kind: np.dtype[Any]) -> list[Stage]:
     """Runs of blocks as one program each; runs of blocks that read one channel alone by a table of its values."""
     stages: list[Stage] = []
     for channel, run in groupby(layers, _one_channel):
@@ -191,7 +191,7 @@ def _stages(layers: Sequence[Layer], kind: np.dtype[Any], rows: int) -> list[Sta
             program.append(layer)
         directly = program.stage(kind)
         wide = channel is not None and sum(layer.hidden for layer in blocks if isinstance(layer, Residual)) >= WIDE
-        stages.append(_Lookup.of(blocks, channel, directly, rows) if wide else directly)
+        stages.append(_Lookup.of(blocks, channel, directly) if wide else directly)
     return stages
 
 
@@ -216,12 +216,11 @@ class _Lookup:
     channel: int
     changed: tuple[int, ...]  # channels that the blocks add to
     directly: Stage
-    most: int  # numbers that are worth a table
     table: Floats | None = None
     lock: Any = field(default_factory=threading.Lock)
 
     @staticmethod
-    def of(blocks: Sequence[Layer], channel: int | None, directly: Stage, rows: int) -> Stage:
+    def of(blocks: Sequence[Layer], channel: int | None, directly: Stage) -> Stage:
         changed = {
             k
             for layer in blocks
@@ -229,11 +228,12 @@ class _Lookup:
             for k, row in enumerate(layer.weight2.rows)
             if row or layer.bias2[k]
         }
-        return _Lookup(channel or 0, tuple(sorted(changed)), directly, min(MOST_VALUES, rows))
+        return _Lookup(channel or 0, tuple(sorted(changed)), directly)
 
     def __call__(self, stream: Floats) -> Floats:
         read = stream[self.channel]
-        whole = read.size and read.min() >= 0 and read.max() < self.most and np.array_equal(np.floor(read), read)
+        most = min(MOST_VALUES, WORTH * read.size)
+        whole = read.size and read.min() >= 0 and read.max() < most and np.array_equal(np.floor(read), read)
         if not whole or any(stream[k].any() for k in self.changed if k != self.channel):
             return self.directly(stream)
         which = read.astype(np.int64)
@@ -246,7 +246,7 @@ class _Lookup:
         """What the blocks make of the numbers below `count`, and zeros; kept for the next rows."""
         with self.lock:
             if self.table is None or self.table.shape[1] < count:
-                count = min(self.most, 1 << (count - 1).bit_length())
+                count = 1 << (count - 1).bit_length()
                 numbers = np.zeros((len(stream), count), dtype=stream.dtype)
                 numbers[self.channel] = np.arange(count)
                 self.table = self.directly(numbers)
