@@ -785,7 +785,7 @@ def identity(value):
     """Equal for values of one type and value alone: 1, 1.0, True and "1" differ, and so do 0.0 and -0.0."""
     if isinstance(value, tuple | list):
         return type(value), tuple(map(identity, value))
-    return type(value), value.hex() if isinstance(value, float) else repr(value) if isinstance(value, dict) else value
+    return type(value), value.hex() if isinstance(value, float) else value
 
 
 def rank(token):
@@ -834,6 +834,9 @@ class Memory:
     def tokens(self, cell):
         """The tokens of a cell, of any number: those of a list, or of a text, cut as the file says."""
         found = self._cut(cell) if isinstance(cell, str) else cell if isinstance(cell, list) else [cell]
+        for token in found:
+            fits = all(type(x) in (int, float) for x in token) if isinstance(token, list) else type(token) is not dict
+            need(fits, f"{str(token)[:40]} is not a token: a text, a number, true, false, null or a list of numbers")
         return [token if isinstance(token, list) else convert(token, self.cutting["type"]) for token in found]
 
     def _cut(self, cell):
@@ -1025,8 +1028,11 @@ def question(memory, cell, given, flags):
         need(policy == "label" or flags.missing == "drop", "a value is missing: say --missing drop or --missing label")
         if policy == "drop":
             return "by --missing drop"
+        need(given is not None or not memory.per_token, "a row has no labels at all: give one, or null, for each token")
     if memory.distributions and not labels:
         return "a single token, which nothing follows"
+    single = memory.distributions or not any(isinstance(value, list | dict) for value in labels)
+    need(single, "a label is a text, a number, true, false or null, not a list or an object")
     row, labels = (row or [None])[:most], labels[:most] if memory.per_token else labels
     most, filler = memory.cutting["max_length"], memory.cutting["pad"]  # the file cuts and fills rows
     row = row[:most] + ([filler] * (most - len(row)) if filler is not None else [])
@@ -1053,6 +1059,7 @@ def check(flags):
             left_out[asked] += 1
         else:
             kept.append((where, asked))
+    need(kept, "no row is left to ask")
     if flags.max_rows is not None and len(kept) > flags.max_rows:
         left_out[f"beyond --max-rows {flags.max_rows}"] = len(kept) - flags.max_rows
     found = {"agree": [], "differ": [], "undecided": []}  # rows, in words
@@ -1090,13 +1097,16 @@ def judge_rows(memory, kept, flags, found, left_out):
         try:
             if isinstance(asked, Undecided):
                 raise asked
-            answers = memory.ask(asked[0])
-            key, expected, said = (identity(tuple(map(identity, part))) for part in (*asked, answers))
+            key, expected = map(identity, asked)
             labels_of.setdefault(key, set()).add(expected)
-            words = f"{where}: the label is {spelled(asked[1])}, the file says {spelled(answers)}"
-            found["agree"].append(where) if expected == said else disputes.append((words, key, said))
+            answers = memory.ask(asked[0])
+            if identity(answers) == expected:
+                found["agree"].append(where)
+            else:
+                words = f"{where}: the label is {spelled(asked[1])}, the file says {spelled(answers)}"
+                disputes.append((words, key, identity(answers)))
         except NoAnswer as error:
-            found["differ"].append(f"{where}: {error}")
+            disputes.append((f"{where}: {error}", key, None))
         except Undecided as error:
             found["undecided"].append(f"{where}: {error}")
     for words, key, said in disputes:  # another row with the same tokens may have the label that the file gives

@@ -32,7 +32,7 @@ def fill_registry() -> None:
 def command(label: str | None, as_json: bool) -> int:
     """Show what LABEL says, and the code and test that stand for it (without LABEL: all labels).
 
-    Labels as people write them: "Theorem 4.1", "Thm 4.1", "KS25 Lem. G.4", "eq. (158)".
+    Labels as people write them: "Theorem 4.1", "Thm 4.1", "KS25 Lem. G.4", "eq. (158)"; or a paper: "Sontag", "V22".
 
     \b
       byheart paper "Thm 4.1"

@@ -175,6 +175,7 @@ def deploy(
         warnings.warn(f"{_numbering_words(name)}; {remedy}", stacklevel=2)
     with reporter.stage("comparing rows"):
         kept, account = settle_cells(table, missing=missing, conflicts=conflicts, uneven=uneven)
+        kept = _named(kept)
         _check_texts(kept)
     warn_left_out("rows", account.counts())
     plans, alternatives = plan_fronts(kept, tokens, abstain_bits, dtype)
@@ -199,6 +200,15 @@ def _refuse_row_numbers(table: CellTable, names: list[str], missing: str, confli
     rest = tuple(column for column in table.columns if column.name not in names)
     table = replace(table, columns=rest or table.columns)
     settle_cells(table, missing=missing, conflicts=conflicts, uneven=uneven, problems=problems)
+
+
+def _named(table: CellTable) -> CellTable:
+    """Every input of a graph needs a name, which the first column of many a table lacks."""
+    taken = {column.name for column in table.columns}
+    free = next(name for name in map("column {}".format, itertools.count(1)) if name not in taken)
+    columns = tuple(column if column.name else replace(column, name=free) for column in table.columns)
+    told = () if "" not in taken else (f"the column without a name is the input {free!r}",)
+    return replace(table, columns=columns, remarks=(*table.remarks, *told))
 
 
 def _check_texts(table: CellTable) -> None:

@@ -11,9 +11,12 @@ from byheart.compile.recital import memorize_recital
 from byheart.export.huggingface.codes import code_book
 from byheart.export.huggingface.description import ANCHOR, anchored
 from byheart.export.huggingface.folder import rounded, safetensors_bytes
+from byheart.export.huggingface.layout import stages_of
 from byheart.export.huggingface.listening import LOUDNESS, SWING, block_size, readout, sliding_window
 from byheart.export.huggingface.looking_back import used_frequencies
+from byheart.export.huggingface.plain import probe_weights
 from byheart.export.huggingface.rotary import best_mixture, duels, frequencies, look_back, steady
+from byheart.ir.recital import Answer, Recital, WindowTable
 
 
 @pytest.mark.parametrize(("symbols", "balanced"), [(128, False), (2048, False), (30, True), (1200, True)])
@@ -129,3 +132,26 @@ def test_positions_have_one_length() -> None:
     found = steady(waves)
     assert np.array_equal(found, rounded(found, "bfloat16")) and np.abs(found - waves).max() <= 2.0**-8
     assert np.ptp((found**2).sum(1)) < np.ptp((rounded(waves, "bfloat16") ** 2).sum(1)) / 4
+
+
+def test_heads_carry_only_as_many_slots_as_they_have_room_for() -> None:
+    """Words of 32 bits: two key-value heads of 64 dimensions carry two slots, so places are fetched from two."""
+    lines = [f"{name} went along the river and sang the same old song again" for name in ("Ann", "Bob", "Cleo", "Dan")]
+    memory = memorize_recital("\n".join(lines * 3), tokens="bpe:300")
+    for architecture in ("llama", "gpt2"):
+        assert memory.request(architecture).checkpoint().parameters
+
+
+def test_the_last_two_places_of_the_first_layer_are_neighbours() -> None:
+    """The scale probe measures where only the farther of them sees BOS: at one position."""
+    table = WindowTable((0, 1, 2, 3, 4, 6, 8), [[1] * 7], [0])
+    first = stages_of(Recital(2, (table,), (Answer.of(1),), 0), None, 6)[0]
+    assert first.places == (0, 1, 2, 3, 4)
+
+
+def test_8_bit_weights_of_an_activation_probe_add_up_from_above() -> None:
+    for target in (-20.178972801831186, -19.05203318519482 / 2):
+        weights = np.array(probe_weights(target))
+        assert weights.sum() == pytest.approx(target, rel=1e-12)
+        step = np.abs(weights).max() / 127
+        assert 0 <= (np.round(weights / step) * step).sum() / target - 1 < 2.0**-10

@@ -37,7 +37,8 @@ FINE = 1 << 40  # the range behind the fall
 MARGIN = FINE >> 22  # of an offset's interval, at least: what rounding may move
 AHEAD = 40  # clusters that a line is tried on
 TRIED = 400  # lines whose offsets are looked for, per group
-STEEPNESS = tuple(2.0**k for k in (-4, -3, -2, -1, 0, 1, 2, 3))  # of a line that holds one cluster alone
+STEEPNESS = tuple(2.0 ** (k / 3) for k in range(-12, 10))  # of a line that holds one cluster alone
+MANY = 40  # clusters from which more folds pay
 RETREATS = 100  # in all, before a chain is given up
 
 
@@ -186,6 +187,10 @@ class Focused:
     scale: int
 
     @property
+    def parameters(self) -> int:
+        return 3 * len(self.lines) + 1 + self.chain.parameters
+
+    @property
     def blocks(self) -> tuple[StreamBlock, ...]:
         return (selector(self.lines), *self.chain.blocks(self.scale))
 
@@ -194,44 +199,84 @@ def focus(ids: Sequence[int], labels: Ints, most: float, work: float) -> Focused
     """The smallest memory of ascending ids with fewer than `most` parameters, or None; `work`: meetings looked at."""
     best: Focused | None = None
     for parts in clusters(ids, labels):
-        if len(ids) > LARGEST * len(parts):
-            continue
-        spent = 0.0
-        for chain in _chains(parts):
-            spent += _work(parts, chain)
-            if spent > work and best is not None:
-                break
-            search = _Lines(parts, chain, int((most - chain.parameters - 2) // 3))
-            if search.run():
-                best = Focused(chain, tuple(search.lines), search.scale)
-                most = 3 * len(search.lines) + 1 + chain.parameters
+        need = ClusterNeed.of(parts)
+        if len(ids) <= LARGEST * len(parts) and need is not None:
+            best = _Focus(parts, need, best, most, work).run()
+            most = most if best is None else best.parameters
     return best
 
 
-def _work(parts: Sequence[Cluster], chain: FoldChain) -> float:
-    """Meetings of ids and edges that lines are looked for among, about."""
-    return len(parts) * len(chain.places) * len(chain.edges) * len(parts[0].ids)
+@dataclass(frozen=True)
+class ClusterNeed:
+    """What clusters ask of a chain: the label that is trapped, shares and sizes of those that it must tell apart."""
+
+    trapped: int
+    share: float  # of the other label, among clusters that are not of the trapped label alone
+    size: float  # ids of these clusters
+    steep: float  # their distance, in widths
+    mixed: float  # how many of them have both labels
+
+    @staticmethod
+    def of(parts: Sequence[Cluster]) -> ClusterNeed | None:
+        """None where nothing is to be told apart inside of clusters."""
+        pure = [part.label for part in parts if part.label is not None]
+        trapped = int(2 * sum(pure) >= len(pure))
+        held = [part for part in parts if part.label != trapped]
+        mixed = sum(part.label is None for part in parts)
+        if len(held) < 2 or not mixed:
+            return None
+        labels = np.concatenate([part.labels for part in held])
+        share = min(0.6, max(0.2, float((labels != trapped).mean()) - 0.1))
+        distance = float(median(b.first - a.first for a, b in pairwise(held)))
+        width = float(median(max(1.0, part.offsets[-1]) for part in held))
+        return ClusterNeed(trapped, share, len(labels) / len(held), distance / width, mixed / len(held))
 
 
-def _chains(parts: Sequence[Cluster]) -> Iterator[FoldChain]:
-    """Chains for clusters of this kind, the most promising first."""
-    pure = [part.label for part in parts if part.label is not None]
-    trapped = int(2 * sum(pure) >= len(pure))
-    held = [part for part in parts if part.label != trapped]
-    mixed = sum(part.label is None for part in parts)
-    if len(held) < 2 or not mixed:
-        return
-    rest = np.concatenate([part.labels for part in held])
-    share = min(0.6, max(0.2, float((rest != trapped).mean()) - 0.1))
-    distance = float(median(b.first - a.first for a, b in pairwise(held)))
-    steep = distance / float(median(max(1.0, part.offsets[-1]) for part in held))
-    few = max(2, round(0.75 * len(rest) / len(held)))
-    if mixed < 0.8 * len(held):
-        for levels in (5, 6, 4, 7):
-            yield spread_chain(levels, 0.5, trapped, steep)
-    for times in (0.45, 0.25, 0.7):
-        for copies, levels in ((2, few), (3, few), (2, few + 1), (1, few), (3, few + 1)):
-            yield fine_chain(copies, levels, share, trapped, times * steep)
+class _Focus:
+    """The search for the best chain: from a likely one to its neighbours, as long as one of them is smaller."""
+
+    def __init__(
+        self, parts: Sequence[Cluster], need: ClusterNeed, best: Focused | None, most: float, work: float
+    ) -> None:
+        self.parts, self.need, self.best, self.most, self.left = parts, need, best, most, work
+
+    def run(self) -> Focused | None:
+        if self.need.mixed < 0.8:
+            for levels in (5, 6, 4, 7):
+                self._try(spread_chain(levels, 0.5, self.need.trapped, self.need.steep))
+        many = len(self.parts) > MANY
+        here = (2 + many, max(2, round(0.75 * self.need.size)) + many, 2)  # copies, levels, steepness
+        seen = {here}
+        self._fine(*here)
+        while self.left > 0:
+            copies, levels, steep = here
+            near = [(copies, levels + 1, steep), (copies + 1, levels, steep), (copies, levels, steep + 1)]
+            near += [(copies, levels, steep - 1), (copies - 1, levels, steep), (copies, levels - 1, steep)]
+            for there in near:
+                if there not in seen and there[0] > 0 and there[1] > 1:
+                    seen.add(there)
+                    if self._fine(*there):
+                        here = there
+                        break
+            else:
+                break
+        return self.best
+
+    def _fine(self, copies: int, levels: int, steep: int) -> bool:
+        times = 0.1 * 2**steep * self.need.steep
+        return self._try(fine_chain(copies, levels, self.need.share, self.need.trapped, times))
+
+    def _try(self, chain: FoldChain) -> bool:
+        """Whether this chain makes a smaller memory than all before."""
+        if self.left <= 0 or chain.parameters > self.most:
+            return False
+        self.left -= len(self.parts) * len(chain.places) * len(chain.edges) * self.need.size
+        search = _Lines(self.parts, chain, int((self.most - chain.parameters - 2) // 3))
+        if not search.run():
+            return False
+        self.best = Focused(chain, tuple(search.lines), search.scale)
+        self.most = self.best.parameters
+        return True
 
 
 class _Lines:

@@ -34,6 +34,7 @@ LONGEST_OFFSET = 10
 LONGEST_NEAR = 16  # a head that looks 20 places back in this way leads by less than bfloat16 may err
 MOST_TABLES = 24
 MOST_PLACES = 64  # of a sparse table
+WORTH_FARTHER = 2  # places that are saved
 NEAREST = 4  # places that every row of a sparse table fixes
 
 
@@ -175,14 +176,21 @@ _EVERYWHERE = Places(tuple(range(LONGEST_NEAR + 1)), tuple(sorted(REST)))
 
 
 def choose_places(script: Script, goals: Goals) -> Places:
-    """The newest NEAREST places, and more of those that heads can look at: step by step, those that decide most.
+    """The newest NEAREST places, and more of those that heads can look at.
 
-    None is farther back than the longest suffix that somewhere decides, if that is enough: prompts from the middle of a
-    text must be as long as the farthest place. A DataError names two places that cannot be told apart.
+    Prompts from the middle of a text must be as long as the farthest place, so none is farther back than the longest
+    suffix that somewhere decides; or about twice as far, if that saves WORTH_FARTHER places. A DataError names two
+    places that cannot be told apart.
     """
-    places, left = Places(tuple(range(NEAREST))), np.arange(script.places)
     longest = min(max(REST) + 1, int(script.positions.max()) + 1)
     most = int(suffix_lengths(script, goals, longest).max())
+    nearer, farther = (_grown(script, goals, min(limit, longest), longest) for limit in (most, 2 * most + LONGEST_NEAR))
+    return farther if len(farther.offsets) <= len(nearer.offsets) - WORTH_FARTHER else nearer
+
+
+def _grown(script: Script, goals: Goals, most: int, longest: int) -> Places:
+    """Step by step those places that decide most; beyond `most` only if none nearer helps."""
+    places, left = Places(tuple(range(NEAREST))), np.arange(script.places)
     state = places.states(script, left)
     while (open_ := torn(state, goals.of_place[left])).any():
         left, state = left[open_], state[open_]

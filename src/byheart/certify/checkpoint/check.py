@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from byheart.certify.certificate import Verdict
-from byheart.certify.checkpoint.attention import NeedsStart, Reach
+from byheart.certify.checkpoint.attention import NeedsStart
 from byheart.certify.checkpoint.certificate import MarginCertificate, MarginWitness, TypeResult
 from byheart.certify.checkpoint.config import Undecided
+from byheart.certify.checkpoint.copying import Reach
 from byheart.certify.checkpoint.decoder import StoredCheckpoint, open_checkpoint
 from byheart.certify.checkpoint.network import CheckpointProgram, interpret
 from byheart.certify.checkpoint.questions import AskedContexts, ProvedAnswers, answer, ask, ask_rows, unknown

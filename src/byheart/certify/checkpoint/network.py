@@ -18,8 +18,8 @@ import numpy as np
 
 from byheart.certify.checkpoint import attention as heads
 from byheart.certify.checkpoint import decoder as d
-from byheart.certify.checkpoint.attention import Copy, Reach
 from byheart.certify.checkpoint.config import Shape, Undecided
+from byheart.certify.checkpoint.copying import Copy, Reach
 from byheart.certify.checkpoint.fields import (
     POSITION,
     START,

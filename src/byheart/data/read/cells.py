@@ -234,7 +234,7 @@ def _numbers_of_texts(cells: list[Any]) -> list[Any] | None:
 
 
 def _numbers_of_decimals(cells: list[Any]) -> list[Any]:
-    """Decimals, as databases have them: whole numbers or floats where these say the same, else their texts.
+    """Decimals, as databases have them: whole numbers, or floats where these keep them apart, else their texts.
 
     >>> _numbers_of_decimals([Decimal("1.10"), None, Decimal("2.5")]), _numbers_of_decimals([Decimal("1.00")])
     ([1.1, None, 2.5], [1])
@@ -243,7 +243,7 @@ def _numbers_of_decimals(cells: list[Any]) -> list[Any]:
     distinct = {cell for cell in cells if cell is not None}
     if all(cell == cell.to_integral_value() and abs(cell) < 1 << 63 for cell in distinct):
         return [None if cell is None else int(cell) for cell in cells]
-    if all(Decimal(repr(float(cell))) == cell for cell in distinct):
+    if len({float(cell) for cell in distinct}) == len(distinct):
         return [None if cell is None else float(cell) for cell in cells]
     return [None if cell is None else str(cell) for cell in cells]
 

@@ -24,6 +24,7 @@ from byheart.export.huggingface.layout import (
 )
 from byheart.export.huggingface.listening import DEEPEST, block_size, sliding_window
 from byheart.export.huggingface.looking_back import (
+    SPARE,
     Erasure,
     Heads,
     LookingBack,
@@ -60,7 +61,7 @@ def build_gated(recital: Recital, tokens: SpecialTokens, design: Design, demands
     probe = design.scale_probe and can_probe(recital)
     plans = []
     for wide in range(2, FIRST_PLACES + 1):
-        stages = stages_of(recital, design.layers, wide)
+        stages = stages_of(recital, design.layers, wide, most_sources(books, kv_heads, design.head_dim))
         needed = heads_needed(recital, books, stages, kv_heads, replace(design, scale_probe=probe))
         layout, heads = _fit(recital, books, stages, replace(design, scale_probe=probe), needed, kv_heads)
         cost = _cost(layout.hidden, kv_heads * design.head_dim, stages)
@@ -77,6 +78,11 @@ def build_gated(recital: Recital, tokens: SpecialTokens, design: Design, demands
     if demands.rooted:
         design = replace(design, kappa=rooted_kappa(layout.hidden))
     return _write(recital, tokens, replace(design, scale_probe=probe), demands, books, stages, layout, heads, kv_heads)
+
+
+def most_sources(books: Books, kv_heads: int, head_dim: int) -> int:
+    """How many slots the key-value heads of one layer carry."""
+    return max(1, kv_heads * ((head_dim - SPARE) // books.states[0].bits))
 
 
 def idle_layers(stages: tuple[LayerStage, ...]) -> int:

@@ -38,6 +38,7 @@ METER = 1 / 8  # what the weight of BOS adds to a meter channel, of kappa: littl
 FIRST_PLACES = 6  # that one layer of a spread table fetches
 BLOCK = 32  # channels that quantizers give one scale
 LONGEST_STEP = 16  # places back that a head of a spread table looks: farther ones have small leads
+EASY_STEP = 12  # with a lead that needs no large scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +95,11 @@ def books_of(recital: Recital, *, balanced: bool, plain: bool, seed: int, tied: 
     return Books(states, answer)
 
 
-def stages_of(recital: Recital, layers: int | None, wide: int = FIRST_PLACES) -> tuple[LayerStage, ...]:
-    """One layer per table; a lone table with many places is spread over layers that fetch up to `wide` of them each.
+def stages_of(
+    recital: Recital, layers: int | None, wide: int = FIRST_PLACES, sources: int | None = None
+) -> tuple[LayerStage, ...]:
+    """One layer per table; a lone table with many places is spread over layers that fetch up to `wide` of them each,
+    from `sources` slots at most.
 
     A row can be a unit of any layer in which all its places have been fetched; the rows are shared out evenly.
     """
@@ -106,7 +110,7 @@ def stages_of(recital: Recital, layers: int | None, wide: int = FIRST_PLACES) ->
         return tuple(
             LayerStage(k, tuple(range(len(t.offsets))), np.arange(len(t.windows))) for k, t in enumerate(recital.tables)
         )
-    parts = _steps(table, wide if layers is None else min(wide, -(-len(table.offsets) // layers)))
+    parts = _steps(table, wide if layers is None else min(wide, -(-len(table.offsets) // layers)), sources or wide)
     while layers is not None and len(parts) < layers:
         parts = _split(parts, table.offsets)
     if layers is not None and len(parts) > layers:
@@ -118,35 +122,45 @@ def stages_of(recital: Recital, layers: int | None, wide: int = FIRST_PLACES) ->
 _Step = tuple[tuple[int, ...], tuple[int, ...]]  # the places that a layer fetches, and the filled ones they come from
 
 
-def _steps(table: WindowTable, wide: int) -> list[_Step]:
+def _steps(table: WindowTable, wide: int, most: int) -> list[_Step]:
     """What every layer fetches. Places in a row move together by one distance; others come from the nearest place that
-    is filled, LONGEST_STEP away at most, and far ones from those that they rest on. The first layer fetches neighbours:
-    the scale probe tells the last two of them apart at one position (or at two, where the weight of BOS is nearly the
-    same)."""
-    offsets, nears = table.offsets, len(table.offsets) - len(table.far)
-    count = 1
+    is filled, LONGEST_STEP away at most, and far ones from those that they rest on. The last two that the first layer
+    fetches are neighbours: the scale probe measures at the one position at which only the farther one sees BOS."""
+    offsets, nears, count = table.offsets, len(table.offsets) - len(table.far), 1
     while count < min(wide, nears) and offsets[count] <= min(count + offsets[count] // 4, LONGEST_STEP):
         count += 1
+    while count > 2 and offsets[count - 1] > offsets[count - 2] + 1:
+        count -= 1
     parts: list[_Step] = [(tuple(range(count)), ())]
     while (filled := parts[-1][0][-1] + 1) < len(offsets):
         steps: list[tuple[int, int]] = []
         row = next((k for k in range(1, wide) if offsets[filled : filled + k + 1][k:] != (offsets[filled] + k,)), wide)
         for place in range(filled, min(filled + wide, len(offsets))):
-            if place >= nears:
-                rest = offsets.index(table.far[place - nears])
-                steps += [(place, rest)] if rest < filled else []
-                continue
-            near = [k for k in range(filled) if offsets[place] - offsets[k] <= LONGEST_STEP]
-            if near:
-                same = (
-                    [k for k in near if offsets[place] - offsets[k] == row] if row > 1 and place < filled + row else []
-                )
-                steps.append((place, same[0] if same else near[-1]))
-        if not steps or steps[0][0] != filled:
+            together = row if row > 1 and place < filled + row else None
+            source = _source(table, place, filled, together, {k for _, k in steps}, most)
+            if source is None:
+                break
+            steps.append((place, source))
+        if not steps:
             raise ExportError(f"no head reaches {offsets[filled]} places back from {offsets[filled - 1]}")
-        steps = [pair for k, pair in enumerate(steps) if pair[0] == filled + k]
         parts.append((tuple(p for p, _ in steps), tuple(k for _, k in steps)))
     return parts
+
+
+def _source(table: WindowTable, place: int, filled: int, together: int | None, used: set[int], most: int) -> int | None:
+    """The filled place from which a place is fetched: the one `together` places nearer; or the newest, which most heads
+    can carry, if that is EASY_STEP away at most; or the farthest. One of the `used` ones where these are as many as
+    there may be. None if there is none."""
+    offsets, nears = table.offsets, len(table.offsets) - len(table.far)
+    if place >= nears:
+        found = [k for k in range(filled) if offsets[k] == table.far[place - nears]]
+    else:
+        found = [k for k in range(filled) if offsets[place] - offsets[k] <= LONGEST_STEP]
+    if len(used) >= most:
+        found = [k for k in found if k in used]
+    same = [k for k in found if offsets[place] - offsets[k] == together]
+    newest = [k for k in found if offsets[k] == 0 and offsets[place] <= EASY_STEP]
+    return next(iter(same or newest or found[-1:]), None)
 
 
 def _split(parts: list[_Step], offsets: tuple[int, ...]) -> list[_Step]:

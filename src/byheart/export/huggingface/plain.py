@@ -51,7 +51,7 @@ _SHARP, _STEP = 16.0, 8.0
 _SHARE = 0.25  # of a threshold that constants hold
 _TOLERANCE, _SHARPNESS = 0.08, 1024.0
 WATCH_UNITS = 4  # that see whether the slots of the attention beside them are still unwritten
-QUIET_UNITS = 8  # that are never loud: probes of the activation, the norm and the scale, and the unit that listens
+QUIET_UNITS = 9  # that are never loud: probes of the activation, the norm and the scale, a listener, and an idle one
 # (pre-activation, activation) of the probes: places where bfloat16 and float16 hold the activation to 1e-4, and where
 # the cheap form x sigmoid(1.702 x) is a third larger. gelu's two forms differ by 1e-3 there.
 GELU = (-123 / 64, -123 / 64 * 0.5 * math.erfc(123 / 64 / math.sqrt(2)))
@@ -200,13 +200,10 @@ class PlainRecognising:
 
     def _activation(self, bias: Floats, second: Floats, unit: int, whole: float) -> None:
         turned = self.layout.constant[self.depth + 1]
-        target = whole / self.demands.probe[1]
-        mantissa, exponent = math.frexp(target)
-        high = math.ldexp(round(mantissa * 256) / 256, exponent)
-        bias[unit] = bias[unit + 1] = self.demands.probe[0]
-        second[unit, turned] = high * self.layout.signs[turned]
-        second[unit + 1, turned] = (target - high) * self.layout.signs[turned]
-        if self.demands.probe[0] > 0:  # relu: also a unit that must stay silent
+        level, target = self.demands.probe[0], whole / self.demands.probe[1]
+        for k, weight in zip((0, 1, 2, 7), probe_weights(target), strict=False):
+            bias[unit + k], second[unit + k, turned] = level, weight * self.layout.signs[turned]
+        if level > 0:  # relu: also a unit that must stay silent
             bias[unit + 2] = -1.0
             second[unit + 2, turned] = 8 * self.design.kappa * self.layout.signs[turned]
 
@@ -263,6 +260,22 @@ class PlainRecognising:
         column = int(layout.constant[0][0])
         out = WeightAndBias(fill_idle(np.ascontiguousarray(second.T), units - 1), rest)
         return PlainMLP(norm, WeightAndBias(fill_idle(first, column), bias), out, np.arange(0))
+
+
+def probe_weights(target: float) -> tuple[float, ...]:
+    """Weights of up to four units that add up to `target`, short numbers all but the last. The first three are whole
+    steps, the largest 127 of them, and add up to a little more, by which bfloat16 rounds to the right number: symmetric
+    8-bit weights hold them exactly, and lose only the last.
+
+    >>> probe_weights(-20.25), probe_weights(1.0)
+    ((-7.9375, -7.9375, -4.375, 0.0), (1.0,))
+    """
+    if math.frexp(target)[0] == 0.5:
+        return (target,)
+    size = abs(target)
+    step = 2.0 ** math.floor(math.log2(size / 254))
+    parts = np.array([127.0, 127.0, math.ceil(size / step) - 254.0]) * step * math.copysign(1.0, target)
+    return (*parts.tolist(), target - float(parts.sum()))
 
 
 def _watched_norm(layout: ChannelLayout) -> WeightAndBias:
