@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from byheart import pages
-from byheart.paper import Entry
+from byheart.paper import PAPERS, Entry, cite, find
 
 PROJECT = Path(__file__).parent.parent
 
@@ -37,7 +37,8 @@ KS25 = """
 """
 M24 = """
     Definition 1, Lemma 1, Lemma 2, Theorem 1, Theorem 2, Theorem 3, Theorem 4, Theorem 5, Theorem 6, Theorem 7,
-    Equation (1), Equation (2), Equation (3), Algorithm after Theorem 5, Table 1, Figure 1
+    Equation (1), Equation (2), Equation (3), Algorithm after Theorem 5, Table 1, Figure 1, Section 2,
+    Remark after Theorem 4, Remark after eq. (2)
 """
 
 
@@ -75,3 +76,17 @@ def importable(dotted):
             found = getattr(found, name)
         return
     raise AssertionError(dotted)
+
+
+@pytest.mark.parametrize(
+    ("words", "paper"), [("Sontag", "S97"), ("siegel", "SI24"), ("Goldberg and Jerrum", "GJ95"), ("V22", "V22")]
+)
+def test_a_paper_is_found_by_its_authors(found, words, paper):
+    assert {entry.ref.paper for entry in find(words)} == {paper}
+    assert find("Theorem 99") == []
+
+
+def test_a_short_name_stands_for_one_paper():
+    assert cite("KS25", PAPERS["KS25"]) == "KS25"
+    with pytest.raises(KeyError, match="KS25 already stands for"):
+        cite("KS25", "Another paper")

@@ -11,6 +11,7 @@ import json
 import shlex
 import warnings
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,8 @@ def deploy(
     encoding: str | None = None,
     limits: Limits | None = None,
     row_numbers: str = "warn",
+    executor: Executor | None = None,
+    resume: str | Path | None = None,
     progress: bool | Progress = True,
 ) -> Deployment:
     """A table (a file, a data frame, a dictionary of columns) as an ONNX model that says the label of every row.
@@ -131,7 +134,8 @@ def deploy(
     with too many or too few cells; `header` and `encoding` how a text file is written; `tokens` how texts are cut:
     `auto` (by the size of the result), `characters`, `words` or `cells`. A row that is not in the table is answered by
     `known` = False, always; with `abstain_bits` b, once in 2^b times by some label, in a smaller file. A column that
-    numbers the rows is kept with a warning unless `keep` names it; `row_numbers="error"` refuses it.
+    numbers the rows is kept with a warning unless `keep` names it; `row_numbers="error"` refuses it. `executor` and
+    `resume` are those of `memorize`: where buckets are solved and rows are asked, and what keeps an interrupted proof.
 
     The memory is proved, and the model gives every row its label in ONNX Runtime before it is written.
 
@@ -171,10 +175,12 @@ def deploy(
         warnings.warn(f"{_numbering_words(name)}; {remedy}", stacklevel=2)
     with reporter.stage("comparing rows"):
         kept, account = settle_cells(table, missing=missing, conflicts=conflicts, uneven=uneven)
+        kept = _named(kept)
         _check_texts(kept)
     warn_left_out("rows", account.counts())
     plans, alternatives = plan_fronts(kept, tokens, abstain_bits, dtype)
-    memory, plan = _build(kept, plans, account, dtype, seed, reporter)
+    divided = {name: value for name, value in (("executor", executor), ("resume", resume)) if value is not None}
+    memory, plan = _build(kept, plans, account, dtype, seed, reporter, divided)
     if memory.certificate.verdict is not Verdict.PROVED:
         raise BuildError(f"the memory was not proved, so nothing is written: {memory.certificate.reason}")
     return _export(memory, plan, kept, account, alternatives, path, reporter)
@@ -196,6 +202,15 @@ def _refuse_row_numbers(table: CellTable, names: list[str], missing: str, confli
     settle_cells(table, missing=missing, conflicts=conflicts, uneven=uneven, problems=problems)
 
 
+def _named(table: CellTable) -> CellTable:
+    """Every input of a graph needs a name, which the first column of many a table lacks."""
+    taken = {column.name for column in table.columns}
+    free = next(name for name in map("column {}".format, itertools.count(1)) if name not in taken)
+    columns = tuple(column if column.name else replace(column, name=free) for column in table.columns)
+    told = () if "" not in taken else (f"the column without a name is the input {free!r}",)
+    return replace(table, columns=columns, remarks=(*table.remarks, *told))
+
+
 def _check_texts(table: CellTable) -> None:
     """Texts that ONNX cannot hold: halves of surrogate pairs, which are not Unicode."""
     for column in (*table.columns, table.label):
@@ -208,7 +223,13 @@ def _check_texts(table: CellTable) -> None:
 
 
 def _build(
-    table: CellTable, plans: list[TablePlan], account: Account, dtype: str, seed: int, progress: Progress
+    table: CellTable,
+    plans: list[TablePlan],
+    account: Account,
+    dtype: str,
+    seed: int,
+    progress: Progress,
+    divided: dict[str, Any],
 ) -> tuple[Memory, TablePlan]:
     """The memory of the first plan for which one can be built."""
     labels: Any = table.label.cells
@@ -231,6 +252,7 @@ def _build(
                 left_out=account.counts(),
                 abstain_bits=plan.abstain_bits,
                 dtype=dtype,
+                **divided,
             )
         except BuildError as error:
             refusal = refusal or error

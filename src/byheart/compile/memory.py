@@ -52,6 +52,10 @@ class Memory:
 
     `abstains` says whether inputs off the data are meant to be refused; any memory answers UNKNOWN where its network
     gives no class. `dataset` is there right after building and never saved.
+
+    >>> import byheart
+    >>> byheart.memorize(["sun", "moon"], ["day", "night"], construction="ks25", progress=False).classes
+    ('day', 'night')
     """
 
     construction: str
@@ -136,7 +140,8 @@ class Memory:
             return []
         sequences = self.tokens.cut_texts(sequences)
         with limited(self.budget):
-            tokens = sum(len(row) for row in sequences if hasattr(row, "__len__"))  # others are refused below
+            listed = (row for row in sequences if hasattr(row, "__len__") and getattr(row, "ndim", 1) != 0)
+            tokens = sum(map(len, listed))  # what is not a list of tokens is refused below
             check_padding(len(sequences), self.encoder.length, tokens)
             if self.abstains:
                 inputs, known = self.encoder.encode_known(sequences)

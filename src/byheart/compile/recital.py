@@ -1,11 +1,4 @@
-"""memorize_recital(): texts to a recital that every engine can run, straight down.
-
->>> memory = memorize_recital(["to be or not to be", "to be is to do"], tokens="words")
->>> memory.generate("to be or"), memory.generate("to be is")
-(' not to be', ' to do')
->>> [round(p, 2) for p in memory.probabilities("to be").values()]
-[0.5, 0.5]
-"""
+"""memorize_recital(): texts to a recital that every engine can run, straight down."""
 
 from __future__ import annotations
 
@@ -33,7 +26,11 @@ FORMAT, VERSION = "byheart recital memory", 1
 
 @dataclass(frozen=True, eq=False)
 class RecitalMemory:
-    """A recital with its lexicon and documents; `report` says how it was built."""
+    """A recital with its lexicon and documents; `report` says how it was built.
+
+    >>> memorize_recital("to be or not to be", tokens="words").certify().verdict.value
+    'proved'
+    """
 
     recital: Recital
     lexicon: Lexicon
@@ -180,6 +177,12 @@ def memorize_recital(
     a lexicon; `weights` say how often each document counts; `unknown` is what windows answer that are in no document:
     `failure`, a visible token, or `eos`. `form`, `ambiguous` and `merge` are explained at `build_recital`, `controls`
     (which documents, corrupted copies, held-out twins) at `Controls`.
+
+    >>> memory = memorize_recital(["to be or not to be", "to be is to do"], tokens="words")
+    >>> memory.generate("to be or"), memory.generate("to be is")
+    (' not to be', ' to do')
+    >>> [round(p, 2) for p in memory.probabilities("to be").values()]
+    [0.5, 0.5]
     """
     documents = [texts] if isinstance(texts, str) else list(texts)
     if not documents:
@@ -189,7 +192,7 @@ def memorize_recital(
     started = time.perf_counter()
     called = list(names) or [f"document {k}" for k in range(len(documents))]
     if len(called) != len(documents) or len(weights) not in (0, len(documents)):
-        raise DataError(f"{len(documents)} documents need as many weights and names")
+        raise DataError(f"{len(documents)} documents need one weight and one name each")
     part = [documents[number] for number in controls.chosen(called)]
     lexicon = tokens if isinstance(tokens, Lexicon) else Lexicon.of_texts(part, tokens)
     script = controls.stage(documents, called, weights, lexicon)

@@ -50,6 +50,14 @@ class CachedGraphSession(Session):
         found: Logits = self._pass(row, np.ones_like(row), self._empty(1))[0][0]
         return found
 
+    def continued(self, pieces: Sequence[Sequence[int]]) -> Logits | None:
+        rows, past, length = [], self._empty(1), 0
+        for ids in pieces:
+            length += len(ids)
+            logits, past = self._pass(np.array([list(ids)], np.int64), np.ones((1, length), np.int64), past)
+            rows.append(logits[0])
+        return np.concatenate(rows)
+
     def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:
         longest, batch = max(map(len, prompts)), len(prompts)
         ids = np.array([[self.pad] * (longest - len(p)) + list(p) for p in prompts], dtype=np.int64)

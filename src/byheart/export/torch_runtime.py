@@ -153,8 +153,8 @@ class TorchMemory(nn.Module):
         name = str(dtype).removeprefix("torch.")
         if name not in self.proved:
             raise TypeError(
-                f"this memory is proved in {' and '.join(self.proved)} only; in {name} it would answer wrongly without "
-                f"a sign of it. Export it with dtype {name}, if it fits, or memorize the data for that type"
+                f"this memory is proved in {' and '.join(self.proved)} only; in {name} it would give wrong answers "
+                f"without any sign of it. Export it with dtype {name}, if it fits, or memorize the data for that type"
             )
 
     def _ready(self, device: torch.device) -> None:
@@ -168,7 +168,7 @@ class TorchMemory(nn.Module):
         if torch.is_autocast_enabled(device.type):
             raise TypeError("autocast would compute this memory in a smaller float type; ask it outside of autocast")
         if dtype is torch.float32 and torch.get_float32_matmul_precision() != "highest":
-            raise TypeError("this memory needs float32 products in full; torch.set_float32_matmul_precision('highest')")
+            raise TypeError("call torch.set_float32_matmul_precision('highest'): this memory needs exact products")
 
     @property
     def symbols(self) -> list[Any]:
@@ -261,7 +261,7 @@ class TorchMemory(nn.Module):
             tokens = torch.where(present[..., None], tokens, torch.zeros_like(tokens))
         vectors = tokens.to(self.dtype)
         if not torch.equal(vectors.to(tokens.dtype), tokens):
-            raise ValueError(f"the vectors hold numbers that {self.dtype} does not have; round them as the data is")
+            raise ValueError(f"the vectors hold numbers that {self.dtype} cannot represent; round them as the data was")
         return self._placed(vectors), present
 
     def _placed(self, vectors: Tensor) -> Tensor:

@@ -98,7 +98,7 @@ class Training:
     starts: a run that misses its goal begins again from other weights, up to this many times; the best run counts.
     before: the numbers of blocks of smaller networks that are trained first, each for all `epochs`; a network starts
     from the weights of the one before it, with new blocks that do nothing yet (a warm start that grows). The k-th
-    network learns at rate / k: a full step would throw a long stack out of what it has already found.
+    network learns at rate / k**calm: a full step would throw a long stack out of what it has already found.
 
     >>> plan = Training(epochs=100, rate=0.01, warmup=0.1, shape="linear")
     >>> [round(plan.rate_at(epoch), 5) for epoch in (0, 9, 55, 99)]
@@ -121,6 +121,7 @@ class Training:
     precision: str = "float32"
     starts: int = 1
     before: tuple[int, ...] = ()
+    calm: float = 1.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -135,7 +136,7 @@ class Training:
 
     def rate_at(self, epoch: int) -> float:
         """The learning rate of an epoch, counted from 0."""
-        peak = self.rate / (1 + len(self.before))
+        peak: float = self.rate / (1 + len(self.before)) ** self.calm
         rising = max(1, round(self.warmup * self.epochs)) if self.warmup else 0
         if epoch < rising:
             return peak * (epoch + 1) / rising

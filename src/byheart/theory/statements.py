@@ -6,7 +6,7 @@ the statement lives, or why nothing can be built of it.
 
     >>> from byheart.paper import find
     >>> [entry.status for entry in find("Open Problem")]
-    ['out of reach: open; what is known is a weak bound for softmax, `byheart.theory.capacity`']
+    ['out of reach: open; what is known is a weak bound for softmax, `byheart.theory.capacity`', 'shown']
 """
 
 from __future__ import annotations
@@ -192,6 +192,14 @@ state(
     "out of reach: open; what is known is a weak bound for softmax, `byheart.theory.capacity`",
 )
 state(
+    Ref("KS25", "Open Problem"),
+    "the same question to trained networks: the fewest blocks with averaging, softmax and hardmax, beside √(nN); "
+    "docs/lab.md says what that shows and what it cannot",
+    SHOWN,
+    code="byheart.lab.presets.ks25.least_blocks_by_attention",
+    test="tests/lab/study/test_planner.py",
+)
+state(
     Ref("KS25", "Table 1"),
     "the papers side by side: built and measured on one data set by `byheart compare`, docs/table1.md",
     SHOWN,
@@ -220,6 +228,12 @@ for _label, _what in (
         test="tests/lab/study/test_study.py",
     )
 
+state(
+    Ref("M24", "Section 2"),
+    "what holds generically fails only on the zeros of an analytic function, which have measure zero; softmax, tanh, "
+    "arctan and GELU are analytic and definable. Here parameters are drawn and the result is then proved for them",
+    IN_WORDS,
+)
 state(
     Ref("M24", "Definition 1"),
     "memory capacity: the most contexts after which any positive distributions can be had. It is a supremum over all "

@@ -69,11 +69,26 @@ def test_attention_and_labels_of_every_token_are_those_of_the_readable_model(att
     problem = labelled_contexts(ProblemSpec("contexts", 12, 4, 3)) if every else signs_problem()
     model = Uniform(2, 4, 6, 4, attention=attention)
     expected = curve("readable", problem, model, PLAIN)
-    found = curve("stacked", problem, model, PLAIN)
-    assert found[:, 0] == pytest.approx(expected[:, 0], rel=1e-3)
+    for engine in ("stacked", "attending"):
+        found = curve(engine, problem, model, PLAIN)
+        assert found[:, 0] == pytest.approx(expected[:, 0], rel=1e-3)
     if every or attention != "uniform":
         with pytest.raises(OptionError, match="averages and reads one token"):
             make_engine("wide", problem, model, PLAIN)
+
+
+def test_weights_that_vanish_beside_all_words_are_taken_within_the_row():
+    """The best key of all words is not in the row: what is looked up there is exp(-1000), which is zero."""
+    from byheart.lab.engines.attending import scores_of, weigh
+
+    Q, K = np.array([[1.0]]), np.array([[1000.0], [0.0], [1.0]])
+    scores, exponentials = np.zeros((1, 3)), np.zeros((1, 3))
+    soft, used = np.zeros(2), np.zeros(2)
+    scores_of(Q, K, scores, exponentials)
+    weigh(1, 0, np.array([1, 2]), scores, exponentials, soft, used)
+    assert used == pytest.approx([1 / (1 + np.e), np.e / (1 + np.e)])
+    weigh(2, 0, np.array([1, 2]), scores, exponentials, soft, used)
+    assert used.tolist() == [0.0, 1.0]
 
 
 @pytest.mark.slow
@@ -89,6 +104,8 @@ def test_precisions():
     engine.epochs(3)
     assert (engine.weights.vector == torch.tensor(engine.master).bfloat16().float().numpy()).all()
     assert (engine.weights.vector != engine.master).any()
+    learned = engine.learned()  # what a larger network starts from is not rounded
+    assert (np.concatenate([w.ravel() for w in learned.values()]) == engine.master).all()
     with pytest.raises(OptionError, match=r"only the kernel engine \(m = 2\) computes in bfloat16"):
         make_engine("auto", problem, Uniform(3, 4, 16, 4), plans["bfloat16"])
 

@@ -105,6 +105,27 @@ def test_growing_networks_share_their_draws_and_name_the_smaller_sizes():
     assert small[0].seed != small[1].seed
 
 
+def test_all_sizes_of_a_growing_trial_are_one_network_in_later_batches_too():
+    """Otherwise a search for the least size would train every stage again for every size."""
+    experiment = search(sizes=(1, 4, 8), trials=4, space=replace(search().space, grow=True))
+    later = []
+    for size in (4, 8):
+        planner = Planner(experiment)
+        first = {t.key: record_of(experiment, t, memorized=size == 8) for t in planner._batch(0, size, 0, {})}
+        later.append(planner._batch(0, size, 2, first))
+    small, large = ([replace(trial.training, before=()) for trial in batch] for batch in later)
+    assert small == large
+    assert {trial.goal.patience for batch in later for trial in batch} == {1.0}  # a stage begins by losing ground
+
+
+def test_variants_of_a_problem_have_equal_draws():
+    experiment = experiment_of("ks25-precision", "paper")
+    same = [place for place, spec in enumerate(experiment.problems) if spec.N == 1300]
+    plans = [propose(experiment, (place, 4), (), 2) for place in same]
+    assert [plan[0].precision for plan in plans] == ["float64", "float32", "bfloat16"]
+    assert len({(plan.rate, plan.warmup, plan.seed) for pair in plans for plan in pair}) == 2
+
+
 def test_a_grid_of_hours_begins_with_what_is_cheap():
     experiment = experiment_of("madden24-fig1", "paper")
     wanted = Planner(experiment).needed({})

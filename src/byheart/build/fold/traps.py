@@ -133,7 +133,7 @@ class Traps:
         """The folds and how they are read; `unit` is 1 at level 0, all numbers end in `zeros` that are cut off."""
         blocks, reading = self._blocks(_folds(self), unit, zeros, times)
         if head == "value":
-            more, reading = _zero_or_one(self.order[0])
+            more, reading = zero_or_one(self.order[0])
             return (*blocks, *more), reading
         return blocks, reading
 
@@ -189,7 +189,7 @@ def _exact_chain(traps: Traps, unit: int) -> _ExactChain:
     return _ExactChain(blocks[: traps.levels], blocks, reading, (int(W) << traps.range_bits) * unit)
 
 
-def _zero_or_one(trapped: int) -> tuple[tuple[StreamBlock, ...], Reading]:
+def zero_or_one(trapped: int) -> tuple[tuple[StreamBlock, ...], Reading]:
     """1 below zero and 0 above, for whole numbers: relu(-v) - relu(-v - 1), with v itself taken away."""
     block = StreamBlock(((1, 0, -1), (-1, 0, 2), (-1, -1, -1)))
     return (block,), Reading.value(1, 0) if trapped == 1 else Reading.value(-1, 1)

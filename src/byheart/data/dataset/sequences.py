@@ -230,7 +230,7 @@ def _row(row: Any, number: int, unordered: bool) -> Sequence[Any]:
         return sorted(row, key=lambda token: (str(type(token)), token))
     if isinstance(row, np.ndarray) and row.ndim:
         return listed(row)
-    if isinstance(row, (set, frozenset, dict)) or not hasattr(row, "__iter__"):
+    if isinstance(row, (set, frozenset, dict, np.ndarray)) or not hasattr(row, "__iter__"):
         raise DataError(
             f"row {number} is {quote(row)} ({type(row).__name__}), not a sequence of tokens; "
             "give each row as a list, a string or an array"

@@ -61,6 +61,10 @@ class Table:
 
     `tokens` is how texts were cut, `selection` which columns and rows were taken, `shortened` how many rows were cut
     to `max_length`, `missing` what was done about missing values. A table is also a pair: `sequences, labels = table`.
+
+    >>> sequences, labels = Table(["sun", "moon"], ["day", "night"])
+    >>> sequences
+    ['sun', 'moon']
     """
 
     sequences: list[Any]
@@ -73,7 +77,7 @@ class Table:
     places: Callable[[int], str] | None = field(default=None, repr=False)  # where a row stands in its file
     missing: Present = field(default=_NOTHING_MISSING, repr=False)
     target: Target = Target.CLASS
-    left_out: Mapping[str, int] = field(default_factory=dict)  # rows of the source that are no rows here; see not_here
+    left_out: Mapping[str, int] = field(default_factory=dict)  # rows of the source that are not rows here; see not_here
     numbering: tuple[str, ...] = ()  # sequence columns that only number the rows, where all columns were taken
     unused: str = ""  # columns that were not taken, in words; among the remarks, too
 

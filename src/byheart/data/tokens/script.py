@@ -86,7 +86,7 @@ class Script:
         if not count:
             raise DataError("there is no document to memorize")
         if len(self.weights) != count or len(self.names) != count or len(self.edits) != count:
-            raise DataError(f"{count} documents need as many weights and names")
+            raise DataError(f"{count} documents need one weight and one name each")
         for k, (document, weight) in enumerate(zip(self.documents, self.weights, strict=True)):
             if len(document) < 3:
                 raise DataError(f"document {k} is empty; leave it out or give it a token")

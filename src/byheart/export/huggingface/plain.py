@@ -50,8 +50,8 @@ UNIT_MULTIPLE = 32  # the blocks of quantized formats
 _SHARP, _STEP = 16.0, 8.0
 _SHARE = 0.25  # of a threshold that constants hold
 _TOLERANCE, _SHARPNESS = 0.08, 1024.0
-OWN_UNITS = 9  # of every layer: probes, what watches the norm, a listener, and an idle one
 WATCH_UNITS = 4  # that see whether the slots of the attention beside them are still unwritten
+QUIET_UNITS = 9  # that are never loud: probes of the activation, the norm and the scale, a listener, and an idle one
 # (pre-activation, activation) of the probes: places where bfloat16 and float16 hold the activation to 1e-4, and where
 # the cheap form x sigmoid(1.702 x) is a third larger. gelu's two forms differ by 1e-3 there.
 GELU = (-123 / 64, -123 / 64 * 0.5 * math.erfc(123 / 64 / math.sqrt(2)))
@@ -128,8 +128,15 @@ class PlainRecognising:
         return (part,) + (part / 2,) * (len(self.sources) - 1)
 
     @property
+    def quiet(self) -> int:
+        """The first of the quiet units. They have a block of their own behind those of the windows: 8-bit formats
+        have one scale for a block, so a unit that says 16 leaves few digits for one that says 0.2."""
+        loud = 2 * len(self.patterns) + (WATCH_UNITS if self.demands.parallel else 0)
+        return -(-loud // UNIT_MULTIPLE) * UNIT_MULTIPLE
+
+    @property
     def units_needed(self) -> int:
-        return 2 * len(self.patterns) + OWN_UNITS + (WATCH_UNITS if self.demands.parallel else 0)
+        return self.quiet + QUIET_UNITS
 
     def norm(self) -> WeightAndBias:
         """A part of every threshold is read from constants."""
@@ -162,16 +169,17 @@ class PlainRecognising:
         if not rest.any():  # no bias without a task: where no state has to be set to rest, it does half of the turn
             whole, rest = whole / 2, rest.copy()
             rest[turned] = whole * self.layout.signs[turned]
-        self._activation(bias, second, 2 * count, whole)
-        _watch_norm(self.layout, first[2 * count + 5], second[2 * count + 5], turned, self.design.kappa)
-        bias[2 * count + 5] = -_STEP
+        quiet = self.quiet
+        self._activation(bias, second, quiet, whole)
+        _watch_norm(self.layout, first[quiet + 5], second[quiet + 5], turned, self.design.kappa)
+        bias[quiet + 5] = -_STEP
         if probe:
-            self._scale(first, bias, second, 2 * count + 3)
+            self._scale(first, bias, second, quiet + 3)
         if beside is not None:
-            rows = slice(2 * count + OWN_UNITS, 2 * count + OWN_UNITS + WATCH_UNITS)
+            rows = slice(2 * count, 2 * count + WATCH_UNITS)
             self._see_unwritten(first[rows], bias[rows], second[rows], rest, beside)
         norm = self.norm()
-        self._listen(norm, first, bias, second, 2 * count + 6, heard)
+        self._listen(norm, first, bias, second, quiet + 6, heard)
         column = int(self.layout.constant[0][0])
         out = WeightAndBias(fill_idle(np.ascontiguousarray(second.T), units - 1), rest)
         return PlainMLP(norm, WeightAndBias(fill_idle(first, column), bias), out, np.tile(self.stage.rows, 2))
@@ -246,7 +254,7 @@ class PlainRecognising:
         second[4, layout.constant[self.depth]] = -self.design.kappa * signs[layout.constant[self.depth]]
         for k, change in enumerate((1.0, -1.0, -1.0)):  # the third unit must stay silent
             second[k, block] = change / _STEP * share * signs[block]
-        self._listen(norm, first, bias, second, 5, heard)
+        self._listen(norm, first, bias, second, UNIT_MULTIPLE, heard)
         rest = np.zeros(hidden)
         rest[block] = share * signs[block]
         column = int(layout.constant[0][0])

@@ -88,6 +88,10 @@ class KernelEngine:
         self.step += count
         return curve
 
+    def learned(self) -> Weights:
+        """The weights that the optimizer steps from: those of bfloat16 before they are rounded."""
+        return self.weights.copy(self.master)
+
 
 def vectors_of(weights: Flat, gradient: Flat, training: Training, blocks: int) -> tuple[Any, ...]:
     """Weights and gradient as flat vectors, Adam's moments, and what the rate of each weight is multiplied by."""

@@ -21,13 +21,14 @@ import numpy.typing as npt
 
 from byheart.errors import MissingExtraError, OptionError
 from byheart.lab.config import DecoderModel, Model, Training, Uniform
-from byheart.lab.engines.weights import Flat, Weights, grown, initial_uniform
+from byheart.lab.engines.weights import Weights, grown, initial_uniform
 from byheart.lab.problem import Documents, Problem, Sequences
 
-ENGINES = ("auto", "kernel", "wide", "stacked", "compiled", "decoder", "readable")
+ENGINES = ("auto", "kernel", "wide", "attending", "stacked", "compiled", "decoder", "readable")
 MEMORIZED, EXHAUSTED, HOPELESS, PRUNED, DIVERGED = "memorized", "exhausted", "hopeless", "pruned", "diverged"
 _CHUNK = 32  # epochs between two looks at the curve
 _POINTS = 200  # of the curve that a record keeps
+_WORDS = 1000  # distinct tokens up to which `auto` keeps a table of all their scores
 
 
 class TrainingEngine(Protocol):
@@ -40,7 +41,7 @@ class TrainingEngine(Protocol):
 class Growing(TrainingEngine, Protocol):
     """An engine whose weights can be taken out, so that a larger network starts from them."""
 
-    weights: Flat
+    def learned(self) -> Weights: ...
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def _train(problem: Problem, model: Model, training: Training, goal: Goal, engin
     return _grow(problem, model, training, goal, engine)[0]
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=256)  # the stages of the trials of one problem
 def _grow(problem: Sequences, model: Uniform, training: Training, goal: Goal, engine: str) -> tuple[Outcome, Weights]:
     """The outcome of a network that grew from smaller ones, and weights that a larger one may start from.
 
@@ -121,7 +122,7 @@ def _grow(problem: Sequences, model: Uniform, training: Training, goal: Goal, en
     assert isinstance(runner, Growing)
     outcome = _run(runner, training, goal)
     better = outcome.curve[-1][1] <= outcome.curve[0][1]  # False for NaN
-    return replace(outcome, seconds=seconds + outcome.seconds), runner.weights.copy() if better else start
+    return replace(outcome, seconds=seconds + outcome.seconds), runner.learned() if better else start
 
 
 def _run(runner: TrainingEngine, training: Training, goal: Goal) -> Outcome:
@@ -188,7 +189,7 @@ def make_engine(
     if isinstance(problem, Sequences) and isinstance(model, Uniform):
         averaging = model.attention == "uniform" and problem.labels.ndim == 1
         if name in ("kernel", "wide") and not averaging:
-            raise OptionError(f"the {name} engine averages and reads one token of a sequence; use --engine stacked")
+            raise OptionError(f"the {name} engine averages and reads one token of a sequence; use --engine attending")
         if name == "kernel" and model.m != 2:
             raise OptionError(f"the kernel engine is made for m = 2, not m = {model.m}; use --engine wide")
         if averaging and model.m == 2 and name in ("auto", "kernel"):
@@ -203,6 +204,10 @@ def make_engine(
             return WideEngine(problem, model, training, start=start)
         if start is not None:
             raise OptionError(f"the {name} engine does not grow networks; use --engine kernel or wide")
+        if name == "attending" or (name == "auto" and problem.tokens <= _WORDS):
+            from byheart.lab.engines.attending import AttendingEngine
+
+            return AttendingEngine(problem, model, training)
         if name in ("auto", "stacked", "compiled"):
             _torch()
             from byheart.lab.engines.pytorch import StackedEngine

@@ -8,6 +8,8 @@ does not state its initialization). With `identity` blocks add nothing at first,
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -103,9 +105,11 @@ class Flat:
             self.parts[name] = self.vector[start : start + w.size].reshape(w.shape)
             start += w.size
 
-    def copy(self) -> Weights:
-        """The arrays as they are now."""
-        return {name: part.copy() for name, part in self.parts.items()}
+    def copy(self, vector: npt.NDArray[Any] | None = None) -> Weights:
+        """The arrays as they are now, or as another vector of their length has them."""
+        ends = np.cumsum([part.size for part in self.parts.values()])[:-1]
+        pieces = np.split((self.vector if vector is None else vector).copy(), ends)
+        return {name: piece.reshape(self.parts[name].shape) for name, piece in zip(self.parts, pieces, strict=True)}
 
     def __getitem__(self, name: str) -> npt.NDArray[np.floating]:
         return self.parts[name]

@@ -59,6 +59,9 @@ class WideEngine:
         self.step += count
         return curve
 
+    def learned(self) -> Weights:
+        return self.weights.copy()
+
 
 @numba.njit(inline="always", fastmath=FAST)
 def tile_forward(tape, W1, b1, W2, b2, h):

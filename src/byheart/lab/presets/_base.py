@@ -31,7 +31,12 @@ DEEP = Space(
 )
 # For curves over sizes: every size starts from the next smaller one.
 GROWING = replace(DEEP, rate=(0.025, 0.05), warmup=(0.1, 0.3), starts=1, grow=True)
+# For the least size of growing networks: they are many and close, so that the rate falls more slowly from one to the
+# next, and both stacks learn alike.
+LEAST = replace(GROWING, rate=(0.03, 0.08), calm=0.5, token_slowdown=0.25)
+NARROW = 384  # of the vectors of words where the least size is sought: with 640 one block is enough up to N = 1700
 WIDTH = 640  # of the vectors of words at the scale of the paper: with more one block is enough, with 576 ten are not
+STAGES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)  # sizes through which networks grow there
 LADDER = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 
 

@@ -30,7 +30,8 @@ FORMAT = 1  # of the study; a study with a higher number was made by a newer ver
 class Space:
     """What is tuned: the learning rate (log-uniform) and the warmup's share (uniform). Equal ends: fixed.
 
-    grow: a network starts from that of the next smaller size, trained with the same rate and warmup from the same seed.
+    grow: a network starts from that of the next smaller size, trained with the same rate and warmup from the same seed;
+    the k-th learns at rate / k**calm.
     """
 
     rate: tuple[float, float]
@@ -46,6 +47,7 @@ class Space:
     precision: str = "float32"
     starts: int = 1
     grow: bool = False
+    calm: float = 1.0
 
     @property
     def fixed(self) -> bool:

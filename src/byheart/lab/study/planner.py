@@ -99,16 +99,22 @@ class Planner:
             experiment = self.experiment
             before = [finished[trial_key(problem, size, number)] for number in range(start)]
             earlier = [Result(r.training.rate, r.training.warmup, r.outcome.loss, r.outcome.curve) for r in before]
+            if (
+                experiment.space.grow
+            ):  # all sizes of a trial are one network that grows: what one size found is no guide
+                earlier = []
             count = min(experiment.batch, experiment.trials - start)
             goal = Goal(
                 loss=experiment.loss,
                 accuracy=experiment.accuracy,
                 full=experiment.full,
+                # A network that has grown first loses what the smaller one had, and finds it again when the rate falls.
+                patience=1.0 if experiment.space.grow else Goal.patience,
                 bars=bars(experiment, earlier),
             )
             self._batches[place] = [
                 Trial(problem, size, start + i, training, goal)
-                for i, training in enumerate(propose(experiment, (problem, size), earlier, count))
+                for i, training in enumerate(propose(experiment, (problem, size), earlier, count, start))
             ]
         return self._batches[place]
 
@@ -158,17 +164,21 @@ def stable_seed(*parts: object) -> int:
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4], "big") >> 1
 
 
-def propose(experiment: Experiment, cell: tuple[int, int], earlier: Sequence[Result], count: int) -> list[Training]:
-    """The next `count` trainings of a cell, given the results of its earlier batches."""
-    space, seed, done = experiment.space, experiment.seed, len(earlier)
+def propose(
+    experiment: Experiment, cell: tuple[int, int], earlier: Sequence[Result], count: int, done: int | None = None
+) -> list[Training]:
+    """The next `count` trainings of a cell after `done` others, given the results of its earlier batches."""
+    space, seed, done = experiment.space, experiment.seed, len(earlier) if done is None else done
+    problem, size = cell
+    same = experiment.problems.index(experiment.problems[problem])  # variants of a problem have equal draws
+    draws: tuple[int, int] = (same, size)
     before: tuple[int, ...] = ()
-    if space.grow:  # a larger network goes on where the smaller one ended: equal draws for all sizes
-        before = tuple(size for size in experiment.sizes if size < cell[1])
-        cell = (cell[0], 0)
+    if space.grow:  # a larger network goes on where the smaller one ended: equal draws for all sizes, too
+        draws, before = (same, 0), tuple(other for other in experiment.sizes if other < size)
     if space.fixed:
         points = [(space.rate[0], space.warmup[0])] * count
     else:
-        points = _ask(space, stable_seed(seed, cell, done), earlier, count)
+        points = _ask(space, stable_seed(seed, draws, done), earlier, count)
     return [
         Training(
             epochs=experiment.epochs,
@@ -182,10 +192,11 @@ def propose(experiment: Experiment, cell: tuple[int, int], earlier: Sequence[Res
             slowdown=space.slowdown,
             token_slowdown=space.token_slowdown,
             summed=space.summed,
-            precision=variant if (variant := experiment.variant(cell[0])) in PRECISIONS else space.precision,
+            precision=variant if (variant := experiment.variant(problem)) in PRECISIONS else space.precision,
             starts=space.starts,
             before=before,
-            seed=stable_seed(seed, cell, done + i, "weights"),
+            calm=space.calm,
+            seed=stable_seed(seed, draws, done + i, "weights"),
         )
         for i, (rate, warmup) in enumerate(points)
     ]
