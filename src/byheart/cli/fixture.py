@@ -22,7 +22,7 @@ from byheart.progress import Progress
 @click.option("--arch", "architectures", metavar="NAME", multiple=True, help="Architecture; several, or all [llama].")
 @click.option("-o", "--output", metavar="DIR", type=click.Path(), help="The folder to write.")
 @click.option("--text", metavar="FILE", type=click.Path(), help="Memorize this text instead of the built-in poem.")
-@click.option("--tokens", default="bpe:400", show_default=True, help="How FILE becomes tokens.")
+@click.option("--tokens", default="bpe:400", show_default=True, help="How the text is cut into tokens.")
 @click.option("--dtype", type=click.Choice(["bfloat16", "float16", "float32"]), default="bfloat16", show_default=True)
 @click.option("--flavour", metavar="NAME", help="parabola, or quantized: a plateau, for integer weights [parabola].")
 @shape_options

@@ -212,7 +212,8 @@ class LookingBack:
         if self.design.flavour == "plateau":
             query, key, value = (anchored(matrix, self.layout.anchor) for matrix in (query, key, value))
             output = anchored(output, idle)
-        return AttentionWeights(self._norm(), query, key, value, output, tuple(self.heard))
+        small = dict.fromkeys([*self.heard, *([] if self.heads.spare is None else [self.heads.spare])])
+        return AttentionWeights(self._norm(), query, key, value, output, tuple(small))
 
     def _norm(self) -> Floats:
         norm = np.ones(self.layout.hidden)
