@@ -17,7 +17,6 @@ from byheart.engines._base import Logits, Said, Session, engine
 from byheart.engines.questions import read_questions
 from byheart.errors import ByheartError, OptionError
 
-
 SETTINGS = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
