@@ -18,7 +18,7 @@ class VllmSession(Session):
         self.model, self.end = model, end
 
     def logits(self, ids: Sequence[int]) -> Logits:
-        raise OptionError("vLLM shows the likeliest tokens only, not all logits")
+        raise OptionError("vLLM shows only the likeliest tokens, not all logits")
 
     def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:
         from vllm import SamplingParams

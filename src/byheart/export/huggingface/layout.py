@@ -106,7 +106,7 @@ def stages_of(
     table = recital.tables[0]
     if len(recital.tables) > 1:
         if layers not in (None, len(recital.tables)):
-            raise ExportError(f"{len(recital.tables)} tables are as many layers, not {layers}")
+            raise ExportError(f"{len(recital.tables)} tables take one layer each, not {layers} in all")
         return tuple(
             LayerStage(k, tuple(range(len(t.offsets))), np.arange(len(t.windows))) for k, t in enumerate(recital.tables)
         )
