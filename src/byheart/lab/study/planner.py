@@ -99,7 +99,9 @@ class Planner:
             experiment = self.experiment
             before = [finished[trial_key(problem, size, number)] for number in range(start)]
             earlier = [Result(r.training.rate, r.training.warmup, r.outcome.loss, r.outcome.curve) for r in before]
-            if experiment.space.grow:  # all sizes of a trial are one network that grows: what one size found is no guide
+            if (
+                experiment.space.grow
+            ):  # all sizes of a trial are one network that grows: what one size found is no guide
                 earlier = []
             count = min(experiment.batch, experiment.trials - start)
             goal = Goal(
@@ -194,6 +196,7 @@ def propose(
             starts=space.starts,
             before=before,
             calm=space.calm,
+            retries=space.retries,
             seed=stable_seed(seed, draws, done + i, "weights"),
         )
         for i, (rate, warmup) in enumerate(points)
