@@ -212,7 +212,8 @@ class LookingBack:
         if self.design.flavour == "plateau":
             query, key, value = (anchored(matrix, self.layout.anchor) for matrix in (query, key, value))
             output = anchored(output, idle)
-        return AttentionWeights(self._norm(), query, key, value, output, tuple(self.heard))
+        small = dict.fromkeys([*self.heard, *([] if self.heads.spare is None else [self.heads.spare])])
+        return AttentionWeights(self._norm(), query, key, value, output, tuple(small))
 
     def _norm(self) -> Floats:
         norm = np.ones(self.layout.hidden)
@@ -224,9 +225,8 @@ class LookingBack:
     def _write_group(self, group: int, erasure: Erasure | None) -> None:
         d, layout = self.heads.dimension, self.layout
         mine = [job for job in self.jobs if job.head // self.heads.per_group == group]
-        if not mine:
-            return
-        waves = {job.fetch: self._wave(self.fetches[job.fetch], group) for job in mine}
+        asked = dict.fromkeys(job.fetch for job in mine) or (0,)
+        waves = {fetch: self._wave(self.fetches[fetch], group) for fetch in asked}
         heard = list(used_frequencies(d, group)) if self.heard else []
         if self.heard and (self.heads.spare is None or group):
             heard.append(d // 2 - 1)  # the lowest frequency is there for listeners, or for the scale probe
@@ -322,6 +322,10 @@ class LookingBack:
 
     def _carried_bits(self, group: int) -> Index:
         mine = [job for job in self.jobs if job.head // self.heads.per_group == group]
+        if (
+            not mine
+        ):  # where every head has its own keys, those of the scale probe copy nothing: what it hears is enough
+            return np.arange(min(len(self.source), self.heads.dimension - SPARE))
         return np.unique(np.concatenate([self.fetches[job.fetch].bits[job.part] for job in mine]))
 
 
