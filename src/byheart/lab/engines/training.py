@@ -207,12 +207,12 @@ def make_engine(
             from byheart.lab.engines.wide import WideEngine
 
             return WideEngine(problem, model, training, start=start)
-        if start is not None:
-            raise OptionError(f"the {name} engine does not grow networks; use --engine kernel or wide")
         if name == "attending" or (name == "auto" and problem.tokens <= _WORDS):
             from byheart.lab.engines.attending import AttendingEngine
 
-            return AttendingEngine(problem, model, training)
+            return AttendingEngine(problem, model, training, start=start)
+        if start is not None:
+            raise OptionError(f"the {name} engine does not grow networks; use --engine kernel, wide or attending")
         if name in ("auto", "stacked", "compiled"):
             _torch()
             from byheart.lab.engines.pytorch import StackedEngine
