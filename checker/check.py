@@ -427,6 +427,7 @@ def tanh(x, bits):
     return 2 * sigmoid(2 * x, bits) - (1 << bits)
 
 
+@lru_cache(maxsize=1 << 14)
 def arctan(x, bits):
     """Euler's x/(1+x²)·(1 + 2/3·Y + 2·4/(3·5)·Y² + …), Y = x²/(1+x²) <= 1/2; beyond 1 it is π/2 - arctan 1/x."""
     one = 1 << bits

@@ -483,3 +483,10 @@ def test_what_is_not_a_row_is_refused_beside_rows_that_are(strange):
             memory.predict(rows)
         with pytest.raises(DataError, match="not a sequence of tokens"):
             memory.verify(rows, ["x"] * len(rows))
+
+
+@pytest.mark.parametrize("gap", [float("nan"), float("inf"), 0, -0.5, True, "0.5", None])
+def test_what_is_not_a_gap_is_refused(gap):
+    memory = byheart.memorize_documents(["a cat sat", "a dog sat"])
+    with pytest.raises(OptionError, match="gap="):
+        memory.verify(["a cat sat", "a dog sat"], gap=gap)

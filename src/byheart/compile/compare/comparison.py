@@ -221,6 +221,8 @@ def _loaded(data: Any, labels: Sequence[Any] | None, task: str | None, positions
 
 def _lower(dataset: Dataset, problem: Problem) -> tuple[str, ...]:
     """The sentences that `memorize` shows for the same data."""
+    if dataset.C < 2:  # one labelling, which no network fails on
+        return tuple(given_sentences(dataset))
     found = hardest(lower_bounds(problem))
     return (hardest_sentence(found["parameters"], dataset.N), *given_sentences(dataset))
 
