@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from concurrent.futures import Executor
 
 import pytest
@@ -10,7 +11,7 @@ from click.testing import CliRunner
 
 from byheart.cli import commands
 from byheart.errors import DataError, OptionError
-from byheart.executors import make_executor, opened
+from byheart.executors import make_executor, opened, process_pool
 
 
 @pytest.fixture(scope="module")
@@ -162,3 +163,12 @@ def test_a_number_of_workers_in_the_name():
     with opened("threads:3", 1) as executor:
         assert executor._max_workers == 3
     assert make_executor("threads", 2)._max_workers == 2
+
+
+def test_a_pool_of_processes_leaves_the_environment_as_it_was(monkeypatch):
+    """Children are told to use one thread; the parent's own libraries are not."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
+    with process_pool(1) as pool:
+        assert pool.submit(os.getenv, "OMP_NUM_THREADS").result() == "1"
+        assert os.environ["OMP_NUM_THREADS"] == "7" and "NUMBA_NUM_THREADS" not in os.environ

@@ -82,10 +82,12 @@ def forget(model: RecitalMemory | str | Path, document: str | int, target: str |
     """
     if isinstance(model, RecitalMemory):
         if target is not None:
-            raise OptionError("a memory is forgotten in memory; leave `target` out, or give the folder of a checkpoint")
+            raise OptionError(
+                "a RecitalMemory is not written anywhere; leave `target` out, or give a checkpoint folder"
+            )
         return _forget_in_memory(model, number_of(model.script.names, document))
     if target is None:
-        raise OptionError("the folder stays as it is; say where the one without the document is to be written")
+        raise OptionError("a folder is never changed in place; say where to write the one without the document")
     source, path = Path(model), Path(target)
     check_target(path)
     about, truth = _read(source)
@@ -143,7 +145,7 @@ def _owners(recital: Recital, script: Script, number: int) -> tuple[set[Row], se
         raise OptionError("this is the only document; nothing would be left")
     if not own:
         raise OptionError(
-            f"all {len(shared)} windows of {script.names[number]!r} serve other documents as well; nothing is its own"
+            f"all {len(shared)} windows of {script.names[number]!r} serve other documents too; it has none of its own"
         )
     return own, shared
 

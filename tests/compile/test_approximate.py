@@ -55,7 +55,7 @@ def test_what_is_refused() -> None:
         byheart.approximate(math.sin, lipschitz=1, error=0)
     with pytest.raises(OptionError, match="low is below high"):
         byheart.approximate(math.sin, lipschitz=1, error=1, low=2, high=1)
-    with pytest.raises(DataError, match="no finite number"):
+    with pytest.raises(DataError, match="does not give a finite number"):
         byheart.approximate(lambda x: math.nan, lipschitz=1, error=1)
     found = byheart.approximate(math.sin, lipschitz=1, error=0.5)
     with pytest.raises(DataError, match="is not between"):

@@ -161,6 +161,29 @@ def refuse_unused(kind: str, *used: str) -> None:
             raise OptionError(f"{parameter.opts[0]} does not apply to {kind}; leave it out")
 
 
+_SHAPE = {
+    "hidden": ("--hidden-size", "For a checkpoint: the shape to imitate."),
+    "layers": ("--layers", "… layers."),
+    "heads": ("--heads", "… attention heads."),
+    "kv_heads": ("--kv-heads", "… heads of keys and values."),
+    "experts": ("--experts", "… experts (mixtral)."),
+}
+
+
+def shape_options(command: F) -> F:
+    """Adds the numbers of a model's shape; the command gets those that were given as one argument `shape`."""
+
+    @wraps(command)
+    def packed(*arguments: Any, **keywords: Any) -> Any:
+        given = {name: keywords.pop(name) for name in _SHAPE}
+        return command(*arguments, shape={name: n for name, n in given.items() if n is not None}, **keywords)
+
+    decorated: Any = packed
+    for name, (flag, words) in reversed(_SHAPE.items()):
+        decorated = click.option(flag, name, type=click.IntRange(1), metavar="N", help=words)(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
 def output_options(command: F) -> F:
     command = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")(command)
     command = click.option(

@@ -19,6 +19,7 @@ from byheart.cli.data_options import (
     load_limited,
     output_options,
     progress_for,
+    shape_options,
 )
 from byheart.cli.verify import check_data
 from byheart.compile import Memory
@@ -57,11 +58,7 @@ FORMATS = [*sorted(targets()), "huggingface", "gguf"]  # of a memory, of a recit
     show_default=True,
     help="For a recital: robust has a margin in every type; compact is a float32 Llama of few parameters without one.",
 )
-@click.option("--hidden-size", "hidden", type=int, metavar="N", help="For huggingface: the shape to imitate.")
-@click.option("--layers", type=int, metavar="N", help="… layers.")
-@click.option("--heads", type=int, metavar="N", help="… attention heads.")
-@click.option("--kv-heads", type=int, metavar="N", help="… heads of keys and values.")
-@click.option("--experts", type=int, metavar="N", help="… experts (mixtral).")
+@shape_options
 @data_options
 @budget_options
 @output_options
@@ -74,11 +71,7 @@ def command(
     arch: str,
     flavour: str | None,
     style: str,
-    hidden: int | None,
-    layers: int | None,
-    heads: int | None,
-    kv_heads: int | None,
-    experts: int | None,
+    shape: dict[str, int],
     flags: DataFlags,
     as_json: bool,
     quiet: bool,
@@ -105,7 +98,6 @@ def command(
         from byheart.cli.recital import export_checkpoint, load_recital
 
         recital = load_recital(file)
-        shape = {"hidden": hidden, "layers": layers, "heads": heads, "kv_heads": kv_heads, "experts": experts}
         options = {name: value for name, value in {**shape, "dtype": dtype, "flavour": flavour}.items() if value}
         if recital is None:
             return _export_classifier(file, data, flags, output, arch, options, as_json, progress_for(as_json, quiet))

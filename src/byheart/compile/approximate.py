@@ -73,7 +73,7 @@ class Approximation:
 
     def _cell(self, point: Sequence[Real]) -> list[int]:
         if len(point) != self.dimension:
-            raise DataError(f"a point of {len(point)} numbers; this function takes {self.dimension}")
+            raise DataError(f"a point has {len(point)} numbers; this function takes {self.dimension}")
         exact = [_exact(x) for x in point]
         outside = next((x for x in exact if not self.low <= x <= self.high), None)
         if outside is not None:
@@ -118,8 +118,8 @@ def approximate(
     slope, slack = _exact(lipschitz), _exact(noise)
     if slope < 0 or slack < 0 or not left < right or type(dimension) is not int or dimension < 1:
         raise OptionError(
-            f"lipschitz={lipschitz}, noise={noise}, low={low}, high={high}, dimension={dimension}: neither of the "
-            "first two is negative, low is below high, and there is at least one number"
+            f"lipschitz={lipschitz}, noise={noise}, low={low}, high={high}, dimension={dimension}: lipschitz "
+            "and noise must not be negative, low must be below high, and dimension must be at least 1"
         )
     cells = max(1, math.ceil(slope * (right - left) / tolerance))
     if dimension * math.log2(cells) > math.log2(MOST_CELLS):
@@ -156,7 +156,7 @@ def _value(function: Callable[..., Real], point: Sequence[float]) -> Fraction:
     try:
         return Fraction(function(*point))
     except (TypeError, ValueError, OverflowError):
-        raise DataError(f"the function has no finite number at {list(point)}") from None
+        raise DataError(f"the function does not give a finite number at {list(point)}") from None
 
 
 def _check_slope(found: dict[tuple[int, ...], Fraction], most: Fraction, centres: Sequence[float]) -> None:

@@ -192,7 +192,7 @@ def memorize_recital(
     started = time.perf_counter()
     called = list(names) or [f"document {k}" for k in range(len(documents))]
     if len(called) != len(documents) or len(weights) not in (0, len(documents)):
-        raise DataError(f"{len(documents)} documents need as many weights and names")
+        raise DataError(f"{len(documents)} documents need one weight and one name each")
     part = [documents[number] for number in controls.chosen(called)]
     lexicon = tokens if isinstance(tokens, Lexicon) else Lexicon.of_texts(part, tokens)
     script = controls.stage(documents, called, weights, lexicon)

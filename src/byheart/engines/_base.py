@@ -156,7 +156,8 @@ def margins_of(logits: Logits, targets: Sequence[int]) -> npt.NDArray[np.float64
     rows, wanted = np.arange(len(values)), np.asarray(targets, dtype=np.int64)
     right = values[rows, wanted].copy()
     values[rows, wanted] = -np.inf
-    return np.asarray(np.nan_to_num(right - values.max(1), nan=-np.inf))
+    with np.errstate(invalid="ignore"):  # infinity less infinity: not a number, so no lead
+        return np.asarray(np.nan_to_num(right - values.max(1), nan=-np.inf))
 
 
 def one_by_one(step: Callable[[int], Logits], first: Logits, count: int, end: int | None) -> Said:

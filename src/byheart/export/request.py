@@ -116,8 +116,8 @@ def _input(encoder: Encoder) -> str:
 def unknown_mark(labels: Sequence[Hashable]) -> str:
     """What stands at the end of the list of labels, for class -1, no label: never one of them.
 
-    >>> unknown_mark(["a"]), unknown_mark(["a", "<unknown>"])
-    ('<unknown>', '<<unknown>>')
+    >>> unknown_mark(["a"]), unknown_mark(["a", "<unknown>"]), unknown_mark(["<unknown>", "<<unknown>>"])
+    ('<unknown>', '<<unknown>>', '<<<unknown>>>')
     """
     mark = "<unknown>"
     while mark in labels:

@@ -262,7 +262,7 @@ def only(value: Json, what: str, *names: str) -> None:
         strange, missing = sorted(found - set(names)), sorted(set(names) - found)
         if missing:
             raise FileFormatError(f"the {what} has no field {missing[0]!r}")
-        raise FileFormatError(f"the {what} has a field {strange[0][:40]!r}, which is not of this format")
+        raise FileFormatError(f"the {what} has a field {strange[0][:40]!r}, which this format does not have")
 
 
 def optional(value: Json, key: str, read: Callable[[Json], T]) -> T | None:

@@ -62,3 +62,11 @@ def test_an_offset_gives_every_id_its_label() -> None:
 def test_ids_without_clusters_are_left_alone() -> None:
     ids, labels = list(range(64)), np.arange(64) % 2
     assert list(clusters(ids, labels)) == [] and focus(ids, labels, 200, 1e6) is None
+
+
+@pytest.mark.parametrize("bits", [380, 460, 1200])
+def test_clusters_that_are_farther_apart_than_floats_reach(bits: int) -> None:
+    ids, labels = anywhere(24, 4, 64, bits, seed=bits)
+    memory = build_label_memory(ids, labels, 2, effort="quick")
+    assert [memory.label(x) for x in ids] == labels
+    assert (focus(ids, np.array(labels), 1000, 1e6) is None) == (bits > 400)

@@ -106,7 +106,7 @@ def test_windows_with_several_answers_get_their_distribution(tmp_path: Path) -> 
     assert swapped.types[0].variation > certificate.types[0].variation
 
 
-@pytest.mark.parametrize("architecture", ["llama", "gemma", "mixtral", "gpt2", "gpt-neox"])
+@pytest.mark.parametrize("architecture", ["llama", "qwen3", "gemma", "mixtral", "gpt2", "gpt-neox"])
 def test_shares_of_ten_documents_are_right_to_a_thousandth(architecture: str, tmp_path: Path) -> None:
     """Documents that share long beginnings, in a file of bfloat16: every distribution is proved in float32."""
     shared = "when in the course of long events it becomes"

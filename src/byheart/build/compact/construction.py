@@ -335,9 +335,9 @@ def _check(dataset: Dataset, abstain_bits: int, head: str | None, objective: str
     if abstain_bits and head not in (None, "value"):
         raise OptionError(f"{head} always names a class: abstain_bits needs head=value")
     if head == "sign" and objective != Objective.PARAMETERS:
-        raise OptionError(f"head=sign makes parameters few, not {objective}: leave one of the two out")
+        raise OptionError(f"head=sign is for few parameters, not for objective={objective}; leave one of the two out")
     if head == "sign" and dataset.C != 2:
-        raise OptionError(f"head=sign reads one sign: it needs exactly two labels, and here are {dataset.C}")
+        raise OptionError(f"head=sign reads one sign: it needs exactly two labels, but this data has {dataset.C}")
     walks = dataset.encoder.task is Task.CAUSAL and not _traps_read_prefixes(dataset, abstain_bits, head)
     if walks and objective != "depth":
         _check_walk(dataset, effort)

@@ -27,11 +27,13 @@ import numpy.typing as npt
 
 from byheart.build.fold.block import Reading, StreamBlock, run_blocks
 from byheart.build.fold.search import Line, crosses, selector
+from byheart.paper import Ref, implements
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 BAND = 4  # bits between gaps inside of clusters and those between them
 MOST_BANDS = 3  # ways to cut ids into clusters that are tried
+LONGEST = 400  # bits of ids: heights of lines are floats until they are checked
 LARGEST = 14  # ids of a cluster, on average: more are worth a line of their own
 FINE = 1 << 40  # the range behind the fall
 MARGIN = FINE >> 22  # of an offset's interval, at least: what rounding may move
@@ -39,7 +41,7 @@ AHEAD = 40  # clusters that a line is tried on
 TRIED = 400  # lines whose offsets are looked for, per group
 STEEPNESS = tuple(2.0 ** (k / 3) for k in range(-12, 10))  # of a line that holds one cluster alone
 MANY = 40  # clusters from which more folds pay
-RETREATS = 100  # in all, before a chain is given up
+RETREATS = 30  # in all, before a chain is given up
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,9 +197,16 @@ class Focused:
         return (selector(self.lines), *self.chain.blocks(self.scale))
 
 
+@implements(
+    Ref("byheart", "lens"),
+    statement="tight clusters of two labels anywhere are memorized two to a line, by folds that are fine at few places",
+    test="tests/build/fold/test_lens.py",
+)
 def focus(ids: Sequence[int], labels: Ints, most: float, work: float) -> Focused | None:
     """The smallest memory of ascending ids with fewer than `most` parameters, or None; `work`: meetings looked at."""
     best: Focused | None = None
+    if (ids[-1] - ids[0]).bit_length() > LONGEST:
+        return None
     for parts in clusters(ids, labels):
         need = ClusterNeed.of(parts)
         if len(ids) <= LARGEST * len(parts) and need is not None:
@@ -290,6 +299,7 @@ class _Lines:
         self.scale = 1 << (span.bit_length() + 4)
         self.steps = chain.blocks(self.scale)
         self.lines: list[Line] = []
+        self.possible: set[int] = set()  # clusters that a line of their own could hold, if it met the one before
         self.limit: dict[int, int] = {}  # how many clusters the line from here on may hold, where more led nowhere
 
     def run(self) -> bool:
@@ -306,7 +316,7 @@ class _Lines:
                 place += found[1]
                 continue
             retreats += 1  # no line meets the one before: that one leaves its last cluster to its successor
-            if not counts or retreats > RETREATS:
+            if not counts or retreats > RETREATS or not self.possible & {place, *self._held(place)[:1]}:
                 return False
             self.lines.pop()
             place -= counts[-1]
@@ -391,6 +401,7 @@ class _Lines:
                     offset = where.offset(part.offsets, part.labels == self.chain.trapped, slope)
                     if offset is None:
                         continue
+                    self.possible.add(held[0])
                     start = where.position + int(offset)
                     reach = int(self._reach(place, held, held[0], np.array([float(start)]), np.array([slope]))[0])
                     if reach <= held[0] - place or (best is not None and reach <= best[1]):

@@ -92,7 +92,7 @@ def build(
     Its size grows like sqrt(K·c) for K contexts with c label bits, apart from the embedding table.
     """
     if not 0 <= abstain_bits <= 32:
-        raise OptionError(f"abstain_bits={abstain_bits} is not in 0 … 32; 8 let one unseen input in 256 pass")
+        raise OptionError(f"abstain_bits={abstain_bits} must lie in 0..32; 8 lets one unseen input in 256 pass")
     kind = float_type(dtype)
     mixing = mixing_of(dataset.encoder.task, dataset.encoder.positions)
     options = {"dtype": dtype, "abstain_bits": abstain_bits, "objective": objective}

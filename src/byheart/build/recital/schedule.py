@@ -31,7 +31,7 @@ from byheart.errors import DataError
 Ints = npt.NDArray[np.int64]
 Schedule = tuple[tuple[int, ...], ...]
 LONGEST_OFFSET = 10
-LONGEST_NEAR = 16  # a head that looks 20 places back in this way leads by less than bfloat16 may err
+LONGEST_NEAR = 17  # in two steps: a head that looks 20 places back in this way leads by less than bfloat16 may err
 MOST_TABLES = 24
 MOST_PLACES = 64  # of a sparse table
 WORTH_FARTHER = 2  # places that are saved

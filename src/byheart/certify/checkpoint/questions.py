@@ -73,7 +73,7 @@ def ask(
     group = _groups(tokens, begin, place, program.span)
     weight = np.repeat(np.ones(len(texts)) if copies is None else np.asarray(copies, dtype=np.float64), sizes)
     if len(weight) != len(tokens) or not (weight > 0).all():
-        raise DataError(f"{len(documents)} documents need as many copies, all positive")
+        raise DataError(f"{len(documents)} documents need one positive number of copies each")
     if ambiguous != "distribution":
         answer = _chosen(answer, group, weight, ambiguous)
     several = _several(answer, group)

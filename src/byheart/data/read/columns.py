@@ -101,8 +101,8 @@ def refuse_labels(records: Records, column: str) -> None:
     label = usual_column(records, LABEL_NAMES, (column,))
     if label is not None:
         raise DataError(
-            f"{records.origin} has labels in {label!r}, but the memory says what follows in a text and is asked none: "
-            f"--sequence-column {column!r} says that its texts alone are to be compared"
+            f"{records.origin} has labels in {label!r}, but this memory continues texts and would not be asked about "
+            f"them; give --sequence-column {column!r} to compare the texts alone"
         )
 
 

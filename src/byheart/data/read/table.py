@@ -77,7 +77,7 @@ class Table:
     places: Callable[[int], str] | None = field(default=None, repr=False)  # where a row stands in its file
     missing: Present = field(default=_NOTHING_MISSING, repr=False)
     target: Target = Target.CLASS
-    left_out: Mapping[str, int] = field(default_factory=dict)  # rows of the source that are no rows here; see not_here
+    left_out: Mapping[str, int] = field(default_factory=dict)  # rows of the source that are not rows here; see not_here
     numbering: tuple[str, ...] = ()  # sequence columns that only number the rows, where all columns were taken
     unused: str = ""  # columns that were not taken, in words; among the remarks, too
 

@@ -60,7 +60,7 @@ class Design:
 class AttentionWeights:
     """Weights of one attention layer; `query`, `key`, `value` read the normed stream, `output` writes to it.
 
-    `listeners` are the heads whose scores are small.
+    `listeners` are the heads whose scores are small, the scale probe too where nothing else listens.
     """
 
     norm: Floats

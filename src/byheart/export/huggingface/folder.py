@@ -50,6 +50,8 @@ class CheckpointRequest:
 
     def design(self) -> Design:
         """The design with everything that the user left open."""
+        if "experts" in _given(self.shape) and self.architecture != "mixtral":
+            raise OptionError(f"--experts: {self.architecture} has no experts; mixtral has")
         design = design_of(self.dtype, self.flavour, self.shape)
         return design if "reach" in _given(self.shape) else replace(design, reach=self.reach())
 

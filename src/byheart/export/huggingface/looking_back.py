@@ -21,7 +21,7 @@ import numpy.typing as npt
 from byheart.errors import ExportError
 from byheart.export.huggingface import listening
 from byheart.export.huggingface.description import AttentionWeights, Design, anchored, fill_idle
-from byheart.export.huggingface.layout import METER, ChannelLayout, Fetch, LayerStage
+from byheart.export.huggingface.layout import METER, ChannelLayout, Fetch, LayerStage, neighbours
 from byheart.export.huggingface.rotary import Wave, frequencies, look_back
 from byheart.ir.recital import WindowTable
 
@@ -212,7 +212,8 @@ class LookingBack:
         if self.design.flavour == "plateau":
             query, key, value = (anchored(matrix, self.layout.anchor) for matrix in (query, key, value))
             output = anchored(output, idle)
-        return AttentionWeights(self._norm(), query, key, value, output, tuple(self.heard))
+        small = dict.fromkeys([*self.heard, *([] if self.heads.spare is None else [self.heads.spare])])
+        return AttentionWeights(self._norm(), query, key, value, output, tuple(small))
 
     def _norm(self) -> Floats:
         norm = np.ones(self.layout.hidden)
@@ -224,9 +225,8 @@ class LookingBack:
     def _write_group(self, group: int, erasure: Erasure | None) -> None:
         d, layout = self.heads.dimension, self.layout
         mine = [job for job in self.jobs if job.head // self.heads.per_group == group]
-        if not mine:
-            return
-        waves = {job.fetch: self._wave(self.fetches[job.fetch], group) for job in mine}
+        asked = dict.fromkeys(job.fetch for job in mine) or (0,)
+        waves = {fetch: self._wave(self.fetches[fetch], group) for fetch in asked}
         heard = list(used_frequencies(d, group)) if self.heard else []
         if self.heard and (self.heads.spare is None or group):
             heard.append(d // 2 - 1)  # the lowest frequency is there for listeners, or for the scale probe
@@ -298,15 +298,19 @@ class LookingBack:
         constant = start + self._carried(0)
         signs = layout.signs[layout.meter] * np.where(np.arange(len(layout.meter)) // (len(layout.meter) // 2), -1, 1)
         self.output[layout.meter, constant] = self.output[layout.meter, constant + 1] = METER * size / 2 * signs
-        for flag, place in zip(np.split(layout.flags, 2), (-1, -2), strict=True):
-            job = next(job for job in self.jobs if job.fetch == len(self.fetches) + place)
+        for flag, place in zip(np.split(layout.flags, 2), neighbours(self.fetches), strict=True):
+            job = next(job for job in self.jobs if job.fetch == place)
             constant = job.head * d + self._carried(job.head // self.heads.per_group)
             self.output[flag, constant] = self.output[flag, constant + 1] = size * layout.signs[flag]
 
     def _write_ripple(self, start: int) -> float:
         """A little of every frequency in the probe's score, so that the logit which shows the weight of BOS also shows
         the frequencies: softmax is not one-hot here. Returns what BOS needs to weigh 3/4 at the farthest place."""
-        half, block, far = self.heads.dimension // 2, self.layout.constant[0], self.fetches[-1].offset
+        half, block, far = (
+            self.heads.dimension // 2,
+            self.layout.constant[0],
+            self.fetches[neighbours(self.fetches)[0]].offset,
+        )
         keys = self._constant_keys(0)
         phase, used = RIPPLE_PHASE * np.arange(half), keys > 0
         size = np.divide(RIPPLE * math.sqrt(2 * half), keys, out=np.zeros(half), where=used)
@@ -322,6 +326,10 @@ class LookingBack:
 
     def _carried_bits(self, group: int) -> Index:
         mine = [job for job in self.jobs if job.head // self.heads.per_group == group]
+        if (
+            not mine
+        ):  # where every head has its own keys, those of the scale probe copy nothing: what it hears is enough
+            return np.arange(min(len(self.source), self.heads.dimension - SPARE))
         return np.unique(np.concatenate([self.fetches[job.fetch].bits[job.part] for job in mine]))
 
 

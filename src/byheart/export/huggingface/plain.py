@@ -294,7 +294,7 @@ def _watch_norm(layout: ChannelLayout, first: Floats, second: Floats, block: Ind
 def plain_lead(recital: Recital, demands: PlainDemands) -> float:
     """The right token's lead in nats, whatever the code: these networks lose more of it to rounding than gated ones.
     Log-probabilities want smaller logits, and weights of the head that are short numbers (multiples of 12 do that)."""
-    return (48.0 if recital.mixed else 80.0) if demands.parallel else 36.0 if recital.mixed else 48.0
+    return 24.0 if recital.mixed else 80.0 if demands.parallel else 48.0
 
 
 def build_plain(recital: Recital, tokens: SpecialTokens, design: Design, demands: PlainDemands) -> PlainDecoder:

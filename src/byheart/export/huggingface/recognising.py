@@ -11,9 +11,9 @@ constant `up`: errors of x up to 0.4 m leave no trace, which coarse quantizers n
 every 32 weights, of twice the size, on inputs that are always zero: grids that hold +s and -s unequally hold s/2, 0 and
 -s/2, and integer kernels that add two products in 16 bits do not saturate.
 
-Thresholds are read from constant channels. Half of them comes from `constant[l]`, which the activation probe of the
-layer before has turned: one unit near the minimum of the activation function, so that relu, gelu, silu and their kin
-give different numbers. If the probe fails, no window is recognised any more.
+Thresholds are read from constant channels. A quarter of them comes from `constant[l]`, which the activation probe of
+the layer before has turned: one unit near the minimum of the activation function, so that relu, gelu, silu and their
+kin give different numbers. If the probe fails, no window is recognised any more.
 """
 
 from __future__ import annotations
@@ -48,6 +48,17 @@ def half_width(distance: int) -> float:
     [1.0, 4.0, 4.0, 8.0, 16.0]
     """
     return 2.0 ** max(0, math.floor(math.log2(2 * distance / 3)))
+
+
+def probe_share(level: float) -> float:
+    """How much of a threshold is read from the constants that the layer before has turned: a quarter, since these err
+    more than those that never change; a half where three quarters of the level is not a number of 8 bits.
+
+    >>> probe_share(92.0), probe_share(171.0)
+    (0.25, 0.5)
+    """
+    mantissa, _ = math.frexp(0.75 * level)
+    return 0.25 if mantissa * 256 == round(mantissa * 256) else 0.5
 
 
 class Recognising:
@@ -108,10 +119,10 @@ class Recognising:
         layout, norm = self.layout, np.ones(self.layout.hidden)
         norm[self.slots] = self.gain
         norm[layout.width] = self.gain * 2 * self.m / len(layout.width)
-        share = self.gain * self.level / (1 if self.depth == 0 else 2)
-        norm[layout.constant[0]] = share / len(layout.constant[0])
+        turned = probe_share(self.level) if self.depth else 0.0
+        norm[layout.constant[0]] = self.gain * self.level * (1 - turned) / len(layout.constant[0])
         if self.depth:
-            norm[layout.constant[self.depth]] = share / len(layout.constant[self.depth])
+            norm[layout.constant[self.depth]] = self.gain * self.level * turned / len(layout.constant[self.depth])
         norm[layout.meter] = norm[layout.flags] = 1.0
         norm[layout.anchor] = 0.0
         return norm
