@@ -12,8 +12,8 @@ every 32 weights, of twice the size, on inputs that are always zero: grids that 
 -s/2, and integer kernels that add two products in 16 bits do not saturate.
 
 Thresholds are read from constant channels. A quarter of them comes from `constant[l]`, which the activation probe of
-the layer before has turned: one unit near the minimum of the activation function, so that relu, gelu, silu and their kin
-give different numbers. If the probe fails, no window is recognised any more.
+the layer before has turned: one unit near the minimum of the activation function, so that relu, gelu, silu and their
+kin give different numbers. If the probe fails, no window is recognised any more.
 """
 
 from __future__ import annotations
