@@ -118,11 +118,16 @@ def _grow(problem: Sequences, model: Uniform, training: Training, goal: Goal, en
         smaller = replace(training, before=training.before[:-1])
         outcome, small = _grow(problem, replace(model, blocks=training.before[-1]), smaller, goal, engine)
         start, seconds = grown(small, model, problem, training.seed), outcome.seconds
-    runner = make_engine(engine, problem, model, training, start)
-    assert isinstance(runner, Growing)
-    outcome = _run(runner, training, goal)
-    better = outcome.curve[-1][1] <= outcome.curve[0][1]  # False for NaN
-    return replace(outcome, seconds=seconds + outcome.seconds), runner.learned() if better else start
+    for attempt in range(1 + (training.retries if training.before else 0)):
+        plan = replace(training, rate=training.rate / 2**attempt)
+        runner = make_engine(engine, problem, model, plan, start)
+        assert isinstance(runner, Growing)
+        outcome = _run(runner, plan, goal)
+        seconds += outcome.seconds
+        better = outcome.curve[-1][1] <= outcome.curve[0][1]  # False for NaN
+        if better:
+            break
+    return replace(outcome, seconds=seconds), runner.learned() if better else start
 
 
 def _run(runner: TrainingEngine, training: Training, goal: Goal) -> Outcome:
