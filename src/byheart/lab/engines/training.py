@@ -125,9 +125,10 @@ def _grow(problem: Sequences, model: Uniform, training: Training, goal: Goal, en
         outcome = _run(runner, plan, goal)
         seconds += outcome.seconds
         better = outcome.curve[-1][1] <= outcome.curve[0][1]  # False for NaN
+        weights = runner.learned() if better else start
         if better:
             break
-    return replace(outcome, seconds=seconds), runner.learned() if better else start
+    return replace(outcome, seconds=seconds), weights
 
 
 def _run(runner: TrainingEngine, training: Training, goal: Goal) -> Outcome:
