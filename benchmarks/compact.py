@@ -6,12 +6,12 @@
     python benchmarks/compact.py --efforts quick,normal,high --sizes 10000      parameters against seconds
     python benchmarks/compact.py --codes 42000            short codes with 60 labels of several kinds
     python benchmarks/compact.py --text FILE              its first 100,000 characters, to be recited
-    python benchmarks/compact.py --ids --sizes 30,100,400 --classes 2,16        awkward ids beside random ones
 
 Rows have 8 tokens; a third are random, the others permutations or one-token edits of them. Sizes count the whole
-Transformer, and every memory must be proved. Lines are rows of a Markdown table. `--parity` takes the last version that
-had the parity memory out of git's history and runs it on the same rows, in the same run. Processor seconds are those of
-build and proof together, on all cores; on a busy machine they are longer than on a free one.
+Transformer, and every memory must be proved; awkward_ids.py measures ids that are not random. Lines are rows of a
+Markdown table. `--parity` takes the last version that had the parity memory out of git's history and runs it on the
+same rows, in the same run. Processor seconds are those of build and proof together, on all cores; on a busy machine
+they are longer than on a free one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import Any
 
 import byheart
-from byheart.build.fold import build_label_memory
 
 PARITY = "81c0c75"  # the last commit with the parity memory
 LIMIT = 2 * math.sqrt(6)  # of a line and folds: docs/compact.md, "What this architecture cannot do"
@@ -153,73 +152,6 @@ def codes(count: int, kind: str, classes: int = 60) -> tuple[list[str], list[int
     return [ordered[k] for k in order], [labels[k] for k in order]
 
 
-def clusters(count: int, size: int, within: int, apart: int, rng: random.Random | None, seed: int = 3) -> list[int]:
-    """Ids in clusters of `size` within `within`, at multiples of 2^apart or, with `rng`, anywhere."""
-    inner, found = random.Random(seed), set()
-    for c in range(-(-count // size)):
-        start = c << apart if rng is None else rng.randrange(max(1, count << apart) // within) * within
-        found.update(start + x for x in inner.sample(range(within), size))
-    return sorted(found)[:count]
-
-
-def shapes(count: int) -> dict[str, list[int]]:
-    """Ids that are not random, and random ones first. Those that end in "anywhere" may exceed 1.5 times (the page says
-    why)."""
-    rng = random.Random(1)
-    root = round(count ** (1 / 3)) + 1
-    two_scales = {
-        (a << 60) + (b << 30) + c for a in range(root) for b in range(root) for c in rng.sample(range(256), root)
-    }
-    found = {
-        "random": rng.sample(range(16 * count * count + 64), count),
-        "consecutive": list(range(count)),
-        "progression": [12345 + 1000003 * i for i in range(count)],
-        "one of two": rng.sample(range(2 * count), count),
-        "squares": [i * i for i in range(count)],
-        "200 bits": [rng.getrandbits(200) for _ in range(count)],
-        "40 bits": rng.sample(range(1 << 40), count),
-        "two scales": sorted(two_scales)[:count],
-        "one far away": [*range(count - 1), 1 << 100],
-        "two halves": [*range(count // 2), *((1 << 100) + i for i in range(count - count // 2))],
-    }
-    if count <= 2000:
-        found["powers of two"] = [1 << i for i in range(count)]
-    if count <= 500:
-        found["powers of three"] = [3**i for i in range(count)]
-    for size, within, apart in (
-        (2, 8, 30),
-        (4, 64, 30),
-        (4, 64, 190),
-        (10, 100, 40),
-        (100, 1000, 40),
-        (1000, 4000, 60),
-    ):
-        if size < count:
-            found[f"{size}s in {within}, 2^{apart} apart"] = clusters(count, size, within, apart, None)
-            found[f"{size}s in {within}, 2^{apart}, anywhere"] = clusters(count, size, within, apart, rng)
-    return found
-
-
-def awkward(count: int, classes: int, effort: str) -> None:
-    """Label memories of ids that are not random, beside one of ids that are; the worst ratios last."""
-    plain, worst = 0, {"regular": (0.0, ""), "anywhere": (0.0, "")}
-    for name, ids in shapes(count).items():
-        rng = random.Random(7)
-        labels = [rng.randrange(classes) for _ in ids]
-        start = time.process_time()
-        memory = build_label_memory(ids, labels, classes, effort=effort)
-        if any(memory.label(x) != y for x, y in zip(ids, labels, strict=True)):
-            raise SystemExit(f"{name}: wrong")
-        plain = plain or memory.parameters
-        seconds = time.process_time() - start
-        ratio = memory.parameters / plain
-        kind = "anywhere" if name.endswith("anywhere") else "regular"
-        worst[kind] = max(worst[kind], (ratio, name))
-        print(f"{len(ids)} ids, C={classes}, {name}: {memory.parameters}, {ratio:.2f}x, {seconds:.1f} s", flush=True)
-    for kind, (ratio, name) in worst.items():
-        print(f"{count} ids, C={classes}, worst {kind}: {ratio:.2f}x ({name})", flush=True)
-
-
 def keep(path: Path, found: list[Measured], ks25: dict[int, int]) -> None:
     """What was measured so far, beside the picture: a drawing needs no second run."""
     given = {"command": " ".join(sys.argv[1:]), "rows": found, "ks25": list(ks25.items())}
@@ -272,7 +204,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--parity", action="store_true", help="the version before, from git's history, in the same run")
     parser.add_argument("--ks25", default="100,300", help="sizes at which ks25 is built; empty for none")
-    parser.add_argument("--ids", action="store_true", help="only label memories of awkward ids")
     parser.add_argument("--picture", type=Path, help="draw it here, and keep the numbers beside it")
     parser.add_argument("--redraw", action="store_true", help="only --picture, from the numbers beside it")
     parser.add_argument("--codes", type=int, help="only codes with 60 labels, this many")
@@ -283,11 +214,6 @@ def main() -> None:
         return
     sizes = [int(n) for n in arguments.sizes.split(",")]
     kinds = [int(c) for c in arguments.classes.split(",")]
-    if arguments.ids:
-        for count in sizes:
-            for classes in kinds:
-                awkward(count, classes, arguments.efforts)
-        return
     efforts = arguments.efforts.split(",")
     head()
     if arguments.codes or arguments.text:

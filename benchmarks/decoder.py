@@ -84,13 +84,13 @@ def adam(data: Any, threads: int, cap: float, neurons: int = 64) -> dict[str, An
     import torch
     from stories import token_rows
 
-    from byheart.lab.config import Decoder, Training
+    from byheart.lab.config import DecoderModel, Training
     from byheart.lab.engines.pytorch import DecoderEngine
     from byheart.lab.problem import Documents
 
     torch.set_num_threads(threads)
     started = time.perf_counter()
-    problem, model = Documents("stories", token_rows(data), len(data.vocabulary)), Decoder(neurons)
+    problem, model = Documents("stories", token_rows(data), len(data.vocabulary)), DecoderModel(neurons)
     engine = DecoderEngine(problem, model, Training(epochs=1_000_000, rate=1e-4, shape="constant"))
     gap, course = float("inf"), {}
     while gap > 0.01 and time.perf_counter() - started < cap:

@@ -2,12 +2,13 @@
 
     python benchmarks/many_rows.py [N] [construction]          default: 1000000 native
 
-Rows are codes of nine digits with one of two labels. The peak of memory is that of the process so far.
+Rows are codes of nine digits with one of two labels, written by a process of its own, so that the peak of memory is
+that of byheart: of this process so far.
 """
 
 from __future__ import annotations
 
-import random
+import multiprocessing
 import resource
 import sys
 import tempfile
@@ -15,6 +16,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
+
+import numpy as np
 
 import byheart
 
@@ -29,14 +32,26 @@ def step(name: str, work: Callable[[], T]) -> T:
     return found
 
 
+def write_rows(path: Path, count: int) -> None:
+    """Different codes in random order, a part at a time."""
+    rng = np.random.default_rng(2)
+    codes = np.unique(rng.integers(0, 10**9, count + count // 50 + 100))
+    rng.shuffle(codes)
+    with path.open("w") as file:
+        file.write("code,kind\n")
+        for start in range(0, count, 100_000):
+            part = codes[start : min(count, start + 100_000)].tolist()
+            file.write("".join(f"{k:09d},{k * 7919 % 10007 % 2}\n" for k in part))
+
+
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     construction = sys.argv[2] if len(sys.argv) > 2 else "native"
     with tempfile.TemporaryDirectory() as folder:
         path, file = Path(folder) / "rows.csv", Path(folder) / "rows.byheart"
-        numbers = random.Random(2).sample(range(10**9), count)
-        path.write_text("code,kind\n" + "".join(f"{k:09d},{k * 7919 % 10007 % 2}\n" for k in numbers))
-        del numbers
+        writer = multiprocessing.get_context("spawn").Process(target=write_rows, args=(path, count))
+        writer.start()
+        writer.join()
         table = step("read", lambda: byheart.read(path))
         memory = step("memorize", lambda: byheart.memorize(table, construction=construction, progress=False))
         print(f"           {memory.certificate.verdict}, {memory.size.parameters:,} parameters")

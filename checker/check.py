@@ -5,18 +5,19 @@
     python check.py names.byheart rows.jsonl --sequence-column first --label-column country --json
 
 It asks the file every row of DATA as a user would and compares each answer with DATA's own label, by type and value;
-numbers are exact, or enclosed by rational intervals. `answers proved` says that every row of DATA gets its label, or
-that the gap of a memory of distributions is as small as --gap asks. The recorded promise is compared with the sizes
-counted here, but not derived again. Exit status: 0 answers proved; 1 refuted or undecided; 2 FILE or DATA is not
-usable, or needs more than the budget; 70 a defect of this program.
+numbers are exact, or known to within a bound. `answers proved` says that every row of DATA gets its label, or that the
+gap of a memory of distributions is as small as --gap asks. The recorded promise is compared with the sizes counted
+here, but not derived again. Exit status: 0 answers proved; 1 refuted or undecided; 2 FILE or DATA is not usable, or
+needs more than the budget; 70 a defect of this program.
 
-The sections: the format, numbers, the network, decoders, asking, the data, the verdict.
+The sections: the format, numbers, the network, decoders, asking, the data, the verdict, distributions.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import decimal
 import hashlib
 import io
 import json
@@ -27,24 +28,25 @@ import sys
 import traceback
 from collections import Counter
 from fractions import Fraction
-from functools import cache, lru_cache
+from functools import cache, lru_cache, reduce
 from itertools import pairwise
+from operator import or_
 from typing import NamedTuple
 
 FORMAT, PROVED = 2, "answers proved"
 SAFE = 1 << 53  # integers below are plain JSON numbers
 MOST_BITS, LONGEST = 1 << 22, 1 << 24  # of a weight; tokens of a row
-SPARE_BITS, DOUBLINGS = 96, 4  # of interval arithmetic
+SPARE_BITS, DOUBLINGS = 96, 4  # of numbers that are not rational
 DEEPEST = 20  # tuples in tuples
 PROBE = 16  # rows after which the work of all rows is estimated
 
 
 class Refused(Exception):
-    """FILE or DATA is not usable: exit status 2."""
+    """FILE or DATA is not usable, or needs more than the budget: exit status 2."""
 
 
 class Undecided(Exception):
-    """An interval holds more than one answer, or another library is needed to ask the row."""
+    """A number is not known well enough for one answer, or another library is needed to ask the row."""
 
 
 class NoAnswer(Exception):
@@ -57,30 +59,29 @@ def need(condition, message):
 
 
 class Budget:
-    """Work is counted before it is done: 64 units for a product, one more for each pair of 64-bit words in it."""
+    """Files are not trusted: work and memory are counted before they are spent."""
 
     limit, done = 40_000_000_000, 0  # some minutes
 
     def charge(self, products, words=0):
+        """64 units for a product, one more for each pair of 64-bit words in it."""
         self.done += 64 * products + words
         self.expect(self.done)
 
-    def expect(self, work):
-        need(
-            work <= self.limit, f"about {work:,} units of work are needed, the limit is {self.limit:,}: see --max-work"
-        )
-
     def hold(self, numbers, bits=0):
-        """Memory counts too: at the default limit a row or a matrix may take about a gigabyte."""
+        """At the default limit a row or a matrix may take about a gigabyte."""
         self.expect(4096 * numbers + 4 * bits)
+
+    def expect(self, work):
+        fits = work <= self.limit
+        need(fits, f"about {work:,} units of work are needed, the limit is {self.limit:,}: see --max-work")
 
 
 BUDGET = Budget()
 
-
 # ------------------------------------------------------------------------------------------------ the format
-# Objects and their fields, as the page has them. A form is the name of an object or of a function that reads a value;
-# a|b is one of these texts, [form] a list, (form,form) a pair, {form} an object with any names, form? may be null.
+# Objects and their fields, as the page has them. A form is the name of an object or of a reader below; a|b is one of
+# these texts, [form] a list, (form,form) a pair, {form} an object with any names, form? may be null.
 
 OBJECTS = """
 file: byheart=int memory=memory sha256=text
@@ -105,20 +106,20 @@ matrix: columns=width rows=[[(count,number)]]
 doubles: columns=width rows=[[(count,double)]]
 layers: layers=[layer] read=last|each|pooled readout=readout stages=[(text,count)]
 readout: decode=value|argmax classes=positive offset=small
-affine: layer=text weight=matrix bias=[number]? relu=bool
-threshold: layer=text weight=matrix bias=[number]
-residual: layer=text weight1=matrix bias1=[number] weight2=matrix bias2=[number]
-embedding: layer=text table=matrix strides=[count]
-attention: layer=text kind=uniform|hardmax|softmax pattern=full|causal|star-in|star-out heads=[head]
+affine layer: layer=text weight=matrix bias=[number]? relu=bool
+threshold layer: layer=text weight=matrix bias=[number]
+residual layer: layer=text weight1=matrix bias1=[number] weight2=matrix bias2=[number]
+embedding layer: layer=text table=matrix strides=[count]
+attention layer: layer=text kind=uniform|hardmax|softmax pattern=full|causal|star-in|star-out heads=[head]
 head: value=matrix output=matrix key=matrix? query=matrix?
-pool: layer=text width=positive
-flatten: layer=text tokens=positive width=positive
-global-token: layer=text stream=[number] place=start|end
+pool layer: layer=text width=positive
+flatten layer: layer=text tokens=positive width=positive
+global-token layer: layer=text stream=[number] place=start|end
 decoder: decoder=inner inputs=[count] classes=[count] read=last|each known=text
 block: embedding=doubles mixer=mixer skip=bool hidden=from_left bias=[double] activation=tanh|sigmoid|arctan|gelu
     output=[from_left]
-averaging: kind=average| positions=[double]
-attending: kind=attention| positions=doubles heads=[decoder_head] output=from_left
+average mixer: kind=text positions=[double]
+attention mixer: kind=text positions=doubles heads=[decoder_head] output=from_left
 decoder_head: key=from_left query=from_left value=from_left
 table: network=layers codes=[count] length=positive padded=bool coordinates=doubles columns=from_left
 """
@@ -128,7 +129,13 @@ FIELDS = {
 }
 FIELDS["record of a gap"] = FIELDS["record"] | {"gap": "gap"}
 FIELDS["from_left"] = FIELDS["doubles"]  # rows multiply these matrices from the left
-SIZES = tuple(FIELDS["size"])
+VARIANTS = {  # objects that have one of several forms
+    "layer": lambda value: f"{value.get('layer')} layer",
+    "certificate": lambda value: "record of a gap" if "gap" in value else "record",
+    "network": lambda value: "decoder" if "decoder" in value else "layers",
+    "inner": lambda value: "table" if "network" in value else "block",
+    "mixer": lambda value: f"{value.get('kind')} mixer",
+}
 
 
 def parse(value, form, where):
@@ -141,27 +148,20 @@ def parse(value, form, where):
     if form[0] == "(":
         need(isinstance(value, list) and len(value) == 2, f"{where} must hold pairs")
         return [parse(item, part, where) for item, part in zip(value, form[1:-1].split(","), strict=True)]
-    if form[0] == "{":
-        need(isinstance(value, dict), f"{where} must be an object")
-        return {name: parse(item, form[1:-1], f"{where}.{name[:40]}") for name, item in value.items()}
     if "|" in form:
-        need(isinstance(value, str) and value in form.strip("|").split("|"), f"{where}: {str(value)[:40]!r} is unknown")
+        need(isinstance(value, str) and value in form.split("|"), f"{where}: {str(value)[:40]!r} is unknown")
         return value
     if form in READERS:
         return READERS[form](value, where)
-    if form in VARIANTS:
-        form = VARIANTS[form](value) if isinstance(value, dict) else None
-        need(isinstance(form, str) and form in FIELDS, f"{where} is not an object, or of an unknown kind")
+    need(isinstance(value, dict), f"{where} must be an object")
+    if form[0] == "{":
+        return {name: parse(item, form[1:-1], f"{where}.{name[:40]}") for name, item in value.items()}
+    form = VARIANTS[form](value) if form in VARIANTS else form
+    need(form in FIELDS, f"{where}: a {form[:40]} is unknown")
     fields = FIELDS[form]
-    exactly = isinstance(value, dict) and set(value) == set(fields)
-    need(exactly, f"{where} must be an object with the fields {', '.join(fields)}, and no others")
+    need(set(value) == set(fields), f"{where} must have the fields {', '.join(fields)}, and no others")
     found = {name: parse(value[name], part, f"{where}.{name}") for name, part in fields.items()}
-    if "rows" not in fields or "columns" not in fields:
-        return found
-    for row in found["rows"]:
-        ascending = all(a < b for a, b in pairwise([-1, *(j for j, _ in row), found["columns"]]))
-        need(ascending and all(w[0] for _, w in row), f"{where}: columns ascend, zeros are not stored")
-    return Matrix(found["columns"], found["rows"], turned=form == "from_left")
+    return Matrix(found, where, turned=form == "from_left") if set(fields) == {"columns", "rows"} else found
 
 
 def of_type(*kinds, least=-math.inf, most=math.inf):
@@ -173,23 +173,49 @@ def of_type(*kinds, least=-math.inf, most=math.inf):
     return read
 
 
-HEXADECIMAL = re.compile(r"(-?0x[1-9a-f][0-9a-f]*)(?:p(-?[1-9][0-9]{0,6}))?")
-
-
 def number(value, where, double=False):
     """A weight as (mantissa, exponent). In its one written form: small integers as they are, else odd mantissas."""
     if type(value) is int and abs(value) < SAFE:
         return value, 0
-    match = HEXADECIMAL.fullmatch(value) if isinstance(value, str) else None
+    match = re.fullmatch(r"(-?0x[1-9a-f][0-9a-f]*)(?:p(-?[1-9][0-9]{0,6}))?", value) if type(value) is str else None
     need(match, f"{where}: {str(value)[:40]!r} is not a number of this format")
-    need(4 * len(match[1].lstrip("-0x")) <= MOST_BITS, f"{where} has more than {MOST_BITS} bits")
     mantissa, exponent = int(match[1], 16), int(match[2] or 0)
-    need(abs(exponent) <= MOST_BITS, f"{where} has a power of two beyond {MOST_BITS}")
-    small = exponent >= 0 and mantissa.bit_length() + exponent <= 53
-    need(mantissa & 1 and not small, f"{where}: {value[:40]!r} is not in its one written form")
-    fits = mantissa.bit_length() <= 53 and exponent >= -1074 and mantissa.bit_length() + exponent <= 1024
-    need(fits or not double, f"{where}: {value[:40]!r} is not a float64 number")
+    bits, top = mantissa.bit_length(), mantissa.bit_length() + exponent
+    need(bits <= MOST_BITS >= abs(exponent), f"{where}: a mantissa or a power of two is beyond {MOST_BITS} bits")
+    need(mantissa & 1 and (exponent < 0 or top > 53), f"{where}: {value[:40]!r} is not in its one written form")
+    is_double = bits <= 53 and exponent >= -1074 and top <= 1024
+    need(is_double or not double, f"{where}: {value[:40]!r} is not a float64 number")
     return mantissa, exponent
+
+
+TAGS = {  # how the content of a tagged value is read and written
+    "integer": (lambda written: int(written, 16), hex),
+    "float": (float.fromhex, float.hex),
+    "bytes": (bytes.fromhex, bytes.hex),
+}
+
+
+def label(value, where, depth=0):
+    """Texts, small integers, true, false and null as they are, anything else tagged and in its one spelling."""
+    if value is None or isinstance(value, str | bool) or (type(value) is int and abs(value) < SAFE):
+        return value
+    try:
+        ((tag, content),) = value.items()
+        if tag == "tuple" and isinstance(content, list) and depth < DEEPEST:
+            return tuple(label(part, where, depth + 1) for part in content)
+        read, write = TAGS[tag]
+        found = read(content)
+        if write(found) == content and found == found and (tag != "integer" or abs(found) >= SAFE):
+            return found
+    except (AttributeError, KeyError, ValueError, TypeError, OverflowError):
+        pass  # not an object with one known tag, or nothing that can be read
+    raise Refused(f"{where}: {str(value)[:40]!r} is not a value of this format")
+
+
+def symbol(value, where):
+    found = label(value, where)
+    need(not isinstance(found, tuple | bytes) and found not in (math.inf, -math.inf), f"{where} is not a token")
+    return found
 
 
 def coordinate(value, where):
@@ -199,50 +225,6 @@ def coordinate(value, where):
     need(type(mantissa) is type(exponent) is int and -(1 << 16) <= exponent <= 0, f"{where} must be two integers")
     need(exponent == 0 or mantissa & 1, f"{where} is not in lowest terms")
     return mantissa, exponent
-
-
-TAGS = {  # how the content of a tagged value is read and written
-    "integer": (lambda written: int(written, 16), hex),
-    "float": (float.fromhex, float.hex),
-    "bytes": (bytes.fromhex, bytes.hex),
-    "tuple": (lambda parts, depth: tuple(label(part, "", depth + 1) for part in parts), None),
-}
-
-
-def label(value, where, depth=0):
-    """Texts, small integers, true, false and null as they are, anything else tagged."""
-    if value is None or isinstance(value, str | bool) or (type(value) is int and abs(value) < SAFE):
-        return value
-    try:
-        ((tag, content),) = value.items()
-        read, write = TAGS[tag]
-        need(type(content) is (str if write else list), "")
-        need(write or depth < DEEPEST, "")
-        found = read(content) if write else read(content, depth)
-        need(not write or (write(found) == content and found == found), "")
-        need(tag != "integer" or abs(found) >= SAFE, "")
-        return found
-    except (Refused, AttributeError, KeyError, ValueError, TypeError, OverflowError, RecursionError):
-        raise Refused(f"{where}: {str(value)[:40]!r} is not a value of this format") from None
-
-
-def symbol(value, where):
-    found = label(value, where)
-    need(not isinstance(found, tuple | bytes) and found not in (math.inf, -math.inf), f"{where} is not a token")
-    return found
-
-
-def rank(token):
-    """Symbols are sorted by type and then by value; -0.0 comes before 0.0."""
-    place = [type(None), bool, int, float, str].index(type(token))
-    return place, 0 if token is None else token, math.copysign(1, token) if place == 3 else 0
-
-
-def identity(value):
-    """Equal for values of one type and value alone: 1, 1.0, True and "1" differ, and so do 0.0 and -0.0."""
-    if isinstance(value, tuple | list):
-        return type(value), tuple(map(identity, value))
-    return type(value), value.hex() if isinstance(value, float) else repr(value) if isinstance(value, dict) else value
 
 
 KINDS, PIECES = "auto|json|characters|bytes|words|wordpunct|uncased|integers", "bpe|wordpiece|unigram|file"
@@ -265,21 +247,8 @@ READERS = {
     **{"text": of_type(str), "int": of_type(int), "bool": of_type(bool), "option": of_type(str, int, bool, type(None))},
     **{"count": of_type(int, least=0, most=SAFE - 1), "small": of_type(int, least=1 - SAFE, most=SAFE - 1)},
     **{"positive": of_type(int, least=1, most=LONGEST), "width": of_type(int, least=0, most=LONGEST)},
-    **{
-        "number": number,
-        "double": lambda value, where: number(value, where, double=True),
-        "label": label,
-        "symbol": symbol,
-        "coordinate": coordinate,
-    },
-    **{"tokens": tokens, "rows": of_type(int, least=1, most=SAFE)},
-}
-VARIANTS = {  # objects that have one of several forms
-    "layer": lambda value: value.get("layer"),
-    "certificate": lambda value: "record of a gap" if "gap" in value else "record",
-    "network": lambda value: "decoder" if "decoder" in value else "layers",
-    "inner": lambda value: "table" if "network" in value else "block",
-    "mixer": lambda value: "averaging" if value.get("kind") == "average" else "attending",
+    **{"rows": of_type(int, least=1, most=SAFE), "label": label, "symbol": symbol, "coordinate": coordinate},
+    **{"number": number, "double": lambda value, where: number(value, where, double=True), "tokens": tokens},
 }
 
 
@@ -325,67 +294,62 @@ def read_memory(path):
 
 
 # ------------------------------------------------------------------------------------------------ numbers
-# Rational numbers are integers over a denominator; an irrational number is two of them that enclose it. `bits` says
-# how finely enclosures are rounded, always outwards. A pair of ends is two integers over 2^bits.
+# Weights are rational, and so is everything but softmax and the activations of decoders. Those are computed to within
+# a bound, which is carried along: a vector has one radius, and each of its numbers is at most that far from the truth.
 
 
 class Vec(NamedTuple):
-    """Numbers between `low` and `high`, over one denominator; the numbers are exact where both are equal."""
+    """Integers over one denominator, each to within `radius`, also over it; exact where that is 0."""
 
-    low: tuple[int, ...]
-    high: tuple[int, ...]
+    numbers: tuple[int, ...]
     den: int
+    radius: int = 0
 
 
-def exactly(numbers):
-    """A vector of numbers (mantissa, exponent)."""
-    shift = max([0, *(-e for _, e in numbers)])
-    found = tuple(m << e + shift for m, e in numbers)
-    return Vec(found, found, 1 << shift)
-
-
-def each(z, function, den):
-    """An increasing function of every numerator."""
-    low = tuple(map(function, z.low))
-    return Vec(low, low if z.low == z.high else tuple(map(function, z.high)), den)
+def exactly(weights):
+    shift = max([0, *(-e for _, e in weights)])
+    return Vec(tuple(m << e + shift for m, e in weights), 1 << shift)
 
 
 def rounded(z, bits):
-    return Vec(tuple((x << bits) // z.den for x in z.low), tuple(-((-x << bits) // z.den) for x in z.high), 1 << bits)
+    """To multiples of 2^-bits."""
+    return Vec(tuple((x << bits) // z.den for x in z.numbers), 1 << bits, -(-(z.radius << bits) // z.den) + 1)
 
 
 def tidy(z, bits):
-    """Exact numbers without common factors of 2; enclosed ones rounded."""
-    if z.low != z.high:
+    """Exact numbers without common factors of 2, others rounded."""
+    if z.radius:
         return rounded(z, bits)
-    ones = z.den
-    for x in z.low:
-        ones |= x
+    ones = reduce(or_, z.numbers, z.den)
     shift = (ones & -ones).bit_length() - 1
-    return each(z, lambda x: x >> shift, z.den >> shift) if shift else z
+    return Vec(tuple(x >> shift for x in z.numbers), z.den >> shift) if shift else z
 
 
-def combined(parts, fold):
-    """Vectors over one denominator, folded into one."""
+def alike(parts):
+    """The vectors over one denominator."""
     den = math.lcm(*(part.den for part in parts))
-    parts = [each(part, lambda x, factor=den // part.den: x * factor, den) for part in parts]
-    low, exact = fold([part.low for part in parts]), all(part.low == part.high for part in parts)
-    return Vec(low, low if exact else fold([part.high for part in parts]), den)
+    factors = [den // part.den for part in parts]
+    return [Vec(tuple(x * f for x in z.numbers), den, z.radius * f) for z, f in zip(parts, factors, strict=True)]
 
 
 def joined(parts):
-    return combined(parts, lambda ends: tuple(x for end in ends for x in end))
+    parts = alike(parts)
+    return Vec(tuple(x for part in parts for x in part.numbers), parts[0].den, max(part.radius for part in parts))
 
 
 def total(parts):
-    need(len({len(part.low) for part in parts}) == 1, "vectors of different widths are added")
-    return combined(parts, lambda ends: tuple(map(sum, zip(*ends, strict=True))))
+    need(len({len(part.numbers) for part in parts}) == 1, "vectors of different widths are added")
+    parts = alike(parts)
+    added = tuple(map(sum, zip(*(part.numbers for part in parts), strict=True)))
+    return Vec(added, parts[0].den, sum(part.radius for part in parts))
 
 
-def inner_product(a, b):
-    need(len(a.low) == len(b.low), "a key and a query have different widths")
-    four = [(w * y, w * z, x * y, x * z) for w, x, y, z in zip(a.low, a.high, b.low, b.high, strict=True)]
-    return Vec((sum(map(min, four)),), (sum(map(max, four)),), a.den * b.den)
+def product(a, b):
+    """The inner product, as a vector of one number."""
+    need(len(a.numbers) == len(b.numbers), "a key and a query have different widths")
+    pairs, r, s = list(zip(a.numbers, b.numbers, strict=True)), a.radius, b.radius
+    error = sum(abs(x) * s + abs(y) * r + r * s for x, y in pairs) if r or s else 0
+    return Vec((sum(x * y for x, y in pairs),), a.den * b.den, error)
 
 
 def bits_of(weight):
@@ -397,174 +361,140 @@ def bits_of(weight):
 class Matrix:
     """z -> W z; the weights are integers over 2^shift. Zeros are not stored."""
 
-    def __init__(self, columns, rows, turned=False):
+    def __init__(self, stored, where, turned):
+        rows, columns = stored["rows"], stored["columns"]
+        for row in rows:
+            ascending = all(a < b for a, b in pairwise([-1, *(j for j, _ in row), columns]))
+            need(ascending and all(w[0] for _, w in row), f"{where}: columns ascend, zeros are not stored")
         if turned:
             BUDGET.hold(columns)
             places = [[] for _ in range(columns)]
             for k, j, w in ((k, j, w) for k, row in enumerate(rows) for j, w in row):
                 places[j].append((k, w))
             columns, rows = len(rows), places
-        self.height, self.columns = len(rows), columns
-        self.numbers = [w for row in rows for _, w in row]
-        shift = self.shift = max([0, *(-e for _, e in self.numbers)])
-        sizes = [bits_of(w) + shift for w in self.numbers]
+        self.height, self.columns, self.weights = len(rows), columns, [w for row in rows for _, w in row]
+        shift = self.shift = max([0, *(-e for _, e in self.weights)])
+        sizes = [bits_of(w) + shift for w in self.weights]
         BUDGET.hold(0, sum(sizes))
         self.longest, self.words = max(sizes, default=0), sum(1 + size // 64 for size in sizes)
         self.rows = [[(j, m << e + shift) for j, (m, e) in row] for row in rows]
+        self.norm = max((sum(abs(w) for _, w in row) for row in self.rows), default=0)
 
     def __call__(self, z):
-        need(len(z.low) == self.columns, f"a layer gives {len(z.low)} numbers, the next takes {self.columns}")
-        words = 1 + max(x.bit_length() for x in (*z.low, *z.high, z.den)) // 64
-        BUDGET.charge(len(self.numbers) + self.height + 64, self.words * words)
+        need(len(z.numbers) == self.columns, f"a layer gives {len(z.numbers)} numbers, the next takes {self.columns}")
+        words = 1 + max(x.bit_length() for x in (*z.numbers, z.den, z.radius)) // 64
+        BUDGET.charge(len(self.weights) + self.height + 64, self.words * words)
         BUDGET.hold(self.height, self.height * (64 * words + self.longest))
-
-        def end(a, b):  # positive weights take this end, negative ones the other
-            return tuple(sum([w * (a if w > 0 else b)[j] for j, w in row]) for row in self.rows)
-
-        low = end(z.low, z.high)
-        return Vec(low, low if z.low == z.high else end(z.high, z.low), z.den << self.shift)
+        found = tuple(sum([w * z.numbers[j] for j, w in row]) for row in self.rows)
+        return Vec(found, z.den << self.shift, z.radius * self.norm)
 
     def row(self, k):
         cells = dict(self.rows[k])
-        found = tuple(cells.get(j, 0) for j in range(self.columns))
-        return Vec(found, found, 1 << self.shift)
+        return Vec(tuple(cells.get(j, 0) for j in range(self.columns)), 1 << self.shift)
 
 
-def series(y, one, factor):
-    """Bounds of 2^one·(1 + f(1)Y + f(1)f(2)Y² + …) for f = p/q > 0 and a number Y from y to y + 1, over 2^one.
+# The functions below take and give integers over 2^bits. Python's decimal module rounds exp and ln correctly, to as
+# many digits as it is told; 30 more digits than needed leave an error below 2 when the result is cut to an integer.
 
-    All terms are positive: cut down they stay below, rounded up they stay above. Ratios of terms tend to fall below
-    1/2 for good (f falls, or f < 1 and Y <= 1/2), and from then on what follows a term is less than the term.
-    """
-    low = high = a = b = 1 << one
-    n = 0
-    while True:
-        n += 1
-        p, q = factor(n)
-        a, b = a * y * p // (q << one), -(-b * (y + 1) * p // (q << one))
-        low, high = low + a, high + b
-        if b <= 1 and 2 * p * y <= q << one:
-            return low, high + b
+
+@cache
+def decimals(bits):
+    return decimal.Context(prec=bits // 3 + 30, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
 
 
 @lru_cache(maxsize=1 << 14)
 def exponential(x, bits):
-    """e^-x for x >= 0: e^(x/2^k) for a small exponent, squared k times and inverted."""
-    if x > bits << bits:  # e^-x < 2^-bits
-        return 0, 1
-    halvings = (x >> bits).bit_length() + 1
-    one = bits + 3 * halvings + 32
-    low, high = series(x << one - bits >> halvings, one, lambda n: (1, n))
-    for _ in range(halvings):
-        low, high = low * low >> one, -(-high * high >> one)
-    return (1 << one + bits) // high, -(-(1 << one + bits) // low)
+    """e^-x for x >= 0."""
+    if x > bits << bits:
+        return 0  # e^-x < 2^-bits
+    context, one = decimals(bits), decimal.Decimal(1 << bits)
+    return int(context.multiply(one, context.exp(context.divide(decimal.Decimal(-x), one))))
 
 
 def logarithm(x, bits):
-    """Fractions around log x = k log 2 + 2 artanh z for x = 2^k (1 + z)/(1 - z); artanh z / z = 1 + z²/3 + z⁴/5 + …"""
-
-    def doubled_artanh(z):
-        bounds = series(((z * z).numerator << bits) // (z * z).denominator, bits, lambda n: (2 * n - 1, 2 * n + 1))
-        return [2 * z * end / (1 << bits) for end in bounds]
-
-    k = x.numerator.bit_length() - x.denominator.bit_length()
-    m = x / Fraction(2) ** k
-    ends = [a + k * b for a in doubled_artanh((m - 1) / (m + 1)) for b in doubled_artanh(Fraction(1, 3))]
-    return min(ends), max(ends)
+    """log x, for a fraction x > 0."""
+    context = decimals(bits)
+    ratio = context.divide(decimal.Decimal(x.numerator), decimal.Decimal(x.denominator))
+    return int(context.multiply(decimal.Decimal(1 << bits), context.ln(ratio)))
 
 
 def sigmoid(x, bits):
-    one, (a, b) = 1 << bits, exponential(abs(x), bits)
-    low, high = (one << bits) // (one + b), -((-one << bits) // (one + a))
-    return (low, high) if x >= 0 else (one - high, one - low)
+    one, power = 1 << bits, exponential(abs(x), bits)
+    return (one if x >= 0 else power) * one // (one + power)
 
 
 def tanh(x, bits):
-    low, high = sigmoid(2 * x, bits)
-    return 2 * low - (1 << bits), 2 * high - (1 << bits)
+    return 2 * sigmoid(2 * x, bits) - (1 << bits)
 
 
+@lru_cache(maxsize=1 << 14)
 def arctan(x, bits):
-    """Euler's series: x/(1+x²)·(1 + 2/3·Y + 2·4/(3·5)·Y² + …) with Y = x²/(1+x²); beyond 1 it is π/2 - arctan 1/x."""
-    size, one = abs(x), 1 << bits
-    if size > one:
-        (a, b), (low, high) = half_pi(bits), arctan((one << bits) // size, bits)
-        low, high = a - high - 1, b - low  # 1/x was rounded down by less than 1
-    else:
-        whole, fine = size * size + one * one, bits + 32
-        bounds = series((size * size << fine) // whole, fine, lambda n: (2 * n, 2 * n + 1))
-        low, high = bounds[0] * size * one // (whole << 32), -(-bounds[1] * size * one // (whole << 32))
-    return (low, high) if x >= 0 else (-high, -low)
-
-
-@cache
-def half_pi(bits):
-    low, high = arctan(1 << bits, bits)
-    return 2 * low, 2 * high
-
-
-def gelu(x, bits):
-    """x·Φ(x) with Φ(x) = 1/2 + e^(-x²/2)/√(2π)·(x + x³/3 + x⁵/15 + …) for x > 0, and Φ(-x) = 1 - Φ(x)."""
-    size, square = abs(x), x * x >> 2 * bits
-    one = bits + (size >> bits).bit_length() + 32
-    low, high = (1 << one) - 1, 1 << one  # for large x, because 1 - Φ(x) < e^(-x²/2)
-    if square <= 2 * one:
-        fine = one + square  # for the exponential, because the series is about as large as that is small
-        exponent = (x * x << fine) >> 2 * bits + 1
-        a, b = exponential(exponent + 1, fine)[0], exponential(exponent, fine)[1]
-        c, d = series((x * x << one) >> 2 * bits, one, lambda n: (1, 2 * n + 1))
-        root = [math.isqrt(4 * end << one) + k for k, end in enumerate(half_pi(one))]  # of 2π, times 2^one
-        low = (1 << one - 1) + a * c * size // (root[1] << square + bits)
-        high = (1 << one - 1) - (-b * d * size // (root[0] << square + bits))
+    """Euler's x/(1+x²)·(1 + 2/3·Y + 2·4/(3·5)·Y² + …), Y = x²/(1+x²) <= 1/2; beyond 1 it is π/2 - arctan 1/x."""
+    one = 1 << bits
     if x < 0:
-        low, high = (1 << one) - high, (1 << one) - low
-    return min(x * low, x * high) >> one, -(-max(x * low, x * high) >> one)
-
-
-ACTIVATIONS = {"tanh": tanh, "sigmoid": sigmoid, "arctan": arctan, "gelu": gelu}
-
-
-def activated(z, function, bits):
-    """An activation of every number: none of them changes more than twice as fast as its argument."""
-    BUDGET.charge(len(z.low) * bits, len(z.low) * bits * bits // 64)
-    z = rounded(z, bits)
-    middle = [function((x + y) // 2, bits) for x, y in zip(z.low, z.high, strict=True)]
-    spread = [y - x + 2 for x, y in zip(z.low, z.high, strict=True)]
-    low = tuple(a - s for (a, _), s in zip(middle, spread, strict=True))
-    return Vec(low, tuple(b + s for (_, b), s in zip(middle, spread, strict=True)), 1 << bits)
-
-
-def shares(scores, bits):
-    """e^(score - largest score), for all scores."""
-    BUDGET.charge(len(scores.low) * bits, len(scores.low) * bits * bits // 64)
-    z = rounded(scores, bits)
-    top = max(z.high)
-    pairs = zip(z.low, z.high, strict=True)
-    found = [(exponential(top - a, bits)[0], exponential(top - b, bits)[1]) for a, b in pairs]
-    if not any(a for a, _ in found):
-        raise Undecided("the intervals of softmax stay too wide")
+        return -arctan(-x, bits)
+    if x > one:
+        return 2 * arctan(one, bits) - arctan(one * one // x, bits)
+    term, found, n = x * one * one // (one * one + x * x), 0, 0
+    while term:  # at most half of the one before, and so at most 2 too small
+        found, n = found + term, n + 1
+        term = term * 2 * n * x * x // ((2 * n + 1) * (one * one + x * x))
     return found
 
 
+def gelu(x, bits):
+    """x·Φ(x) with Φ(x) = 1/2 + (x - x³/(2·3) + x⁵/(2²·2!·5) - …)/√(2π)."""
+    square = x * x >> 2 * bits
+    if square > 2 * bits:
+        return max(x, 0)  # because |x|·(1 - Φ(|x|)) < e^(-x²/2) < 2^-bits
+    one = bits + 2 * square + 32  # terms grow up to e^(x²/2) before they fall
+    y, term, found, n = x * x << one >> 2 * bits, abs(x) << one - bits, 0, 0
+    while term:
+        found, n = found + (-1) ** n * (term // (2 * n + 1)), n + 1
+        term = term * y // (2 * n << one)
+    normal = (found << one) // math.isqrt(8 * arctan(1 << one, one) << one)
+    return x * ((1 << one - 1) + (normal if x > 0 else -normal)) >> one
+
+
+ACTIVATIONS = {"tanh": tanh, "sigmoid": sigmoid, "arctan": arctan, "gelu": gelu}
+GUARD = 32  # more bits for the activations, which are off by a few units for each of their terms
+
+
+def activated(z, name, bits):
+    """An activation of every number: none of them changes more than twice as fast as its argument."""
+    BUDGET.charge(len(z.numbers) * bits, len(z.numbers) * bits * bits // 64)
+    z, fine = rounded(z, bits), bits + GUARD
+    found = tuple(ACTIVATIONS[name](x << GUARD, fine) >> GUARD for x in z.numbers)
+    return Vec(found, 1 << bits, 2 * z.radius + 2)
+
+
+def shares(z, bits):
+    """e^(number - largest number) for numbers over 2^bits, each to within 2."""
+    BUDGET.charge(len(z.numbers) * bits, len(z.numbers) * bits * bits // 64)
+    return [exponential(max(z.numbers) - x, bits) for x in z.numbers]
+
+
 def softmax_mean(V, scores, bits):
-    """The mean of the vectors V, weighted by softmax of the scores."""
-    weights, all_of_them, width = shares(scores, bits), joined(V), len(V[0].low)
-    least, most, den = sum(a for a, _ in weights), sum(b for _, b in weights), all_of_them.den
-    low, high = [], []
-    for c in range(width):
-        a = sum(v * share[v < 0] for v, share in zip(all_of_them.low[c::width], weights, strict=True))
-        b = sum(v * share[v >= 0] for v, share in zip(all_of_them.high[c::width], weights, strict=True))
-        low.append((a << bits) // (den * (most if a >= 0 else least)))
-        high.append(-((-b << bits) // (den * (least if b >= 0 else most))))
-    return Vec(tuple(low), tuple(high), 1 << bits)
+    """The mean of the vectors V, weighted by softmax of the scores.
+
+    Weights that sum to 1 may be off by t in all: that moves the mean by at most t times the spread of the vectors.
+    Scores off by r change each weight by a factor of at most e^2r, so t <= e^2r - 1 <= 4r where 4r <= 1, and t <= 1
+    anyway; shares off by 2/2^bits each, of which the largest is 1, add 4/2^bits for each of them.
+    """
+    scores, everything, width = rounded(scores, bits), rounded(joined(V), bits), len(V[0].numbers)
+    weights, columns = shares(scores, bits), [everything.numbers[c::width] for c in range(width)]
+    spread = max((max(column) - min(column) for column in columns), default=0) + 2 * everything.radius
+    off = min(1 << bits, 4 * scores.radius) + 4 * len(V)
+    mean = tuple(sum(v * w for v, w in zip(column, weights, strict=True)) // sum(weights) for column in columns)
+    return Vec(mean, 1 << bits, everything.radius + (spread * off >> bits) + 2)
 
 
 def the_largest(z):
     """The places of the largest numbers."""
-    best = max(z.low)
-    found = [k for k, high in enumerate(z.high) if high >= best]
-    if len(found) > 1 and any(z.low[k] != z.high[k] for k in found):
-        raise Undecided("intervals do not decide which number is the largest")
+    best = max(z.numbers)
+    found = [k for k, x in enumerate(z.numbers) if x >= best - 2 * z.radius]
+    if z.radius and len(found) > 1:
+        raise Undecided("it stays open which number is the largest")
     return found
 
 
@@ -582,14 +512,14 @@ def refined(answer, bits):
 # A layer is the object of the file, with matrices that can be applied. Shapes are checked where vectors meet them.
 
 
-def weights(stored):
+def weights_of(stored):
     """How many entries all matrices and vectors in a part of the file have, and those that are not zero."""
     if isinstance(stored, Matrix):
-        return stored.height * stored.columns, stored.numbers
+        return stored.height * stored.columns, stored.weights
     if isinstance(stored, tuple):
         return 1, [stored] if stored[0] else []
     parts = stored.values() if isinstance(stored, dict) else stored if isinstance(stored, list) else ()
-    found = [weights(part) for part in parts]
+    found = [weights_of(part) for part in parts]
     return sum(count for count, _ in found), [w for _, numbers in found for w in numbers]
 
 
@@ -610,27 +540,27 @@ def affine(weight, bias, z):
 
 
 def relu(z):
-    return each(z, lambda x: max(x, 0), z.den)
+    return z._replace(numbers=tuple(max(x, 0) for x in z.numbers))
 
 
 def on_token(layer, z):
     """The layers that act on each token alone."""
     match layer["layer"]:
         case "affine":
-            inner = affine(layer["weight"], layer["bias"], z)
-            return relu(inner) if layer["relu"] else inner
+            y = affine(layer["weight"], layer["bias"], z)
+            return relu(y) if layer["relu"] else y
         case "residual":
             hidden = relu(affine(layer["weight1"], layer["bias1"], z))
             return total([z, affine(layer["weight2"], layer["bias2"], hidden)])
         case "threshold":
-            fired = each(affine(layer["weight"], layer["bias"], z), lambda x: int(x >= 0), 1)
-            if fired.low != fired.high:
-                raise Undecided("intervals do not decide a threshold")
-            return fired
-    table = layer["table"]  # embedding
-    need(len(layer["strides"]) == len(z.low), "the tokens do not fit the embedding")
-    BUDGET.charge(len(z.low) + table.columns)
-    row, rest = divmod(sum(a * b for a, b in zip(layer["strides"], z.low, strict=True)), z.den)
+            y = affine(layer["weight"], layer["bias"], z)
+            if any(-y.radius <= x < y.radius for x in y.numbers):
+                raise Undecided("it stays open whether a number reaches a threshold")
+            return Vec(tuple(int(x >= 0) for x in y.numbers), 1)
+    table, strides = layer["table"], layer["strides"]  # embedding
+    need(len(strides) == len(z.numbers), "the tokens do not fit the embedding")
+    BUDGET.charge(len(z.numbers) + table.columns)
+    row, rest = divmod(sum(a * b for a, b in zip(strides, z.numbers, strict=True)), z.den)
     if rest or not 0 <= row < table.height:
         raise NoAnswer("a token is outside the embedding table")
     return table.row(row)
@@ -638,8 +568,8 @@ def on_token(layer, z):
 
 def on_row(layer, row):
     """Global token, pool, flatten."""
-    width = len(layer["stream"]) if layer["layer"] == "global-token" else layer["width"]
-    need(len(row[0].low) == width, f"a layer gives {len(row[0].low)} numbers, the next takes {width}")
+    width, given = len(layer["stream"]) if "stream" in layer else layer["width"], len(row[0].numbers)
+    need(given == width, f"a layer gives {given} numbers, the next takes {width}")
     if layer["layer"] == "global-token":
         hub = [exactly(layer["stream"])]
         return hub + row if layer["place"] == "start" else row + hub
@@ -648,30 +578,6 @@ def on_row(layer, row):
     if len(row) != layer["tokens"]:
         raise NoAnswer(f"the network reads exactly {layer['tokens']} tokens")
     return [joined(row)]
-
-
-def attend(layer, row, wanted, bits):
-    """Attention for the wanted tokens: z and, from each head, a mean over the allowed tokens."""
-    found = [[row[k]] for k in wanted]
-    for head in layer["heads"]:
-        V = [tidy(head["output"](head["value"](z)), bits) for z in row]
-        K = [head["key"](z) for z in row] if head["key"] else []
-        means = {}
-        for parts, k in zip(found, wanted, strict=True):
-            keys = allowed(layer["pattern"], k, len(row))
-            BUDGET.charge(len(keys) * (len(V[0].low) + 4 * head["key"].height if K else 1))
-            if K:
-                asked = head["query"](row[k])
-                scores = joined([inner_product(K[j], asked) for j in keys])
-                if layer["kind"] == "softmax" and {*scores.low, *scores.high} != {scores.low[0]}:
-                    parts.append(softmax_mean([V[j] for j in keys], scores, bits))
-                    continue
-                keys = tuple(keys[place] for place in the_largest(scores))
-            if keys not in means:
-                added = total([V[j] for j in keys])
-                means[keys] = added._replace(den=added.den * len(keys))
-            parts.append(means[keys])
-    return [total(parts) for parts in found]
 
 
 def allowed(pattern, k, n):
@@ -683,12 +589,36 @@ def allowed(pattern, k, n):
     return (k, n - 1) if pattern == "star-out" and k < n - 1 else (k,)
 
 
+def attend(layer, row, wanted, bits):
+    """Attention for the wanted tokens: z and, from each head, a mean over the allowed tokens."""
+    found = {k: [row[k]] for k in wanted}
+    for head in layer["heads"]:
+        V = [tidy(head["output"](head["value"](z)), bits) for z in row]
+        K = [head["key"](z) for z in row] if head["key"] else None
+        means = {}  # of tokens that count alike
+        for k, parts in found.items():
+            keys = allowed(layer["pattern"], k, len(row))
+            BUDGET.charge(len(keys) * (len(V[0].numbers) + 4 * head["key"].height if K else 1))
+            if K:
+                query = head["query"](row[k])
+                scores = joined([product(K[j], query) for j in keys])
+                if layer["kind"] == "softmax" and (scores.radius or len(set(scores.numbers)) > 1):
+                    parts.append(softmax_mean([V[j] for j in keys], scores, bits))
+                    continue
+                keys = tuple(keys[place] for place in the_largest(scores))
+            if keys not in means:
+                added = total([V[j] for j in keys])
+                means[keys] = added._replace(den=added.den * len(keys))
+            parts.append(means[keys])
+    return [total(parts) for parts in found.values()]
+
+
 class Network:
     """Layers, whose output is read, and how it becomes a class."""
 
     def __init__(self, stored):
-        layers, self.read, self.readout = stored["layers"], stored["read"], stored["readout"]
-        self.layers, kinds = layers, [layer["layer"] for layer in layers]
+        self.layers, self.read, self.readout = layers, _, _ = stored["layers"], stored["read"], stored["readout"]
+        kinds = self.kinds = [layer["layer"] for layer in layers]
         pools = [place for place, kind in enumerate(kinds) if kind in ("pool", "flatten")]
         hubs = [place for place, kind in enumerate(kinds) if kind == "global-token"]
         mixing = [place for place, kind in enumerate(kinds) if kind == "attention"]
@@ -704,24 +634,24 @@ class Network:
             for part in [head[name] for head in layer["heads"] for name in ("key", "query")]:
                 need((part is None) == (layer["kind"] == "uniform"), "uniform attention alone has no keys and queries")
         self.last = max([0 if kinds[0] == "embedding" else -1, *mixing, *pools, *hubs])  # needs every token
-        self.longest = max((bits_of(w) for w in weights(layers)[1]), default=0)
+        self.bits = SPARE_BITS + max((bits_of(w) for w in weights_of(layers)[1]), default=0)
         self.token = lru_cache(maxsize=1 << 12)(lambda place, z: on_token(layers[place], z))
 
     def ask(self, points):
         """Class indices of the tokens that are read, None for none."""
         BUDGET.hold(len(points) * max(WIDTHS[layer["layer"]](layer) for layer in self.layers))
         row = [exactly(point) for point in points]
-        return refined(lambda bits: [self._class(z) for z in self._outputs(row, bits)], self.longest + SPARE_BITS)
+        return refined(lambda bits: [self._class(z) for z in self._outputs(row, bits)], self.bits)
 
     def _outputs(self, row, bits):
         """The row behind all layers; behind the last layer that mixes tokens only those that are read are left."""
         start, stop = 0, len(row)  # the row's own tokens, without a global one
-        for place, layer in enumerate([None, *self.layers], start=-1):
-            kind = layer["layer"] if layer else None
+        for place, layer in enumerate([{"layer": "none"}, *self.layers], start=-1):
+            kind = layer["layer"]
             if kind in ("global-token", "pool", "flatten"):
                 row = on_row(layer, row)
                 start, stop = int(layer.get("place") == "start"), len(row) - (layer.get("place") == "end")
-            elif kind not in (None, "attention"):
+            elif kind not in ("none", "attention"):
                 row = [self.token(place, z) for z in row]
             asked = range(len(row)) if place != self.last else range(start if self.read == "each" else stop - 1, stop)
             row = attend(layer, row, asked, bits) if kind == "attention" else [row[k] for k in asked]
@@ -730,115 +660,60 @@ class Network:
 
     def _class(self, z):
         """The class index of an output; None where it is no class."""
-        classes, offset = self.readout["classes"], self.readout["offset"]
-        need(len(z.low) == (1 if self.readout["decode"] == "value" else classes), "the outputs do not fit the readout")
-        if self.readout["decode"] == "argmax":
+        decode, classes, offset = (self.readout[name] for name in ("decode", "classes", "offset"))
+        need(len(z.numbers) == (1 if decode == "value" else classes), "the outputs do not fit the readout")
+        if decode == "argmax":
             found = the_largest(z)
             return found[0] if len(found) == 1 else None
-        first, last = -(-z.low[0] // z.den) - offset, z.high[0] // z.den - offset  # whole numbers
-        if first > last or last < 0 or first >= classes:
-            return None
-        if z.low[0] != z.high[0]:
-            raise Undecided("an interval cannot show that a number is whole")
-        return first
+        if z.radius:
+            raise Undecided("a number that is not exact cannot be shown to be whole")
+        index, rest = divmod(z.numbers[0] - offset * z.den, z.den)
+        return index if rest == 0 and 0 <= index < classes else None
 
     def size(self):
         """The sizes of the network, counted as the page says."""
-        kinds, first, last = [layer["layer"] for layer in self.layers], 0, len(self.layers)
-        linear = [layer.get("relu") is False for layer in self.layers]
-        first += kinds[0] == "flatten"
+        kinds, linear = self.kinds, [layer.get("relu") is False for layer in self.layers]
+        first, last = int(kinds[0] == "flatten"), len(kinds)
         if first < last and (kinds[first] == "embedding" or linear[first]):
             first += 2 if kinds[first : first + 2] == ["embedding", "flatten"] else 1
         inner = range(first, last - (last > 1 and linear[-1]))
         forward = [kinds[k] in ("affine", "threshold", "residual") for k in inner]
         attention = [kinds[k] == "attention" for k in inner]
         alone = sum(a and not f for a, f in zip(attention, [*forward[1:], False], strict=False))
-        entries, numbers = weights(self.layers)
-        bits, width = [bits_of(w) for w in numbers], max((WIDTHS[kinds[k]](self.layers[k]) for k in inner), default=1)
+        entries, weights = weights_of(self.layers)
+        bits, width = [bits_of(w) for w in weights], max((WIDTHS[kinds[k]](self.layers[k]) for k in inner), default=1)
         counted = entries, len(bits), max(bits, default=0), sum(bits), width, sum(forward) + sum(attention)
-        embedded = sum(weights(layer)[0] for layer in self.layers if layer["layer"] == "embedding")
-        return dict(zip(SIZES, (*counted, sum(forward) + alone, sum(attention), embedded), strict=True))
+        embedded = sum(weights_of(layer)[0] for layer in self.layers if layer["layer"] == "embedding")
+        return dict(zip(FIELDS["size"], (*counted, sum(forward) + alone, sum(attention), embedded), strict=True))
 
 
 # ------------------------------------------------------------------------------------------------ decoders
 # A decoder gives a context (numbers of tokens) one logit for each token that may follow. Rows multiply from the left.
 
 
-class Block:
-    """One vector for a context, by attention or an average, a hidden layer, and logits."""
-
-    def __init__(self, stored):
-        self.stored, self.embedding, self.output = stored, stored["embedding"], stored["output"]
-        self.heads, self.positions = stored["mixer"].get("heads"), stored["mixer"]["positions"]
-        self.length = len(self.positions) if self.heads is None else self.positions.height
-        self.vocabulary = self.embedding.height
-        need(self.output and self.heads != [], "a decoder needs an output, and heads where it attends")
-
-    def logits(self, context, bits):
-        Z = [self.embedding.row(token) for token in context]
-        if self.heads:
-            Z = [total([z, self.positions.row(place)]) for place, z in enumerate(Z)]
-            x = self.stored["mixer"]["output"](joined([self._attended(head, Z, bits) for head in self.heads]))
-        else:
-            u = exactly(self.positions)
-            x = total([Vec(*[tuple(w * x for x in z.low)] * 2, z.den * u.den) for z, w in zip(Z, u.low, strict=False)])
-        x = total([x, Z[-1]]) if self.stored["skip"] else x
-        hidden = tidy(affine(self.stored["hidden"], self.stored["bias"], x), bits)
-        z = activated(hidden, ACTIVATIONS[self.stored["activation"]], bits)
-        for part in self.output:
-            z = tidy(part(z), bits)
-        need(len(z.low) == self.vocabulary, "the decoder gives another number of logits than it has tokens")
-        return z
-
-    def _attended(self, head, Z, bits):
-        asked = head["query"](Z[-1])
-        return head["value"](softmax_mean(Z, joined([inner_product(head["key"](z), asked) for z in Z]), bits))
-
-    def size(self):
-        heads, (entries, numbers) = sum(h["value"].height for h in self.heads or ()), weights(self.stored)
-        width = max(self.embedding.columns, heads, self.stored["hidden"].height)
-        counted = entries, len(numbers), 64, 64 * len(numbers), width, 1 + bool(self.heads), 1, int(bool(self.heads))
-        return dict(zip(SIZES, (*counted, weights(self.embedding)[0]), strict=True))
-
-
-class Table:
-    """An exact network names the row of a table that has a context's logits."""
-
-    def __init__(self, stored):
-        self.network, self.codes, self.length = Network(stored["network"]), stored["codes"], stored["length"]
-        self.padded, self.rows, self.columns = stored["padded"], stored["coordinates"], stored["columns"]
-        self.vocabulary = len(self.codes)
-        fits = self.network.read == "last" and self.network.readout["classes"] == self.rows.height
-        fits = fits and self.columns.height == self.vocabulary >= max(self.codes, default=0)
-        need(fits and self.rows.columns == self.columns.columns, "the network, its codes and the table do not fit")
-
-    def logits(self, context, bits):
-        codes, short, row = [self.codes[token] for token in context], self.length - len(context), None
-        if min(codes) > 0 and (self.padded or not short):
-            (row,) = self.network.ask([[(c, 0), (place, 0)] for place, c in enumerate([0] * short + codes)])
-        return self.columns(exactly([(0, 0)] * self.rows.columns) if row is None else self.rows.row(row))
-
-    def size(self):
-        found, (entries, numbers) = self.network.size(), weights([self.rows, self.columns])
-        added = {"parameters": entries, "nonzero": len(numbers), "total_bits": 64 * len(numbers), "depth": 1}
-        found |= {name: found[name] + more for name, more in added.items()}
-        found["max_bits"] = max(found["max_bits"], 64 if numbers else 0)
-        return found | {"width": max(found["width"], self.rows.columns)}
-
-
 class Decoder:
-    """A decoder whose tokens have numbers of their own: those of the encoder's codes, and those of the classes."""
+    """Tokens have numbers of their own: those of the encoder's codes (`inputs`), and those of the classes."""
 
     def __init__(self, stored):
-        inner, self.read, self.inputs, self.classes = (stored[k] for k in ("decoder", "read", "inputs", "classes"))
-        self.inner = Table(inner) if "network" in inner else Block(inner)
-        self.size = self.inner.size
+        inner = self.inner = stored["decoder"]
+        self.read, self.inputs, self.classes = (stored[name] for name in ("read", "inputs", "classes"))
+        self.table = Network(inner["network"]) if "network" in inner else None
+        if self.table:
+            rows, columns, codes = inner["coordinates"], inner["columns"], inner["codes"]
+            self.length, self.vocabulary = inner["length"], len(codes)
+            fits = self.table.read == "last" and self.table.readout["classes"] == rows.height
+            fits = fits and columns.height == self.vocabulary >= max(codes, default=0)
+            need(fits and rows.columns == columns.columns, "the network, its codes and the table do not fit")
+        else:
+            positions, self.vocabulary = inner["mixer"]["positions"], inner["embedding"].height
+            self.length = positions.height if isinstance(positions, Matrix) else len(positions)
+            need(inner["output"] and inner["mixer"].get("heads") != [], "a decoder needs an output and its heads")
         for given in (self.inputs, self.classes):
             distinct = len(set(given)) == len(given) > 0
-            need(distinct and max(given) < self.inner.vocabulary, "inputs and classes must be distinct tokens")
+            need(distinct and max(given) < self.vocabulary, "inputs and classes must be distinct tokens")
         known = re.findall("[0-9a-f]{16}", stored["known"])
         need("".join(known) == stored["known"] and known == sorted(set(known)), "network.known is not in its one form")
-        self.bits = SPARE_BITS + max([0, *(m.bit_length() + e for m, e in weights(inner)[1])])
+        self.bits = SPARE_BITS + max([0, *(m.bit_length() + e for m, e in weights_of(inner)[1])])
         self.largest = cache(lambda context: refined(lambda bits: self._largest(context, bits), self.bits))
 
     def contexts(self, codes):
@@ -846,19 +721,78 @@ class Decoder:
         row = tuple(self.inputs[code - 1] for code in codes)
         return [row[: k + 1] for k in range(len(row))] if self.read == "each" else [row]
 
-    def ask(self, codes):
+    def ask(self, points):
         """The class of the largest logit behind each context; None if that token is not a class."""
-        found = [self.largest(context) for context in self.contexts(codes)]
+        found = [self.largest(context) for context in self.contexts([code for ((code, _),) in points])]
         return [self.classes.index(token) if token in self.classes else None for token in found]
 
     def _largest(self, context, bits):
-        found = the_largest(self.inner.logits(context, bits))
+        found = the_largest(self.logits(context, bits))
         if len(found) > 1:
             raise Undecided("two logits are equal and the largest")
         return found[0]
 
+    def logits(self, context, bits):
+        z = self._looked_up(context) if self.table else self._computed(context, bits)
+        need(len(z.numbers) == self.vocabulary, "the decoder gives another number of logits than it has tokens")
+        return z
+
+    def _looked_up(self, context):
+        """An exact network names the row of a table that has the context's logits."""
+        table, row, short = self.inner["coordinates"], None, self.length - len(context)
+        codes = [0] * short + [self.inner["codes"][token] for token in context]
+        if min(codes[short:]) > 0 and (self.inner["padded"] or not short):
+            (row,) = self.table.ask([[(code, 0), (place, 0)] for place, code in enumerate(codes)])
+        return self.inner["columns"](exactly([(0, 0)] * table.columns) if row is None else table.row(row))
+
+    def _computed(self, context, bits):
+        """One vector for the context, by attention or an average, a hidden layer, and logits."""
+        inner, mixer = self.inner, self.inner["mixer"]
+        Z = [inner["embedding"].row(token) for token in context]
+        if "heads" in mixer:
+            Z = [total([z, mixer["positions"].row(place)]) for place, z in enumerate(Z)]
+            means = []
+            for head in mixer["heads"]:
+                query = head["query"](Z[-1])
+                means.append(head["value"](softmax_mean(Z, joined([product(head["key"](z), query) for z in Z]), bits)))
+            x = mixer["output"](joined(means))
+        else:
+            u = exactly(mixer["positions"])
+            x = total([Vec(tuple(w * x for x in z.numbers), z.den * u.den) for z, w in zip(Z, u.numbers, strict=False)])
+        x = total([x, Z[-1]]) if inner["skip"] else x
+        z = activated(tidy(affine(inner["hidden"], inner["bias"], x), bits), inner["activation"], bits)
+        for part in inner["output"]:
+            z = tidy(part(z), bits)
+        return z
+
+    def size(self):
+        inner, heads = self.inner, [] if self.table else self.inner["mixer"].get("heads", [])
+        if self.table:
+            found, (entries, weights) = self.table.size(), weights_of([inner["coordinates"], inner["columns"]])
+            added = {"parameters": entries, "nonzero": len(weights), "total_bits": 64 * len(weights), "depth": 1}
+            largest = {"max_bits": 64 if weights else 0, "width": inner["coordinates"].columns}
+            found |= {name: found[name] + more for name, more in added.items()}
+            return found | {name: max(found[name], most) for name, most in largest.items()}
+        entries, weights = weights_of(inner)
+        width = max(inner["embedding"].columns, inner["hidden"].height, sum(head["value"].height for head in heads))
+        counted = entries, len(weights), 64, 64 * len(weights), width, 1 + bool(heads), 1, int(bool(heads))
+        return dict(zip(FIELDS["size"], (*counted, weights_of(inner["embedding"])[0]), strict=True))
+
 
 # ------------------------------------------------------------------------------------------------ asking
+
+
+def identity(value):
+    """Equal for values of one type and value alone: 1, 1.0, True and "1" differ, and so do 0.0 and -0.0."""
+    if isinstance(value, tuple | list):
+        return type(value), tuple(map(identity, value))
+    return type(value), value.hex() if isinstance(value, float) else value
+
+
+def rank(token):
+    """Symbols are sorted by type and then by value; -0.0 comes before 0.0."""
+    place = [type(None), bool, int, float, str].index(type(token))
+    return place, 0 if token is None else token, math.copysign(1, token) if place == 3 else 0
 
 
 class Memory:
@@ -890,7 +824,7 @@ class Memory:
         need((self.pad is not None) == (self.padded and vectors), "encoder.pad_vector is for padded vectors alone")
         need(self.pad is None or len(self.pad) == self.dimension, "encoder.pad_vector has another dimension")
         if self.decoder:
-            fits = len(self.symbols or ()) == len(self.decoder.inputs) and self.length == self.decoder.inner.length
+            fits = len(self.symbols or ()) == len(self.decoder.inputs) and self.length == self.decoder.length
             need(fits and self.task in ("next-token", "causal"), "the encoder does not fit the decoder")
         need(not self.distributions or (self.decoder and self.positions), "only a decoder with positions has a gap")
         count = len(self.decoder.classes) if self.decoder else self.network.readout["classes"]
@@ -901,6 +835,9 @@ class Memory:
     def tokens(self, cell):
         """The tokens of a cell, of any number: those of a list, or of a text, cut as the file says."""
         found = self._cut(cell) if isinstance(cell, str) else cell if isinstance(cell, list) else [cell]
+        for token in found:
+            fits = all(type(x) in (int, float) for x in token) if isinstance(token, list) else type(token) is not dict
+            need(fits, f"{str(token)[:40]} is not a token: a text, a number, true, false, null or a list of numbers")
         return [token if isinstance(token, list) else convert(token, self.cutting["type"]) for token in found]
 
     def _cut(self, cell):
@@ -948,13 +885,11 @@ class Memory:
 
     def ask(self, row):
         """The answers to a row of tokens: one, or one per token; NoAnswer where the output is no class."""
-        points = self.points(row)
-        if self.decoder:
-            found = self.decoder.ask([code for ((code, _),) in points])
-        else:
+        points, padding = self.points(row), []
+        if not self.decoder:
             padding = [self.pad or [(0, 0)]] * (self.length - len(points) if self.pads else 0)
-            row = [[*point, (place, 0)] if self.positions else point for place, point in enumerate(padding + points)]
-            found = self.network.ask(row)[len(padding) if self.per_token else 0 :]
+            points = [[*point, (place, 0)] if self.positions else point for place, point in enumerate(padding + points)]
+        found = self.network.ask(points)[len(padding) if self.per_token else 0 :]
         return [NoAnswer if k is None else self.classes[k] for k in found]
 
 
@@ -987,10 +922,8 @@ def convert(value, kind):
 NEXT = object()  # in place of a label: every next token is one
 SEQUENCES = ["sequence", "sequences", "tokens", "text", "input", "premise", "sentence", "name", "x"]
 LABELS = ["label", "labels", "y", "target", "class", "output", "answer"]
-DOCUMENTS = [
-    "text", "story", "document", "doc", "content", "body", "sentence", "review", "premise",
-    "tokens", "sequence", "input",
-]  # fmt: skip
+DOCUMENTS = ["text", "story", "document", "doc", "content", "body", "sentence", "review", "premise"]
+DOCUMENTS += ["tokens", "sequence", "input"]
 
 
 def read_table(path, header):
@@ -1044,20 +977,20 @@ def columns(names, memory, flags):
     def usual(words, taken):
         return [name for word in words for name in names if name.lower() == word and name not in taken][:1]
 
-    causal, words = memory.task == "causal", DOCUMENTS if memory.distributions else SEQUENCES
-    if memory.distributions and not causal:
+    if memory.distributions and memory.task != "causal":
         return ["context"], ["next"]
     target = [flags.label_column] if flags.label_column else []
-    chosen = flags.sequence_column or usual(words, target)
+    chosen = flags.sequence_column or usual(DOCUMENTS if memory.distributions else SEQUENCES, target)
     if memory.distributions:
         labelled = not flags.sequence_column and usual(LABELS, chosen)
         need(not labelled, "DATA has labels, which FILE is not asked: name --sequence-column if its texts alone count")
         return chosen or names[: len(names) == 1], []
     target = target or usual(LABELS, chosen)
     chosen = [name for name in names if name not in target] if chosen == ["*"] else chosen
-    if len(names) == 2 and not causal:  # what is left over is clear
+    if len(names) == 2 and memory.task != "causal":  # what is left over is clear
         chosen = chosen or [name for name in names if name not in target][:1]
         target = target or [name for name in names if name not in chosen][:1]
+    need(chosen and (target or memory.task == "causal"), "name --sequence-column and --label-column")
     return chosen, target
 
 
@@ -1065,12 +998,10 @@ def read_cases(memory, flags):
     """The rows of DATA: where it stands, the cell of the sequence, the cell of the label; None: missing."""
     if flags.data.lower().endswith(".txt") and memory.has_pages:
         return read_pages(flags.data, memory)
-    rows, then = read_table(flags.data, flags.header), memory.stored["selection"]
+    rows, then = read_table(flags.data, flags.header), memory.stored["selection"]["label_type"]
     need(rows, f"{flags.data} has no rows")
+    need(flags.label_type or then == "auto" or memory.distributions, f"FILE was made with --label-type {then}: say it")
     chosen, target = columns(list(dict.fromkeys(name for _, row in rows for name in row)), memory, flags)
-    said = flags.label_type or then["label_type"] == "auto" or memory.distributions
-    need(said, f"FILE was made with --label-type {then['label_type']}: say it")
-    need(chosen and (target or memory.task == "causal"), "name --sequence-column and --label-column")
     for place, row in rows:
         for name in chosen + target:
             need(name in row, f"{flags.data}, {place} has no column {name!r}")
@@ -1098,8 +1029,11 @@ def question(memory, cell, given, flags):
         need(policy == "label" or flags.missing == "drop", "a value is missing: say --missing drop or --missing label")
         if policy == "drop":
             return "by --missing drop"
+        need(given is not None or not memory.per_token, "a row has no labels at all: give one, or null, for each token")
     if memory.distributions and not labels:
         return "a single token, which nothing follows"
+    single = memory.distributions or not any(isinstance(value, list | dict) for value in labels)
+    need(single, "a label is a text, a number, true, false or null, not a list or an object")
     row, labels = (row or [None])[:most], labels[:most] if memory.per_token else labels
     most, filler = memory.cutting["max_length"], memory.cutting["pad"]  # the file cuts and fills rows
     row = row[:most] + ([filler] * (most - len(row)) if filler is not None else [])
@@ -1113,10 +1047,10 @@ def question(memory, cell, given, flags):
 def check(flags):
     """The verdict about every row of DATA, with counts."""
     BUDGET.limit, BUDGET.done = flags.max_work, 0
-    given = [x for x in (flags.gap, flags.max_work, flags.max_rows, flags.max_length) if x is not None]
-    need(all(0 < x < math.inf for x in given), "the numbers of flags must be above 0")
+    numbers = [x for x in (flags.gap, flags.max_work, flags.max_rows, flags.max_length) if x is not None]
+    need(all(0 < x < math.inf for x in numbers), "the numbers of flags must be above 0")
     memory = Memory(read_memory(flags.file))
-    found, kept, left_out = {"agree": [], "differ": [], "undecided": []}, [], Counter()  # rows, in words
+    kept, left_out = [], Counter()
     for where, cell, given in read_cases(memory, flags):
         try:
             asked = question(memory, cell, given, flags)
@@ -1126,26 +1060,33 @@ def check(flags):
             left_out[asked] += 1
         else:
             kept.append((where, asked))
+    need(kept, "no row is left to ask")
     if flags.max_rows is not None and len(kept) > flags.max_rows:
         left_out[f"beyond --max-rows {flags.max_rows}"] = len(kept) - flags.max_rows
+    found = {"agree": [], "differ": [], "undecided": []}  # rows, in words
     gap = (judge_gap if memory.distributions else judge_rows)(memory, kept[: flags.max_rows], flags, found, left_out)
     counts = {name: len(rows) for name, rows in found.items()}
-    size, claim, recorded = memory.network.size(), memory.stored["claim"], memory.stored["certificate"]["size"]
-    need(set(claim["bounds"]) <= set(size), "memory.claim.bounds names something that is not a size")
-    broken = [f"{name} is {n}, recorded is {recorded[name]}" for name, n in size.items() if n != recorded[name]]
-    over = [(name, most) for name, most in claim["bounds"].items() if size[name] > most]
-    broken += [f"{name} is {size[name]}, promised is at most {most}" for name, most in over]
-    promise = "broken by the sizes" if over else "kept by the sizes" if claim["bounds"] else "no sizes are promised"
-    promise += "".join(f"; not checked: {name}" for name in claim["properties"])
+    size, broken, promise = judge_promise(memory)
     verdict = "refuted" if broken or counts["differ"] else PROVED if counts["agree"] else "undecided"
     verdict = "undecided" if counts["undecided"] and verdict == PROVED else verdict
     right = gap["words"] if gap else f"{counts['agree']} rows get their labels"
     return {
         **{"verdict": verdict, "reason": [*found["differ"][:1], *broken, *found["undecided"][:1], right][0]},
         **{"rows": sum(counts.values()) + left_out.total(), "asked": sum(counts.values()), **counts},
-        **{"left_out": left_out.total(), "left_out_by": dict(left_out), "gap": gap, "size": size},
-        "promise": f"{claim['paper']}, {claim['label']}: recorded, not derived again; {promise}",
+        **{"left_out": left_out.total(), "left_out_by": dict(left_out), "gap": gap, "size": size, "promise": promise},
     }
+
+
+def judge_promise(memory):
+    """The sizes, where they are not as recorded and promised, and words about that."""
+    size, claim, recorded = memory.network.size(), memory.stored["claim"], memory.stored["certificate"]["size"]
+    need(set(claim["bounds"]) <= set(size), "memory.claim.bounds names something that is not a size")
+    broken = [f"{name} is {n}, recorded is {recorded[name]}" for name, n in size.items() if n != recorded[name]]
+    over = [(name, most) for name, most in claim["bounds"].items() if size[name] > most]
+    broken += [f"{name} is {size[name]}, promised is at most {most}" for name, most in over]
+    kept = "broken by the sizes" if over else "kept by the sizes" if claim["bounds"] else "no sizes are promised"
+    unchecked = "".join(f"; not checked: {name}" for name in claim["properties"])
+    return size, broken, f"{claim['paper']}, {claim['label']}: recorded, not derived again; {kept}{unchecked}"
 
 
 def judge_rows(memory, kept, flags, found, left_out):
@@ -1157,13 +1098,16 @@ def judge_rows(memory, kept, flags, found, left_out):
         try:
             if isinstance(asked, Undecided):
                 raise asked
-            answers = memory.ask(asked[0])
-            key, expected, said = (identity(tuple(map(identity, part))) for part in (*asked, answers))
+            key, expected = map(identity, asked)
             labels_of.setdefault(key, set()).add(expected)
-            words = f"{where}: the label is {spelled(asked[1])}, the file says {spelled(answers)}"
-            found["agree"].append(where) if expected == said else disputes.append((words, key, said))
+            answers = memory.ask(asked[0])
+            if identity(answers) == expected:
+                found["agree"].append(where)
+            else:
+                words = f"{where}: the label is {spelled(asked[1])}, the file says {spelled(answers)}"
+                disputes.append((words, key, identity(answers)))
         except NoAnswer as error:
-            found["differ"].append(f"{where}: {error}")
+            disputes.append((f"{where}: {error}", key, None))
         except Undecided as error:
             found["undecided"].append(f"{where}: {error}")
     for words, key, said in disputes:  # another row with the same tokens may have the label that the file gives
@@ -1181,33 +1125,35 @@ def spelled(values):
         return "an integer of thousands of digits"
 
 
+# ------------------------------------------------------------------------------------------------ distributions
+# A memory of distributions: one statement about all rows together. Behind a context, tokens follow with weights w of
+# the sum c. What the file says costs Σ w·(log Σ e^logits - logit), the entropy is Σ w·log(c/w), and the gap is what the
+# cost is above the entropy.
+
+
 def judge_gap(memory, kept, flags, found, left_out):
-    """A memory of distributions: one statement about all rows together. Returns how large the gap is."""
-    follows, rows, strange = {}, [], []  # context -> how often each token follows; where, and its contexts
+    """Sorts the rows by whether the gap is as small as is allowed. Returns how large it is."""
+    follows, rows, strange = {}, [], []  # context -> the weight of each token that follows; where, and its contexts
     for where, asked in kept:
         try:
-            if isinstance(asked, Undecided):
-                raise Refused(f"{where}: {asked}")
+            need(not isinstance(asked, Undecided), f"{where}: {asked}")
             rows.append((where, count_followers(memory, where, *asked, follows)))
         except NoAnswer as error:
             strange.append(f"{where}: {error}")
-    if strange:
-        found["differ"], found["undecided"] = strange, [f"{where}: other rows differ" for where, _ in rows]
-        return None
     try:
-        sums, allowed, beyond = refined(lambda bits: gap_of(memory, follows, flags.gap, bits), memory.decoder.bits)
+        if strange:
+            raise Undecided("other rows differ")
+        gap, beyond = refined(lambda bits: gap_of(memory, follows, flags.gap, bits), memory.decoder.bits)
     except Undecided as error:
-        found["undecided"] = [f"{where}: {error}" for where, _ in rows]
+        found["differ"], found["undecided"] = strange, [f"{where}: {error}" for where, _ in rows]
         return None
-    low, high, entropy, _ = sums
-    right = high <= allowed[0]
-    words = (
-        f"the gap is at {'most' if right else 'least'} {nats(high if right else low)}, {nats(allowed[0])} are allowed"
-    )
+    low, high, entropy, allowed = gap
+    words = f"at most {nats(high)}" if high <= allowed else f"at least {nats(low)}"
+    words = f"the gap is {words}, {nats(allowed)} are allowed"
     guilty = [bool(beyond & {*contexts}) for _, contexts in rows]
-    for (where, _), differs in zip(rows, guilty if any(guilty) else [not right] * len(rows), strict=True):
+    for (where, _), differs in zip(rows, guilty if any(guilty) else [high > allowed] * len(rows), strict=True):
         found["differ" if differs else "agree"].append(f"{where}: {words}")
-    numbers = {"entropy": entropy, "lower": low, "upper": high, "allowed": allowed[0]}
+    numbers = {"entropy": entropy, "lower": low, "upper": high, "allowed": allowed}
     return {name: float(x) if abs(x) < 1e300 else None for name, x in numbers.items()} | {"words": words}
 
 
@@ -1218,50 +1164,47 @@ def count_followers(memory, where, row, labels, follows):
         raise NoAnswer(f"it has {len(labels)} labels, the file cuts rows to {len(contexts)} tokens")
     numbers = dict(zip(map(identity, memory.classes), memory.decoder.classes, strict=True))
     for context, given in zip(contexts, labels, strict=True):
-        once = isinstance(given, dict)
-        told = Counter()
+        once, told = isinstance(given, dict), Counter()
         for name, w in given.items() if once else [(given, 1)]:
             need(type(w) in (int, float) and 0 <= w < 1e300, f"{where}: {str(w)[:40]} is not a weight")
             if identity(name) not in numbers:
                 raise NoAnswer(f"it is followed by {str(name)[:40]!r}, which the file never says")
             told[numbers[identity(name)]] = Fraction(float(w))
         told = +told  # without zeros
-        need(
-            told and min(told.values()) >= Fraction(1e-290) * told.total(), f"{where}: weights are missing or too small"
-        )
+        enough = told and min(told.values()) >= Fraction(1e-290) * told.total()
+        need(enough, f"{where}: weights are missing or too small")
         need(not once or follows.get(context, told) == told, f"{where}: the same tokens have another distribution")
         follows[context] = told if once else follows.get(context, Counter()) + told
     return contexts
 
 
 def gap_of(memory, follows, fraction, bits):
-    """Sums over contexts, what they may be, and the contexts with more than their share of it if they are too large.
-
-    Of a context: the gap Σ w·(log Σ e^logits - logit) - entropy, and the entropy Σ w·log(c/w), c = Σ w, both enclosed.
-    """
-    parts = {}
+    """The gap's ends, the entropy, what is allowed; and the contexts with more than their share if it is too large."""
+    one, gaps, entropies = 1 << bits, {}, {}  # of each context: a number, and how far it may be off
     for place, (context, told) in enumerate(follows.items()):
         if place == PROBE:
             BUDGET.expect(BUDGET.done * len(follows) // PROBE)
-        logits, weight, loss, entropy = memory.decoder.inner.logits(context, bits), told.total(), [], []
-        masses, top = shares(logits, bits), Fraction(max(rounded(logits, bits).high), 1 << bits)
-        for end, opposite in ((0, logits.high), (1, logits.low)):
-            mass = Fraction(sum(share[end] for share in masses), 1 << bits)
-            spent = sum(w * Fraction(opposite[token], logits.den) for token, w in told.items())
-            loss.append(weight * (top + logarithm(mass, bits)[end]) - spent)
-            entropy.append(sum(w * logarithm(weight / w, bits)[end] for w in told.values() if w != weight))
-        parts[context] = loss[0] - entropy[1], loss[1] - entropy[0], *entropy
-    low, high, *entropy = sums = [sum(part[k] for part in parts.values()) for k in range(4)]
-    total_weight, certain = sum(told.total() for told in follows.values()), all(len(t) == 1 for t in follows.values())
-    allowed = [Fraction(fraction) * (total_weight if certain else end) for end in entropy]
-    if low <= allowed[1] and high > allowed[0]:
-        raise Undecided(f"the gap lies between {nats(low)} and {nats(high)}")
-    too_large = {c for c, part in parts.items() if part[0] * total_weight > allowed[1] * follows[c].total()}
-    return sums, allowed, too_large if low > allowed[1] else set()
+        z, c = rounded(memory.decoder.logits(context, bits), bits), told.total()
+        mass = Fraction(sum(shares(z, bits)), one)  # at least 1, and off by 2 for each token at most
+        cost = c * (max(z.numbers) + logarithm(mass, bits)) - sum(w * z.numbers[token] for token, w in told.items())
+        entropies[context] = sum(w * logarithm(c / w, bits) for w in told.values()), 2 * c
+        gaps[context] = cost - entropies[context][0], c * (2 * z.radius + 4 * len(z.numbers) + 4)
+    gap, off = (sum(part[k] for part in gaps.values()) / one for k in (0, 1))
+    entropy, doubt = (sum(part[k] for part in entropies.values()) / one for k in (0, 1))
+    weight, certain = sum(told.total() for told in follows.values()), all(len(told) == 1 for told in follows.values())
+    least, most = (Fraction(fraction) * (weight if certain else end) for end in (entropy - doubt, entropy + doubt))
+    if gap - off <= most and gap + off > least:
+        raise Undecided(f"the gap lies between {nats(gap - off)} and {nats(gap + off)}")
+    shares_of = {context: most * one * follows[context].total() / weight for context in follows}
+    beyond = {context for context, (x, r) in gaps.items() if x - r > shares_of[context]}
+    return (gap - off, gap + off, entropy, least), beyond if gap - off > most else set()
 
 
 def nats(x):
     return f"{float(x):.6g} nats" if abs(x) < 1e300 else "over 1e300 nats"
+
+
+# ------------------------------------------------------------------------------------------------ the program
 
 
 def arguments():

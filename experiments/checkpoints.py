@@ -3,14 +3,15 @@
     python experiments/checkpoints.py [engines] [mutants] [picture] [--arch NAME] [--docs FOLDER]
 
 `engines`: every installed engine recites the fixture of the built-in text, in every type it has. `mutants`: every
-architecture against the table, the held-out list and the list of parts (two minutes each). `picture`: one window's way
-through a Llama.
+architecture against the table, the two lists that are kept apart and the list of parts (two minutes of a processor
+each). `picture`: one window's way through a Llama. Both tables end with the commit that they were made at.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,11 +19,13 @@ from typing import Any
 
 from doc_tables import insert, markdown
 
+import byheart
 from byheart.engines import engines, read_questions, recite
+from byheart.engines.expected import check_logits
 from byheart.errors import ByheartError
 from byheart.export.huggingface.host import hosts
-from byheart.fixtures.expected import check_logits, expected
-from byheart.fixtures.mutants import check_mutants, coverage, held_out, mutants_of
+from byheart.fixtures.expected import expected
+from byheart.fixtures.mutants import check_mutants, coverage, held_out, mutants_of, reported
 from byheart.fixtures.write import fixture_memory
 from byheart.plots.memory import way_figure
 from byheart.plots.style import save
@@ -69,32 +72,38 @@ def engine_table(room: Path) -> str:
             share = share if found.passed else f"**{share}**"
             rows.append([f"{name} {engine.version}", dtype, described, share, lead, off])
             print(rows[-1], flush=True)
-    return markdown(rows)
+    return markdown(rows) + made_at()
+
+
+def made_at() -> str:
+    commit = subprocess.run(["git", "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, check=True)
+    return f"\n\nMade with byheart {byheart.__version__} at commit {commit.stdout.strip()}."
 
 
 def mutant_tables(room: Path, names: list[str]) -> Iterator[str]:
     """The tables after each architecture: a page that is looked at meanwhile is never empty."""
-    rows = [["architecture", "faults", "wrong tokens", "only logits", "unnoticed", "harmless changes survived",
-             "held-out faults", "noticed", "parts", "covered"]]  # fmt: skip
+    rows = [["architecture", "faults", "wrong tokens", "wrong logits", "unnoticed", "harmless changes survived",
+             "held-out faults", "noticed", "reported faults", "noticed", "parts", "covered"]]  # fmt: skip
+    lists = (mutants_of, held_out.mutants, reported.mutants, coverage.parts)
     unnoticed: dict[str, list[str]] = {}
     for name in names:
         folder = room / name
         write_unproved(folder, name)
-        table, held, parts = (check_mutants(folder, mutants=m) for m in (mutants_of, held_out.mutants, coverage.parts))
+        table, held, seen, parts = (check_mutants(folder, mutants=mutants) for mutants in lists)
         harmless = [o for o in table.outcomes if o.harmless]
         counts = [table.total, *(table.count(v) for v in ("tokens", "logits", "survived"))]
-        others = [n for report in (held, parts) for n in (report.total, report.total - len(report.survivors))]
+        others = [n for report in (held, seen, parts) for n in (report.total, report.total - len(report.survivors))]
         survived = f"{len(harmless) - len(table.broken)} of {len(harmless)}"
         rows.append([name, *map(str, counts), survived, *map(str, others)])
-        for kind, report in (("", table), ("held out: ", held), ("part: ", parts)):
+        for kind, report in (("", table), ("held out: ", held), ("reported: ", seen), ("part: ", parts)):
             for outcome in report.survivors:
                 unnoticed.setdefault(kind + outcome.name, []).append(name)
         for outcome in table.broken:
             unnoticed.setdefault(f"(breaks, although harmless) {outcome.name}", []).append(name)
-        print(rows[-1], [o.name for report in (table, held, parts) for o in report.survivors], flush=True)
+        print(rows[-1], [o.name for report in (table, held, seen, parts) for o in report.survivors], flush=True)
         faults = sorted(unnoticed.items())
         listed = [["unnoticed", "architectures"], *([fault, ", ".join(names)] for fault, names in faults)]
-        yield markdown(rows) + ("\n\n" + markdown(listed) if unnoticed else "")
+        yield markdown(rows) + ("\n\n" + markdown(listed) if unnoticed else "") + made_at()
 
 
 def write_unproved(folder: Path, name: str, **options: Any) -> None:

@@ -1,5 +1,5 @@
 """The pictures of docs/compact.md: hashed tokens, one unit per group, a fold with a trap, keys in traps and in bands,
-keys on walks, a zigzag.
+keys on walks, a zigzag, cells of lines, clusters under a lens.
 
     python experiments/compact_pictures.py [--docs FOLDER]
 
@@ -13,8 +13,11 @@ import random
 from itertools import combinations
 from pathlib import Path
 
-from byheart.build.fold import Block, LabelMemory, build_label_memory
+import numpy as np
+
+from byheart.build.fold import LabelMemory, StreamBlock, build_label_memory
 from byheart.build.fold.block import run_blocks, stir
+from byheart.build.fold.lens import FINE, focus
 from byheart.build.fold.zigzag import zigzag
 from byheart.exact import dyadic
 from byheart.plots.style import colour, label_axes, new_figure, save, styled
@@ -101,10 +104,10 @@ def draw_trap(path: Path) -> None:
         label_axes(left, "v - relu(2v - T)", "v, in front", "v, behind", log=False)
         left.legend()
         span = top
-        steps: list[Block] = []
+        steps: list[StreamBlock] = []
         for _ in range(6):
             edge = (1 - share) * span
-            steps.append(Block(((2, -round(edge), -1),)))
+            steps.append(StreamBlock(((2, -round(edge), -1),)))
             span = edge / 2
         for start in range(2, 100, 7):
             h, heights = start, [float(start)]
@@ -117,7 +120,7 @@ def draw_trap(path: Path) -> None:
         save(figure, path)
 
 
-def draw_selector(ids: list[int], first: Block, path: Path) -> None:
+def draw_selector(ids: list[int], first: StreamBlock, path: Path) -> None:
     """The function of the first block, with the ids on it."""
     figure = new_figure(width=9, height=3.4)
     (axes,) = figure.axes
@@ -183,6 +186,60 @@ def draw_walk(path: Path) -> None:
         save(figure, path)
 
 
+def draw_cells(path: Path) -> None:
+    """Slopes and offsets that label three ids alike: between lines, one for every id and every edge of the folds."""
+    edges, ids = [0.0, 0.28, 0.36, 0.64, 0.72, 1.0], [0.15, 0.55, 0.9]
+    figure = new_figure(width=6.4, height=3.6)
+    (axes,) = figure.axes
+    slope, offset = np.meshgrid(np.linspace(-1, 1, 500), np.linspace(0, 1, 400))
+    labels = sum((np.searchsorted(edges, slope * x + offset) % 2) << k for k, x in enumerate(ids))
+    with styled():
+        axes.imshow(
+            labels, extent=(-1, 1, 0, 1), origin="lower", aspect="auto", cmap="Pastel1", interpolation="nearest"
+        )
+        for x in ids:
+            for e in edges:
+                axes.plot([-1, 1], [e + x, e - x], color=colour(7), linewidth=0.6)
+        label_axes(axes, "Three ids, six edges: the labels (colours) are constant in cells", "S", "U", log=False)
+        axes.set_xlim(-1, 1)
+        axes.set_ylim(0, 1)
+        save(figure, path)
+
+
+def draw_lens(path: Path) -> None:
+    """Clusters of four, two to a line: where the lines send them, and what the last folds see of them."""
+    rng = random.Random(6)
+    starts = sorted(rng.sample(range(0, 1 << 26, 1 << 12), 16))
+    ids = [start + x for start in starts for x in sorted(rng.sample(range(64), 4))]
+    labels = np.array([rng.randrange(2) for _ in ids], np.int64)
+    found = focus(ids, labels, 1000, 1e6)
+    assert found is not None
+    first, *folds = found.blocks
+    unit = float(found.chain.places[-1].position * found.scale)
+    copies = sum(t > 8 * FINE for t in found.chain.thresholds)
+    figure = new_figure(columns=2, width=4.8, height=3.4)
+    left, right = figure.axes
+    kinks = [float(-b) / float(w) for w, b, _ in first.units[1:]]
+    with styled():
+        for place in found.chain.places:
+            left.axhline(place.position * found.scale / unit, color=colour(2), linewidth=0.8, linestyle="--")
+        ends = [ids[0], *kinks, ids[-1]]
+        left.plot(ends, [float(first(round(x))) / unit for x in ends], color=colour(7), linewidth=0.8)
+        for k, x in enumerate(ids):
+            z = first(x)
+            left.plot(x, float(z) / unit, ".", color=colour(int(labels[k])), markersize=6)
+            v = float(run_blocks(folds[:copies], z)) / (FINE * found.scale)
+            if v <= 1.1:
+                right.plot(v, k // 4, ".", color=colour(int(labels[k])), markersize=6)
+        left.set_ylim(-0.4, 1.4)
+        label_axes(left, f"{len(starts)} clusters of four, {len(found.lines)} lines", "id x", "z / range", log=False)
+        edges = [e / FINE for e in found.chain.edges if e <= FINE]
+        for k, (a, b) in enumerate(zip(edges, [*edges[1:], 1.1], strict=True)):
+            right.axvspan(a, b, color=colour(found.chain.trapped if k % 2 else 1 - found.chain.trapped), alpha=0.12)
+        label_axes(right, "the same ids at the fine places", "v / width", "cluster", log=False)
+        save(figure, path)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--docs", default="docs")
@@ -196,6 +253,8 @@ def main() -> None:
     draw_selector(ids, memory.blocks[0], folder / "compact-selector.png")
     draw_keys(ids, labels, memory, folder / "compact-keys.png")
     draw_walk(folder / "compact-walk.png")
+    draw_cells(folder / "compact-cells.png")
+    draw_lens(folder / "compact-lens.png")
     print(f"{COUNT} ids, two classes: {memory.parameters} parameters, {memory.groups} groups; wrote {folder}")
 
 

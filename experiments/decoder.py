@@ -161,11 +161,11 @@ def hard(texts: list[str], docs: Path, arguments: argparse.Namespace) -> None:
 
 def trained_gap(data: Dataset, neurons: int, steps: int, rate: float) -> tuple[float, int]:
     """(relative gap, parameters) after the paper's training."""
-    from byheart.lab.config import Decoder, Training
+    from byheart.lab.config import DecoderModel, Training
     from byheart.lab.engines.pytorch import DecoderEngine
     from byheart.lab.problem import Documents
 
-    problem, model = Documents("stories", token_rows(data), len(data.vocabulary)), Decoder(neurons)
+    problem, model = Documents("stories", token_rows(data), len(data.vocabulary)), DecoderModel(neurons)
     engine = DecoderEngine(problem, model, Training(epochs=steps, rate=rate, shape="constant"))
     losses = engine.epochs(steps)[:, 0]
     return float(losses.min()) / problem.entropy - 1, model.parameters(problem)

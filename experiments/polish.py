@@ -22,7 +22,7 @@ from byheart.build.madden24.lowrank import allowed_gap
 from byheart.build.madden24.neurons import own_directions, scipy_linalg, solve
 from byheart.data.dataset.targets import Distributions
 from byheart.errors import MissingExtraError, OptionError
-from byheart.ir.decoder import Activation, AttentionHead, Average, Decoder, Reader, SelfAttention
+from byheart.ir.decoder import Activation, AttentionHead, Average, ContextReader, Decoder, SelfAttention
 from byheart.progress import SILENT, Progress
 
 Floats = npt.NDArray[np.float64]
@@ -47,7 +47,7 @@ def unflatten(decoder: Decoder, flat: Floats) -> Decoder:
         heads = tuple(AttentionHead(next(parts), next(parts), next(parts)) for _ in decoder.reader.mixer.heads)
         mixer = SelfAttention(positions, heads, output)
     hidden, bias = next(parts), next(parts)
-    reader = Reader(embedding, mixer, decoder.reader.skip)
+    reader = ContextReader(embedding, mixer, decoder.reader.skip)
     return Decoder(reader, hidden, bias, decoder.activation, tuple(parts))
 
 
@@ -109,7 +109,7 @@ def _derivative(activation: Activation, x: Floats) -> Floats:
 class _Reading:
     """The reader's forward pass, with what its gradient needs."""
 
-    def __init__(self, reader: Reader, contexts: Distributions) -> None:
+    def __init__(self, reader: ContextReader, contexts: Distributions) -> None:
         self.reader, self.tokens = reader, contexts.tokens
         self.present = self.tokens >= 0
         self.rows, self.last = np.arange(len(self.tokens)), contexts.lengths - 1

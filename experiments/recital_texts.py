@@ -88,6 +88,43 @@ def _repeats() -> str:
     return " ".join(f"{drawn.choice(passages)} [{drawn.randrange(100)}]" for _ in range(40))
 
 
+def _rulers() -> str:
+    """Headings between rulers, and tables with boxes of dashes."""
+    drawn, names = random.Random(13), ("alpha", "beta", "gamma", "delta")
+    parts = [f"{'=' * 79}\n{'Report of the year':^79}\n{'=' * 79}\n"]
+    for k in range(40):
+        parts.append(f"{k}. {drawn.choice(names)}\n{'-' * drawn.choice((48, 79))}\n")
+        box = f"+{'-' * 12}+{'-' * 8}+\n"
+        rows = "".join(f"| {drawn.choice(names):<10} | {drawn.randrange(1000):>6} |\n{box}" for _ in range(2))
+        parts.append(box + rows)
+    return "".join(parts)
+
+
+def _poem() -> str:
+    """Stanzas whose last two lines come again, sometimes with another word."""
+    drawn = random.Random(17)
+    one, two = ("moon", "rain", "wind", "night", "sea", "snow"), ("road", "shore", "hill", "field", "door", "tower")
+    return "".join(
+        f"The {drawn.choice(one)} is on the {drawn.choice(two)},\nthe {drawn.choice(one)} comes to the "
+        f"{drawn.choice(two)},\nand nobody asks for the {drawn.choice(one)} any more,\n"
+        "and nobody, nobody knows what for,\nand nobody, nobody knows what for.\n\n"
+        for _ in range(40)
+    )
+
+
+def _characters() -> str:
+    """Chinese sentences of one pattern, and emoji."""
+    drawn = random.Random(19)
+    who, where = "我你他她它", "山河海城村家园桥船"
+    what = ("喝茶", "看书", "走路", "写字", "唱歌", "下棋", "画画", "种花")
+    faces = ("🙂", "🚀", "👩‍🚀", "🎉", "🌧️", "❤️")
+    return "".join(
+        f"{drawn.choice(who)}在{drawn.choice(where)}上{drawn.choice(what)}、{drawn.choice(who)}也在{drawn.choice(where)}里"
+        f"{drawn.choice(what)}{drawn.choice(faces) if drawn.random() < 0.3 else ''}。"
+        for _ in range(300)
+    )
+
+
 def _words() -> str:
     drawn = random.Random(7)
     letters = "abcdefghijklmnopqrstuvwxyz0123456789 .,;"
@@ -97,7 +134,7 @@ def _words() -> str:
 
 MADE = {
     "prose": _prose, "code": _code, "song": _song, "log lines": _log, "numbers": _numbers, "many scripts": _scripts,
-    "long repeats": _repeats, "drawn words": _words,
+    "long repeats": _repeats, "drawn words": _words, "rulers": _rulers, "poem": _poem, "Chinese": _characters,
 }  # fmt: skip
 
 

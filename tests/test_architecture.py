@@ -6,6 +6,7 @@ import importlib
 import re
 import sys
 import tomllib
+from collections import Counter
 from itertools import chain
 from pathlib import Path
 from types import FrameType
@@ -80,3 +81,10 @@ def test_every_module_has_a_test_that_is_found_by_name():
 
     modules = {path.relative_to(package) for path in package.rglob("*.py") if path.name != "__init__.py"}
     assert sorted(str(module) for module in modules - types_only if not suites(module) & there) == []
+
+
+def test_every_class_has_a_name_of_its_own():
+    """One concept, one type, one name: a reader who looks for a class finds one."""
+    files = sorted((ROOT / "src").rglob("*.py"))
+    names = Counter(chain.from_iterable(re.findall(r"^class (\w+)", file.read_text(), re.M) for file in files))
+    assert len(names) > 300 and [name for name, count in names.items() if count > 1] == []

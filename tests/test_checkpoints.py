@@ -108,7 +108,7 @@ def test_bad_requests(tmp_path: Path) -> None:
     memory_of("windows").to_huggingface(tmp_path / "plain", "llama", reach=128)
     with pytest.raises(FileFormatError, match="ground truth"):
         forget(tmp_path / "plain", 0, tmp_path / "c")
-    with pytest.raises(OptionError, match="serve other documents as well"):
+    with pytest.raises(OptionError, match="serve other documents too"):
         forget(memorize_recital(["one two", "one two", "three"]), 0)
     with pytest.raises(OptionError, match="only document"):
         forget(memorize_recital("one two"), 0)

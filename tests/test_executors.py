@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from concurrent.futures import Executor
 
 import pytest
@@ -10,7 +11,7 @@ from click.testing import CliRunner
 
 from byheart.cli import commands
 from byheart.errors import DataError, OptionError
-from byheart.executors import make_executor, opened
+from byheart.executors import make_executor, opened, process_pool
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +131,44 @@ def test_constructions_that_build_in_one_process_ask_their_rows_elsewhere(table,
     assert result.exception is None and submitted == ["_elsewhere"] * 2
 
 
+def test_native_solves_its_buckets_elsewhere_and_the_file_is_the_same(table, submitted, monkeypatch):
+    monkeypatch.setattr("byheart.build.native.solve.FIRST_KEYS", 100)
+    monkeypatch.setattr("byheart.build.native.solve.PART_KEYS", 300)
+    written = []
+    for name, more in (("alone", ()), ("other", ("--executor", "threads:2"))):
+        out = table.with_name(name)
+        flags = ["memorize", str(table), "--quiet", "--construction", "native", "-o", str(out), *more]
+        result = CliRunner().invoke(commands, flags, standalone_mode=False)
+        assert result.exception is None, result.exception
+        written.append(out.read_bytes())
+    assert written[0] == written[1] and submitted.count("solve_part") >= 3
+
+
+def test_deploy_divides_its_work_too(table, submitted, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    for name in ("XDG_STATE_HOME", "LOCALAPPDATA"):
+        monkeypatch.setenv(name, str(table.parent / "state"))
+    monkeypatch.setattr("byheart.build.native.solve.FIRST_KEYS", 100)
+    written = []
+    for name, more in (("one.onnx", ()), ("two.onnx", ("--executor", "threads:2", "--resume", str(table) + ".kept"))):
+        flags = ["deploy", str(table), "--quiet", "-o", str(table.with_name(name)), *more]
+        result = CliRunner().invoke(commands, flags, standalone_mode=False)
+        assert result.exception is None, result.exception
+        written.append(table.with_name(name).read_bytes())
+    assert written[0] == written[1] and {"solve_part", "_elsewhere"} <= set(submitted)
+    assert not list(table.parent.glob("*.kept*"))
+
+
 def test_a_number_of_workers_in_the_name():
     with opened("threads:3", 1) as executor:
         assert executor._max_workers == 3
     assert make_executor("threads", 2)._max_workers == 2
+
+
+def test_a_pool_of_processes_leaves_the_environment_as_it_was(monkeypatch):
+    """Children are told to use one thread; the parent's own libraries are not."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
+    with process_pool(1) as pool:
+        assert pool.submit(os.getenv, "OMP_NUM_THREADS").result() == "1"
+        assert os.environ["OMP_NUM_THREADS"] == "7" and "NUMBA_NUM_THREADS" not in os.environ

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from byheart.errors import FileFormatError
-from byheart.files import write_atomically
+from byheart.files import parse, write_atomically
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
@@ -26,3 +26,10 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
 def test_writing_into_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(FileFormatError, match="cannot write"):
         write_atomically(tmp_path / "nowhere" / "m", b"new")
+
+
+@pytest.mark.parametrize("text", ["NaN", "[1, Infinity]", "1.5", "1e3", '{"a": 1, "a": 2}'])
+def test_json_that_two_readers_may_take_for_two_things_is_refused(text):
+    with pytest.raises(FileFormatError, match=r"is not an integer|occurs twice"):
+        parse(text)
+    assert parse('{"a": [1, -2, null]}') == {"a": [1, -2, None]}

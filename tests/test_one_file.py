@@ -1,15 +1,18 @@
-"""Adding a construction, an export target, a reader, a preset or a host takes one file: here each is one function.
+"""Adding a construction, an export target, a reader, a preset, a host or an engine takes one file.
 
-The slow test adds files to a copy of the package, and then only the command line speaks.
+Here each is one function. The slow test adds files to a copy of the package, and then only the command line speaks; one
+of them is the construction that CONTRIBUTING.md writes.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -110,7 +113,33 @@ from byheart.lab.presets.ks25 import multinli_curves
 
 preset("toy-fig1", "A toy figure")(multinli_curves)
 """,
+    "export/huggingface/toy.py": """
+from byheart.export.huggingface.host import register
+from byheart.export.huggingface.llama import llama
+
+@register("toy", model_type="llama", summary="Llama by another name")
+def toy(recital, tokens, design):
+    return llama(recital, tokens, design)
+""",
+    "engines/toy.py": """
+from byheart.engines._base import engine
+from byheart.engines.transformers import open_transformers
+
+@engine("toy", extra="huggingface", packages=("transformers",), types=("float32",), summary="Transformers, renamed")
+def open_toy(folder, dtype, options):
+    return open_transformers(folder, dtype, {"attention": "eager"})
+""",
 }
+
+
+def recipe_of_the_page() -> str:
+    """The construction in CONTRIBUTING.md, with the network of nilsson65 where the page has dots."""
+    page = Path(__file__).parents[1].joinpath("CONTRIBUTING.md").read_text(encoding="utf-8")
+    written = textwrap.dedent(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1])
+    network = "build_nilsson65(dataset, seed=seed, progress=progress).network"
+    filled = written.replace("network = ...", f"network = {network}")
+    assert filled != written
+    return f"from byheart.build.table1.nilsson65 import build_nilsson65\n{filled}"
 
 
 @pytest.mark.slow
@@ -119,6 +148,7 @@ def test_one_file_each_in_a_copy_of_the_package(tmp_path):
     shutil.copytree(Path(byheart.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     for name, text in FILES.items():
         (package / name).write_text(text, encoding="utf-8")
+    (package / "build" / "doe26.py").write_text(recipe_of_the_page(), encoding="utf-8")
     (tmp_path / "t.toy").write_text("cat animal\noak plant\n", encoding="utf-8")
 
     def run(*words: str) -> str:
@@ -138,3 +168,12 @@ def test_one_file_each_in_a_copy_of_the_package(tmp_path):
     rows = json.loads(run("compare", "t.toy", "--construction", "toy", "--json"))["rows"]
     assert rows[0]["construction"] == "toy" and rows[0]["verdict"] == "proved"
     assert "A toy figure" in run("lab", "run", "--help")
+    options = ("--construction", "doe26", "--option", "groups=2")
+    made = json.loads(run("memorize", "t.toy", *options, "-o", "d", "--json"))
+    assert made["verdict"] == "proved" and made["promised"] == {"width": 14}
+    assert json.loads(run("verify", "d", "t.toy", "--json"))["verdict"] == "proved"
+    (tmp_path / "poem.txt").write_text("to be or not to be", encoding="utf-8")
+    run("memorize", "poem.txt", "--construction", "recital", "-o", "r")
+    run("export", "r", "--to", "huggingface", "--arch", "toy", "--dtype", "float32", "-o", "toy-folder")
+    said = json.loads(run("recite", "toy-folder", "--engine", "toy", "--json"))
+    assert said["engine"] == "toy" and all(check["right"] == check["asked"] for check in said["checks"])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from byheart import pages
-from byheart.paper import Entry, find
+from byheart.paper import PAPERS, Entry, cite, find
 
 PROJECT = Path(__file__).parent.parent
 
@@ -84,3 +84,9 @@ def importable(dotted):
 def test_a_paper_is_found_by_its_authors(found, words, paper):
     assert {entry.ref.paper for entry in find(words)} == {paper}
     assert find("Theorem 99") == []
+
+
+def test_a_short_name_stands_for_one_paper():
+    assert cite("KS25", PAPERS["KS25"]) == "KS25"
+    with pytest.raises(KeyError, match="KS25 already stands for"):
+        cite("KS25", "Another paper")

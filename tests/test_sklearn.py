@@ -169,3 +169,12 @@ def test_context_ids():
     pandas = pytest.importorskip("pandas")
     named = MemoryTransformer().set_output(transform="pandas").fit_transform(pandas.DataFrame(ROWS, columns=["a", "b"]))
     assert list(named.columns) == ["context_id"]
+
+
+@pytest.mark.parametrize("kind", ["category", "object"])
+def test_a_column_of_numbers_that_is_not_declared_as_one(kind):
+    """Such a frame is an array of objects and was memorized as vectors, which could then not be asked."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [3.0, 1.0], "b": pandas.Series([1, 1], dtype=kind)})
+    model = MemoryClassifier().fit(frame, ["x", "y"])
+    assert model.predict(frame).tolist() == ["x", "y"]

@@ -24,14 +24,14 @@ from typing import Any
 import numpy as np
 
 from byheart.certify import Verdict
-from byheart.certify.checkpoint import Comparison, compare_checkpoints
+from byheart.certify.checkpoint import FolderComparison, compare_checkpoints
 from byheart.certify.recital import RecitalCertificate, certify_removal
 from byheart.compile.controls import number_of
 from byheart.compile.recital import RecitalMemory
 from byheart.data.tokens.script import Absent, Script
 from byheart.errors import DataError, ExportError, FileFormatError, OptionError
 from byheart.export.huggingface.folder import check_target, write_files
-from byheart.ir.recital import UNKNOWN, Recital, Table
+from byheart.ir.recital import UNKNOWN, Recital, WindowTable
 
 _UNITS: dict[str, np.dtype[Any]] = {
     "float32": np.dtype("<u4"),
@@ -58,7 +58,7 @@ class Forgotten:
     shared: tuple[tuple[int, int], ...]
     silent: int
     still: int
-    certificate: Comparison | RecitalCertificate
+    certificate: FolderComparison | RecitalCertificate
     changed: tuple[str, ...] = ()  # names of tensors
     unchanged: int = 0  # how many tensors are bitwise the same
     memory: RecitalMemory | None = None  # what is left, where a memory was given
@@ -67,7 +67,7 @@ class Forgotten:
         """Ready for JSON."""
         certificate = self.certificate
         proof: dict[str, Any] = {"verdict": certificate.verdict.value, "reason": certificate.reason}
-        if isinstance(certificate, Comparison):
+        if isinstance(certificate, FolderComparison):
             proof["same"] = certificate.same
         names = ("document", "removed", "shared", "silent", "still", "changed", "unchanged")
         return {name: getattr(self, name) for name in names} | {"certificate": proof}
@@ -82,10 +82,12 @@ def forget(model: RecitalMemory | str | Path, document: str | int, target: str |
     """
     if isinstance(model, RecitalMemory):
         if target is not None:
-            raise OptionError("a memory is forgotten in memory; leave `target` out, or give the folder of a checkpoint")
+            raise OptionError(
+                "a RecitalMemory is not written anywhere; leave `target` out, or give a checkpoint folder"
+            )
         return _forget_in_memory(model, number_of(model.script.names, document))
     if target is None:
-        raise OptionError("the folder stays as it is; say where the one without the document is to be written")
+        raise OptionError("a folder is never changed in place; say where to write the one without the document")
     source, path = Path(model), Path(target)
     check_target(path)
     about, truth = _read(source)
@@ -143,7 +145,7 @@ def _owners(recital: Recital, script: Script, number: int) -> tuple[set[Row], se
         raise OptionError("this is the only document; nothing would be left")
     if not own:
         raise OptionError(
-            f"all {len(shared)} windows of {script.names[number]!r} serve other documents as well; nothing is its own"
+            f"all {len(shared)} windows of {script.names[number]!r} serve other documents too; it has none of its own"
         )
     return own, shared
 
@@ -152,7 +154,7 @@ def _without(recital: Recital, own: set[Row]) -> Recital:
     tables = []
     for depth, table in enumerate(recital.tables):
         kept = [row for row in range(len(table.windows)) if (depth, row) not in own]
-        tables.append(Table(table.offsets, table.windows[kept], table.outputs[kept]))
+        tables.append(WindowTable(table.offsets, table.windows[kept], table.outputs[kept], table.far))
     return Recital(recital.vocabulary, tuple(tables), recital.answers, recital.unknown)
 
 
@@ -175,7 +177,7 @@ def _said(before: Recital, after: Recital, ids: Sequence[int]) -> tuple[int, int
     return int((was & ~now).sum()), int(now.sum())
 
 
-def _compare(before: Path, after: Path, script: Script, number: int) -> Comparison:
+def _compare(before: Path, after: Path, script: Script, number: int) -> FolderComparison:
     gone = [one for one in script.absent if one.weight]  # forgotten earlier, still counted where windows are shared
     documents = [*script.documents, *(one.ids for one in gone)]
     weights = [*script.weights, *(one.weight for one in gone)]

@@ -9,7 +9,15 @@ from collections.abc import Iterable
 
 
 class ByheartError(Exception):
-    """Base of every error that byheart raises on purpose."""
+    """Base of every error that byheart raises on purpose.
+
+    >>> import byheart
+    >>> try:
+    ...     byheart.memorize(["ab", "ab"], [0, 1])
+    ... except byheart.ByheartError as error:
+    ...     print(type(error).__name__)
+    ConflictError
+    """
 
 
 class DataError(ByheartError, ValueError):

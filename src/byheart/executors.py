@@ -24,6 +24,15 @@ KNOWN = "processes[:N], threads[:N], serial, dask[:ADDRESS], ray[:ADDRESS], modu
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
+class AnyExecutor:
+    """The type of a construction's option `executor`: anything that can `submit` like a concurrent.futures.Executor."""
+
+    def __new__(cls, value: Any) -> Any:
+        if not callable(getattr(value, "submit", None)):
+            raise TypeError(value)
+        return value
+
+
 @contextmanager
 def opened(name: str, processes: int) -> Iterator[Executor]:
     """The executor, shut down at the end; after an error or Ctrl-C without waiting for work that is not done."""

@@ -124,3 +124,10 @@ def test_labels_of_the_dataset_are_what_was_given(memories):
     for case, memory in memories.values():
         again = load(case.sequences, case.labels, task=case.task, positions=case.positions)
         assert again.fingerprint == memory.certificate.fingerprint
+
+
+def test_the_scope_in_words_counts_what_is_undecided():
+    certificate = byheart.memorize(["a", "b", "c"], [0, 1, 1], construction="ks25", progress=False).certificate
+    part = replace(certificate, rows=4, agree=1, differ=1, left_out={"conflicts=drop": 1})
+    assert part.undecided == 1
+    assert part.count_words == "4 rows, 3 asked, 1 agree, 1 differ, 1 undecided, 1 left out (1 conflicts=drop)"

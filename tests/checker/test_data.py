@@ -75,6 +75,17 @@ SCENARIOS = [
     Scenario("each.jsonl", lines({"x": "abc", "y": [1, 2, 3]}, {"x": "ba", "y": [None, 1]}), f"{EACH} --missing drop", {
         "": 2, "--missing drop": 0, "--missing label": 1,
     }),
+    Scenario("none.jsonl", lines({"x": "abc", "y": [1, 2, 3]}, {"x": "ba", "y": [2, 1]}), f"{EACH} --missing label", {
+        "--missing drop": 0, "": 2, "--missing label": 2,
+    }, lines({"x": "abc", "y": [1, 2, 3]}, {"x": "ba", "y": None})),
+    Scenario("torn.jsonl", lines({"x": "ab", "y": 1}, {"x": "cd", "y": 1}, {"x": "cd", "y": 2}), "--conflicts drop", {
+        "--conflicts drop": 0, "": 1,
+    }),
+    Scenario("nested.jsonl", lines({"x": "ab", "y": 1}, {"x": "cd", "y": 1}), "", {"": 2},
+             lines({"x": "ab", "y": 1}, {"x": "cd", "y": [1]})),
+    Scenario("object.jsonl", lines({"x": ["a"], "y": 1}, {"x": ["b"], "y": 1}), "", {"": 2},
+             lines({"x": ["a"], "y": 1}, {"x": [{"b": 1}], "y": 1})),
+    Scenario("gone.csv", "text,label\nab,1\n", "", {"": 2, "--missing drop": 2}, "text,label\nab,\n"),
     Scenario("labels.jsonl", lines({"x": "abc", "y": [1, 2, "3"]}, {"x": "ba", "y": [2, 1]}), "--task seq-to-seq"),
     Scenario("long.jsonl", lines({"x": "abc", "y": [1, 2, 3]}, {"x": "ba", "y": [2, 1]}), f"{EACH} --max-length 2", {
         "--max-length 2": 0, "": 1,

@@ -166,49 +166,69 @@ def points(rng: random.Random, bits: int) -> list[tuple[int, int]]:
     return found + [(rng.randrange(bits * 1000), rng.randrange(1, 1000)) for _ in range(60)]
 
 
-@pytest.mark.parametrize("bits", [8, 53, 200, 1000])
-def test_the_exponential_is_enclosed(bits, precise):
-    """Against python-flint's balls, and no wider than a few units of the last place."""
+def off(found: int, true, precise) -> bool:
+    """Whether an integer is further than 2 from a ball that is much smaller."""
+    return abs(true - precise.arb(found)) > 2
+
+
+@pytest.mark.parametrize("bits", [8, 53, 200, 1000, 5000])
+def test_the_exponential(bits, precise):
+    """Against python-flint's balls: within 2 units of the last place."""
     for numerator, den in points(random.Random(bits), bits):
         x = (numerator << bits) // den
-        low, high = check.exponential(x, bits)
         true = precise.arb(-precise.fmpq(x, 1 << bits)).exp() * precise.arb(2) ** bits
-        assert precise.arb(low) <= true and true <= precise.arb(high), (numerator, den)
-        assert high - low <= 2 or Fraction(numerator, den) > bits
+        assert not off(check.exponential(x, bits), true, precise), (numerator, den)
 
 
 @pytest.mark.parametrize("name", ["tanh", "sigmoid", "arctan", "gelu"])
 def test_activations_are_enclosed(name, precise):
     rng = random.Random(name)
-    for bits in (53, 100, 300):
+    for bits in (53, 100, 300, 1000):
         near = [(rng.randrange(-20_000, 20_000), 1000) for _ in range(40)]
         for numerator, den in [(0, 1), (1, 1), (-1, 1), (1, 2**60), (-1000, 1), (9999, 7), *near]:
             x = (numerator << bits) // den
-            low, high = check.ACTIVATIONS[name](x, bits)
+            fine = check.ACTIVATIONS[name](x << check.GUARD, bits + check.GUARD) >> check.GUARD
             true = Activation(name).ball(precise.arb(precise.fmpq(x, 1 << bits))) * precise.arb(2) ** bits
-            outside = true < precise.arb(low) or true > precise.arb(high)  # not <=: a ball may be no finer than an end
-            assert not outside, (numerator, den, bits)
-            assert high - low <= 5, (numerator, den, bits)
-            spread = check.activated(check.Vec((numerator - 1,), (numerator + 1,), den), check.ACTIVATIONS[name], bits)
+            assert not off(fine, true, precise), (numerator, den, bits)
+            spread = check.activated(check.Vec((numerator,), den, 1), name, bits)
             for end in (numerator - 1, numerator + 1):
                 true = Activation(name).ball(precise.arb(precise.fmpq(end, den))) * precise.arb(2) ** bits
-                assert precise.arb(spread.low[0]) <= true and true <= precise.arb(spread.high[0])
+                assert abs(true - precise.arb(spread.numbers[0])) <= spread.radius
+            exact = check.activated(check.Vec((numerator,), den), name, bits)
+            assert exact.radius <= 4, "no wider than a few units of the last place"
 
 
-def test_the_logarithm_is_enclosed(precise):
+def test_the_logarithm(precise):
     rng = random.Random("log")
-    for bits in (10, 53, 200):
-        for x in [
-            Fraction(1),
-            Fraction(2),
-            Fraction(1, 3),
-            *(Fraction(rng.randrange(1, 10**9), 997) for _ in range(40)),
-        ]:
-            low, high = check.logarithm(x, bits)
-            true = precise.arb(precise.fmpq(x.numerator, x.denominator)).log()
-            ends = [precise.arb(precise.fmpq(end.numerator, end.denominator)) for end in (low, high)]
-            assert low == high == 0 if x == 1 else ends[0] <= true and true <= ends[1], (x, bits)
-            assert high - low <= Fraction(4000, 2**bits)
+    for bits in (10, 53, 200, 2000):
+        some = [Fraction(rng.randrange(1, 10**9), 997) for _ in range(40)]
+        for x in [Fraction(1), Fraction(2), Fraction(1, 3), Fraction(2) ** 5000, 1 + Fraction(1, 10**9), *some]:
+            true = precise.arb(precise.fmpq(x.numerator, x.denominator)).log() * precise.arb(2) ** bits
+            assert not off(check.logarithm(x, bits), true, precise), (x, bits)
+
+
+def mean_of(weights: list, V: list[tuple[int, ...]], precise) -> list:
+    return [
+        sum((w * v[c] for w, v in zip(weights, V, strict=True)), precise.arb(0)) / sum(weights, precise.arb(0))
+        for c in range(len(V[0]))
+    ]
+
+
+def test_means_by_softmax_are_enclosed(precise):
+    """Scores and vectors are moved to the ends of what they may be: the mean stays within its radius."""
+    rng = random.Random("mean")
+    for _ in range(200):
+        n, bits, den = rng.randint(1, 5), rng.choice([20, 60, 200]), rng.choice([1, 3, 1 << 12])
+        scores = check.Vec(tuple(rng.randrange(-20 * den, 20 * den) for _ in range(n)), den, rng.choice([0, 0, 1]))
+        V = [check.Vec((rng.randrange(-999, 999), rng.randrange(9)), 7, scores.radius) for _ in range(n)]
+        found = check.softmax_mean(V, scores, bits)
+        ends = [x + rng.choice([-1, 1]) * scores.radius for x in scores.numbers]
+        moved = [tuple(x + rng.choice([-1, 1]) * z.radius for x in z.numbers) for z in V]
+        weights = [precise.arb(precise.fmpq(x, den)).exp() for x in ends]
+        for true, mine in zip(mean_of(weights, moved, precise), found.numbers, strict=True):
+            assert abs(true / 7 * precise.arb(2) ** bits - precise.arb(mine)) <= found.radius
+        if not scores.radius:
+            assert found.radius <= 10 + 10 * n * 2000, "as fine as the bits allow"
 
 
 @pytest.fixture

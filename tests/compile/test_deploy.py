@@ -5,9 +5,12 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import math
 import random
 import warnings
+from decimal import Decimal
 from pathlib import Path
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -16,7 +19,7 @@ from click.testing import CliRunner
 import byheart
 from byheart.cli import commands
 from byheart.compile.deploy import Deployment, deploy
-from byheart.data.read.cells import CellType, read_cells, row_number_columns
+from byheart.data.read.cells import CellType, Column, read_cells, row_number_columns
 from byheart.data.tokens.front import Cells, Characters, Front, FrontColumn, Scaled, Words, cuttings
 from byheart.errors import DataError, OptionError
 
@@ -393,3 +396,73 @@ def test_a_large_table_with_everything(tmp_path: Path):
              "age": np.array(columns[3], dtype=float)}  # fmt: skip
     label, known = onnxruntime.InferenceSession(str(model)).run(None, feeds)
     assert known.all() and label.tolist() == list(columns[4])
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind", "asked"),
+    [
+        ([Decimal("1.10"), Decimal("2.5")], CellType.NUMBER, [1.1, 2.5]),
+        ([Decimal("3"), Decimal("4.00")], CellType.WHOLE, [3, 4]),
+        (
+            [Decimal("0.12345678901234567890"), Decimal("0.12345678901234567891")],
+            CellType.TEXT,
+            ["0.12345678901234567890", "0.12345678901234567891"],
+        ),
+        ([math.inf, -math.inf, 0.5], CellType.NUMBER, [math.inf, -math.inf, 0.5]),
+        ([UUID(int=5), UUID(int=6)], CellType.TEXT, [str(UUID(int=5)), str(UUID(int=6))]),
+    ],
+)
+def test_cells_as_databases_have_them(cells, kind, asked):
+    made = deploy({"x": cells, "y": list("abc")[: len(cells)]}, progress=False)
+    assert [column.type for column in made.front.columns] == [kind]
+    stranger = "?" if kind is CellType.TEXT else 7 if kind is CellType.WHOLE else 1e300
+    labels, known = ask(made, x=[*asked, stranger])
+    assert labels == [*"abc"[: len(cells)], "<unknown>"] and known == [True] * len(cells) + [False]
+
+
+def test_rows_as_programs_have_them():
+    for rows in ([{"x": "p", "y": 1}, {"x": "q", "y": 2}], np.array([("p", 1), ("q", 2)], dtype="U1,i8")):
+        made = deploy(rows, progress=False)
+        assert ask(made, **{made.signature.inputs[0]: ["q", "p", "r"]})[0][:2] == [2, 1]
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(DataError, match="reset_index"):
+        deploy(pandas.DataFrame({"v": [1, 2]}, index=pandas.Index(["a", "b"], name="key")), progress=False)
+    frame = pandas.DataFrame({"m": pandas.period_range("2020-01", periods=2, freq="M"), "y": ["a", "b"]})
+    assert ask(deploy(frame, progress=False), m=["2020-02", "2020-03"]) == (["b", "<unknown>"], [True, False])
+
+
+def test_a_comma_at_the_end_of_every_line_makes_no_column(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b,\nx,1,\ny,2,\n")
+    made = deploy(tmp_path / "t.csv", progress=False)
+    assert made.label == "b" and made.signature.inputs == ("a",)
+    assert "a column without a name and without cells was left out" in made.remarks
+    (tmp_path / "t.csv").write_text(",a,b\n1,x,1\n5,y,2\n")
+    made = deploy(tmp_path / "t.csv", progress=False)
+    assert made.signature.inputs == ("column 1", "a") and ask(made, **{"column 1": [5], "a": ["y"]}) == ([2], [True])
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "numbers"),
+    [
+        ("id no", ["q", "r", "s"], True),
+        ("customer_id", [9, 4, 7], True),
+        ("OrderID", ["x", "y", "z"], True),
+        ("width", [9, 4, 7], False),
+        ("valid", ["q", "r", "s"], False),
+        ("customer_id", [9, 4, 9], False),
+        ("t", list(range(0, 300, 30)), True),
+        ("t", [0, 30, 60], False),
+        ("t", [*range(0, 300, 30), 301], False),
+    ],
+)
+def test_columns_that_name_or_number_the_rows(name, cells, numbers):
+    assert row_number_columns([Column(name, CellType.TEXT, cells)]) == ([name] if numbers else [])
+
+
+def test_the_printed_lines_run_where_the_first_row_has_no_number(tmp_path):
+    made = deploy(
+        {"a": [None, 1.5], "b": [math.inf, 2.5], "y": ["p", "q"]}, tmp_path / "m.onnx", missing="label", progress=False
+    )
+    found: dict = {}
+    exec(made.snippet(), found)
+    assert found["label"].tolist() == ["p"] and found["known"].tolist() == [True]

@@ -209,7 +209,7 @@ def test_labels_that_are_distributions() -> None:
 def test_what_documents_cannot_be() -> None:
     with pytest.raises(DataError, match="a list of them"):
         as_table("one text")
-    with pytest.raises(DataError, match="nothing follows anything"):
+    with pytest.raises(DataError, match="no next token to learn"):
         as_table(["a", "b"])
     with pytest.raises(OptionError, match="needs two tokens"):
         as_table(["a b"], Tokenizer("words", max_length=1))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import byheart
 from byheart.compile.documents import memorize_documents
 from byheart.compile.generate import knows
+from byheart.data.values import UNKNOWN
 from byheart.errors import DataError, OptionError, UnknownSymbolError
 from tests.corpora import TEXTS
 
@@ -49,3 +52,10 @@ def test_text_ends_where_a_document_ends() -> None:
     assert unknown.startswith("dog dog") and len(unknown.split()) == memory.encoder.length + 1
     with pytest.raises(UnknownSymbolError, match="lacks 'bat', 'zebra'; near 'bat' are"):
         memory.generate("bat zebra")
+
+
+def test_logits_of_an_unknown_row_prefer_nothing() -> None:
+    memory = byheart.memorize(["sun", "moon"], ["day", "night"], construction="ks25", progress=False)
+    unsure = replace(memory, classes=("day", "night"))
+    object.__setattr__(unsure, "predict", lambda rows: [UNKNOWN if row == "mars" else "night" for row in rows])
+    assert [row.tolist() for row in unsure.logits(["moon", "mars"])] == [[-32.0, 0.0], [0.0, 0.0]]

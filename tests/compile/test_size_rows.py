@@ -64,3 +64,11 @@ def test_points_that_stand_exponentially_close_are_told() -> None:
     assert "√N is out of reach" in sentence and f"{close_points_parameters(100, 4**299)} parameters" in sentence
     apart = load([[[k / 128]] for k in range(100)], labels, positions=False)
     assert close_sentences(apart) == []
+
+
+def test_one_class_has_no_labelling_that_is_hard():
+    """ "Every chain with fewer than 1 parameters fails on some labelling" is false where there is only one."""
+    rows = [f"{k:02}" for k in range(9)]
+    memory = byheart.memorize(rows, ["x"] * 9, progress=False)
+    assert lower_sentences(memory) == [] and all(row.hardest is None for row in size_rows(memory))
+    assert not any("fails on" in sentence for sentence in compare(rows, ["x"] * 9, constructions=["compact"]).lower)

@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -18,6 +19,7 @@ from byheart.compile.memory_file import load
 from byheart.data.values import key
 from byheart.errors import BudgetError, ByheartError, DataError, FileFormatError, OptionError
 from byheart.exact.budget import Budget, limited
+from byheart.files import canonical, digest
 from byheart.ir.layers import Matrix
 from tests.forged import rewrite, tamper
 
@@ -299,6 +301,16 @@ def test_files_of_the_first_format_still_load():
     assert memory.verify(rows, [("x", 1), None, 0.5]).verdict == "refuted"
 
 
+def test_files_from_before_the_first_release_say_what_to_do(tmp_path):
+    """They had neither `tokens` nor `selection`; guessing them might ask a network something else than it learnt."""
+    document = json.loads(Path(__file__).with_name("format1.byheart").read_text())
+    del document["memory"]["selection"]
+    document["sha256"] = digest(document["memory"])
+    (tmp_path / "old.byheart").write_text(canonical(document))
+    with pytest.raises(FileFormatError, match=r"before its first release.*memorize the data again"):
+        load(tmp_path / "old.byheart")
+
+
 STRICT = {
     "a strange field": lambda body: body.update(extra=1),
     "a strange field in the claim": lambda body: body["claim"].update(extra=1),
@@ -459,3 +471,22 @@ def test_a_file_cannot_write_lines_of_its_own(saved, tmp_path):
 
 def test_the_command_says_what_it_does():
     assert "asking it every row" in verify_command.help
+
+
+@pytest.mark.parametrize("strange", [1, {"a": 1}, {"a"}, np.array(1), np.array("a")], ids=repr)
+def test_what_is_not_a_row_is_refused_beside_rows_that_are(strange):
+    """Lone numbers and arrays without a dimension crashed; the keys of a dict were asked as if they were tokens."""
+    table = byheart.read({"text": [["a"], ["b"]], "label": ["x", "y"]}, tokens="words")
+    memory = byheart.memorize(table, construction="ks25", progress=False)
+    for rows in ([strange], ["a", strange]):
+        with pytest.raises(DataError, match="not a sequence of tokens"):
+            memory.predict(rows)
+        with pytest.raises(DataError, match="not a sequence of tokens"):
+            memory.verify(rows, ["x"] * len(rows))
+
+
+@pytest.mark.parametrize("gap", [float("nan"), float("inf"), 0, -0.5, True, "0.5", None])
+def test_what_is_not_a_gap_is_refused(gap):
+    memory = byheart.memorize_documents(["a cat sat", "a dog sat"])
+    with pytest.raises(OptionError, match="gap="):
+        memory.verify(["a cat sat", "a dog sat"], gap=gap)

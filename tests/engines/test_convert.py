@@ -45,3 +45,12 @@ def test_the_command(tmp_path):
     assert printed["dtype"] == "F16"
     assert printed["recitation"]["recited"] is True
     assert (tmp_path / "x.gguf").read_bytes()[:4] == b"GGUF"
+
+
+def test_a_coarse_type_that_nobody_recited_is_named(tmp_path, monkeypatch):
+    pytest.importorskip("gguf")
+    from byheart.engines import _base
+
+    monkeypatch.setattr(_base.Engine, "version", property(lambda self: None))
+    assert "not recited: llama.cpp" in convert_folder(recital_folder(), "gguf", tmp_path / "a", dtype="F16").checked
+    assert "--flavour quantized" in convert_folder(recital_folder(), "gguf", tmp_path / "b", dtype="Q4_0").checked

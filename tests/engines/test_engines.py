@@ -192,3 +192,8 @@ def test_vllm_recites():
     if engine.version is None:
         pytest.skip("vllm is not installed: pip install vllm")
     assert recite(recital_folder(), "vllm").passed
+
+
+def test_a_logit_that_is_not_a_number_never_leads():
+    logits = np.array([[np.nan, 1.0], [1.0, np.nan], [np.inf, np.inf]], np.float32)
+    assert (base.margins_of(logits, [0, 0, 0]) == -np.inf).all()

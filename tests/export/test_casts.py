@@ -15,7 +15,7 @@ from byheart.export.recheck import codes_of_inputs
 from byheart.export.targets.onnx import build_model
 from byheart.export.targets.safetensors import run_arrays
 from byheart.export.targets.torch import config_of, state_of
-from byheart.export.torch_runtime import Memory
+from byheart.export.torch_runtime import TorchMemory
 from byheart.ir.layers import Affine, Matrix, Residual
 from byheart.ir.network import Decode, Network, Read, Readout
 from tests.build.native.data import dataset
@@ -112,7 +112,7 @@ def test_a_memory_that_is_proved_in_both_types_may_change_between_them(n):
     proved = json.loads(small.metadata["byheart.proved"])
     assert proved.keys() == {"float32", "float64", "assumed of the engine"} and "2^53" in proved["float64"]
     assert right(small.double(), data) and small.dtype is torch.float64
-    assert right(Memory(small.config, small.state_dict(), small.metadata), data)
+    assert right(TorchMemory(small.config, small.state_dict(), small.metadata), data)
     assert right(small.float(), data) and right(small.fast().double(), data)
     with pytest.raises(TypeError, match="float32 and float64 only"):
         small.half()
@@ -122,7 +122,7 @@ def test_a_file_whose_weights_have_another_type_is_refused(data):
     memory = memorize_dataset(data, construction="native", progress=False)
     state = {name: torch.from_numpy(a).float() for name, a in state_of(memory.network, "float64").items()}
     with pytest.raises(TypeError, match=r"torch\.float32"):
-        Memory(config_of(memory.network, data.encoder, "float64"), state, {})
+        TorchMemory(config_of(memory.network, data.encoder, "float64"), state, {})
 
 
 def test_vectors_are_never_rounded_on_the_way_in():

@@ -28,7 +28,7 @@ from byheart.export.targets import onnx as onnx_layers
 from byheart.export.targets.onnx import build_model, write_onnx
 from byheart.export.targets.safetensors import run_arrays, write_safetensors
 from byheart.export.targets.torch import build_torch, config_of, state_of
-from byheart.export.torch_runtime import Memory as TorchMemory
+from byheart.export.torch_runtime import TorchMemory
 from byheart.ir.evaluate import answers
 from byheart.ir.layers import Affine, Matrix, Pattern
 from byheart.ir.network import Decode, Network, Read, Readout

@@ -8,7 +8,8 @@ import pytest
 from byheart.certify.checkpoint.tensors import open_tensors, read_json
 from byheart.engines import read_questions, recite
 from byheart.errors import ExportError, FileFormatError, OptionError
-from byheart.export.gguf import KINDS, byte_letters, read_vocabulary, write_gguf
+from byheart.export.gguf import ANCHORS, KINDS, _with_anchors, byte_letters, read_vocabulary, tensors, write_gguf
+from byheart.export.stock import read_decoder
 from byheart.fixtures import builtin_text
 from tests.recital_folders import ARCHITECTURES, copy_of, kinds_first, recital_folder
 
@@ -38,10 +39,10 @@ def test_what_readers_look_for_is_there(reader):
 
 def test_tensors_are_the_checkpoint_s(reader):
     stored = open_tensors(recital_folder() / "model.safetensors")
-    tensors = {t.name: t.data for t in reader.tensors}
-    assert np.array_equal(tensors["token_embd.weight"], stored.read("model.embed_tokens.weight"))
-    assert np.array_equal(tensors["blk.1.ffn_gate.weight"], stored.read("model.layers.1.mlp.gate_proj.weight"))
-    ours, theirs = tensors["blk.0.attn_q.weight"], stored.read("model.layers.0.self_attn.q_proj.weight")
+    found = {t.name: t.data for t in reader.tensors}
+    assert np.array_equal(found["token_embd.weight"], stored.read("model.embed_tokens.weight"))
+    assert np.array_equal(found["blk.1.ffn_gate.weight"], stored.read("model.layers.1.mlp.gate_proj.weight"))
+    ours, theirs = found["blk.0.attn_q.weight"], stored.read("model.layers.0.self_attn.q_proj.weight")
     assert np.array_equal(ours[0], theirs[0])
     assert np.array_equal(ours[1], theirs[32]), "llama.cpp turns neighbours, Hugging Face halves"
 
@@ -51,11 +52,65 @@ def test_smaller_types_stay_near(tmp_path, kind):
     path = write_gguf(recital_folder(), tmp_path / "model.gguf", kind=kind)
     read = gguf.GGUFReader(path)
     assert read.fields["general.file_type"].contents() == gguf.LlamaFileType[KINDS[kind]]
-    tensor = next(t for t in read.tensors if t.name == "blk.0.ffn_up.weight")
+    tensor = next(t for t in read.tensors if t.name == "blk.0.attn_v.weight")
     assert tensor.tensor_type.name == kind
-    stored = open_tensors(recital_folder() / "model.safetensors").read("model.layers.0.mlp.up_proj.weight")
+    stored = open_tensors(recital_folder() / "model.safetensors").read("model.layers.0.self_attn.v_proj.weight")
     values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
     assert np.abs(values.reshape(stored.shape) - stored).max() <= np.abs(stored).max() / 8
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q5_0", "Q5_1"])
+def test_anchors_make_coarse_grids_hold_both_signs(tmp_path, kind):
+    """Every weight of some size is held to 2 %, whatever its sign; Q4_0 holds 7/8 of one sign otherwise."""
+    folder = recital_folder(flavour="quantized")
+    path = write_gguf(folder, tmp_path / "model.gguf", kind=kind)
+    found = {t.name: t for t in gguf.GGUFReader(path).tensors}
+    assert {found[name].tensor_type.name for name in ("token_embd.weight", "output.weight")} == {"Q8_0"}
+    stored = dict(tensors(_with_anchors(read_decoder(folder), ANCHORS[kind])))
+    for name in ("blk.0.ffn_down.weight", "blk.1.ffn_gate.weight", "blk.1.ffn_up.weight"):
+        assert found[name].tensor_type.name == kind
+        wanted = stored[name].reshape(len(stored[name]), -1, 32)
+        held = gguf.quants.dequantize(found[name].data, found[name].tensor_type).reshape(wanted.shape)
+        held, wanted = held[:, :-1], wanted[:, :-1]  # the last block has the folder's own anchor
+        large = np.abs(wanted) > 0.9 * np.sort(np.abs(wanted), axis=2)[:, :, -2:-1]
+        assert (wanted[large] > 0).any() and (wanted[large] < 0).any()
+        assert np.allclose(held[large], wanted[large], rtol=0.02), name
+
+
+def test_silent_units_change_nothing(tmp_path):
+    """The units that carry anchors: the widened network computes what the checkpoint computes, bit for bit."""
+    torch = pytest.importorskip("torch")
+    from byheart.fixtures.machine import Machine
+
+    for folder in (recital_folder(flavour="quantized"), recital_folder("gpt2"), recital_folder("mixtral")):
+        decoder, ids = read_decoder(folder), read_questions(folder).documents[0][:40]
+        wide = _with_anchors(decoder, 2.0)
+        assert wide.shape.units > decoder.shape.units
+        with torch.inference_mode():
+            off = (Machine(wide, torch.float64).run(ids) - Machine(decoder, torch.float64).run(ids)).abs().max()
+        assert off < 1e-9
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "opt", "gpt-neox"])
+def test_activations_in_blocks_of_8_bits_leave_every_answer_right(architecture):
+    """llama.cpp rounds what a Q8_0 matrix reads, 32 values to a scale. A unit of a window says 16, probes say 0.05: as
+    long as they shared a block, the last windows of GPT-2 were answered wrongly."""
+    torch = pytest.importorskip("torch")
+    from byheart.fixtures.machine import Machine
+
+    def rounded(values):
+        grid = gguf.GGMLQuantizationType.Q8_0
+        return gguf.quants.dequantize(gguf.quants.quantize(np.ascontiguousarray(values, np.float32), grid), grid)
+
+    class Coarse(Machine):
+        def linear(self, x, linear):
+            return super().linear(torch.from_numpy(rounded(x.numpy())), linear)
+
+    folder = recital_folder(architecture)
+    machine, ids = Coarse(read_decoder(folder)), read_questions(folder).documents[0]
+    with torch.inference_mode():
+        said = machine.run(ids[:-1]).argmax(1).tolist()
+    assert said == list(ids[1:])
 
 
 def test_characters_become_a_byte_level_tokenizer(tmp_path):
@@ -125,7 +180,7 @@ def test_llama_cpp_recites_other_architectures(architecture):
     assert found.passed, found.checks
 
 
-@pytest.mark.parametrize("kind", ["Q8_0", "Q5_0", "Q5_1", "Q4_1"])
+@pytest.mark.parametrize("kind", ["Q8_0", "Q5_0", "Q5_1", "Q4_0", "Q4_1"])
 def test_llama_cpp_recites_the_quantized_flavour(kind):
     pytest.importorskip("xllamacpp", reason="llama.cpp is not installed: pip install xllamacpp")
     found = recite(recital_folder(flavour="quantized"), "llama.cpp", dtype=kind, limit=32)

@@ -82,6 +82,22 @@ def test_damaged_files_are_refused(tmp_path):
 
 def test_tied_heads_are_the_embedding():
     decoder = read_decoder(recital_folder("gemma"))
-    assert decoder.tied
+    assert decoder.shape.tied
     assert decoder.head.weight is decoder.embedding
-    assert np.isclose(decoder.embedding_scale**2, decoder.hidden)
+    assert np.isclose(decoder.embedding_scale**2, decoder.shape.hidden)
+
+
+def test_a_tied_head_that_is_stored_all_the_same_must_be_the_embedding(tmp_path):
+    """Engines differ in which of the two they read."""
+    numpy_files = pytest.importorskip("safetensors.numpy")
+    folder = copy_of(recital_folder("gemma"), tmp_path / "copy")
+    tensors = open_tensors(folder / "model.safetensors")
+    values = {name: tensors.read(name) for name in tensors.entries}
+    embedding = values["model.embed_tokens.weight"]
+    for head, refused in ((embedding, False), (embedding + np.float32(1), True)):
+        numpy_files.save_file(values | {"lm_head.weight": head.copy()}, folder / "model.safetensors")
+        if refused:
+            with pytest.raises(OptionError, match=r"ties the head .* lm_head\.weight is something else"):
+                read_decoder(folder)
+        else:
+            assert read_decoder(folder).shape.tied

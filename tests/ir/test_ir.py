@@ -201,3 +201,14 @@ def test_a_star_needs_its_hub():
     head = Head(Matrix.zero(1, 1), Matrix.zero(1, 1))
     with pytest.raises(NetworkError, match="GlobalToken"):
         Network((Attention(Kind.UNIFORM, Pattern.STAR_IN, (head,)),), Read.LAST, Readout(Decode.VALUE, 2))
+
+
+def test_scores_beyond_machine_integers_are_compared_exactly():
+    """Scores of 2^70 and -2^70 are both 0 in 64 bits: the last token would share its attention with the first."""
+    big = 1 << 35
+    head = Head(Matrix.of([{1: 1}], 2), Matrix.of([{}, {0: 1}], 1), Matrix.of([{0: 1}], 2), Matrix.of([{0: 1}], 2))
+    layers = (Attention(Kind.HARDMAX, Pattern.FULL, (head,)), Affine(Matrix.of([{1: 1}], 2)))
+    network = Network(layers, Read.EACH, Readout(Decode.VALUE, 9))
+    points = Values.of([[big, 3], [big + 1, 5], [-big, 7]])
+    state = evaluate.outputs(network, Inputs(points, np.array([[0, 1, 2]], dtype=np.int64)))
+    assert [state.points.row(j)[0] for j in state.index[0]] == [3 + 5, 5 + 5, 7 + 7]

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byheart.errors import FileFormatError, NetworkError
-from byheart.ir.recital import ANY, UNKNOWN, Answer, Recital, Table
+from byheart.ir.recital import ANY, UNKNOWN, Answer, Recital, WindowTable
 
 
 def two_tables() -> Recital:
-    first = Table((0, 1), [[1, 0], [2, 1], [1, 2]], [1, 2, 3])
-    second = Table((0, 2), [[1, 0], [2, 1], [3, ANY]], [0, 1, 2])
+    first = WindowTable((0, 1), [[1, 0], [2, 1], [1, 2]], [1, 2, 3])
+    second = WindowTable((0, 2), [[1, 0], [2, 1], [3, ANY]], [0, 1, 2])
     return Recital(4, (first, second), (Answer.of(2), Answer({1: 1, 3: 4}), Answer.of(0)), unknown=3)
 
 
@@ -26,7 +26,11 @@ def naive(recital: Recital, tokens: list[int]) -> list[int]:
         last = depth == len(recital.tables) - 1
         fresh = []
         for t in range(len(states)):
-            window = [states[max(0, t - o)] for o in table.offsets]
+            near = len(table.offsets) - len(table.far)
+            window = [states[max(0, t - o)] for o in table.offsets[:near]]
+            for offset, rest in zip(table.offsets[near:], table.far, strict=True):
+                jump = offset - rest
+                window.append(states[max(0, (t - jump if t >= jump else t) - rest)])
             rows = [
                 int(output)
                 for row, output in zip(table.windows.tolist(), table.outputs, strict=True)
@@ -81,7 +85,7 @@ def test_damage_is_refused(damage: dict) -> None:
 
 def test_no_window_has_two_answers() -> None:
     with pytest.raises(NetworkError, match="match one window"):
-        Table((0, 1), [[1, ANY], [1, 2]], [0, 1])
+        WindowTable((0, 1), [[1, ANY], [1, 2]], [0, 1])
     with pytest.raises(NetworkError, match="same window"):
-        Table((0, 1), [[1, 2], [1, 2]], [0, 1])
-    Table((0, 1, 2), [[1, ANY, ANY], [2, 1, ANY], [2, 2, 1]], [0, 1, 2])
+        WindowTable((0, 1), [[1, 2], [1, 2]], [0, 1])
+    WindowTable((0, 1, 2), [[1, ANY, ANY], [2, 1, ANY], [2, 2, 1]], [0, 1, 2])

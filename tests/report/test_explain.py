@@ -368,3 +368,13 @@ def test_it_can_be_printed(open_page):
     assert tab.locator("#printed > div").count() == steps and tab.locator("#printed .answer").is_visible()
     assert not tab.locator("#player").is_visible() and not tab.locator("#save").is_visible()
     assert tab.pdf(format="A4").startswith(b"%PDF-")
+
+
+@pytest.mark.slow
+def test_words_are_explained_by_keyboard(open_page):
+    tab = open_page(five(), 390)
+    assert not tab.locator("#glossary dl").is_visible()
+    tab.locator("#glossary summary").focus()
+    tab.keyboard.press("Enter")
+    assert {"attention", "logit"} <= set(tab.locator("#glossary dt").all_inner_texts())
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390

@@ -9,7 +9,7 @@ import pytest
 import byheart
 from byheart.errors import OptionError
 from byheart.theory.madden import (
-    Decoder,
+    OneLayerDecoder,
     averaging_parameters,
     capacity_ratio,
     decoder_parameters,
@@ -43,17 +43,17 @@ def test_documents_need_at_most_what_distributions_need() -> None:
 def test_decoder_counts() -> None:
     """Theorem 5: Z, U, the attention matrices, W, b, V counted one by one."""
     omega, T, m, d, heads, d0, d1 = 30, 10, 64, 16, 2, 5, 7
-    model = Decoder(omega, T, m, d, heads, d0, d1)
+    model = OneLayerDecoder(omega, T, m, d, heads, d0, d1)
     attention = heads * (2 * d * d1 + d * d0) + heads * d0 * d
     assert model.parameters == d * omega + d * T + attention + d * m + m + m * omega
     assert model.averaging_parameters == d * omega + T + d * m + m + m * omega
     assert capacity_ratio(model) == Fraction(model.parameters, m * (omega - 1))
-    assert decoder_parameters(m, omega, T) == Decoder(omega, T, m).parameters
-    assert averaging_parameters(m, omega, T) == Decoder(omega, T, m).averaging_parameters
+    assert decoder_parameters(m, omega, T) == OneLayerDecoder(omega, T, m).parameters
+    assert averaging_parameters(m, omega, T) == OneLayerDecoder(omega, T, m).averaging_parameters
 
 
 def test_the_ratio_tends_to_one() -> None:
-    ratios = [float(Decoder(omega=k, length=10, neurons=k).ratio) for k in (10, 100, 1000, 10**4)]
+    ratios = [float(OneLayerDecoder(omega=k, length=10, neurons=k).ratio) for k in (10, 100, 1000, 10**4)]
     assert ratios == sorted(ratios, reverse=True) and ratios[-1] < 1.001
 
 

@@ -68,3 +68,11 @@ def test_log2_of_what_has_none() -> None:
 
 def test_root_of_zero() -> None:
     assert sqrt_up(0) == 0 == root_down(0) == isqrt(0)
+
+
+@given(positive)
+@settings(max_examples=100, deadline=None)
+def test_a_short_log2_is_enclosed_to_its_last_digit(value: Fraction) -> None:
+    """Six binary places: 64 of its units are whole exponents, so that both sides can be compared exactly."""
+    low, high = log2_down(value, 6), log2_up(value, 6)
+    assert Fraction(2) ** int(64 * low) <= value**64 <= Fraction(2) ** int(64 * high)

@@ -12,7 +12,7 @@ from byheart.errors import OptionError
 from byheart.theory import theorems
 from byheart.theory.rounding import PI_UP
 from byheart.theory.theorems import transformer, worst_case
-from byheart.theory.upper import Cloud, feed_forward_memory, groups
+from byheart.theory.upper import PointSet, feed_forward_memory, groups
 
 FORMS = ("plain", "residual")
 
@@ -36,9 +36,9 @@ def test_next_token_is_two_memories_and_attention() -> None:
 def test_deep_sets_use_their_own_range() -> None:
     N, M, d, C = 100, 6, 2, 3
     promise = theorems.deep_set(worst_case(N, M, d, C))
-    rho = Cloud(N, 1, 16 * M**2 * N**6 * PI_UP, 1)
+    rho = PointSet(N, 1, 16 * M**2 * N**6 * PI_UP, 1)
     assert rho.key_bits == int(80 * M * N**5 * pi).bit_length()
-    phi = Cloud(N * M, d, 1, 1)
+    phi = PointSet(N * M, d, 1, 1)
     assert promise.depth == (
         feed_forward_memory(phi, N, theorems.token_labels(N)).depth + feed_forward_memory(rho, N, C).depth
     )
@@ -50,7 +50,7 @@ def test_embedding_table_is_counted() -> None:
     # 3·5000 more entries; larger keys cost some layers as well
     assert large.parameters - small.parameters >= 3 * 5000
     R = 200 * sqrt(3) * 4**2 * 100**5 * 50 * pi
-    assert Cloud(100, 3, 100 * 4**2 * 100**6 * 50**2 * PI_UP, Fraction(1, 16)).key_bits == int(R).bit_length()
+    assert PointSet(100, 3, 100 * 4**2 * 100**6 * 50**2 * PI_UP, Fraction(1, 16)).key_bits == int(R).bit_length()
 
 
 @pytest.mark.parametrize("form", FORMS)

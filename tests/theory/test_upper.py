@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from byheart.errors import OptionError
 from byheart.theory import theorems
 from byheart.theory.upper import (
-    Cloud,
+    PointSet,
     Promise,
     dense_blocks,
     explicit_memory,
@@ -42,7 +42,7 @@ def test_groups_of_one_entry() -> None:
     st.fractions(Fraction(1, 10**6), 100),
 )
 def test_key_bits_never_round_down(V: int, d: int, r: Fraction, delta: Fraction) -> None:
-    cloud = Cloud(V, d, r * r, delta * delta)
+    cloud = PointSet(V, d, r * r, delta * delta)
     R = 20 * max(float(r), 1) * V**2 / min(float(delta), 1) * sqrt(pi * d)
     assert 2**cloud.key_bits > R * (1 - 1e-12)
     assert 2 ** (cloud.key_bits - 1) <= R * (1 + 1e-12)
@@ -51,7 +51,7 @@ def test_key_bits_never_round_down(V: int, d: int, r: Fraction, delta: Fraction)
 
 
 def test_depth_and_bits_are_eqs_110_and_111() -> None:
-    cloud = Cloud(800, 3, Fraction(25, 4), Fraction(1, 9))
+    cloud = PointSet(800, 3, Fraction(25, 4), Fraction(1, 9))
     N, C = 300, 10
     m, K = groups(N)
     rho, c = cloud.key_bits, label_bits(C)
@@ -65,7 +65,7 @@ def test_depth_and_bits_are_eqs_110_and_111() -> None:
 
 
 def test_residual_form() -> None:
-    cloud = Cloud(800, 3, 4, 1)
+    cloud = PointSet(800, 3, 4, 1)
     m, K = groups(300)
     M = max(cloud.key_bits, 4)
     narrow = feed_forward_memory(cloud, 300, 10, form="residual")
@@ -78,7 +78,7 @@ def test_residual_form() -> None:
 
 @pytest.mark.parametrize("form", ["plain", "residual"])
 def test_limited_bits_trade_depth_for_bits(form: str) -> None:
-    cloud = Cloud(4096, 2, 100, 1)
+    cloud = PointSet(4096, 2, 100, 1)
     found = [limited_memory(cloud, 1024, 4, B, form=form) for B in (1, 2, 4, 8, 16, 32)]
     assert [p.max_bits for p in found] == sorted(p.max_bits for p in found)
     assert [p.depth for p in found] == sorted((p.depth for p in found), reverse=True)
@@ -89,16 +89,16 @@ def test_limited_bits_trade_depth_for_bits(form: str) -> None:
 
 def test_monotone_in_entries_points_and_labels() -> None:
     """Not in every single step of N (K is rounded), but over every doubling."""
-    depths = [feed_forward_memory(Cloud(10**6, 2, 1, 1), 2**k, 5).depth for k in range(20)]
+    depths = [feed_forward_memory(PointSet(10**6, 2, 1, 1), 2**k, 5).depth for k in range(20)]
     assert depths == sorted(depths)
-    depths = [feed_forward_memory(Cloud(V, 2, 1, 1), 100, 5).depth for V in (100, 1000, 10**6)]
+    depths = [feed_forward_memory(PointSet(V, 2, 1, 1), 100, 5).depth for V in (100, 1000, 10**6)]
     assert depths == sorted(depths)
-    depths = [feed_forward_memory(Cloud(100, 2, 1, 1), 100, C).depth for C in (1, 10**3, 10**9, 10**18)]
+    depths = [feed_forward_memory(PointSet(100, 2, 1, 1), 100, C).depth for C in (1, 10**3, 10**9, 10**18)]
     assert depths == sorted(depths)
 
 
 def test_huge_numbers() -> None:
-    promise = feed_forward_memory(Cloud(10**15, 1000, 10**12, Fraction(1, 10**12)), 10**12, 10**6)
+    promise = feed_forward_memory(PointSet(10**15, 1000, 10**12, Fraction(1, 10**12)), 10**12, 10**6)
     assert promise.depth > 10**6 and promise.width == 12
 
 
@@ -113,18 +113,18 @@ def test_bad_arguments() -> None:
     with pytest.raises(OptionError, match="at least one"):
         groups(0)
     with pytest.raises(OptionError, match="δ² = 0"):
-        Cloud(3, 1, 1, 0)
+        PointSet(3, 1, 1, 0)
     with pytest.raises(OptionError, match="unknown form 'deep'"):
-        feed_forward_memory(Cloud(3, 1, 1, 1), 3, 2, form="deep")
+        feed_forward_memory(PointSet(3, 1, 1, 1), 3, 2, form="deep")
     with pytest.raises(OptionError, match="B = 0"):
-        limited_memory(Cloud(3, 1, 1, 1), 3, 2, 0)
+        limited_memory(PointSet(3, 1, 1, 1), 3, 2, 0)
     with pytest.raises(OptionError, match="largest label 0"):
-        feed_forward_memory(Cloud(3, 1, 1, 1), 3, 0)
+        feed_forward_memory(PointSet(3, 1, 1, 1), 3, 0)
 
 
 def test_ceil_of_entries() -> None:
     """Five chunks of four hold seventeen entries."""
-    cloud = Cloud(17, 1, 1, 1)
+    cloud = PointSet(17, 1, 1, 1)
     one, many = limited_memory(cloud, 4, 2, 2), limited_memory(cloud, 17, 2, 2)
     assert many.depth - 3 == ceil(17 / 4) * (one.depth - 3)
 

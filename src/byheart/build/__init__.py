@@ -25,7 +25,11 @@ for _module in pkgutil.iter_modules(__path__):
 
 
 def constructions() -> dict[str, Listing]:
-    """Name -> short description, paper label, tasks and options of every construction."""
+    """Name -> short description, paper label, tasks and options of every construction.
+
+    >>> constructions()["ks25"].paper
+    'KS25, Theorem B.1'
+    """
     return {name: recipe.listing for name, recipe in sorted(recipes(texts=None).items())}
 
 

@@ -57,6 +57,7 @@ from byheart.progress import SILENT, Progress
 EXACT = "exact rational numbers"
 IN_FLOATS = "{}, which was proved to evaluate this network exactly, in any order"
 PLACES = 1 << 20  # tokens of a part
+MORE_IN_FLOATS = 4  # times as many where floats answer, so that handing the network over is not most of the work
 FEWEST = 1 << 12  # rows of a part
 AHEAD = 8  # parts that wait for an executor, so that memory stays bounded
 HEAD = b"byheart seals 1\n"
@@ -94,7 +95,8 @@ def answer_rows(
     """The answers of all rows. `floats`: a float type that was proved to evaluate this network exactly."""
     if asking.executor is None and asking.kept is None:
         return Answered(*_answers(network, inputs, floats, progress))
-    size = max(FEWEST, PLACES // max(1, inputs.index.shape[1]))
+    places = PLACES if floats is None else MORE_IN_FLOATS * PLACES
+    size = max(FEWEST, places // max(1, inputs.index.shape[1]))
     starts = range(0, len(inputs.index), size)
     seals = None if asking.kept is None else Seals.open(asking.kept, network, floats)
     found: dict[int, Places] = {}

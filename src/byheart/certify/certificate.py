@@ -198,7 +198,7 @@ class Certificate:
         """The record in a file of format 1, which counted only the rows that were memorized."""
         strange = set(value) & {*_ADDED, "gap"}
         if strange:
-            raise FileFormatError(f"the certificate has a field {min(strange)!r}, which is not of format 1")
+            raise FileFormatError(f"the certificate has a field {min(strange)!r}, which format 1 does not have")
         rows = take(value, "rows", int)
         added = {"asked": rows, "agree": rows, "differ": 0, "left_out": {}, "promise": "not checked: format 1"}
         return Certificate.from_dict({**value, **added})

@@ -4,7 +4,7 @@ A recital answers a place right when its answer is the distribution of what foll
 weighted; with `first` or `majority`, when it is that one token.
 
 >>> from byheart.ir.recital import Answer, Recital, Table
->>> table = Table((0,), [[1], [3]], [0, 1])
+>>> table = WindowTable((0,), [[1], [3]], [0, 1])
 >>> recital = Recital(4, (table,), (Answer.of(3), Answer.of(2)), 0)
 >>> certify_recital(recital, [(1, 3, 2)]).verdict.value
 'proved'
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from byheart.certify.certificate import Verdict
-from byheart.ir.recital import Answer, Recital, Table
+from byheart.ir.recital import Answer, Recital, WindowTable
 from byheart.notebook import card, tone_of
 from byheart.progress import timed
 
@@ -100,7 +100,8 @@ def certify_removal(
     gone = 0
     for one, two in zip(before.tables, after.tables, strict=True):
         old, new = _rows(one), _rows(two)
-        same, gone = same and one.offsets == two.offsets and new <= old, gone + len(old - new)
+        alike = one.offsets == two.offsets and one.far == two.far
+        same, gone = same and alike and new <= old, gone + len(old - new)
     agree, places, witness = 0, 0, None
     for number, document in enumerate(documents):
         if number == forgotten:
@@ -118,7 +119,7 @@ def certify_removal(
     return RecitalCertificate(Verdict.PROVED, places, agree, None, reason)
 
 
-def _rows(table: Table) -> set[tuple[int, ...]]:
+def _rows(table: WindowTable) -> set[tuple[int, ...]]:
     return {(*map(int, window), int(output)) for window, output in zip(table.windows, table.outputs, strict=True)}
 
 

@@ -65,7 +65,7 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             if args[0] in GONE:
-                raise click.UsageError(f"the command {args[0]!r} is gone; use `{GONE[args[0]]}`", ctx)
+                raise click.UsageError(f"there is no command {args[0]!r} any more; use `{GONE[args[0]]}`", ctx)
             near = get_close_matches(args[0], COMMANDS, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(COMMANDS)}"
             raise click.UsageError(f"there is no command {args[0]!r}{hint}", ctx)

@@ -97,8 +97,10 @@ DISPENSABLE = ("max_bits", "width", "nonzero", "depth", "attention_layers", "tot
 @click.option("--n", "n", type=click.IntRange(1), default=8, show_default=True, help="Tokens per row of random data.")
 @click.option("--d", "d", type=click.IntRange(1), default=8, show_default=True, help="Dimension of random tokens.")
 @click.option("--C", "classes", type=click.IntRange(1), default=2, show_default=True, help="Classes of random data.")
-@click.option("--time-limit", type=click.FloatRange(0.1), default=60.0, show_default=True, help="Seconds per row.")
-@click.option("--memory-gb", type=click.FloatRange(0.5), default=8.0, show_default=True, help="Memory per row.")
+@click.option(
+    "--time-limit", type=click.FloatRange(0.1), default=60.0, show_default=True, help="Seconds per construction."
+)
+@click.option("--memory-gb", type=click.FloatRange(0.5), default=8.0, show_default=True, help="GiB per construction.")
 @click.option("--csv", "csv_file", metavar="FILE", help="Write the rows as CSV.")
 @click.option("--html", "html_file", metavar="FILE", help="Write a page with the table and log-log plots.")
 @click.option("--trained", is_flag=True, help="Also train a network on the data (needs byheart[lab]).")

@@ -51,7 +51,7 @@ _OPTIONS = (
     click.option(
         "--header/--no-header",
         default=None,
-        help="Whether a CSV file begins with the names of its columns; without, they are 'column 1', 'column 2', …  "
+        help="Whether a CSV file begins with the names of its columns; if not, they are 'column 1', 'column 2', …  "
         "[default: header]",
     ),
     click.option("--encoding", metavar="NAME", help="How a text file is written, for example cp1252 (default: UTF-8)."),
@@ -60,8 +60,8 @@ _OPTIONS = (
     click.option(
         "--label-type",
         type=click.Choice(TYPES),
-        help="Read the labels as texts, whole numbers, numbers or truth values; auto: as the source has them, which is "
-        "texts in a text format.  [default: auto]",
+        help="Read the labels as texts, whole numbers, numbers or truth values; auto: as the source has them (in a "
+        "text format: as texts).  [default: auto]",
     ),
     click.option(
         "--token-type",
@@ -161,6 +161,29 @@ def refuse_unused(kind: str, *used: str) -> None:
             raise OptionError(f"{parameter.opts[0]} does not apply to {kind}; leave it out")
 
 
+_SHAPE = {
+    "hidden": ("--hidden-size", "For a checkpoint: the shape to imitate."),
+    "layers": ("--layers", "… layers."),
+    "heads": ("--heads", "… attention heads."),
+    "kv_heads": ("--kv-heads", "… heads of keys and values."),
+    "experts": ("--experts", "… experts (mixtral)."),
+}
+
+
+def shape_options(command: F) -> F:
+    """Adds the numbers of a model's shape; the command gets those that were given as one argument `shape`."""
+
+    @wraps(command)
+    def packed(*arguments: Any, **keywords: Any) -> Any:
+        given = {name: keywords.pop(name) for name in _SHAPE}
+        return command(*arguments, shape={name: n for name, n in given.items() if n is not None}, **keywords)
+
+    decorated: Any = packed
+    for name, (flag, words) in reversed(_SHAPE.items()):
+        decorated = click.option(flag, name, type=click.IntRange(1), metavar="N", help=words)(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
 def output_options(command: F) -> F:
     command = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")(command)
     command = click.option(
@@ -203,12 +226,12 @@ def asking_options(command: F) -> F:
         "--resume",
         metavar="FILE",
         type=click.Path(),
-        help="Keeps what is done in FILE until all of it is, so that an interrupted command goes on where it stopped.",
+        help="Keep finished parts in FILE until all are done, so that an interrupted command resumes where it stopped.",
     )(command)
     return click.option(
         "--executor",
         metavar="WHERE",
-        help=f"Where work is done that can be divided: {KNOWN}. The result is the same everywhere.",
+        help=f"Where to run work that can be divided: {KNOWN}. The result is the same everywhere.",
     )(command)
 
 

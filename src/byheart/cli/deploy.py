@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from byheart.cli import show
-from byheart.cli.data_options import is_verbose, output_options, progress_for
+from byheart.cli.data_options import asked_by, asking_options, is_verbose, output_options, progress_for
 from byheart.compile.deploy import Deployment, deploy
 from byheart.compile.table_plan import WAYS
 from byheart.data.missing import POLICIES as MISSING
@@ -104,6 +104,7 @@ MOST_PLACES = 200  # of left-out rows on the screen; a file has the rest
 @click.option(
     "--left-out", metavar="FILE", type=click.Path(), help="Write every row that was left out, with the reason, as CSV."
 )
+@asking_options
 @output_options
 def command(
     data: str,
@@ -125,6 +126,8 @@ def command(
     max_rows: int | None,
     max_bytes: int,
     left_out: str | None,
+    executor: str | None,
+    resume: str | None,
     as_json: bool,
     quiet: bool,
 ) -> int:
@@ -161,6 +164,8 @@ def command(
         encoding=encoding,
         limits=Limits(max_rows, max_bytes),
         row_numbers="error",
+        executor=asked_by(executor, resume).executor,
+        resume=resume,
         progress=progress_for(as_json, quiet),
     )
     listed = _write_left_out(made.account, target, path)

@@ -19,6 +19,7 @@ from byheart.cli.data_options import (
     load_limited,
     output_options,
     progress_for,
+    shape_options,
 )
 from byheart.cli.verify import check_data
 from byheart.compile import Memory
@@ -57,11 +58,7 @@ FORMATS = [*sorted(targets()), "huggingface", "gguf"]  # of a memory, of a recit
     show_default=True,
     help="For a recital: robust has a margin in every type; compact is a float32 Llama of few parameters without one.",
 )
-@click.option("--hidden-size", "hidden", type=int, metavar="N", help="For huggingface: the shape to imitate.")
-@click.option("--layers", type=int, metavar="N", help="… layers.")
-@click.option("--heads", type=int, metavar="N", help="… attention heads.")
-@click.option("--kv-heads", type=int, metavar="N", help="… heads of keys and values.")
-@click.option("--experts", type=int, metavar="N", help="… experts (mixtral).")
+@shape_options
 @data_options
 @budget_options
 @output_options
@@ -74,16 +71,12 @@ def command(
     arch: str,
     flavour: str | None,
     style: str,
-    hidden: int | None,
-    layers: int | None,
-    heads: int | None,
-    kv_heads: int | None,
-    experts: int | None,
+    shape: dict[str, int],
     flags: DataFlags,
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Write the memory in FILE as a model that runs without byheart, bit-exactly.
+    """Write the memory in FILE as a model that runs without byheart and answers bit for bit the same.
 
     A memory whose numbers do not fit the float type is refused. Every export is compared with the exact answers first.
     With --data, the memory is verified as `byheart verify` does it, and nothing is written unless it is proved.
@@ -105,7 +98,6 @@ def command(
         from byheart.cli.recital import export_checkpoint, load_recital
 
         recital = load_recital(file)
-        shape = {"hidden": hidden, "layers": layers, "heads": heads, "kv_heads": kv_heads, "experts": experts}
         options = {name: value for name, value in {**shape, "dtype": dtype, "flavour": flavour}.items() if value}
         if recital is None:
             return _export_classifier(file, data, flags, output, arch, options, as_json, progress_for(as_json, quiet))
@@ -205,14 +197,9 @@ def export_folder(folder: str, target: str, output: str, dtype: str | None, as_j
     """Converts, says how it was checked."""
     done = convert_folder(folder, target, output, dtype=dtype)
     recitation = done.recitation
-    checked = (
-        f"recited by {recitation.engine} {recitation.version}"
-        if recitation
-        else "not recited: its engine is not installed"
-    )
     if as_json:
         about = None if recitation is None else recitation.to_json()
         show.print_json({"file": str(done.file), "target": target, "dtype": done.dtype, "recitation": about})
     else:
-        click.echo(f"wrote {done.file} ({done.dtype}), {checked}")
+        click.echo(f"wrote {done.file} ({done.dtype}), {done.checked}")
     return 0

@@ -11,7 +11,7 @@ import click
 from rich.table import Table
 
 from byheart.cli import show
-from byheart.cli.data_options import output_options, progress_for
+from byheart.cli.data_options import output_options, progress_for, shape_options
 from byheart.errors import DataError, OptionError
 from byheart.export.huggingface.host import hosts
 from byheart.fixtures import Fixture, MutantReport, check_mutants, write_fixture
@@ -22,9 +22,10 @@ from byheart.progress import Progress
 @click.option("--arch", "architectures", metavar="NAME", multiple=True, help="Architecture; several, or all [llama].")
 @click.option("-o", "--output", metavar="DIR", type=click.Path(), help="The folder to write.")
 @click.option("--text", metavar="FILE", type=click.Path(), help="Memorize this text instead of the built-in poem.")
-@click.option("--tokens", default="bpe:400", show_default=True, help="How FILE becomes tokens.")
+@click.option("--tokens", default="bpe:400", show_default=True, help="How the text is cut into tokens.")
 @click.option("--dtype", type=click.Choice(["bfloat16", "float16", "float32"]), default="bfloat16", show_default=True)
 @click.option("--flavour", metavar="NAME", help="parabola, or quantized: a plateau, for integer weights [parabola].")
+@shape_options
 @click.option("--check-mutants", "mutants", is_flag=True, help="Which faults of an engine does it notice? (minutes)")
 @output_options
 def command(
@@ -34,6 +35,7 @@ def command(
     tokens: str,
     dtype: str,
     flavour: str | None,
+    shape: dict[str, int],
     mutants: bool,
     as_json: bool,
     quiet: bool,
@@ -42,6 +44,7 @@ def command(
 
     \b
       byheart fixture --arch qwen3 -o tiny-qwen3
+      byheart fixture --arch llama --hidden-size 512 --layers 4 --heads 8 --kv-heads 2 -o like-mine
       byheart fixture --arch llama --check-mutants
     """
     names = _names(architectures)
@@ -49,7 +52,7 @@ def command(
         raise click.UsageError("name the folder to write with -o, or ask for --check-mutants")
     if output is not None and len(names) > 1:
         raise click.UsageError("-o takes one architecture; with several, leave -o out and ask for --check-mutants")
-    options = {"dtype": dtype, "flavour": flavour, "text": _text(text), "tokens": tokens}
+    options = {"dtype": dtype, "flavour": flavour, "text": _text(text), "tokens": tokens, **shape}
     progress = progress_for(as_json, quiet)
     rows = [_one(name, output, mutants, options, progress) for name in names]
     if as_json:
@@ -100,7 +103,7 @@ def _print(rows: list[tuple[Fixture, MutantReport | None]], *, kept: bool, quiet
     reports = [report for _, report in rows if report is not None]
     if reports:
         table = Table(title="Faults of an engine that the fixture notices", title_justify="left")
-        for heading in ("", "faults", "wrong tokens", "only logits", "unnoticed", "harmless", "of these survived"):
+        for heading in ("", "faults", "wrong tokens", "wrong logits", "unnoticed", "harmless", "of these survived"):
             table.add_column(heading, justify="right" if heading else "left")
         for report in reports:
             harmless = [o for o in report.outcomes if o.harmless]

@@ -18,7 +18,7 @@ from byheart.cli.lab_output import publish
 from byheart.errors import OptionError
 from byheart.lab import results
 from byheart.lab.presets import PRESETS, SCALES, experiment_of
-from byheart.lab.study.experiment import Record
+from byheart.lab.study.experiment import TrialRecord
 from byheart.lab.study.run import (
     DataPlace,
     Settings,
@@ -181,10 +181,10 @@ def worker(
     study = open_study(check_database(storage), name, heartbeat)
     slots = default_processes() if processes is None else processes
     settings = Settings(study.name, hidden(storage), data, data_folder, executor, slots, heartbeat)
-    done: list[Record] = []
+    done: list[TrialRecord] = []
     speak = _teller(quiet or as_json)
 
-    def on_record(record: Record) -> None:
+    def on_record(record: TrialRecord) -> None:
         done.append(record)
         speak(record)
 
@@ -281,8 +281,8 @@ def _embedding(text: str | None) -> int | str | None:
     return int(dimension)
 
 
-def _teller(quiet: bool) -> Callable[[Record], None]:
-    def tell(record: Record) -> None:
+def _teller(quiet: bool) -> Callable[[TrialRecord], None]:
+    def tell(record: TrialRecord) -> None:
         outcome = record.outcome
         click.echo(
             f"{record.problem.name}, size {record.model.size}: {outcome.state} after {outcome.epochs} epochs, "

@@ -115,7 +115,7 @@ def command(
         construction = _for_export(purpose, construction)
     chosen = recipe(construction)
     options: dict[str, Any] = dict(parse_options(pairs))
-    if purpose is not None:
+    if purpose is not None and any(option.name == "abstain_bits" for option in chosen.options):
         options.setdefault("abstain_bits", str(USUAL_BITS))
     resolved = chosen.resolve(options)  # before anything long begins
     asking = asked_by(executor, resume)

@@ -30,7 +30,7 @@ def fill_registry() -> None:
 @click.argument("label", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def command(label: str | None, as_json: bool) -> int:
-    """What LABEL says, what is built of it, and where (all labels without it).
+    """Show what LABEL says, and the code and test that stand for it (without LABEL: all labels).
 
     Labels as people write them: "Theorem 4.1", "Thm 4.1", "KS25 Lem. G.4", "eq. (158)"; or a paper: "Sontag", "V22".
 

@@ -27,18 +27,23 @@ from byheart.export.request import unknown_mark
     help="Read the sequences from a file of any format that memorize takes, or - for lines.",
 )
 @click.option(
-    "--sequence-column", "columns", metavar="NAME", multiple=True, help="Column of the sequences (default: as before)."
+    "--sequence-column",
+    "columns",
+    metavar="NAME",
+    multiple=True,
+    help="Column of the sequences (default: as memorized).",
 )
 @budget_options
 @output_options
 def command(
     file: str, sequences: tuple[str, ...], source: str | None, columns: tuple[str, ...], as_json: bool, quiet: bool
 ) -> int:
-    """The labels of SEQUENCEs by the memory in FILE, in exact arithmetic (the likeliest, by float64, for decoders).
+    """Print the label of each SEQUENCE, as the memory in FILE answers in exact arithmetic (decoders: in float64, the
+    likeliest).
 
-    A SEQUENCE is cut into tokens as the memory's data was; a JSON list is taken as the tokens. A
-    sequence that the memory refuses is answered by "unknown" (by "<unknown>" where that is one of the labels; by null
-    in --json, which lists these rows under "unknown").
+    A SEQUENCE is cut into tokens as the memory's data was; a JSON list is taken as the tokens. A sequence that the
+    memory does not know is answered "unknown" ("<unknown>" where that is one of the labels; null with --json, which
+    lists these rows under "unknown").
 
     Exit status: 0 answered, 2 the file or a sequence cannot be used.
 

@@ -55,7 +55,7 @@ def read_texts(data: str, flags: DataFlags) -> list[str]:
     "--unknown",
     default="failure",
     show_default=True,
-    help="Said after windows that nobody memorized: failure (a visible token) or eos.",
+    help="What to say after windows that were not memorized: failure (a visible token) or eos.",
 )
 @click.option("--merge", is_flag=True, help="Places that no window tells apart share their distribution.")
 @click.option("--documents", metavar="NAME", multiple=True, help="Only this document, by name or number; repeatable.")
@@ -73,7 +73,7 @@ def read_texts(data: str, flags: DataFlags) -> list[str]:
     multiple=True,
     help="Hold N documents out, drawn by --seed, or those named; recorded, and checked not to be recited.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of everything that is drawn.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Decides everything that is drawn.")
 @data_options
 @output_options
 def command(

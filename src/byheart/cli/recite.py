@@ -68,7 +68,7 @@ def _print(recitation: Recitation) -> None:
 @click.option("--page", type=int, metavar="K", help="Only page K, counted from 0.")
 @click.option("--prompt", metavar="TEXT", help="Go on after TEXT, to the end of its page.")
 @click.option("--temperature", type=float, default=0.0, show_default=True, help="Above 0: draw from distributions.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of what is drawn.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Decides what is drawn.")
 @click.option("-o", "--output", metavar="OUT", type=click.Path(), help="Write to a file instead of standard output.")
 @click.option("--engine", metavar="NAME", help="For a checkpoint folder: the engine that recites [transformers].")
 @click.option("--dtype", metavar="TYPE", help="The type that the engine computes in or reads [its first].")
@@ -128,7 +128,7 @@ def command(
 
 def _generate(memory: Memory, file: str, prompt: str | None, temperature: float, seed: int, as_json: bool) -> int:
     if prompt is None:
-        raise OptionError("a memory of distributions has no one text to recite; give --prompt TEXT to go on after")
+        raise OptionError("a memory of distributions has no one text to recite; give it a --prompt TEXT to continue")
     text, promised = generate(memory, prompt, temperature=temperature, seed=seed), knows(memory, prompt)
     if as_json:
         show.print_json({"file": file, "text": text, "prompt_known": promised})

@@ -44,7 +44,7 @@ from byheart.progress import Progress
     type=float,
     default=FRACTION,
     show_default=True,
-    help="For a memory of distributions: the part of the entropy that its cross-entropy may exceed it by.",
+    help="For a memory of distributions: by what fraction of the entropy its cross-entropy may exceed it.",
 )
 @click.option(
     "--ambiguous",
@@ -74,8 +74,8 @@ def command(
     The memory is asked as `predict` asks it, with the file's own tokenizer, symbols, network and classes, and every
     answer is compared with DATA's own label by type and value. What FILE says about itself is compared, never believed.
 
-    Exit status 0 only when every row of DATA is answered as labelled and the construction's promise is kept (--part: of
-    some of the memorized rows the answers alone); 1 when not, 2 when FILE or DATA cannot be used. Rows are left out
+    Exit status 0 only when every row of DATA is answered as labelled and the construction's promise is kept (with
+    --part, the answers alone); 1 when not, 2 when FILE or DATA cannot be used. Rows are left out
     only by flags on this command line (--max-rows, --conflicts), and the verdict counts them; columns that were named
     for `memorize` must be named again.
 

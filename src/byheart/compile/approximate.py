@@ -11,12 +11,6 @@ distance of levels, and o how far centres are rounded to the floats at which the
 to know: nothing about values between the centres follows from the values at them. What the centres do show is
 checked: neighbours whose values differ by more than λ·(h + 2o) refute λ.
 
-    >>> found = approximate(lambda x, y: x * y, lipschitz=2, error=0.5, dimension=2)
-    >>> found.cells, found.bound, found.memory.certificate.verdict.value
-    (4, Fraction(1, 2), 'proved')
-    >>> abs(found(0.9, 0.8) - 0.72) <= found.bound
-    True
-
 A point is rounded to its cell before the network sees it: no ReLU network rounds, because it is continuous. This is the
 step that universal approximation theorems (Yun et al. 2020) pay for with a small set on which nothing is promised.
 """
@@ -79,7 +73,7 @@ class Approximation:
 
     def _cell(self, point: Sequence[Real]) -> list[int]:
         if len(point) != self.dimension:
-            raise DataError(f"a point of {len(point)} numbers; this function takes {self.dimension}")
+            raise DataError(f"a point has {len(point)} numbers; this function takes {self.dimension}")
         exact = [_exact(x) for x in point]
         outside = next((x for x in exact if not self.low <= x <= self.high), None)
         if outside is not None:
@@ -113,13 +107,19 @@ def approximate(
     the returned values may be from those of such a function (rounding in its evaluation). At most half of the error
     goes to the cells, what is left to the levels. Grids of more than 200,000 cells are refused; they have
     ⌈lipschitz·(high − low)/error⌉ cells along each axis.
+
+    >>> found = approximate(lambda x, y: x * y, lipschitz=2, error=0.5, dimension=2)
+    >>> found.cells, found.bound, found.memory.certificate.verdict.value
+    (4, Fraction(1, 2), 'proved')
+    >>> abs(found(0.9, 0.8) - 0.72) <= found.bound
+    True
     """
     tolerance, left, right = positive("error", error), _exact(low), _exact(high)
     slope, slack = _exact(lipschitz), _exact(noise)
     if slope < 0 or slack < 0 or not left < right or type(dimension) is not int or dimension < 1:
         raise OptionError(
-            f"lipschitz={lipschitz}, noise={noise}, low={low}, high={high}, dimension={dimension}: neither of the "
-            "first two is negative, low is below high, and there is at least one number"
+            f"lipschitz={lipschitz}, noise={noise}, low={low}, high={high}, dimension={dimension}: lipschitz "
+            "and noise must not be negative, low must be below high, and dimension must be at least 1"
         )
     cells = max(1, math.ceil(slope * (right - left) / tolerance))
     if dimension * math.log2(cells) > math.log2(MOST_CELLS):
@@ -156,7 +156,7 @@ def _value(function: Callable[..., Real], point: Sequence[float]) -> Fraction:
     try:
         return Fraction(function(*point))
     except (TypeError, ValueError, OverflowError):
-        raise DataError(f"the function has no finite number at {list(point)}") from None
+        raise DataError(f"the function does not give a finite number at {list(point)}") from None
 
 
 def _check_slope(found: dict[tuple[int, ...], Fraction], most: Fraction, centres: Sequence[float]) -> None:

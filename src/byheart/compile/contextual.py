@@ -3,15 +3,7 @@
 A token's context is the token together with the multiset of its sequence. A map gives each context a number, its
 context id, and is called an (r, δ)-contextual mapping when no id is larger than r and ids of different contexts are at
 least δ apart. KS25 builds one with a single averaging layer; here it is built, asked for every token, and measured
-exactly:
-
-    >>> found = contextual_mapping(["ab", "ba", "bb"])
-    >>> found.sequence_ids[0] == found.sequence_ids[1] != found.sequence_ids[2]        # "ab" and "ba": equal multisets
-    True
-    >>> found.context_ids[0] == found.context_ids[1][::-1]                             # the same two contexts
-    True
-    >>> found.contexts, found.delta >= 1
-    (3, True)
+exactly.
 
 `byheart.plots.memory.contexts_figure` draws it.
 """
@@ -71,6 +63,14 @@ def contextual_mapping(
     `positions` adds each token's place to the token, so that the order of a sequence is part of its context;
     `constants` is "measured" (short ids) or "paper" (the ranges of the proof). Sequences are as `byheart.memorize`
     takes them; they need no labels.
+
+    >>> found = contextual_mapping(["ab", "ba", "bb"])
+    >>> found.sequence_ids[0] == found.sequence_ids[1] != found.sequence_ids[2]        # "ab" and "ba": equal multisets
+    True
+    >>> found.context_ids[0] == found.context_ids[1][::-1]                             # the same two contexts
+    True
+    >>> found.contexts, found.delta >= 1
+    (3, True)
     """
     given = list(sequences)
     dataset = load(given, [[0] * len(row) for row in given], task=Task.SEQ_TO_SEQ, positions=positions)

@@ -3,15 +3,6 @@
 Which documents are memorized and how often each counts; corrupted copies with a stated number of edited tokens; twins
 that are drawn like the memorized documents and held out. Everything is drawn from one seed and recorded in the script,
 which recital.json and ground-truth.jsonl carry on.
-
-    >>> from byheart.compile.recital import memorize_recital
-    >>> texts = ["a red hat", "a big dog", "my old cup", "no more tea"]
-    >>> memory = memorize_recital(texts, controls=Controls(occurrences={"document 0": 3}, corrupted=1, held_out=1))
-    >>> memory.script.names
-    ('document 0', 'document 1', 'document 2', 'document 0, corrupted 1', 'document 1, corrupted 1',
-     'document 2, corrupted 1')
-    >>> memory.script.weights[0], [one.name for one in memory.script.absent]
-    (3, ['document 3'])
 """
 
 from __future__ import annotations
@@ -39,6 +30,16 @@ class Controls:
     `corrupted` copies of every memorized document get `edits` other tokens each; with `memorize_corrupted` off they
     are near misses that the network has never seen. `held_out` documents are not memorized: a number of them, drawn, or
     their names. `seed` decides everything that is drawn.
+
+    >>> import byheart
+    >>> texts = ["a red hat", "a big dog", "my old cup", "no more tea"]
+    >>> controls = byheart.Controls(occurrences={"document 0": 3}, corrupted=1, held_out=1)
+    >>> memory = byheart.memorize_recital(texts, controls=controls)
+    >>> memory.script.names
+    ('document 0', 'document 1', 'document 2', 'document 0, corrupted 1', 'document 1, corrupted 1',
+     'document 2, corrupted 1')
+    >>> memory.script.weights[0], [one.name for one in memory.script.absent]
+    (3, ['document 3'])
     """
 
     documents: Sequence[Which] | None = None

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import shlex
 import warnings
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,16 +23,16 @@ import numpy.typing as npt
 from byheart.certify import Verdict
 from byheart.compile.memorize import memorize_dataset
 from byheart.compile.memory import Memory
-from byheart.compile.table_plan import WAYS, Plan, plan_fronts
+from byheart.compile.table_plan import WAYS, TablePlan, plan_fronts
 from byheart.data.dataset.dataset import load
-from byheart.data.read.account import Account, Problem, settle_cells
+from byheart.data.read.account import Account, TableProblem, settle_cells
 from byheart.data.read.cells import CellTable, CellType, read_cells, row_number_columns
 from byheart.data.read.sources import Limits
 from byheart.data.tokens.front import Front
 from byheart.data.tokens.row_keys import RowKeys
 from byheart.data.wording import quote
 from byheart.errors import BuildError, DataError, ExportError, OptionError
-from byheart.export.onnx_table import Answers, Signature, build_table_model
+from byheart.export.onnx_table import GraphLabels, Signature, build_table_model
 from byheart.export.targets.onnx import libraries, open_session
 from byheart.files import check_target, write_atomically
 from byheart.ir.decoder_network import DecoderNetwork
@@ -52,7 +54,7 @@ class Deployment:
 
     memory: Memory
     front: Front
-    answers: Answers
+    answers: GraphLabels
     signature: Signature
     account: Account
     sizes: dict[str, int]
@@ -70,7 +72,7 @@ class Deployment:
         return (
             "import onnxruntime\n"
             f"session = onnxruntime.InferenceSession({self.file!r})\n"
-            f"{self.signature.label}, {self.signature.known} = session.run(None, {self.example!r})"
+            f"{self.signature.label}, {self.signature.known} = session.run(None, {_as_code(self.example)})"
         )
 
     def summary(self) -> dict[str, Any]:
@@ -121,6 +123,8 @@ def deploy(
     encoding: str | None = None,
     limits: Limits | None = None,
     row_numbers: str = "warn",
+    executor: Executor | None = None,
+    resume: str | Path | None = None,
     progress: bool | Progress = True,
 ) -> Deployment:
     """A table (a file, a data frame, a dictionary of columns) as an ONNX model that says the label of every row.
@@ -131,7 +135,8 @@ def deploy(
     with too many or too few cells; `header` and `encoding` how a text file is written; `tokens` how texts are cut:
     `auto` (by the size of the result), `characters`, `words` or `cells`. A row that is not in the table is answered by
     `known` = False, always; with `abstain_bits` b, once in 2^b times by some label, in a smaller file. A column that
-    numbers the rows is kept with a warning unless `keep` names it; `row_numbers="error"` refuses it.
+    numbers the rows is kept with a warning unless `keep` names it; `row_numbers="error"` refuses it. `executor` and
+    `resume` are those of `memorize`: where buckets are solved and rows are asked, and what keeps an interrupted proof.
 
     The memory is proved, and the model gives every row its label in ONNX Runtime before it is written.
 
@@ -171,10 +176,12 @@ def deploy(
         warnings.warn(f"{_numbering_words(name)}; {remedy}", stacklevel=2)
     with reporter.stage("comparing rows"):
         kept, account = settle_cells(table, missing=missing, conflicts=conflicts, uneven=uneven)
+        kept = _named(kept)
         _check_texts(kept)
     warn_left_out("rows", account.counts())
     plans, alternatives = plan_fronts(kept, tokens, abstain_bits, dtype)
-    memory, plan = _build(kept, plans, account, dtype, seed, reporter)
+    divided = {name: value for name, value in (("executor", executor), ("resume", resume)) if value is not None}
+    memory, plan = _build(kept, plans, account, dtype, seed, reporter, divided)
     if memory.certificate.verdict is not Verdict.PROVED:
         raise BuildError(f"the memory was not proved, so nothing is written: {memory.certificate.reason}")
     return _export(memory, plan, kept, account, alternatives, path, reporter)
@@ -190,10 +197,32 @@ def _refuse_row_numbers(table: CellTable, names: list[str], missing: str, confli
     for name in names:
         flag = f"--drop {shlex.quote(name)}"
         words = f"{_numbering_words(name)}; say {flag} to leave it out, or --keep {shlex.quote(name)}"
-        problems.append(Problem(words, flag))
+        problems.append(TableProblem(words, flag))
     rest = tuple(column for column in table.columns if column.name not in names)
     table = replace(table, columns=rest or table.columns)
     settle_cells(table, missing=missing, conflicts=conflicts, uneven=uneven, problems=problems)
+
+
+def _as_code(value: Any) -> str:
+    """A value as Python reads it back: NaN and infinity have no literals.
+
+    >>> _as_code({"x": [0.5, math.nan]}), _as_code(-math.inf)
+    ("{'x': [0.5, float('nan')]}", "float('-inf')")
+    """
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name!r}: {_as_code(cells)}" for name, cells in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_as_code, value))}]"
+    return f"float({str(value)!r})" if isinstance(value, float) and not math.isfinite(value) else repr(value)
+
+
+def _named(table: CellTable) -> CellTable:
+    """Every input of a graph needs a name, which the first column of many a table lacks."""
+    taken = {column.name for column in table.columns}
+    free = next(name for name in map("column {}".format, itertools.count(1)) if name not in taken)
+    columns = tuple(column if column.name else replace(column, name=free) for column in table.columns)
+    told = () if "" not in taken else (f"the column without a name is the input {free!r}",)
+    return replace(table, columns=columns, remarks=(*table.remarks, *told))
 
 
 def _check_texts(table: CellTable) -> None:
@@ -208,8 +237,14 @@ def _check_texts(table: CellTable) -> None:
 
 
 def _build(
-    table: CellTable, plans: list[Plan], account: Account, dtype: str, seed: int, progress: Progress
-) -> tuple[Memory, Plan]:
+    table: CellTable,
+    plans: list[TablePlan],
+    account: Account,
+    dtype: str,
+    seed: int,
+    progress: Progress,
+    divided: dict[str, Any],
+) -> tuple[Memory, TablePlan]:
     """The memory of the first plan for which one can be built."""
     labels: Any = table.label.cells
     if table.label.type is CellType.WHOLE:
@@ -231,6 +266,7 @@ def _build(
                 left_out=account.counts(),
                 abstain_bits=plan.abstain_bits,
                 dtype=dtype,
+                **divided,
             )
         except BuildError as error:
             refusal = refusal or error
@@ -242,7 +278,7 @@ def _build(
 @timed("exporting")
 def _export(
     memory: Memory,
-    plan: Plan,
+    plan: TablePlan,
     table: CellTable,
     account: Account,
     alternatives: dict[str, int],
@@ -252,7 +288,7 @@ def _export(
     """The graph, asked every row, and written if there is a path."""
     onnx, runtime = libraries()
     front = plan.front
-    answers = Answers.of(memory.classes, table.label.type)
+    answers = GraphLabels.of(memory.classes, table.label.type)
     signature = Signature.of(front)
     if isinstance(memory.network, DecoderNetwork):
         raise ExportError("a decoder is not a memory of labels; deploy builds construction native")
@@ -304,7 +340,7 @@ def _short_row(table: CellTable) -> int:
     return next((row for row, length in enumerate(found) if length <= 100), found.index(min(found)))
 
 
-def _metadata(memory: Memory, front: Front, answers: Answers, account: Account) -> dict[str, str]:
+def _metadata(memory: Memory, front: Front, answers: GraphLabels, account: Account) -> dict[str, str]:
     """What travels with the model: its inputs, the proof, and what it was checked with.
 
     That the float type holds every value in any order is a property that the memory's certificate proves.
@@ -329,7 +365,7 @@ def _metadata(memory: Memory, front: Front, answers: Answers, account: Account) 
 
 
 def _recheck(
-    session: Any, front: Front, signature: Signature, answers: Answers, table: CellTable, progress: Progress
+    session: Any, front: Front, signature: Signature, answers: GraphLabels, table: CellTable, progress: Progress
 ) -> None:
     """Every row must be known and have its label, as the user will ask for it; an ExportError names the first that
     is not."""

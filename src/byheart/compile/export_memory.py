@@ -29,7 +29,7 @@ from byheart.ir.decoder_network import DecoderNetwork
 from byheart.progress import SILENT, Progress, timed
 
 if TYPE_CHECKING:
-    from byheart.export.torch_runtime import Memory as TorchMemory
+    from byheart.export.torch_runtime import TorchMemory
 
 
 def request_of(memory: Memory, dtype: str | None, dataset: Dataset | None, progress: Progress) -> Request:

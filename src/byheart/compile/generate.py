@@ -57,7 +57,7 @@ def _go_on(memory: Memory, prompt: str, limit: int | None) -> str:
     text, asked = str(recite(memory)), _characters(memory, prompt)
     place = text.find(asked)
     if place < 0:
-        raise OptionError(f"the memorized text has no {quote(prompt)}")
+        raise OptionError(f"the memorized text does not contain {quote(prompt)}")
     said = text[place:]
     if limit is not None:
         said = joined(memory, said[:limit] if memory.tokens.model is None else memory.tokens.whole(said)[:limit])
@@ -77,7 +77,7 @@ def _place(memory: Memory, prompt: str) -> tuple[list[Any], int, int]:
         for where in range(len(tokens) - len(wanted) + 1):
             if tokens[where : where + len(wanted)] == wanted:
                 return tokens, where, where + len(wanted)
-    raise OptionError(f"the memorized text has no {quote(prompt)}, or it is cut inside a token there")
+    raise OptionError(f"the memorized text does not contain {quote(prompt)}, or a token is cut there")
 
 
 def _characters(memory: Memory, prompt: str) -> str:

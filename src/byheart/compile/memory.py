@@ -33,7 +33,7 @@ from byheart.notebook import card, tone_of
 from byheart.progress import SILENT, Progress
 
 if TYPE_CHECKING:
-    from byheart.export.torch_runtime import Memory as TorchMemory
+    from byheart.export.torch_runtime import TorchMemory
 
 Label = Hashable | Unknown
 
@@ -52,6 +52,10 @@ class Memory:
 
     `abstains` says whether inputs off the data are meant to be refused; any memory answers UNKNOWN where its network
     gives no class. `dataset` is there right after building and never saved.
+
+    >>> import byheart
+    >>> byheart.memorize(["sun", "moon"], ["day", "night"], construction="ks25", progress=False).classes
+    ('day', 'night')
     """
 
     construction: str
@@ -111,6 +115,7 @@ class Memory:
 
     @property
     def task(self) -> Task:
+        """What is labelled: rows, tokens, sets or prefixes."""
         return self.encoder.task
 
     @property
@@ -120,6 +125,7 @@ class Memory:
 
     @property
     def abstains(self) -> bool:
+        """Whether it was built to refuse inputs that are not in the data."""
         return bool(self.options.get("abstain_bits"))
 
     def predict(self, sequences: Sequence[Any], progress: Progress = SILENT) -> list[Any]:
@@ -136,7 +142,8 @@ class Memory:
             return []
         sequences = self.tokens.cut_texts(sequences)
         with limited(self.budget):
-            tokens = sum(len(row) for row in sequences if hasattr(row, "__len__"))  # others are refused below
+            listed = (row for row in sequences if hasattr(row, "__len__") and getattr(row, "ndim", 1) != 0)
+            tokens = sum(map(len, listed))  # what is not a list of tokens is refused below
             check_padding(len(sequences), self.encoder.length, tokens)
             if self.abstains:
                 inputs, known = self.encoder.encode_known(sequences)

@@ -78,6 +78,12 @@ def load(path: str | Path, *, budget: Budget | None = DEFAULT) -> Memory:
 
     Its certificate is what the file records: `memory.verify(sequences, labels)` makes a new one. Evaluating it may cost
     as much as `budget` allows, which is more than honest memories need; None sets no limit.
+
+    >>> import byheart, tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "words.byheart"
+    >>> byheart.memorize(["sun", "moon"], ["day", "night"], construction="ks25", progress=False).save(path)
+    >>> byheart.load(path).verify(["sun", "moon"], ["day", "night"]).verdict.value
+    'proved'
     """
     path = Path(path)
     data = read_bytes(path, LARGEST)
@@ -148,6 +154,11 @@ def to_json(memory: Memory) -> dict[str, Any]:
 def from_json(body: Any, version: int = FORMAT) -> Memory:
     """The memory of a body; everything is checked, and the certificate is a record."""
     first = version == 1
+    if first and not {"tokens", "selection"} <= set(body):
+        raise FileFormatError(
+            "this file is of a byheart before its first release, which did not record how rows were read; memorize the "
+            "data again"
+        )
     only(body, "memory", *(_FIELDS[:-1] if first else _FIELDS))
     if not is_promised(take(body, "construction", str)):
         # perhaps one in a file of its own, which also brings its paper and its promise

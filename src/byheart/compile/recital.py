@@ -1,11 +1,4 @@
-"""memorize_recital(): texts to a recital that every engine can run, straight down.
-
->>> memory = memorize_recital(["to be or not to be", "to be is to do"], tokens="words")
->>> memory.generate("to be or"), memory.generate("to be is")
-(' not to be', ' to do')
->>> [round(p, 2) for p in memory.probabilities("to be").values()]
-[0.5, 0.5]
-"""
+"""memorize_recital(): texts to a recital that every engine can run, straight down."""
 
 from __future__ import annotations
 
@@ -23,7 +16,7 @@ from byheart.compile.controls import Controls, check_absent
 from byheart.data.tokens.lexicon import Lexicon
 from byheart.data.tokens.script import Script
 from byheart.errors import DataError, FileFormatError, OptionError
-from byheart.export.huggingface.folder import Request, write_folder
+from byheart.export.huggingface.folder import CheckpointRequest, write_folder
 from byheart.files import parse, write_atomically
 from byheart.ir.recital import Recital
 from byheart.notebook import card
@@ -33,7 +26,11 @@ FORMAT, VERSION = "byheart recital memory", 1
 
 @dataclass(frozen=True, eq=False)
 class RecitalMemory:
-    """A recital with its lexicon and documents; `report` says how it was built."""
+    """A recital with its lexicon and documents; `report` says how it was built.
+
+    >>> memorize_recital("to be or not to be", tokens="words").certify().verdict.value
+    'proved'
+    """
 
     recital: Recital
     lexicon: Lexicon
@@ -56,6 +53,7 @@ class RecitalMemory:
         return card("Texts by heart: a recital", facts)
 
     def tokens_of(self, prompt: str) -> list[int]:
+        """The token ids of a prompt, as the network is asked."""
         return [self.lexicon.bos, *self.lexicon.encode(prompt)]
 
     def generate(self, prompt: str = "", *, limit: int = 1 << 16) -> str:
@@ -114,16 +112,17 @@ class RecitalMemory:
             **{f"{name}_seconds": round(value, 3) for name, value in self.seconds.items()},
         }
 
-    def request(self, architecture: str = "llama", **options: Any) -> Request:
+    def request(self, architecture: str = "llama", **options: Any) -> CheckpointRequest:
         """What the exporter is asked for; options are dtype, flavour and the fields of the shape."""
         known = {name: options.pop(name) for name in ("dtype", "flavour") if options.get(name) is not None}
-        return Request(self.recital, self.script, self.lexicon, architecture, shape=options, **known)
+        return CheckpointRequest(self.recital, self.script, self.lexicon, architecture, shape=options, **known)
 
     def to_huggingface(self, folder: str | Path, architecture: str = "llama", **options: Any) -> dict[str, Any]:
         """Writes a stock checkpoint; see `byheart.export.huggingface` for what the folder holds."""
         return write_folder(self.request(architecture, **options), folder)
 
     def to_json(self) -> dict[str, Any]:
+        """What a file holds."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -155,6 +154,7 @@ class RecitalMemory:
 
     @staticmethod
     def load(path: str | Path) -> RecitalMemory:
+        """The recital in a file; a FileFormatError for a damaged or foreign one."""
         try:
             value = parse(Path(path).read_text(encoding="utf-8"))
         except (ValueError, OSError, RecursionError) as error:
@@ -180,6 +180,12 @@ def memorize_recital(
     a lexicon; `weights` say how often each document counts; `unknown` is what windows answer that are in no document:
     `failure`, a visible token, or `eos`. `form`, `ambiguous` and `merge` are explained at `build_recital`, `controls`
     (which documents, corrupted copies, held-out twins) at `Controls`.
+
+    >>> memory = memorize_recital(["to be or not to be", "to be is to do"], tokens="words")
+    >>> memory.generate("to be or"), memory.generate("to be is")
+    (' not to be', ' to do')
+    >>> [round(p, 2) for p in memory.probabilities("to be").values()]
+    [0.5, 0.5]
     """
     documents = [texts] if isinstance(texts, str) else list(texts)
     if not documents:
@@ -189,7 +195,7 @@ def memorize_recital(
     started = time.perf_counter()
     called = list(names) or [f"document {k}" for k in range(len(documents))]
     if len(called) != len(documents) or len(weights) not in (0, len(documents)):
-        raise DataError(f"{len(documents)} documents need as many weights and names")
+        raise DataError(f"{len(documents)} documents need one weight and one name each")
     part = [documents[number] for number in controls.chosen(called)]
     lexicon = tokens if isinstance(tokens, Lexicon) else Lexicon.of_texts(part, tokens)
     script = controls.stage(documents, called, weights, lexicon)

@@ -61,6 +61,8 @@ def lower_sentences(memory: Memory) -> list[str]:
     if isinstance(memory.network, DecoderNetwork):
         return _decoder_sentences(certificate.contexts, memory.network.decoder.vocabulary_size)
     found = _hardest(memory)
+    if not found:
+        return given_sentences(memory.dataset)
     sentences = [
         hardest_sentence(found["parameters"], certificate.rows),
         f"some labelling of {certificate.contexts:,} contexts with {len(memory.classes):,} classes takes at least "
@@ -126,8 +128,11 @@ def hardest_sentence(bound: Bound, rows: int) -> str:
 
 
 def _hardest(memory: Memory) -> dict[str, Bound]:
-    """The bounds that hold for every construction: Theorem 4.2's own is larger, but counts attention in every block."""
-    if isinstance(memory.network, DecoderNetwork):
+    """The bounds that hold for every construction: Theorem 4.2's own is larger, but counts attention in every block.
+
+    Rows of one class have one labelling, which no network fails on.
+    """
+    if isinstance(memory.network, DecoderNetwork) or len(memory.classes) < 2:
         return {}
     summary = memory.summary()
     found = lower_bound(**{name: summary[name] for name in ("task", "N", "n", "d", "C", "contexts")})

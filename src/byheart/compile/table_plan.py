@@ -34,7 +34,7 @@ _FLOAT_BYTES = {"float64": 8, "float32": 4}
 
 
 @dataclass(frozen=True)
-class Plan:
+class TablePlan:
     """A front, how unknown rows are recognised, and the bytes that the file is estimated to take.
 
     `listed`: by a list of the rows; else by `abstain_bits` of the network. `others` are the bytes of the same front
@@ -89,7 +89,7 @@ class _Prices:
 
 def plan_fronts(
     table: CellTable, tokens: str, abstain_bits: int | None, dtype: str
-) -> tuple[list[Plan], dict[str, int]]:
+) -> tuple[list[TablePlan], dict[str, int]]:
     """Plans by the bytes that the file is estimated to take, the smallest first; and what each way to cut would take.
 
     Without `abstain_bits` unknown rows are recognised exactly.
@@ -100,19 +100,19 @@ def plan_fronts(
     full, bare = (_Prices.of(table, bits, dtype) for bits in (usual, 0))
     choosing = bare if abstain_bits is None else full
 
-    def plan(chosen: Sequence[Cutting], scalars: bool) -> Plan:
+    def plan(chosen: Sequence[Cutting], scalars: bool) -> TablePlan:
         pairs = zip(table.columns, chosen, strict=True)
         front = Front(tuple(FrontColumn(column.name, column.type, way) for column, way in pairs), scalars)
         lists = keys_bytes(front.sizes, len(table))
         smallest = bare.whole(chosen, scalars)
         if _is_exact(chosen):
-            return Plan(front, 0, False, smallest, {})
+            return TablePlan(front, 0, False, smallest, {})
         takes = {EXACT: smallest + lists, _bits_flag(usual): full.whole(chosen, scalars), _bits_flag(0): smallest}
         mine = EXACT if abstain_bits is None else _bits_flag(usual)
         others = {flag: count for flag, count in takes.items() if flag != mine}
-        return Plan(front, 0 if mine == EXACT else usual, mine == EXACT, takes[mine], others)
+        return TablePlan(front, 0 if mine == EXACT else usual, mine == EXACT, takes[mine], others)
 
-    def plans(wanted: str) -> list[Plan]:
+    def plans(wanted: str) -> list[TablePlan]:
         found = []
         for scalars in (False, True):
             allowed = [_allowed(way, wanted) for way in ways]

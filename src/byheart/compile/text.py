@@ -143,7 +143,7 @@ def recite(
     """
     if isinstance(memory.network, DecoderNetwork):
         raise OptionError(
-            "a memory of distributions recites nothing by heart; memory.generate(prompt) goes on after a prompt"
+            "a memory of distributions has no one text to recite; memory.generate(prompt) continues a prompt"
         )
     if memory.task is not Task.CAUSAL:
         raise OptionError(f"only causal memories recite; this one was made for {memory.task}")
@@ -151,7 +151,7 @@ def recite(
         return _continue(memory, [list(page)], progress)[0]
     pages = page_count(memory)
     if not pages:
-        raise OptionError("this memory holds no text with page numbers; give the first tokens of a row as a list")
+        raise OptionError("this memory has no numbered pages; give the first tokens of a row as a list")
     if isinstance(page, int):
         if not 0 <= page < pages:
             raise OptionError(f"page {page} is asked for, but the pages are numbered 0 to {pages - 1}")
@@ -167,7 +167,7 @@ def _rest_of_page(memory: Memory, pages: list[list[Any]], prompt: str) -> str:
     whole = joined(memory, tokens)
     place = whole.find(prompt)
     if place < 0:
-        raise OptionError(f"the memorized text has no {prompt!r}")
+        raise OptionError(f"the memorized text does not contain {prompt!r}")
     end, stop = 0, place + len(prompt)
     for page in pages:
         end += len(page)

@@ -12,6 +12,7 @@ the promise is derived again from the construction's theorem, the options and th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -53,6 +54,9 @@ class Excuses:
     def __post_init__(self) -> None:
         if self.max_rows is not None and (type(self.max_rows) is not int or self.max_rows < 1):
             raise OptionError(f"max_rows={self.max_rows!r} is not a number of rows; write 1 or more, or leave it out")
+        number = isinstance(self.gap, int | float) and not isinstance(self.gap, bool)
+        if not number or not 0 < self.gap < math.inf:
+            raise OptionError(f"gap={self.gap!r} is not a part of the entropy; write a number above 0")
 
 
 NONE = Excuses()

@@ -95,7 +95,10 @@ def settle_missing(
         filled[number] = _filled(filled[number])
     answers = list(labels)
     for number in no_label:
-        answers[number] = _filled(answers[number]) if isinstance(answers[number], list | tuple) else None
+        given = answers[number]
+        if per_token and not isinstance(given, list | tuple | np.ndarray):
+            raise DataError(f"{start}{place(number)} has no labels at all: give one, or None, for each token")
+        answers[number] = _filled(given) if isinstance(given, list | tuple) else None
     return Present(filled, answers, None, policy, len(concerned), named)
 
 

@@ -176,7 +176,7 @@ _TILE, _TILE_COLUMNS = 1 << 18, 512  # multiplications, and columns if there are
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
+class SortedCloud:
     """A cloud sorted by its points' heights along a direction no longer than 1."""
 
     cloud: Cloud
@@ -185,9 +185,9 @@ class Line:
     order: Index  # (P,) points by ascending height
 
     @staticmethod
-    def along(cloud: Cloud, direction: Floats) -> Line:
+    def along(cloud: Cloud, direction: Floats) -> SortedCloud:
         heights = cloud.shadow @ direction
-        return Line(cloud, direction, heights, np.argsort(heights, kind="stable"))
+        return SortedCloud(cloud, direction, heights, np.argsort(heights, kind="stable"))
 
     def reach(self, best: int) -> float:
         """Points whose heights differ by more than this are not closer than `best`."""
@@ -207,7 +207,7 @@ class Line:
         return [(int(a), int(b)) for a, b in zip(starts, stops, strict=True) if b - a > 1]
 
 
-def sweep(lines: Sequence[Line], best: int) -> int:
+def sweep(lines: Sequence[SortedCloud], best: int) -> int:
     """The smaller of `best` and the smallest squared distance in the cloud. The lines are given best first."""
     windows = lines[0].windows(best)
     if int(windows.sum()) > _NARROW * len(windows) or int(windows.max()) > _LONGEST:
@@ -220,7 +220,7 @@ def sweep(lines: Sequence[Line], best: int) -> int:
     return best
 
 
-def _sweep_strips(lines: Sequence[Line], products: Products, best: int) -> int:
+def _sweep_strips(lines: Sequence[SortedCloud], products: Products, best: int) -> int:
     """Strips across the first line, each sorted along a second one: both leave out what is beyond reach."""
     first = lines[0]
     oblique = (line for line in lines if abs(float(line.direction @ first.direction)) < _PARALLEL)
@@ -404,9 +404,9 @@ def _search(points: npt.NDArray[Any]) -> int:
             best = min(best, cloud.smallest(one, two))
             continue
         # Neighbours along any line are candidates: a good `best` early on is what keeps the sweep short.
-        lines: list[Line] = []
+        lines: list[SortedCloud] = []
         for direction in _directions(cloud):
-            lines.append(Line.along(cloud, direction))
+            lines.append(SortedCloud.along(cloud, direction))
             for lag in (1, 2):
                 best = cloud.probe(lines[-1].order[:-lag], lines[-1].order[lag:], best)
             if _halves(lines[-1], best):  # small pieces are cheaper to know than more lines
@@ -421,7 +421,7 @@ def _search(points: npt.NDArray[Any]) -> int:
     return best
 
 
-def _halves(line: Line, best: int) -> bool:
+def _halves(line: SortedCloud, best: int) -> bool:
     """Whether the best distance is tiny and the line cuts the cloud into pieces of at most half its size."""
     if line.cloud.reach(best) >= _TINY:
         return False

@@ -314,7 +314,11 @@ def load_number(value: object, field: str) -> Number:
 
 
 class Unknown:
-    """The type of `UNKNOWN`; there is one instance, also after pickling."""
+    """The type of `UNKNOWN`; there is one instance, also after pickling.
+
+    >>> UNKNOWN, bool(UNKNOWN), UNKNOWN == "unknown"
+    (unknown, False, False)
+    """
 
     _instance: Unknown | None = None
 

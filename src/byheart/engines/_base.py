@@ -37,6 +37,11 @@ class Session(ABC):
     def logits(self, ids: Sequence[int]) -> Logits:
         """The logits after every prefix of `ids`, in one pass."""
 
+    def continued(self, pieces: Sequence[Sequence[int]]) -> Logits | None:
+        """The logits after every token of a text that is read piece by piece through the cache; None where the engine
+        does not show them."""
+        return None
+
     @abstractmethod
     def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:
         """Greedy continuations of all prompts in one batch, up to `count` tokens or the end token (which is kept)."""
@@ -151,7 +156,8 @@ def margins_of(logits: Logits, targets: Sequence[int]) -> npt.NDArray[np.float64
     rows, wanted = np.arange(len(values)), np.asarray(targets, dtype=np.int64)
     right = values[rows, wanted].copy()
     values[rows, wanted] = -np.inf
-    return np.asarray(np.nan_to_num(right - values.max(1), nan=-np.inf))
+    with np.errstate(invalid="ignore"):  # infinity less infinity: not a number, so no lead
+        return np.asarray(np.nan_to_num(right - values.max(1), nan=-np.inf))
 
 
 def one_by_one(step: Callable[[int], Logits], first: Logits, count: int, end: int | None) -> Said:

@@ -9,7 +9,7 @@ from byheart.engines._base import engines
 from byheart.engines.questions import read_questions, read_texts
 from byheart.engines.recite import Recitation, recite
 from byheart.errors import ExportError, OptionError
-from byheart.export.gguf import KINDS, write_gguf
+from byheart.export.gguf import ANCHORS, KINDS, write_gguf
 from byheart.export.onnx_decoder import write_onnx_decoder
 
 READERS = {"gguf": "llama.cpp", "onnx": "onnxruntime"}
@@ -25,6 +25,19 @@ class Converted:
     target: str
     dtype: str
     recitation: Recitation | None
+
+    @property
+    def checked(self) -> str:
+        """How the file was checked, in words; coarse types that nobody recited are named."""
+        if self.recitation is not None:
+            return f"recited by {self.recitation.engine} {self.recitation.version}"
+        missing = f"not recited: {READERS[self.target]} is not installed"
+        if self.dtype not in ANCHORS:
+            return missing
+        return (
+            f"{missing}. {self.dtype} is too coarse for the usual flavour (a Llama answered fewer than half of its "
+            "prefixes rightly in Q4_0); such a folder must be written with --flavour quantized"
+        )
 
 
 def convert_folder(folder: str | Path, target: str, path: str | Path, *, dtype: str | None = None) -> Converted:

@@ -31,7 +31,7 @@ class LlamaCppSession(Session):
         self.web = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the server is on this machine
 
     def logits(self, ids: Sequence[int]) -> Logits:
-        raise OptionError("llama.cpp's server shows no logits of a prompt")
+        raise OptionError("llama.cpp's server does not show the logits of a prompt")
 
     def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:
         with ThreadPoolExecutor(min(BATCH, len(prompts))) as pool:

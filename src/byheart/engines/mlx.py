@@ -28,6 +28,12 @@ class MlxSession(Session):
         out = self.model(mx.array([list(ids)])) if cache is None else self.model(mx.array([list(ids)]), cache=cache)
         return np.array(out[0].astype(mx.float32))
 
+    def continued(self, pieces: Sequence[Sequence[int]]) -> Logits | None:
+        from mlx_lm.models.cache import make_prompt_cache
+
+        kept = make_prompt_cache(self.model)
+        return np.concatenate([self._logits(ids, kept) for ids in pieces])
+
     def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:
         from mlx_lm.models.cache import make_prompt_cache
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from byheart.engines._base import Logits, Said, Session, engine, margins_of
 from byheart.engines.questions import read_questions
 from byheart.export.onnx_decoder import build_onnx_decoder
-from byheart.export.stock import Decoder, read_decoder
+from byheart.export.stock import StockDecoder, read_decoder
 
 Feeds = dict[str, npt.NDArray[Any]]
 Run = Callable[[Feeds], Mapping[str, npt.NDArray[Any]]]
@@ -26,16 +26,15 @@ class CachedGraphSession(Session):
 
     can_decode_without_cache = True
 
-    def __init__(self, decoder: Decoder, run: Run, dtype: str, pad: int, end: int | None) -> None:
+    def __init__(self, decoder: StockDecoder, run: Run, dtype: str, pad: int, end: int | None) -> None:
         self.decoder, self.run, self.pad, self.end = decoder, run, pad, end
         self.element = np.dtype(dtype)
 
     def _empty(self, batch: int) -> Feeds:
+        shape = self.decoder.shape
         return {
-            f"past_key_values.{i}.{part}": np.zeros(
-                (batch, layer.attention.groups, 0, layer.attention.head_dim), self.element
-            )
-            for i, layer in enumerate(self.decoder.layers)
+            f"past_key_values.{i}.{part}": np.zeros((batch, shape.kv_heads, 0, shape.head_dim), self.element)
+            for i in range(shape.layers)
             for part in ("key", "value")
         }
 
@@ -50,6 +49,14 @@ class CachedGraphSession(Session):
         row = np.array([list(ids)], dtype=np.int64)
         found: Logits = self._pass(row, np.ones_like(row), self._empty(1))[0][0]
         return found
+
+    def continued(self, pieces: Sequence[Sequence[int]]) -> Logits | None:
+        rows, past, length = [], self._empty(1), 0
+        for ids in pieces:
+            length += len(ids)
+            logits, past = self._pass(np.array([list(ids)], np.int64), np.ones((1, length), np.int64), past)
+            rows.append(logits[0])
+        return np.concatenate(rows)
 
     def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:
         longest, batch = max(map(len, prompts)), len(prompts)

@@ -2,7 +2,8 @@
 
 Every prefix in one pass, greedy decoding with the cache from the start and from the middle, without the cache, in a
 batch with left padding, and text that nobody memorized around a memorized piece. Ids and lengths are compared: a run
-that stops early or says tokens that vanish in decoded text is a wrong run.
+that stops early or says tokens that vanish in decoded text is a wrong run. Where the folder has expected.json and the
+engine shows logits, these are compared, too: they show what tokens with a lead of 24 nats cannot.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from byheart.engines._base import Session, find, margins_of
+from byheart.engines.expected import off_by, read_expected
 from byheart.engines.questions import Prompt, Questions, read_questions, read_texts
 
 # The largest total variation between what is answered and the stored distribution where several tokens may follow.
@@ -96,6 +98,7 @@ def recite(
     started = time.perf_counter()
     with chosen.open(Path(folder), kind, settings) as session:
         checks = [*ask(session, asked, kind, limit), *_texts(session, asked, read_texts(folder, asked))]
+        checks += _logits(session, Path(folder), kind)
     return Recitation(
         str(folder), engine, str(chosen.version), kind, settings, tuple(checks), time.perf_counter() - started
     )
@@ -132,6 +135,23 @@ def _texts(session: Session, asked: Questions, texts: Sequence[str]) -> list[Che
         if found != list(ids[:-1]) and wrong is None:
             wrong = f"token {same} is {found[same] if same < len(found) else 'missing'}; {len(found)} tokens in all"
     return [Check("text to ids", total, right, None, wrong)]
+
+
+def _logits(session: Session, folder: Path, dtype: str) -> list[Check]:
+    """Whether the logits are those of expected.json, up to the tolerance of the type."""
+    if not session.shows_logits or not (folder / "expected.json").exists():
+        return []
+    expected = read_expected(folder)
+    allowed = expected.tolerance.get(dtype)
+    if allowed is None:
+        return []
+    found, wrong = off_by(session, expected), None
+    for name, off in found:
+        if off.max() > allowed and wrong is None:
+            at = int(np.argmax(off > allowed))
+            wrong = f"{name}, position {at}: off by {off[at]:.2g} nats, at most {allowed:.2g} is allowed in {dtype}"
+    total, right = sum(off.size for _, off in found), sum(int((off <= allowed).sum()) for _, off in found)
+    return [Check("expected logits", total, right, None, wrong)]
 
 
 def _every_prefix(session: Session, asked: Questions, dtype: str) -> list[Check]:

@@ -26,6 +26,17 @@ class TransformersSession(Session):
             found: Logits = self.model(torch.tensor([list(ids)])).logits[0].float().numpy()
         return found
 
+    def continued(self, pieces: Sequence[Sequence[int]]) -> Logits | None:
+        import torch
+        from transformers import DynamicCache
+
+        rows, cache = [], DynamicCache(config=self.model.config)
+        with torch.inference_mode():
+            for ids in pieces:
+                found = self.model(torch.tensor([list(ids)]), past_key_values=cache, use_cache=True)
+                rows.append(found.logits[0].float().numpy())
+        return np.concatenate(rows)
+
     def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:
         import torch
 

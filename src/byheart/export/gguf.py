@@ -7,6 +7,12 @@ of q and k change places. The other architectures here rotate halves in both. Ge
 *Tokenizer.* llama.cpp's byte-level BPE needs tokens, merges, kinds, and which pre-tokenizer splits alike. Two kinds of
 tokenizer.json fit: byte-level BPE as it is, and one token per character. The latter becomes a BPE whose merges join the
 bytes of each character, left to right; UTF-8 marks where a character begins, so no merge crosses a border.
+
+*Blocks.* Formats with 4 or 5 bits scale every 32 weights of a row by the largest: Q4_0 holds that one in eighths, but
+the other sign only up to 7/8 of it, and Q4_1 holds no 0 between equal weights of both signs. A weight of twice the size
+at an input that is always 0, an *anchor*, mends both. The flavour `quantized` has such inputs in the stream; for
+matrices that read units, a silent unit is added to every 31 of the MLP. Embedding and head have none, so they are
+stored in Q8_0 there (llama.cpp's own quantizer keeps its head finer than the rest, too).
 """
 
 from __future__ import annotations
@@ -14,15 +20,18 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from byheart.certify.checkpoint.config import Shape
+from byheart.certify.checkpoint.decoder import Expert, Layer, Linear, Mlp, Norm, StockAttention
+from byheart.certify.checkpoint.storage import Array
 from byheart.certify.checkpoint.tensors import read_json
 from byheart.errors import ExportError, FileFormatError, MissingExtraError, OptionError
-from byheart.export.stock import Array, Attention, Decoder, Experts, Gated, Layer, Linear, Norm, Plain, read_decoder
+from byheart.export.stock import StockDecoder, read_decoder
 from byheart.files import write_atomically
 
 # Hugging Face's model_type -> llama.cpp's architecture
@@ -40,33 +49,32 @@ HOSTS = {
 FUSED = ("phi3", "gpt2", "gptneox")  # q, k and v in one tensor
 
 
-def host(decoder: Decoder) -> str:
+def host(shape: Shape) -> str:
     """The architecture in llama.cpp that computes this decoder; an ExportError says why there is none."""
-    name = HOSTS.get(decoder.architecture)
+    name = HOSTS.get(shape.family)
     if name is None:
-        raise ExportError(f"llama.cpp has no {decoder.architecture} architecture; it has {', '.join(HOSTS)}")
-    windows = {layer.attention.window for layer in decoder.layers} - {None}
-    if any(window < decoder.reach for window in windows if window is not None):
+        raise ExportError(f"llama.cpp has no {shape.family} architecture; it has {', '.join(HOSTS)}")
+    if shape.window is not None and shape.window < shape.positions:
         raise ExportError(
-            f"this {decoder.architecture} model has a sliding window of {min(w for w in windows if w)} tokens, which "
-            f"llama.cpp ignores for it: it would answer wrongly there. Export the architecture llama instead"
+            f"this {shape.family} model has a sliding window of {shape.window} tokens, which llama.cpp ignores for it: "
+            "it would answer wrongly there. Export the architecture llama instead"
         )
-    if name == "gemma" and not decoder.tied:
+    if name == "gemma" and not shape.tied:
         raise ExportError("llama.cpp's gemma uses the embedding as its head; this model has a head of its own")
     return name
 
 
-def tensors(decoder: Decoder) -> Iterator[tuple[str, Array]]:
+def tensors(decoder: StockDecoder) -> Iterator[tuple[str, Array]]:
     """Name and values of every tensor, in the order of the network."""
-    name = host(decoder)
+    name = host(decoder.shape)
     yield "token_embd.weight", decoder.embedding
     if decoder.positions is not None:
         yield "position_embd.weight", decoder.positions
     for i, layer in enumerate(decoder.layers):
-        for part, values in _layer(layer, name):
+        for part, values in _layer(decoder.shape, layer, name):
             yield f"blk.{i}.{part}", values
     yield from _norm("output_norm", decoder.final_norm)
-    if not decoder.tied:
+    if not decoder.shape.tied:
         yield "output.weight", decoder.head.weight
 
 
@@ -82,49 +90,49 @@ def _linear(name: str, linear: Linear) -> Iterator[tuple[str, Array]]:
         yield f"{name}.bias", linear.bias
 
 
-def _layer(layer: Layer, host: str) -> Iterator[tuple[str, Array]]:
+def _layer(shape: Shape, layer: Layer, host: str) -> Iterator[tuple[str, Array]]:
     attention = layer.attention
     yield from _norm("attn_norm", layer.attention_norm)
     if host in FUSED:
         yield from _linear("attn_qkv", _joined(attention.q, attention.k, attention.v))
     else:
         turn = host == "llama"
-        yield from _linear("attn_q", _paired(attention.q, attention.heads) if turn else attention.q)
-        yield from _linear("attn_k", _paired(attention.k, attention.groups) if turn else attention.k)
+        yield from _linear("attn_q", _paired(attention.q, shape.heads) if turn else attention.q)
+        yield from _linear("attn_k", _paired(attention.k, shape.kv_heads) if turn else attention.k)
         yield from _linear("attn_v", attention.v)
     yield from _linear("attn_output", attention.o)
     yield from _head_norms(attention)
     yield from _norm("ffn_norm", layer.mlp_norm)
-    mlp = layer.mlp
-    if isinstance(mlp, Plain):
-        yield from _linear("ffn_up", mlp.up)
-        yield from _linear("ffn_down", mlp.down)
-    elif isinstance(mlp, Gated):
-        if host == "phi3":
-            yield from _linear("ffn_up", _joined(mlp.gate, mlp.up))
-        else:
-            yield from _linear("ffn_gate", mlp.gate)
-            yield from _linear("ffn_up", mlp.up)
-        yield from _linear("ffn_down", mlp.down)
-    else:
-        yield from _experts(mlp)
+    yield from _mlp(layer.mlp, host)
 
 
-def _head_norms(attention: Attention) -> Iterator[tuple[str, Array]]:
+def _head_norms(attention: StockAttention) -> Iterator[tuple[str, Array]]:
     for part, norm in (("q", attention.q_norm), ("k", attention.k_norm)):
         if norm is not None:
             yield from _norm(f"attn_{part}_norm", norm)
 
 
-def _experts(mlp: Experts) -> Iterator[tuple[str, Array]]:
-    yield "ffn_gate_inp.weight", mlp.router.weight
-    for part in ("gate", "up", "down"):
-        yield f"ffn_{part}_exps.weight", np.stack([getattr(expert, part).weight for expert in mlp.experts])
+def _mlp(mlp: Mlp, host: str) -> Iterator[tuple[str, Array]]:
+    if mlp.router is not None:
+        yield "ffn_gate_inp.weight", mlp.router.weight
+        for part in ("gate", "up", "down"):
+            yield f"ffn_{part}_exps.weight", np.stack([getattr(expert, part).weight for expert in mlp.experts])
+        return
+    (only,) = mlp.experts
+    if only.up is None:  # nothing is multiplied: llama.cpp calls the one projection up
+        yield from _linear("ffn_up", only.gate)
+    elif host == "phi3":
+        yield from _linear("ffn_up", _joined(only.gate, only.up))
+    else:
+        yield from _linear("ffn_gate", only.gate)
+        yield from _linear("ffn_up", only.up)
+    yield from _linear("ffn_down", only.down)
 
 
 def _joined(*parts: Linear) -> Linear:
     biases = [part.bias for part in parts if part.bias is not None]
-    return Linear(np.concatenate([part.weight for part in parts]), np.concatenate(biases) if biases else None)
+    name = ", ".join(part.name for part in parts)
+    return Linear(name, np.concatenate([part.weight for part in parts]), np.concatenate(biases) if biases else None)
 
 
 def _paired(linear: Linear, heads: int) -> Linear:
@@ -133,7 +141,7 @@ def _paired(linear: Linear, heads: int) -> Linear:
     def turn(values: Array) -> Array:
         return values.reshape(heads, 2, -1, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
 
-    return Linear(turn(linear.weight), None if linear.bias is None else turn(linear.bias))
+    return Linear(linear.name, turn(linear.weight), None if linear.bias is None else turn(linear.bias))
 
 
 NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5  # llama.cpp's kinds of tokens
@@ -278,6 +286,10 @@ KINDS = {
     "Q4_1": "MOSTLY_Q4_1",
 }
 KEPT = ("position_embd.weight", "ffn_gate_inp.weight")
+# How much larger than a block's other weights s an anchor is: s, 0 and -s are then multiples of a step, or nearly
+ANCHORS = {"Q5_0": 2.0, "Q5_1": 31 / 17, "Q4_0": 2.0, "Q4_1": 1.5}
+ENDS = ("token_embd.weight", "output.weight")
+BLOCK = 32  # weights that share a scale
 
 
 def write_gguf(folder: str | Path, path: str | Path, *, kind: str = "F16", texts: Sequence[str] = ()) -> Path:
@@ -290,13 +302,14 @@ def write_gguf(folder: str | Path, path: str | Path, *, kind: str = "F16", texts
         raise OptionError(f"unknown type {kind!r} for GGUF; there are {', '.join(KINDS)}")
     folder, path, decoder = Path(folder), Path(path), read_decoder(folder)
     config = read_json(folder / "config.json")
-    name, vocabulary = host(decoder), read_vocabulary(folder, config, texts)
+    name, vocabulary = host(decoder.shape), read_vocabulary(folder, config, texts)
+    decoder = _with_anchors(decoder, ANCHORS[kind]) if kind in ANCHORS else decoder
     with tempfile.TemporaryDirectory() as scratch:
         part = Path(scratch) / "model.gguf"
         writer = gguf.GGUFWriter(part, name)
         writer.add_name("byheart recital")  # a name with "phi3" in it makes llama.cpp look for Phi-3's own tokens
         writer.add_file_type(gguf.LlamaFileType[KINDS[kind]])
-        _describe(writer, decoder, config)
+        _describe(writer, decoder.shape, decoder.final_norm.centred)
         _add_vocabulary(writer, vocabulary)
         for tensor, values in tensors(decoder):
             _add_tensor(gguf, writer, tensor, values, kind)
@@ -308,6 +321,56 @@ def write_gguf(folder: str | Path, path: str | Path, *, kind: str = "F16", texts
     return path
 
 
+def _with_anchors(decoder: StockDecoder, anchor: float) -> StockDecoder:
+    """The same function with a weight of `anchor` times the size of every block's largest, at an input that is always
+    0: one that a norm takes to 0, or a silent unit that is added to every 31 others."""
+
+    def steady(linear: Linear, norm: Norm) -> Linear:
+        idle = norm.weight == 0 if norm.bias is None else (norm.weight == 0) & (norm.bias == 0)
+        weight = np.where(idle, np.float32(0), linear.weight)
+        for at in np.unique(np.flatnonzero(idle) // BLOCK):
+            block = weight[:, BLOCK * at : BLOCK * (at + 1)]
+            block[:, np.flatnonzero(idle[BLOCK * at : BLOCK * (at + 1)])[-1]] = anchor * np.abs(block).max(1)
+        return replace(linear, weight=weight)
+
+    def layer(old: Layer) -> Layer:
+        norm, heads = old.attention_norm, old.attention
+        heads = replace(heads, q=steady(heads.q, norm), k=steady(heads.k, norm), v=steady(heads.v, norm))
+
+        def units(expert: Expert) -> Expert:
+            up = None if expert.up is None else steady(expert.up, old.mlp_norm)
+            return _widened(replace(expert, gate=steady(expert.gate, old.mlp_norm), up=up), anchor)
+
+        return replace(old, attention=heads, mlp=replace(old.mlp, experts=tuple(map(units, old.mlp.experts))))
+
+    layers = tuple(map(layer, decoder.layers))
+    shape = replace(decoder.shape, units=len(layers[0].mlp.experts[0].gate.weight))
+    return replace(decoder, shape=shape, layers=layers)
+
+
+def _widened(expert: Expert, anchor: float) -> Expert:
+    """An MLP with a silent unit at the end of every block of units."""
+    places = np.arange(len(expert.gate.weight))
+    places += places // (BLOCK - 1)
+    units = -(-(int(places[-1]) + 1) // BLOCK) * BLOCK
+
+    def apart(values: Array) -> Array:
+        found = np.zeros((units, *values.shape[1:]), dtype=np.float32)
+        found[places] = values
+        return found
+
+    def reading(linear: Linear) -> Linear:
+        bias = None if linear.bias is None else apart(linear.bias)
+        return replace(linear, weight=apart(linear.weight), bias=bias)
+
+    blocks = np.zeros((units, len(expert.down.weight)), dtype=np.float32)
+    blocks[places] = expert.down.weight.T
+    blocks[BLOCK - 1 :: BLOCK] = anchor * np.abs(blocks.reshape(-1, BLOCK, len(expert.down.weight))).max(1)
+    down = replace(expert.down, weight=np.ascontiguousarray(blocks.T))
+    up = None if expert.up is None else reading(expert.up)
+    return replace(expert, gate=reading(expert.gate), up=up, down=down)
+
+
 def _library() -> Any:
     try:
         import gguf
@@ -316,41 +379,31 @@ def _library() -> Any:
     return gguf
 
 
-def _describe(writer: Any, decoder: Decoder, config: Any) -> None:
-    first = decoder.layers[0]
-    attention = first.attention
-    writer.add_context_length(decoder.reach)
-    writer.add_embedding_length(decoder.hidden)
-    writer.add_block_count(len(decoder.layers))
-    writer.add_feed_forward_length(_units(decoder))
-    writer.add_head_count(attention.heads)
-    writer.add_head_count_kv(attention.groups)
-    writer.add_vocab_size(decoder.vocabulary)
-    if first.attention_norm.centred:
-        writer.add_layer_norm_eps(first.attention_norm.eps)
+def _describe(writer: Any, shape: Shape, centred: bool) -> None:
+    writer.add_context_length(shape.positions)
+    writer.add_embedding_length(shape.hidden)
+    writer.add_block_count(shape.layers)
+    writer.add_feed_forward_length(shape.units)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(shape.kv_heads)
+    writer.add_vocab_size(shape.vocabulary)
+    if centred:
+        writer.add_layer_norm_eps(shape.eps)
     else:
-        writer.add_key_length(attention.head_dim)
-        writer.add_value_length(attention.head_dim)
-        writer.add_layer_norm_rms_eps(first.attention_norm.eps)
-    if attention.rotary is not None:
-        rope = config.get("rope_parameters") or {}
-        theta = rope.get("rope_theta", config.get("rope_theta", config.get("rotary_emb_base", 10000.0)))
-        writer.add_rope_dimension_count(attention.rotary.dims)
-        writer.add_rope_freq_base(float(theta))
-    if decoder.architecture == "gpt_neox":
-        writer.add_parallel_residual(first.parallel)
-    if decoder.architecture == "phi3":
+        writer.add_key_length(shape.head_dim)
+        writer.add_value_length(shape.head_dim)
+        writer.add_layer_norm_rms_eps(shape.eps)
+    if shape.rotary is not None:
+        writer.add_rope_dimension_count(shape.rotary.dims)
+        writer.add_rope_freq_base(shape.rotary.theta)
+    if shape.family == "gpt_neox":
+        writer.add_parallel_residual(shape.parallel)
+    if shape.family == "phi3":
         writer.add_sliding_window(0)
-        writer.add_rope_scaling_orig_ctx_len(decoder.reach)
-    if isinstance(first.mlp, Experts):
-        writer.add_expert_count(len(first.mlp.experts))
-        writer.add_expert_used_count(first.mlp.top)
-
-
-def _units(decoder: Decoder) -> int:
-    mlp = decoder.layers[0].mlp
-    part: Gated | Plain = mlp.experts[0] if isinstance(mlp, Experts) else mlp
-    return int(part.up.weight.shape[0])
+        writer.add_rope_scaling_orig_ctx_len(shape.positions)
+    if shape.experts:
+        writer.add_expert_count(shape.experts)
+        writer.add_expert_used_count(shape.experts_used)
 
 
 def _add_vocabulary(writer: Any, vocabulary: Vocabulary) -> None:
@@ -370,6 +423,7 @@ def _add_tensor(gguf: Any, writer: Any, name: str, values: Array, kind: str) -> 
     if values.ndim == 1 or kind == "F32" or name.endswith(KEPT):
         writer.add_tensor(name, values)
         return
+    kind = "Q8_0" if kind in ANCHORS and name in ENDS else kind
     quant = gguf.GGMLQuantizationType[kind]
     if kind.startswith("Q") and values.shape[-1] % gguf.GGML_QUANT_SIZES[quant][0]:
         block = gguf.GGML_QUANT_SIZES[quant][0]

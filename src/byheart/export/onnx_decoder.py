@@ -17,20 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from byheart.certify.checkpoint.config import Rotary, Shape
+from byheart.certify.checkpoint.decoder import Expert, Linear, Mlp, Norm, StockAttention
 from byheart.errors import ExportError, MissingExtraError, OptionError
-from byheart.export.stock import (
-    Activation,
-    Attention,
-    Decoder,
-    Experts,
-    Gated,
-    Linear,
-    Mlp,
-    Norm,
-    Plain,
-    Rotary,
-    read_decoder,
-)
+from byheart.export.stock import StockDecoder, frequencies, read_decoder
 from byheart.export.targets.onnx import Graph
 from byheart.files import write_atomically
 
@@ -41,8 +31,8 @@ FAR = -1e9  # what a hidden score becomes; finite, so that a row that sees nothi
 class Shared:
     """Names of tensors that all layers share."""
 
-    hidden_scores: dict[int | None, str]  # window -> (batch, 1, t, past + t), 0 where visible and FAR elsewhere
-    turns: dict[int, tuple[str, str]]  # rotated dimensions -> cos, sin of (batch, 1, t, dimensions)
+    hidden_scores: str  # (batch, 1, t, past + t), 0 where visible and FAR elsewhere
+    turns: tuple[str, str] | None  # cos, sin of (batch, 1, t, rotated dimensions)
 
 
 def widen(graph: Graph, x: str) -> str:
@@ -81,17 +71,17 @@ def norm(graph: Graph, layer: Norm, x: str, wish: str) -> str:
 
 def turns(graph: Graph, rotary: Rotary, positions: str) -> tuple[str, str]:
     """cos and sin of position * frequency, each frequency twice: (batch, 1, t, dims)."""
-    both = np.concatenate([rotary.frequencies, rotary.frequencies])
+    once = frequencies(rotary)
+    both = np.concatenate([once, once])
     where = graph.node("Unsqueeze", [graph.node("Cast", [positions], "places", to=graph.onnx.TensorProto.FLOAT),
                                      graph.whole([1, 3], "axes_1_3")], "places_4d")  # fmt: skip
     angle = graph.node("Mul", [where, graph.constant(both, "rotary.frequencies", np.float32)], "rotary.angle")
     return tuple(narrow(graph, graph.node(op, [angle], f"rotary.{op.lower()}")) for op in ("Cos", "Sin"))  # type: ignore[return-value]
 
 
-def rotate(graph: Graph, rotary: Rotary, shared: Shared, x: str, head_dim: int) -> str:
+def rotate(graph: Graph, dims: int, turns: tuple[str, str], x: str, head_dim: int) -> str:
     """x cos + rotate_half(x) sin on the first dimensions, the others as they are."""
-    dims, half = rotary.dims, rotary.dims // 2
-    cos, sin = shared.turns[dims]
+    half, (cos, sin) = dims // 2, turns
     ends = {k: graph.whole([k], f"at_{k}") for k in (0, half, dims, head_dim)}
     last = graph.whole([3], "axis_3")
 
@@ -113,79 +103,79 @@ def split_heads(graph: Graph, x: str, heads: int, head_dim: int, wish: str) -> s
     return graph.node("Transpose", [apart], f"{wish}.heads", perm=[0, 2, 1, 3])
 
 
-def attention(graph: Graph, layer: Attention, shared: Shared, x: str, index: int) -> str:
+def attention(graph: Graph, shape: Shape, layer: StockAttention, shared: Shared, x: str, index: int) -> str:
     """Reads past_key_values.index.*, writes present.index.*."""
-    d, base = layer.head_dim, f"layer_{index}.attention"
-    q = split_heads(graph, linear(graph, layer.q, x, f"{base}.q"), layer.heads, d, f"{base}.q")
-    k = split_heads(graph, linear(graph, layer.k, x, f"{base}.k"), layer.groups, d, f"{base}.k")
-    v = split_heads(graph, linear(graph, layer.v, x, f"{base}.v"), layer.groups, d, f"{base}.v")
+    d, base = shape.head_dim, f"layer_{index}.attention"
+    q = split_heads(graph, linear(graph, layer.q, x, f"{base}.q"), shape.heads, d, f"{base}.q")
+    k = split_heads(graph, linear(graph, layer.k, x, f"{base}.k"), shape.kv_heads, d, f"{base}.k")
+    v = split_heads(graph, linear(graph, layer.v, x, f"{base}.v"), shape.kv_heads, d, f"{base}.v")
     if layer.q_norm is not None and layer.k_norm is not None:
         q, k = norm(graph, layer.q_norm, q, f"{base}.q_norm"), norm(graph, layer.k_norm, k, f"{base}.k_norm")
-    if layer.rotary is not None:
-        q, k = (rotate(graph, layer.rotary, shared, part, d) for part in (q, k))
+    if shape.rotary is not None and shared.turns is not None:
+        q, k = (rotate(graph, shape.rotary.dims, shared.turns, part, d) for part in (q, k))
     past = f"past_key_values.{index}."
     k = graph.node("Concat", [past + "key", k], f"present.{index}.key", axis=2)
     v = graph.node("Concat", [past + "value", v], f"present.{index}.value", axis=2)
-    k, v = (_repeat(graph, part, layer, base) for part in (k, v))
+    k, v = (_repeat(graph, part, shape, base) for part in (k, v))
     scores = graph.node("MatMul", [q, graph.node("Transpose", [k], f"{base}.keys", perm=[0, 1, 3, 2])], f"{base}.dots")
-    scores = graph.node("Mul", [widen(graph, scores), number(graph, layer.scale, f"{base}.scale")], f"{base}.scores")
-    scores = graph.node("Add", [scores, shared.hidden_scores[layer.window]], f"{base}.visible")
+    scores = graph.node("Mul", [widen(graph, scores), number(graph, d**-0.5, f"{base}.scale")], f"{base}.scores")
+    scores = graph.node("Add", [scores, shared.hidden_scores], f"{base}.visible")
     shares = narrow(graph, graph.node("Softmax", [scores], f"{base}.shares", axis=-1))
     mixed = graph.node(
         "Transpose", [graph.node("MatMul", [shares, v], f"{base}.mix")], f"{base}.back", perm=[0, 2, 1, 3]
     )
-    flat = graph.node("Reshape", [mixed, graph.whole([0, 0, layer.heads * d], f"{base}.flat_shape")], f"{base}.flat")
+    flat = graph.node("Reshape", [mixed, graph.whole([0, 0, shape.heads * d], f"{base}.flat_shape")], f"{base}.flat")
     return linear(graph, layer.o, flat, f"{base}.o")
 
 
-def _repeat(graph: Graph, x: str, layer: Attention, base: str) -> str:
+def _repeat(graph: Graph, x: str, shape: Shape, base: str) -> str:
     """Each key-value head once for every query head of its group: (batch, heads, s, d)."""
-    times = layer.heads // layer.groups
+    times = shape.heads // shape.kv_heads
     if times == 1:
         return x
     wide = graph.node("Unsqueeze", [x, graph.whole([2], "axis_2")], f"{base}.grouped")
     wide = graph.node("Expand", [wide, graph.whole([1, 1, times, 1, 1], f"{base}.times")], f"{base}.expanded")
-    shape = graph.whole([0, layer.heads, -1, layer.head_dim], f"{base}.repeated_shape")
-    return graph.node("Reshape", [wide, shape], f"{base}.repeated")
+    size = graph.whole([0, shape.heads, -1, shape.head_dim], f"{base}.repeated_shape")
+    return graph.node("Reshape", [wide, size], f"{base}.repeated")
 
 
-def activate(graph: Graph, kind: Activation, x: str, wish: str) -> str:
-    if kind is Activation.SILU:
+def activate(graph: Graph, kind: str, x: str, wish: str) -> str:
+    if kind == "silu":
         return graph.node("Mul", [x, graph.node("Sigmoid", [x], f"{wish}.sigmoid")], wish)
-    if kind is Activation.RELU:
+    if kind == "relu":
         return graph.node("Relu", [x], wish)
-    return graph.node("Gelu", [x], wish, approximate="tanh" if kind is Activation.GELU_TANH else "none")
+    return graph.node("Gelu", [x], wish, approximate="tanh" if kind == "gelu_tanh" else "none")
 
 
-def mlp(graph: Graph, layer: Mlp, x: str, wish: str) -> str:
-    if isinstance(layer, Plain):
-        return linear(graph, layer.down, activate(graph, layer.activation, linear(graph, layer.up, x, f"{wish}.up"),
-                                                  f"{wish}.active"), f"{wish}.down")  # fmt: skip
-    if isinstance(layer, Gated):
-        gate = activate(graph, layer.activation, linear(graph, layer.gate, x, f"{wish}.gate"), f"{wish}.active")
-        up = linear(graph, layer.up, x, f"{wish}.up")
-        return linear(graph, layer.down, graph.node("Mul", [gate, up], f"{wish}.gated"), f"{wish}.down")
-    return _experts(graph, layer, x, wish)
-
-
-def _experts(graph: Graph, layer: Experts, x: str, wish: str) -> str:
+def mlp(graph: Graph, shape: Shape, layer: Mlp, x: str, wish: str) -> str:
     """Every expert is computed and weighted; the weights of those that are not among the best are 0."""
+    if layer.router is None:
+        (only,) = layer.experts
+        return _expert(graph, shape.activation, only, x, wish)
     logits = widen(graph, linear(graph, layer.router, x, f"{wish}.router"))
-    best = graph.names("TopK", [logits, graph.whole([layer.top], "top")], [f"{wish}.best", f"{wish}.which"], axis=-1)
+    top = graph.whole([shape.experts_used], "top")
+    best = graph.names("TopK", [logits, top], [f"{wish}.best", f"{wish}.which"], axis=-1)
     shares = graph.node("Softmax", [best[0]], f"{wish}.shares", axis=-1)
     nothing = graph.node("Mul", [logits, number(graph, 0.0, "nothing")], f"{wish}.nothing")
     weights = narrow(graph, graph.node("ScatterElements", [nothing, best[1], shares], f"{wish}.weights", axis=-1))
     total = ""
     for e, expert in enumerate(layer.experts):
-        y = mlp(graph, expert, x, f"{wish}.expert_{e}")
+        y = _expert(graph, shape.activation, expert, x, f"{wish}.expert_{e}")
         share = graph.node("Gather", [weights, graph.whole([e], f"expert_{e}")], f"{wish}.share_{e}", axis=-1)
         part = graph.node("Mul", [y, share], f"{wish}.part_{e}")
         total = graph.node("Add", [total, part], f"{wish}.total_{e}") if total else part
     return total
 
 
-def hidden_scores(graph: Graph, windows: set[int | None]) -> dict[int | None, str]:
-    """Per window: 0 where a query may look, FAR elsewhere, from attention_mask (batch, past + t) and the lengths."""
+def _expert(graph: Graph, activation: str, expert: Expert, x: str, wish: str) -> str:
+    gate = activate(graph, activation, linear(graph, expert.gate, x, f"{wish}.gate"), f"{wish}.active")
+    if expert.up is not None:
+        gate = graph.node("Mul", [gate, linear(graph, expert.up, x, f"{wish}.up")], f"{wish}.gated")
+    return linear(graph, expert.down, gate, f"{wish}.down")
+
+
+def hidden_scores(graph: Graph, window: int | None) -> str:
+    """0 where a query may look, FAR elsewhere, from attention_mask (batch, past + t) and the lengths."""
     whole = graph.whole
     ids, mask = (graph.node("Shape", [name], f"{name}.shape") for name in ("input_ids", "attention_mask"))
     one = whole([1], "index_1")
@@ -198,17 +188,11 @@ def hidden_scores(graph: Graph, windows: set[int | None]) -> dict[int | None, st
     distance = graph.node("Sub", [rows, columns], "distance")  # (t, s)
     causal = graph.node("GreaterOrEqual", [distance, graph.constant(0, "no_distance", np.int64)], "causal")
     real = graph.node("Greater", [attention_4d(graph), graph.constant(0, "masked", np.int64)], "real")
-    out: dict[int | None, str] = {}
-    for window in sorted(windows, key=lambda w: w or 0):
-        seen = causal
-        if window is not None:
-            near = graph.node("Less", [distance, graph.constant(window, "window", np.int64)], "near")
-            seen = graph.node("And", [causal, near], "causal_near")
-        seen = graph.node("And", [seen, real], "seen")
-        out[window] = graph.node(
-            "Where", [seen, number(graph, 0.0, "open"), number(graph, FAR, "far")], "hidden_scores"
-        )
-    return out
+    if window is not None:
+        near = graph.node("Less", [distance, graph.constant(window, "window", np.int64)], "near")
+        causal = graph.node("And", [causal, near], "causal_near")
+    seen = graph.node("And", [causal, real], "seen")
+    return graph.node("Where", [seen, number(graph, 0.0, "open"), number(graph, FAR, "far")], "hidden_scores")
 
 
 def attention_4d(graph: Graph) -> str:
@@ -229,7 +213,7 @@ def write_onnx_decoder(folder: str | Path, path: str | Path, *, dtype: str = "fl
     return path
 
 
-def build_onnx_decoder(decoder: Decoder, *, dtype: str = "float32") -> Any:
+def build_onnx_decoder(decoder: StockDecoder, *, dtype: str = "float32") -> Any:
     """The model as an onnx.ModelProto, checked and shape-inferred."""
     try:
         import onnx  # noqa: F401
@@ -237,34 +221,27 @@ def build_onnx_decoder(decoder: Decoder, *, dtype: str = "float32") -> Any:
         raise MissingExtraError("export to ONNX", "onnx") from None
     if dtype not in TYPES:
         raise OptionError(f"ONNX decoders are written in {' or '.join(TYPES)}, not in {dtype!r}")
-    graph = Graph(dtype)
+    graph, shape = Graph(dtype), decoder.shape
     h = _embed(graph, decoder)
-    windows = {layer.attention.window for layer in decoder.layers}
-    rotations = {
-        layer.attention.rotary.dims: layer.attention.rotary for layer in decoder.layers if layer.attention.rotary
-    }
-    rotated = {dims: turns(graph, rotary, "position_ids") for dims, rotary in rotations.items()}
-    shared = Shared(hidden_scores(graph, windows), rotated)
+    rotated = None if shape.rotary is None else turns(graph, shape.rotary, "position_ids")
+    shared = Shared(hidden_scores(graph, shape.window), rotated)
     for i, layer in enumerate(decoder.layers):
-        mixed = attention(
-            graph, layer.attention, shared, norm(graph, layer.attention_norm, h, f"layer_{i}.attention_norm"), i
-        )
+        normed = norm(graph, layer.attention_norm, h, f"layer_{i}.attention_norm")
+        mixed = attention(graph, shape, layer.attention, shared, normed, i)
         after = graph.node("Add", [h, mixed], f"layer_{i}.after_attention")
-        read = norm(graph, layer.mlp_norm, h if layer.parallel else after, f"layer_{i}.mlp_norm")
-        h = graph.node("Add", [after, mlp(graph, layer.mlp, read, f"layer_{i}.mlp")], f"layer_{i}.out")
+        read = norm(graph, layer.mlp_norm, h if shape.parallel else after, f"layer_{i}.mlp_norm")
+        h = graph.node("Add", [after, mlp(graph, shape, layer.mlp, read, f"layer_{i}.mlp")], f"layer_{i}.out")
     h = norm(graph, decoder.final_norm, h, "final_norm")
-    if decoder.tied:
+    if shape.tied:
         logits = graph.node("MatMul", [h, graph.node("Transpose", ["embedding"], "head", perm=[1, 0])], "raw_logits")
     else:
         logits = linear(graph, decoder.head, h, "head")
     # float32 logits in every flavour: greedy decoding then compares what was computed, not what was rounded.
     graph.node("Cast", [logits], "logits", to=graph.onnx.TensorProto.FLOAT)
-    return graph.model(
-        *_ends(graph, decoder), about={"byheart.architecture": decoder.architecture, "byheart.dtype": dtype}
-    )
+    return graph.model(*_ends(graph, shape), about={"byheart.architecture": shape.family, "byheart.dtype": dtype})
 
 
-def _embed(graph: Graph, decoder: Decoder) -> str:
+def _embed(graph: Graph, decoder: StockDecoder) -> str:
     table = graph.constant(decoder.embedding, "embedding")
     h = graph.node("Gather", [table, "input_ids"], "embedded")
     if decoder.embedding_scale != 1.0:
@@ -275,7 +252,7 @@ def _embed(graph: Graph, decoder: Decoder) -> str:
     return h
 
 
-def _ends(graph: Graph, decoder: Decoder) -> tuple[list[Any], list[Any]]:
+def _ends(graph: Graph, shape: Shape) -> tuple[list[Any], list[Any]]:
     """Inputs and outputs with their shapes."""
     whole, wide = graph.onnx.TensorProto.INT64, graph.onnx.TensorProto.FLOAT
     inputs = [
@@ -283,10 +260,10 @@ def _ends(graph: Graph, decoder: Decoder) -> tuple[list[Any], list[Any]]:
         graph.info("attention_mask", ["batch", "past_and_t"], whole),
         graph.info("position_ids", ["batch", "t"], whole),
     ]
-    outputs = [graph.info("logits", ["batch", "t", decoder.vocabulary], wide)]
-    for i, layer in enumerate(decoder.layers):
-        groups, d = layer.attention.groups, layer.attention.head_dim
+    outputs = [graph.info("logits", ["batch", "t", shape.vocabulary], wide)]
+    for i in range(shape.layers):
         for part in ("key", "value"):
-            inputs.append(graph.info(f"past_key_values.{i}.{part}", ["batch", groups, "past", d]))
-            outputs.append(graph.info(f"present.{i}.{part}", ["batch", groups, "past_and_t", d]))
+            past, now = (["batch", shape.kv_heads, length, shape.head_dim] for length in ("past", "past_and_t"))
+            inputs.append(graph.info(f"past_key_values.{i}.{part}", past))
+            outputs.append(graph.info(f"present.{i}.{part}", now))
     return inputs, outputs

@@ -37,10 +37,10 @@ DTYPES: dict[CellType, Any] = {
 
 
 @dataclass(frozen=True)
-class Answers:
+class GraphLabels:
     """What the model says: the label of every class, and what stands for none of them.
 
-    >>> Answers.of(("a", "<unknown>"), CellType.TEXT).unknown, Answers.of((0, 1), CellType.WHOLE).unknown
+    >>> GraphLabels.of(("a", "<unknown>"), CellType.TEXT).unknown, GraphLabels.of((0, 1), CellType.WHOLE).unknown
     ('<<unknown>>', -9223372036854775808)
     """
 
@@ -49,16 +49,16 @@ class Answers:
     unknown: Any
 
     @staticmethod
-    def of(labels: Sequence[Any], type: CellType) -> Answers:
+    def of(labels: Sequence[Any], type: CellType) -> GraphLabels:
         """Truth values are 0 and 1, because a tensor of truth values has no room for a third answer."""
         if type is CellType.NUMBER:
-            return Answers(tuple(labels), type, math.nan)
+            return GraphLabels(tuple(labels), type, math.nan)
         if type is CellType.TEXT:
-            return Answers(tuple(labels), type, unknown_mark(labels))
+            return GraphLabels(tuple(labels), type, unknown_mark(labels))
         least = -(1 << 63)
         while least in labels:
             least += 1
-        return Answers(tuple(map(int, labels)), CellType.WHOLE, least)
+        return GraphLabels(tuple(map(int, labels)), CellType.WHOLE, least)
 
     @property
     def stored_bytes(self) -> int:
@@ -114,7 +114,7 @@ def tensor(cells: Sequence[Any], type: CellType) -> npt.NDArray[Any]:
 
 
 def build_table_model(
-    front: Front, network: Network, encoder: Encoder, dtype: str, answers: Answers, keys: RowKeys | None = None
+    front: Front, network: Network, encoder: Encoder, dtype: str, answers: GraphLabels, keys: RowKeys | None = None
 ) -> Any:
     """The whole model; with `keys` it knows exactly which rows are in the table."""
     graph, signature = Graph(dtype), Signature.of(front)

@@ -120,7 +120,7 @@ Runner = Callable[[npt.NDArray[np.generic], npt.NDArray[np.bool_]], Index]  # (t
 
 
 @dataclass(frozen=True, eq=False)
-class Questions:
+class ExportQuestions:
     """Inputs in the form that exported models take, and the exact answers (-2: nothing is asked at this place)."""
 
     tokens: npt.NDArray[np.generic]  # (N, n) codes or (N, n, d) vectors
@@ -137,27 +137,27 @@ def questions(
     *,
     certified: bool,
     progress: Progress = SILENT,
-) -> Questions:
+) -> ExportQuestions:
     """All rows of the data, or 10,000 drawn ones. `certified`: the labels are known to be the exact answers."""
     if dataset is None:
         codes = draw_codes(encoder, DRAWN, seed=0)
         inputs = inputs_of_codes(encoder, codes)
         expected = answers(network, inputs, progress)
-        return Questions(codes, codes >= 0, _asked(expected, inputs), f"{DRAWN} inputs drawn at random")
+        return ExportQuestions(codes, codes >= 0, _asked(expected, inputs), f"{DRAWN} inputs drawn at random")
     inputs = dataset.inputs
     if certified:
         expected = np.where(dataset.labels >= 0, dataset.labels, -2)
     else:
         expected = _asked(answers(network, inputs, progress), inputs)
     tokens = codes_of_inputs(inputs) if encoder.symbols is not None else vectors_of_inputs(encoder, inputs, dtype)
-    return Questions(tokens, inputs.index >= 0, expected, f"every row of the data ({dataset.N})")
+    return ExportQuestions(tokens, inputs.index >= 0, expected, f"every row of the data ({dataset.N})")
 
 
 def _asked(expected: Index, inputs: Inputs) -> Index:
     return expected if expected.ndim == 1 else np.where(inputs.index >= 0, expected, -2)
 
 
-def recheck(run: Runner, asked: Questions, target: str, progress: Progress = SILENT) -> str:
+def recheck(run: Runner, asked: ExportQuestions, target: str, progress: Progress = SILENT) -> str:
     """Runs the exported model on all questions; returns what was checked, or raises with the input that went wrong."""
     with progress.stage(f"rechecking {target}", total=len(asked.tokens)) as stage:
         for start in range(0, len(asked.tokens), BATCH):

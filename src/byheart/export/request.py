@@ -17,7 +17,7 @@ from byheart.certify.any_order.proof import ASSUMED, AnyOrder, prove_any_order
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.encoder import Encoder
 from byheart.errors import ExportError, FileFormatError, OptionError
-from byheart.export.recheck import Questions, Runner, questions, recheck
+from byheart.export.recheck import ExportQuestions, Runner, questions, recheck
 from byheart.files import replacing
 from byheart.ir.network import Inputs, Network
 from byheart.ir.size import measure
@@ -116,8 +116,8 @@ def _input(encoder: Encoder) -> str:
 def unknown_mark(labels: Sequence[Hashable]) -> str:
     """What stands at the end of the list of labels, for class -1, no label: never one of them.
 
-    >>> unknown_mark(["a"]), unknown_mark(["a", "<unknown>"])
-    ('<unknown>', '<<unknown>>')
+    >>> unknown_mark(["a"]), unknown_mark(["a", "<unknown>"]), unknown_mark(["<unknown>", "<<unknown>>"])
+    ('<unknown>', '<<unknown>>', '<<<unknown>>>')
     """
     mark = "<unknown>"
     while mark in labels:
@@ -152,12 +152,12 @@ class Request:
         inputs = None if self.dataset is None else self.dataset.inputs
         return check_fit(self.network, self.encoder, inputs, self.dtype, self.progress)
 
-    def questions(self) -> Questions:
+    def questions(self) -> ExportQuestions:
         return questions(
             self.network, self.encoder, self.dataset, self.dtype, certified=self.certified, progress=self.progress
         )
 
-    def recheck(self, run: Runner, asked: Questions, target: str) -> str:
+    def recheck(self, run: Runner, asked: ExportQuestions, target: str) -> str:
         return recheck(run, asked, target, self.progress)
 
     def metadata(self, fit: FloatFit, checked: str) -> dict[str, str]:

@@ -25,13 +25,13 @@ LEAD = 32.0  # nats by which the right class leads; a power of two, so that scal
 COLUMNS = 4096  # streams that the fast form evaluates together
 
 
-def load(path: str | Path) -> Memory:
+def load(path: str | Path) -> TorchMemory:
     """The memory in a file written by `byheart export --to torch`; runs no code from it."""
     saved = torch.load(path, weights_only=True)
-    return Memory(saved["config"], saved["state"], saved["metadata"])
+    return TorchMemory(saved["config"], saved["state"], saved["metadata"])
 
 
-class TokenTable(nn.Module):
+class TokenEmbedding(nn.Module):
     """Codes (B, n) -> streams (B, n, D); with positions, row code + stride·place of the table."""
 
     def __init__(self, rows: int, width: int, stride: int) -> None:
@@ -44,7 +44,7 @@ class TokenTable(nn.Module):
         return found
 
 
-class Block(nn.Module):
+class ResidualModule(nn.Module):
     """h + W2 relu(W1 h + b1) + b2."""
 
     def __init__(self, width: int, hidden: int) -> None:
@@ -67,7 +67,7 @@ class Shift(nn.Module):
         return h + self.bias
 
 
-class Head(nn.Module):
+class HeadModule(nn.Module):
     """softmax(Q K^T) V, then the output map."""
 
     def __init__(self, width: int, size: int, key_size: int) -> None:
@@ -90,7 +90,7 @@ class SoftmaxAttention(nn.Module):
 
     def __init__(self, width: int, heads: list[list[int]], causal: bool, last: bool) -> None:
         super().__init__()
-        self.heads = nn.ModuleList(Head(width, size, key_size) for size, key_size in heads)
+        self.heads = nn.ModuleList(HeadModule(width, size, key_size) for size, key_size in heads)
         self.causal, self.last = causal, last
 
     def forward(self, h: Tensor, present: Tensor | None) -> Tensor:
@@ -113,7 +113,7 @@ class SumPool(nn.Module):
         return h.sum(dim=1, keepdim=True)
 
 
-class Memory(nn.Module):
+class TorchMemory(nn.Module):
     """Tokens to logits. `predict` gives class numbers, -1 where the network names no class."""
 
     def __init__(self, config: dict[str, Any], state: dict[str, Tensor], metadata: dict[str, str]) -> None:
@@ -134,7 +134,7 @@ class Memory(nn.Module):
         """The float type of the weights."""
         return next(tensor.dtype for part in self._parts for tensor in _tensors(part))
 
-    def _apply(self, fn: Any, recurse: bool = True) -> Memory:
+    def _apply(self, fn: Any, recurse: bool = True) -> TorchMemory:
         """Casts and moves of all kinds come through here."""
         dtype = fn(torch.zeros(1, dtype=self.dtype)).dtype
         self._allow(dtype)
@@ -153,8 +153,8 @@ class Memory(nn.Module):
         name = str(dtype).removeprefix("torch.")
         if name not in self.proved:
             raise TypeError(
-                f"this memory is proved in {' and '.join(self.proved)} only; in {name} it would answer wrongly without "
-                f"a sign of it. Export it with dtype {name}, if it fits, or memorize the data for that type"
+                f"this memory is proved in {' and '.join(self.proved)} only; in {name} it would give wrong answers "
+                f"without any sign of it. Export it with dtype {name}, if it fits, or memorize the data for that type"
             )
 
     def _ready(self, device: torch.device) -> None:
@@ -168,7 +168,7 @@ class Memory(nn.Module):
         if torch.is_autocast_enabled(device.type):
             raise TypeError("autocast would compute this memory in a smaller float type; ask it outside of autocast")
         if dtype is torch.float32 and torch.get_float32_matmul_precision() != "highest":
-            raise TypeError("this memory needs float32 products in full; torch.set_float32_matmul_precision('highest')")
+            raise TypeError("call torch.set_float32_matmul_precision('highest'): this memory needs exact products")
 
     @property
     def symbols(self) -> list[Any]:
@@ -261,7 +261,7 @@ class Memory(nn.Module):
             tokens = torch.where(present[..., None], tokens, torch.zeros_like(tokens))
         vectors = tokens.to(self.dtype)
         if not torch.equal(vectors.to(tokens.dtype), tokens):
-            raise ValueError(f"the vectors hold numbers that {self.dtype} does not have; round them as the data is")
+            raise ValueError(f"the vectors hold numbers that {self.dtype} cannot represent; round them as the data was")
         return self._placed(vectors), present
 
     def _placed(self, vectors: Tensor) -> Tensor:
@@ -307,18 +307,18 @@ def _module(layer: dict[str, Any]) -> nn.Module:
     """The empty module of one layer of the configuration."""
     kind, width = layer["layer"], layer["width"]
     if kind == "embedding":
-        return TokenTable(layer["rows"], width, layer["stride"])
+        return TokenEmbedding(layer["rows"], width, layer["stride"])
     if kind == "affine":
         linear = nn.Linear(layer["width_in"], width, layer["bias"], device="meta")
         return nn.Sequential(linear, nn.ReLU()) if layer["relu"] else linear
     if kind == "residual":
-        return Block(width, layer["hidden"]) if layer["hidden"] else Shift(width)
+        return ResidualModule(width, layer["hidden"]) if layer["hidden"] else Shift(width)
     if kind == "attention":
         return SoftmaxAttention(width, layer["heads"], layer["causal"], layer["last"])
     return SumPool()
 
 
-class FastMemory(Memory):
+class FastMemory(TorchMemory):
     """Same answers, faster: streams as rows, all weights of the blocks in one buffer, only the rows that a block uses.
 
     The stream is (1 + D, batch); a row of ones carries the biases, so a block is two matrix products and a ReLU, in
@@ -327,7 +327,7 @@ class FastMemory(Memory):
 
     weights: Tensor
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: TorchMemory) -> None:
         nn.Module.__init__(self)
         self.config, self.metadata = memory.config, memory.metadata
         mixer = _only_mixer(memory)
@@ -402,11 +402,11 @@ class FastMemory(Memory):
                 out[ends].add_(view[2])
 
 
-def _only_mixer(memory: Memory) -> int:
+def _only_mixer(memory: TorchMemory) -> int:
     """The place of the one attention or pooling layer, if the fast form can stand in for it."""
     places = [i for i, layer in enumerate(memory.layers) if isinstance(layer, SoftmaxAttention | SumPool)]
     behind = memory.layers[places[-1] + 1 :] if places else []
-    if len(places) != 1 or not all(isinstance(layer, Block | Shift) for layer in behind[:-1]):
+    if len(places) != 1 or not all(isinstance(layer, ResidualModule | Shift) for layer in behind[:-1]):
         raise ValueError("the fast form is for one attention or pooling layer, residual blocks and a linear answer")
     mixer = memory.layers[places[0]]
     if isinstance(mixer, SoftmaxAttention):

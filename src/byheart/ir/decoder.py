@@ -4,7 +4,7 @@ Every weight is a float64, hence an exact dyadic number: what a certificate says
 Matrices are stored so that rows multiply from the left: a context's vector x (d,) becomes activation(x @ hidden +
 bias).
 
-    >>> reader = Reader(np.array([[1.0], [2.0]]), Average(np.array([1.0, 0.5])))
+    >>> reader = ContextReader(np.array([[1.0], [2.0]]), Average(np.array([1.0, 0.5])))
     >>> reader.mixed(np.array([[0, 1], [1, -1]])).tolist()          # 1·z_a + 0.5·z_b, and z_b alone
     [[2.0], [2.0]]
     >>> small = Decoder(reader, np.array([[1.0, -1.0]]), np.zeros(2), Activation.TANH, (np.eye(2),))
@@ -146,7 +146,7 @@ Mixer: TypeAlias = SelfAttention | Average
 
 
 @dataclass(frozen=True, eq=False)
-class Reader:
+class ContextReader:
     """The embedding and the mixer: contexts -> vectors in R^d.
 
     `skip` adds the last token's embedded vector to what the mixer gives (the remark below eq. (2)).
@@ -210,7 +210,7 @@ class Decoder:
     Tokens are numbers from 0 to ω - 1; what they stand for is for `DecoderNetwork` and its memory to say.
     """
 
-    reader: Reader
+    reader: ContextReader
     hidden: Floats  # (d, m)
     bias: Floats  # (m,)
     activation: Activation

@@ -6,8 +6,8 @@ be one of the engines that the proof speaks of, this one computes layer after la
 and a mean as a sum divided by its count.
 
 The stream of a batch is an array (width, rows). Blocks become a flat program of sums, which a compiled kernel runs on
-128 rows at a time, so that all of its registers stay in the nearest cache. Where all units of a wide block read one
-channel, and that channel holds small whole numbers (a bucket number, say), the block is evaluated once per number.
+128 rows at a time, so that all of its registers stay in the nearest cache. Where all units of blocks in a row read one
+channel, and that channel holds small whole numbers (a bucket number, say), the blocks are evaluated once per number.
 
 >>> from byheart.ir.layers import Affine
 >>> from byheart.ir.layers import Matrix
@@ -20,10 +20,12 @@ channel, and that channel holds small whole numbers (a bucket number, say), the 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import groupby
 from typing import Any
 
 import numba
@@ -53,8 +55,8 @@ from byheart.progress import SILENT, Progress
 
 LANES = 128  # rows that the kernel carries through all layers together
 CHUNK = 1 << 15  # rows that one thread takes at a time
-WIDE = 32  # units from which a block that reads one channel is evaluated per value of it
-MOST_VALUES = 1 << 13
+WIDE = 32  # units from which blocks that read one channel are evaluated per value of it
+MOST_VALUES, WORTH = 1 << 16, 4  # of a table, and for each row that it is made for
 Floats = npt.NDArray[Any]
 Stage = Callable[[Floats], Floats]  # changes (width, rows) in place, or makes a new array
 
@@ -180,45 +182,75 @@ def _classes(readout: Readout, outputs: Floats) -> Index:
 
 
 def _stages(layers: Sequence[Layer], kind: np.dtype[Any]) -> list[Stage]:
-    """Runs of blocks as one program each; wide blocks that read one channel by a table of its values."""
+    """Runs of blocks as one program each; runs of blocks that read one channel alone by a table of its values."""
     stages: list[Stage] = []
-    program = _Program(layers[0].width_in if layers else 0)
-    for layer in layers:
-        if isinstance(layer, Residual) and _one_channel(layer) is not None:
-            stages += [program.stage(kind), _by_value(layer, kind)]
-            program = _Program(layer.width_out)
-        else:
+    for channel, run in groupby(layers, _one_channel):
+        blocks = list(run)
+        program = _Program(blocks[0].width_in)
+        for layer in blocks:
             program.append(layer)
-    return [*stages, program.stage(kind)]
+        directly = program.stage(kind)
+        wide = channel is not None and sum(layer.hidden for layer in blocks if isinstance(layer, Residual)) >= WIDE
+        stages.append(_Lookup.of(blocks, channel, directly) if wide else directly)
+    return stages
 
 
-def _one_channel(layer: Residual) -> int | None:
-    """The channel that all units of a wide block read."""
+def _one_channel(layer: Layer) -> int | None:
+    """The one channel that all units of a block read."""
+    if not isinstance(layer, Residual):
+        return None
     columns = {column for row in layer.weight1.rows for column, _ in row}
-    return columns.pop() if layer.hidden >= WIDE and len(columns) == 1 else None
+    return columns.pop() if len(columns) == 1 else None
 
 
-def _by_value(layer: Residual, kind: np.dtype[Any]) -> Stage:
-    program = _Program(layer.width_out)
-    program.append(layer)
-    directly = program.stage(kind)
-    channel = _one_channel(layer)
-    changed = [k for k, row in enumerate(layer.weight2.rows) if row or layer.bias2[k]]
+@dataclass(eq=False)
+class _Lookup:
+    """Blocks in a row that read one channel and nothing else, such as a selector with a unit for each of its numbers.
 
-    def stage(stream: Floats) -> Floats:
-        read = stream[channel]
-        whole = read.size and read.min() >= 0 and read.max() < min(MOST_VALUES, read.size)
-        if not whole or not np.array_equal(np.floor(read), read):
-            return directly(stream)
+    What they do to a row depends on that channel's number alone, as long as the other channels that they change hold
+    zeros before. So every number is evaluated once, block after block as a row would be, and rows take its values: the
+    same sums, done once for equal rows. Where the numbers are not small and whole, or something stands in the way,
+    every row is evaluated by itself.
+    """
+
+    channel: int
+    changed: tuple[int, ...]  # channels that the blocks add to
+    directly: Stage
+    table: Floats | None = None
+    lock: Any = field(default_factory=threading.Lock)
+
+    @staticmethod
+    def of(blocks: Sequence[Layer], channel: int | None, directly: Stage) -> Stage:
+        changed = {
+            k
+            for layer in blocks
+            if isinstance(layer, Residual)
+            for k, row in enumerate(layer.weight2.rows)
+            if row or layer.bias2[k]
+        }
+        return _Lookup(channel or 0, tuple(sorted(changed)), directly)
+
+    def __call__(self, stream: Floats) -> Floats:
+        read = stream[self.channel]
+        most = min(MOST_VALUES, WORTH * read.size)
+        whole = read.size and read.min() >= 0 and read.max() < most and np.array_equal(np.floor(read), read)
+        if not whole or any(stream[k].any() for k in self.changed if k != self.channel):
+            return self.directly(stream)
         which = read.astype(np.int64)
-        table = np.zeros((len(stream), int(which.max()) + 1), dtype=kind)
-        table[channel] = np.arange(table.shape[1])
-        table = directly(table)  # of the channel that is read the new number, of all others what the block adds
-        for k in changed:
-            stream[k] = table[k][which] if k == channel else stream[k] + table[k][which]
+        table = self._values(int(which.max()) + 1, stream)
+        for k in self.changed:
+            stream[k] = table[k][which]
         return stream
 
-    return stage
+    def _values(self, count: int, stream: Floats) -> Floats:
+        """What the blocks make of the numbers below `count`, and zeros; kept for the next rows."""
+        with self.lock:
+            if self.table is None or self.table.shape[1] < count:
+                count = 1 << (count - 1).bit_length()
+                numbers = np.zeros((len(stream), count), dtype=stream.dtype)
+                numbers[self.channel] = np.arange(count)
+                self.table = self.directly(numbers)
+            return self.table
 
 
 @dataclass

@@ -29,7 +29,7 @@ from byheart.errors import FileFormatError, NetworkError
 from byheart.exact import Number, dyadic, parts
 from byheart.exact.budget import meter
 from byheart.exact.number import from_float
-from byheart.ir.decoder import Activation, AttentionHead, Average, Decoder, Floats, Mixer, Reader, SelfAttention
+from byheart.ir.decoder import Activation, AttentionHead, Average, ContextReader, Decoder, Floats, Mixer, SelfAttention
 from byheart.ir.decoder_network import DecoderNetwork, TableDecoder
 from byheart.ir.layers import (
     Affine,
@@ -262,7 +262,7 @@ def only(value: Json, what: str, *names: str) -> None:
         strange, missing = sorted(found - set(names)), sorted(set(names) - found)
         if missing:
             raise FileFormatError(f"the {what} has no field {missing[0]!r}")
-        raise FileFormatError(f"the {what} has a field {strange[0][:40]!r}, which is not of this format")
+        raise FileFormatError(f"the {what} has a field {strange[0][:40]!r}, which this format does not have")
 
 
 def optional(value: Json, key: str, read: Callable[[Json], T]) -> T | None:
@@ -347,7 +347,9 @@ def decoder_from_json(value: Any) -> DecoderNetwork:
 def _read_layers(stored: dict[str, Any]) -> Decoder:
     only(stored, "decoder", "embedding", "mixer", "skip", "hidden", "bias", "activation", "output")
     budget = [LARGEST]
-    reader = Reader(_matrix(stored["embedding"], budget), _mixer(stored["mixer"], budget), take(stored, "skip", bool))
+    reader = ContextReader(
+        _matrix(stored["embedding"], budget), _mixer(stored["mixer"], budget), take(stored, "skip", bool)
+    )
     factors = tuple(_matrix(factor, budget) for factor in take(stored, "output", list))
     hidden, bias = _matrix(stored["hidden"], budget), _vector(stored["bias"])
     return Decoder(reader, hidden, bias, enum(Activation, stored, "activation"), factors)

@@ -92,9 +92,22 @@ class Matrix:
 Vector = tuple[Number, ...]
 
 
-def vector(values: Sequence[Number]) -> Vector:
-    """A checked tuple of exact numbers."""
-    return tuple(check_number(v) for v in values)
+class Stored:
+    """What a layer stores, counted from one list of its tensors, so that no two counts disagree."""
+
+    def tensors(self) -> Iterator[Matrix | Vector]:
+        """Every matrix and vector of the layer."""
+        raise NotImplementedError
+
+    @property
+    def parameters(self) -> int:
+        """All entries, zeros included."""
+        return sum(t.entries if isinstance(t, Matrix) else len(t) for t in self.tensors())
+
+    def weights(self) -> Iterator[Number]:
+        """The entries that are not zero."""
+        for tensor in self.tensors():
+            yield from tensor.weights() if isinstance(tensor, Matrix) else (number for number in tensor if number != 0)
 
 
 class Kind(StrEnum):
@@ -115,7 +128,7 @@ class Pattern(StrEnum):
 
 
 @dataclass(frozen=True)
-class Affine:
+class Affine(Stored):
     """x -> W x + b on every token, followed by ReLU if `relu`. `bias=None` stores none (a linear map)."""
 
     weight: Matrix
@@ -134,17 +147,14 @@ class Affine:
     def width_out(self) -> int:
         return len(self.weight.rows)
 
-    @property
-    def parameters(self) -> int:
-        return self.weight.entries + (0 if self.bias is None else len(self.bias))
-
-    def weights(self) -> Iterator[Number]:
-        yield from self.weight.weights()
-        yield from (b for b in self.bias or () if b != 0)
+    def tensors(self) -> Iterator[Matrix | Vector]:
+        yield self.weight
+        if self.bias is not None:
+            yield self.bias
 
 
 @dataclass(frozen=True)
-class Threshold:
+class Threshold(Stored):
     """x -> 1 where W x + b >= 0, else 0, on every token: the units of the classical theorems (Baum 1988)."""
 
     weight: Matrix
@@ -162,17 +172,12 @@ class Threshold:
     def width_out(self) -> int:
         return len(self.weight.rows)
 
-    @property
-    def parameters(self) -> int:
-        return self.weight.entries + len(self.bias)
-
-    def weights(self) -> Iterator[Number]:
-        yield from self.weight.weights()
-        yield from (b for b in self.bias if b != 0)
+    def tensors(self) -> Iterator[Matrix | Vector]:
+        yield from (self.weight, self.bias)
 
 
 @dataclass(frozen=True)
-class Residual:
+class Residual(Stored):
     """x -> x + W2 relu(W1 x + b1) + b2 on every token: the feed-forward block of KS25 eq. (3)."""
 
     weight1: Matrix
@@ -200,19 +205,12 @@ class Residual:
     def hidden(self) -> int:
         return len(self.weight1.rows)
 
-    @property
-    def parameters(self) -> int:
-        return self.weight1.entries + len(self.bias1) + self.weight2.entries + len(self.bias2)
-
-    def weights(self) -> Iterator[Number]:
-        yield from self.weight1.weights()
-        yield from (b for b in self.bias1 if b != 0)
-        yield from self.weight2.weights()
-        yield from (b for b in self.bias2 if b != 0)
+    def tensors(self) -> Iterator[Matrix | Vector]:
+        yield from (self.weight1, self.bias1, self.weight2, self.bias2)
 
 
 @dataclass(frozen=True)
-class Embedding:
+class Embedding(Stored):
     """Token id k -> row k of the table (KS25 eq. (128), stored transposed). Only as the first layer.
 
     A token of several whole numbers has the id sum strides·numbers: strides (1, V) look up (symbol, position) pairs,
@@ -239,12 +237,8 @@ class Embedding:
     def vocabulary(self) -> int:
         return len(self.table.rows)
 
-    @property
-    def parameters(self) -> int:
-        return self.table.entries
-
-    def weights(self) -> Iterator[Number]:
-        yield from self.table.weights()
+    def tensors(self) -> Iterator[Matrix | Vector]:
+        yield self.table
 
 
 @dataclass(frozen=True)
@@ -269,7 +263,7 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Attention:
+class Attention(Stored):
     """Z -> Z + sum over heads of W_O W_V Z · weights: KS25 eq. (2), (12) or (39) by `kind`, over `pattern`."""
 
     kind: Kind
@@ -303,14 +297,8 @@ class Attention:
         """s·H of KS25's width."""
         return sum(len(h.value.rows) for h in self.heads)
 
-    @property
-    def parameters(self) -> int:
-        return sum(m.entries for h in self.heads for m in h.matrices)
-
-    def weights(self) -> Iterator[Number]:
-        for head in self.heads:
-            for matrix in head.matrices:
-                yield from matrix.weights()
+    def tensors(self) -> Iterator[Matrix | Vector]:
+        return (matrix for head in self.heads for matrix in head.matrices)
 
     def connections(self, n: int) -> int:
         """How many pairs (query, key) the pattern connects in a sequence of n tokens, global token included."""
@@ -323,7 +311,7 @@ class Attention:
 
 
 @dataclass(frozen=True)
-class Pool:
+class Pool(Stored):
     """Adds the streams of all tokens into one: the sum of a deep set, KS25 eq. (112). No parameters."""
 
     width: int
@@ -336,11 +324,7 @@ class Pool:
     def width_out(self) -> int:
         return self.width
 
-    @property
-    def parameters(self) -> int:
-        return 0
-
-    def weights(self) -> Iterator[Number]:
+    def tensors(self) -> Iterator[Matrix | Vector]:
         return iter(())
 
 
@@ -352,7 +336,7 @@ class Place(StrEnum):
 
 
 @dataclass(frozen=True)
-class Flatten:
+class Flatten(Stored):
     """Writes the streams of exactly `tokens` tokens one after another: one token of tokens · width numbers remains.
 
     How a feed-forward network reads a whole row. No parameters.
@@ -373,16 +357,12 @@ class Flatten:
     def width_out(self) -> int:
         return self.tokens * self.width
 
-    @property
-    def parameters(self) -> int:
-        return 0
-
-    def weights(self) -> Iterator[Number]:
+    def tensors(self) -> Iterator[Matrix | Vector]:
         return iter(())
 
 
 @dataclass(frozen=True)
-class GlobalToken:
+class GlobalToken(Stored):
     """Adds one token with a fixed stream to every sequence (KS25 Remark 4.5: at the end). It gives no answer.
 
     At the start it lets a causal mean count: the prefixes a and aa have one mean, but with a first token they differ.
@@ -399,12 +379,8 @@ class GlobalToken:
     def width_out(self) -> int:
         return len(self.stream)
 
-    @property
-    def parameters(self) -> int:
-        return len(self.stream)
-
-    def weights(self) -> Iterator[Number]:
-        return (v for v in self.stream if v != 0)
+    def tensors(self) -> Iterator[Matrix | Vector]:
+        yield self.stream
 
 
 TokenLayer: TypeAlias = Affine | Threshold | Residual | Embedding

@@ -2,12 +2,13 @@
 
     state_0[t]     = token t
     state_{l+1}[t] = table_l(state_l[max(0, t - o)] for o in offsets_l)     0 ("unknown") if no row matches
+                     far offsets o = b + k: state_l[max(0, s - k)], where s = t - b if t >= b else t
     answer[t]      = what the last table says: one next token, or several with their weights
 
 The function is total: every token sequence has an answer at every position. A window may leave places open (`ANY`);
 no two rows of a table match the same window, so the order of rows means nothing.
 
-    >>> table = Table((0, 1), windows=[[2, 1], [3, 2]], outputs=[0, 1])        # newest token first
+    >>> table = WindowTable((0, 1), windows=[[2, 1], [3, 2]], outputs=[0, 1])        # newest token first
     >>> recital = Recital(4, (table,), answers=(Answer.of(3), Answer({0: 1, 2: 3})), unknown=0)
     >>> recital.span, [recital.answer(k).likeliest for k in recital.follow([1, 2, 3])]
     (2, [0, 3, 2])
@@ -69,18 +70,26 @@ class Answer:
 
 
 @dataclass(frozen=True, init=False, eq=False)
-class Table:
-    """One layer: rows of symbols at the offsets (0: here, 1: one place back, ...) and the number each row gives."""
+class WindowTable:
+    """One layer: rows of symbols at the offsets (0: here, 1: one place back, ...) and the number each row gives.
+
+    The last offsets, as many as `far` has numbers, are *far*: where there is nothing so far back, a near place shows
+    the first symbol, and a far one that of the near place `far[i]` (mostly 0: the newest).
+    """
 
     offsets: tuple[int, ...]
     windows: Ints  # (rows, offsets), ANY where a place is open
     outputs: Ints  # (rows,)
+    far: tuple[int, ...]
 
-    def __init__(self, offsets: Sequence[int], windows: Any, outputs: Any) -> None:
+    def __init__(self, offsets: Sequence[int], windows: Any, outputs: Any, far: Sequence[int] = ()) -> None:
         rows = np.asarray(windows, dtype=np.int64).reshape(-1, len(offsets))
         given = np.asarray(outputs, dtype=np.int64).reshape(-1)
         if not offsets or any(o < 0 for o in offsets) or list(offsets) != sorted(set(offsets)):
             raise NetworkError(f"offsets must be distinct, not negative and sorted, found {tuple(offsets)}")
+        near = offsets[: len(offsets) - len(far)]
+        if not near or any(k not in near for k in far):
+            raise NetworkError(f"far offsets rest on near ones; found {tuple(far)}, and near ones {tuple(near)}")
         if len(rows) != len(given) or not len(rows):
             raise NetworkError(f"a table needs one output per window, found {len(rows)} windows, {len(given)} outputs")
         if rows.min() < ANY or given.min() < 0:
@@ -90,6 +99,7 @@ class Table:
         object.__setattr__(self, "offsets", tuple(int(o) for o in offsets))
         object.__setattr__(self, "windows", rows)
         object.__setattr__(self, "outputs", given)
+        object.__setattr__(self, "far", tuple(int(k) for k in far))
         self._check_exclusive()
 
     @cached_property
@@ -116,7 +126,7 @@ class Table:
 
     def rows_of(self, states: Ints) -> Ints:
         """The number of the row that matches at every position, -1 where none does."""
-        seen = windows_of(states, self.offsets)
+        seen = windows_of(states, self.offsets, self.far)
         rows = np.full(len(states), -1, dtype=np.int64)
         for places, known in self._look:
             keys = map(tuple, seen[:, list(places)].tolist())
@@ -144,7 +154,7 @@ class Recital:
     """
 
     vocabulary: int
-    tables: tuple[Table, ...]
+    tables: tuple[WindowTable, ...]
     answers: tuple[Answer, ...]
     unknown: int
 
@@ -230,6 +240,7 @@ class Recital:
             "answers": [[list(pair) for pair in a.weights] if not a.single else a.likeliest for a in self.answers],
             "tables": [
                 {"offsets": list(t.offsets), "windows": t.windows.reshape(-1).tolist(), "outputs": t.outputs.tolist()}
+                | ({"far": list(t.far)} if t.far else {})
                 for t in self.tables
             ],
         }
@@ -251,17 +262,26 @@ class Recital:
         return found
 
 
-def windows_of(states: Ints, offsets: Sequence[int]) -> Ints:
-    """(positions, offsets): what stands `o` places back, or at the first place where there is nothing so far back."""
-    positions = np.arange(len(states))
-    return np.stack([states[np.maximum(0, positions - o)] for o in offsets], axis=1)
+def windows_of(states: Ints, offsets: Sequence[int], far: Sequence[int] = ()) -> Ints:
+    """(positions, offsets): what stands `o` places back, or at the first place where there is nothing so far back; what
+    the last ones, far offsets, see there stands at `WindowTable`.
+
+    >>> windows_of(np.array([5, 6, 7, 8]), (0, 1, 2), far=(0,)).tolist()
+    [[5, 5, 5], [6, 5, 6], [7, 6, 5], [8, 7, 6]]
+    """
+    positions, near = np.arange(len(states)), len(offsets) - len(far)
+    seen = [np.maximum(0, positions - o) for o in offsets[:near]]
+    for offset, rest in zip(offsets[near:], far, strict=True):
+        jump = offset - rest
+        seen.append(np.maximum(0, np.where(positions >= jump, positions - jump, positions) - rest))
+    return np.stack([states[where] for where in seen], axis=1)
 
 
-def _table(value: Json) -> Table:
+def _table(value: Json) -> WindowTable:
     offsets, windows, outputs = (_ints(take(value, name, list)) for name in ("offsets", "windows", "outputs"))
     if not offsets or len(windows) != len(offsets) * len(outputs):
         raise FileFormatError(f"{len(windows)} symbols are not {len(outputs)} windows of {len(offsets)} places")
-    return Table(offsets, windows, outputs)
+    return WindowTable(offsets, windows, outputs, _ints(take(value, "far", list)) if "far" in value else ())
 
 
 def _answer(value: Json) -> Answer:

@@ -54,7 +54,7 @@ class Uniform:
 
 
 @dataclass(frozen=True)
-class Decoder:
+class DecoderModel:
     """Madden et al., Section 7, as their public code has it (github.com/curtfox/decoder-memory-capacity): embedding of
     dimension d, one head, `neurons` GELU units, no residual connection, a bias in every linear layer."""
 
@@ -80,7 +80,7 @@ class Decoder:
         )
 
 
-Model = Uniform | Decoder
+Model = Uniform | DecoderModel
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Training:
 
     def rate_at(self, epoch: int) -> float:
         """The learning rate of an epoch, counted from 0."""
-        peak = self.rate / (1 + len(self.before)) ** self.calm
+        peak: float = self.rate / (1 + len(self.before)) ** self.calm
         rising = max(1, round(self.warmup * self.epochs)) if self.warmup else 0
         if epoch < rising:
             return peak * (epoch + 1) / rising
@@ -169,7 +169,7 @@ def model_of(plain: dict[str, Any]) -> Model:
     >>> model_of(as_plain(Uniform(blocks=3)))
     Uniform(blocks=3, m=2, q=8, s=2, kind='uniform', attention='uniform')
     """
-    kinds: dict[str, type[Model]] = {"uniform": Uniform, "decoder": Decoder}
+    kinds: dict[str, type[Model]] = {"uniform": Uniform, "decoder": DecoderModel}
     if plain.get("kind") not in kinds:
         raise OptionError(f"unknown model {plain.get('kind')!r}; known: {', '.join(kinds)}")
     return kinds[plain["kind"]](**plain)

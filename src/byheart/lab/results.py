@@ -33,12 +33,12 @@ import numpy.typing as npt
 from byheart.errors import MissingExtraError, OptionError
 from byheart.lab.presets import LADDER, TUNED
 from byheart.lab.problem import CROSS_ENTROPY, Problem, ProblemSpec, Sequences
-from byheart.lab.study.experiment import Experiment, Record, Space
+from byheart.lab.study.experiment import Experiment, Space, TrialRecord
 from byheart.lab.study.planner import Planner
 from byheart.lab.study.run import train_on
 from byheart.lab.study.study import Study
 
-Finished = dict[str, Record]
+Finished = dict[str, TrialRecord]
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def table(experiment: Experiment, finished: Finished) -> list[Row]:
     return rows
 
 
-def best_record(records: list[Record]) -> Record:
+def best_record(records: list[TrialRecord]) -> TrialRecord:
     """A memorizing trial before any other, then the least loss, then the first."""
     return min(records, key=lambda r: (not r.outcome.memorized, r.outcome.loss, r.key))
 
@@ -184,7 +184,7 @@ def export_rows(study: Study, path: Path) -> int:
     return len(records)
 
 
-def flat(record: Record) -> dict[str, Any]:
+def flat(record: TrialRecord) -> dict[str, Any]:
     """A record as one row of a table, without its curve."""
     spec, training, outcome = record.problem, record.training, record.outcome
     return {

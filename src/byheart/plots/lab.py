@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from byheart.lab.comparison import LITERATURE, Built
 from byheart.lab.config import PRECISIONS
 from byheart.lab.results import Minimum, Row, best_record, fit_growth
-from byheart.lab.study.experiment import Experiment, Record
+from byheart.lab.study.experiment import Experiment, TrialRecord
 from byheart.lab.study.planner import Planner
 from byheart.plots.style import colour, label_axes, marker, new_figure, styled
 
@@ -98,7 +98,7 @@ def _text(value: object) -> str:
 _UNIT = {"uniform": "#blocks", "decoder": "neurons m"}
 
 
-def curves_figure(experiment: Experiment, finished: Mapping[str, Record], problem: int = 0) -> Figure:
+def curves_figure(experiment: Experiment, finished: Mapping[str, TrialRecord], problem: int = 0) -> Figure:
     """Loss and accuracy of the best trial of each size while it trains, with the threshold."""
     figure = new_figure(columns=2)
     planner = Planner(experiment)

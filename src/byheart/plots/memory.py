@@ -26,7 +26,7 @@ from byheart.compile.size_rows import size_rows
 from byheart.engines.questions import read_questions
 from byheart.errors import MissingExtraError, OptionError
 from byheart.exact import bit_length
-from byheart.export.stock import Decoder, read_decoder
+from byheart.export.stock import StockDecoder, read_decoder
 from byheart.ir.decoder_network import DecoderNetwork
 from byheart.ir.size import FLOAT_BITS
 from byheart.plots.style import colour, label_axes, marker, new_figure, styled
@@ -142,7 +142,7 @@ class LayerTrace:
     units: Any  # (units,) what each unit of the MLP gives before the output matrix
 
 
-def trace(decoder: Decoder, ids: Sequence[int]) -> tuple[list[LayerTrace], Any]:
+def trace(decoder: StockDecoder, ids: Sequence[int]) -> tuple[list[LayerTrace], Any]:
     """The steps of every layer at the last position, and the logits there."""
     import torch
 
@@ -151,7 +151,7 @@ def trace(decoder: Decoder, ids: Sequence[int]) -> tuple[list[LayerTrace], Any]:
     machine = Machine(decoder)
     shares: list[Any] = []
     units: list[Any] = []
-    outputs = {id(layer.mlp.down) for layer in decoder.layers if hasattr(layer.mlp, "down")}
+    outputs = {id(layer.mlp.experts[0].down) for layer in decoder.layers if layer.mlp.router is None}
 
     def keep_shares(step: Any, scores: Any, seen: Any) -> Any:
         found = step(scores, seen)
@@ -176,7 +176,7 @@ def way_figure(folder: str | Path, start: int = 40, length: int = SHOWN) -> Figu
     except ImportError:
         raise MissingExtraError("names of tokens in a picture", "data") from None
     decoder, asked = read_decoder(folder), read_questions(folder)
-    if not all(hasattr(layer.mlp, "down") for layer in decoder.layers):
+    if decoder.shape.experts:
         raise OptionError("the picture shows one MLP per layer; this model has experts")
     ids = asked.documents[0][start : start + length]
     tokenizer = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))

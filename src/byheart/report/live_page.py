@@ -59,6 +59,9 @@ def explain(
 
     Without rows it starts with five words. With rows (texts with one label each; a table of `byheart.read` or a frame
     as `memorize` takes them) byheart's own memory of them is on the page too, beside the one that the browser builds.
+
+    >>> "<html" in explain(["sun", "moon"], ["day", "night"], construction="ks25")
+    True
     """
     rows = ([word for word, _ in FIVE], [label for _, label in FIVE]) if sequences is None else (sequences, labels)
     if hasattr(rows[0], "__len__"):

@@ -16,7 +16,7 @@ from typing import Any
 from byheart.data.task import Task
 from byheart.errors import OptionError
 from byheart.notebook import card
-from byheart.theory.capacity import Architecture, Verdict, shatterable, verdict
+from byheart.theory.capacity import Architecture, CapacityVerdict, shatterable, verdict
 from byheart.theory.madden import hard_documents
 from byheart.theory.problem import Bound, Problem, Quantity
 from byheart.theory.report import bounds, input_dimension, lower_bounds, upper_bounds
@@ -24,9 +24,9 @@ from byheart.theory.report import bounds, input_dimension, lower_bounds, upper_b
 __all__ = [
     "Architecture",
     "Bound",
+    "CapacityVerdict",
     "LowerBound",
     "Problem",
-    "Verdict",
     "bounds",
     "hard_documents",
     "lower_bound",
@@ -53,7 +53,7 @@ class LowerBound:
     parameters: int
     total_bits: int
     bounds: tuple[Bound, ...]
-    verdict: Verdict | None = None
+    verdict: CapacityVerdict | None = None
 
     def strongest(self, quantity: Quantity) -> Bound:
         """The largest lower bound on `quantity` for labels of separated points (not for distributions)."""

@@ -110,7 +110,7 @@ _DIGITS = 24  # places of a logarithm here: there are two per layer
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CapacityVerdict:
     """Whether an architecture may store every labelling; "may" is all that a counting argument can say.
 
     `needed` bits of labels against `patterns`, the bits of all answers the architecture can give.
@@ -159,7 +159,7 @@ def verdict(
     C: int = 2,
     attention: str = "hardmax",
     labels: int | None = None,
-) -> Verdict:
+) -> CapacityVerdict:
     """Can the architecture shatter N sequences (all nN tokens where labels are per token, or `labels` of them)?
 
     `attention`: for one label per sequence both kinds obey Theorem 4.2; for one label per token "hardmax" uses
@@ -169,7 +169,9 @@ def verdict(
     patterns = log2_patterns(architecture, task, N, n, C, attention)
     count = label_count(task, N, n) if labels is None else labels
     needed = count * _bits_per_label(task, C, attention)
-    return Verdict(architecture, task, attention, N, n, C, count, ceil(needed), ceil(patterns), needed <= patterns)
+    return CapacityVerdict(
+        architecture, task, attention, N, n, C, count, ceil(needed), ceil(patterns), needed <= patterns
+    )
 
 
 def shatterable(architecture: Architecture, task: Task, n: int, C: int = 2, attention: str = "hardmax") -> int:

@@ -5,7 +5,7 @@ n neurons has that order (Theorem 5).
 
     >>> distribution_parameters(contexts=100, omega=50), document_parameters(contexts=100, omega=50)
     (4900, 2402)
-    >>> decoder = Decoder(omega=50, length=10, neurons=100, d=16)
+    >>> decoder = OneLayerDecoder(omega=50, length=10, neurons=100, d=16)
     >>> decoder.parameters, decoder.averaging_parameters, float(decoder.ratio)
     (7724, 7510, 1.576326530612245)
 """
@@ -128,7 +128,7 @@ def hard_documents(parameters: int, omega: int, *, repeats: int | None = None, s
 
 
 @dataclass(frozen=True)
-class Decoder:
+class OneLayerDecoder:
     """The one-layer decoder of eq. (2): ω tokens, T positions, m neurons, stream d, m₀ heads of sizes d₀ and d₁.
 
     With m neurons it fits any m contexts (Theorem 5), so its parameters are an upper bound for n = m.
@@ -180,7 +180,7 @@ def decoder_parameters(contexts: int, omega: int, length: int, d: int = 1) -> in
     >>> decoder_parameters(contexts=100, omega=50, length=10)
     5264
     """
-    return Decoder(omega, length, contexts, d).parameters
+    return OneLayerDecoder(omega, length, contexts, d).parameters
 
 
 @implements(Ref("M24", "Theorem 7"), statement="the same with token averaging in place of attention", test=TEST)
@@ -190,7 +190,7 @@ def averaging_parameters(contexts: int, omega: int, length: int, d: int = 1) -> 
     >>> averaging_parameters(contexts=100, omega=50, length=10)
     5260
     """
-    return Decoder(omega, length, contexts, d).averaging_parameters
+    return OneLayerDecoder(omega, length, contexts, d).averaging_parameters
 
 
 @implements(
@@ -198,7 +198,7 @@ def averaging_parameters(contexts: int, omega: int, length: int, d: int = 1) -> 
     statement="upper by lower bound: 1 + (d+2)/(ω−1) + 2m₀(d₀+d₁)d/((ω−1)m) + (ω+T)d/((ω−1)m)",
     test=TEST,
 )
-def capacity_ratio(decoder: Decoder) -> Fraction:
+def capacity_ratio(decoder: OneLayerDecoder) -> Fraction:
     """Parameters of Theorem 5 for m contexts over the m(ω−1) of Lemma 1."""
     free, m = decoder.omega - 1, decoder.neurons
     return (

@@ -280,7 +280,7 @@ state(
     Ref("M24", "Table 1"),
     "upper and lower bounds in the general and the empirical setting",
     "a number",
-    code="byheart.theory.madden.Decoder",
+    code="byheart.theory.madden.OneLayerDecoder",
     test="tests/theory/test_madden.py",
 )
 state(

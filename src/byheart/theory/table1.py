@@ -23,7 +23,7 @@ from byheart.paper import Ref
 from byheart.theory.madden import averaging_parameters, decoder_parameters
 from byheart.theory.problem import Problem
 from byheart.theory.theorems import HEAD
-from byheart.theory.upper import STREAM, Cloud, dense_blocks, feed_forward_memory
+from byheart.theory.upper import STREAM, PointSet, dense_blocks, feed_forward_memory
 
 _WARM_UP = 30  # hash steps before bits are used
 _BUCKETS = 16  # buckets that one selector block tells apart
@@ -113,7 +113,7 @@ def _park(p: Problem) -> int:
 
 
 def _vardi(p: Problem) -> int:
-    flat = Cloud(p.N, p.d * p.n, p.n * p.r_squared, p.delta_squared)
+    flat = PointSet(p.N, p.d * p.n, p.n * p.r_squared, p.delta_squared)
     return feed_forward_memory(flat, p.N, p.C).parameters
 
 
@@ -132,7 +132,7 @@ def _boltzmann(p: Problem) -> int:
 
 def _kim(p: Problem) -> int:
     rounds = 2 * p.n * (4 * HEAD * STREAM + dense_blocks(1))
-    ids = Cloud(p.n * p.N, 1, 4 * p.r_squared * p.n**4 * p.N**4, p.delta_squared)
+    ids = PointSet(p.n * p.N, 1, 4 * p.r_squared * p.n**4 * p.N**4, p.delta_squared)
     return rounds + feed_forward_memory(ids, p.n * p.N, p.C).parameters + STREAM * p.d
 
 

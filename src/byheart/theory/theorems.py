@@ -25,7 +25,7 @@ from byheart.theory.rounding import PI_UP, Exact
 from byheart.theory.upper import (
     PLAIN_WIDTH,
     STREAM,
-    Cloud,
+    PointSet,
     Promise,
     feed_forward_memory,
     limited_memory,
@@ -60,15 +60,15 @@ class Setting:
                 raise OptionError(f"{name} = {getattr(self, name)}: it counts something and is at least 1")
 
     @property
-    def tokens(self) -> Cloud:
+    def tokens(self) -> PointSet:
         """The distinct tokens: range R₁ = 20 r V² δ⁻¹ √(πd), V = nN at most."""
-        return Cloud(self.points, self.d, self.r_squared, self.delta_squared)
+        return PointSet(self.points, self.d, self.r_squared, self.delta_squared)
 
     @property
-    def attended(self) -> Cloud:
+    def attended(self) -> PointSet:
         """What attention returns: norms at most 20 r n² N³ δ⁻¹ √(πd), distances at least 1/n, eq. (55) and (56)."""
         norm = 400 * self.tokens.spread_squared * self.n**4 * self.N**6 * PI_UP * self.d
-        return Cloud(self.contexts, 3, norm, Fraction(1, self.n**2))
+        return PointSet(self.contexts, 3, norm, Fraction(1, self.n**2))
 
 
 def worst_case(
@@ -181,7 +181,7 @@ def limited_bits(s: Setting, B: int, form: str = "plain") -> Promise:
 )
 def deep_set(s: Setting, form: str = "plain") -> Promise:
     """Theorem D.1 with M = n: φ̃ with (R_φ, C_φ), the sum, ρ̃ with R_ρ = 80 M N⁵ π."""
-    sums = Cloud(s.N, 1, 16 * s.n**2 * s.N**6 * PI_UP, 1)
+    sums = PointSet(s.N, 1, 16 * s.n**2 * s.N**6 * PI_UP, 1)
     token = feed_forward_memory(s.tokens, s.N, token_labels(s.N), form=form)
     return token.then(feed_forward_memory(sums, s.N, s.C, form=form), output_map(PLAIN_WIDTH))
 
@@ -195,7 +195,7 @@ def with_embedding(s: Setting, omega: int, form: str = "plain") -> Promise:
     """Theorem E.1 with r = δ = 1, which it leaves open: R = 200√3 n² N⁵ ω π."""
     stream = PLAIN_STREAM if form == "plain" else STREAM
     bits = max(token_labels(s.N).bit_length(), omega.bit_length())
-    attended = Cloud(s.contexts, 3, 100 * s.n**2 * s.N**6 * omega**2 * PI_UP, Fraction(1, s.n**2))
+    attended = PointSet(s.contexts, 3, 100 * s.n**2 * s.N**6 * omega**2 * PI_UP, Fraction(1, s.n**2))
     label = feed_forward_memory(attended, s.contexts, s.C, form=form, width=TRANSFORMER_WIDTH)
     table = Promise(stream, 0, stream * omega, bits)
     return table.then(attention_layer(s.n, form), label, output_map(TRANSFORMER_WIDTH))

@@ -7,7 +7,7 @@ network, so a construction can state its promise before it is built.
 Notation (Lemma C.1): N entries (labelled points), V points in all, d dimension, r largest norm, δ smallest distance,
 m groups of K entries, ρ = bits of a key, c = bits of a label, M = max(ρ, c).
 
-    >>> cloud = Cloud(count=8000, dimension=4, r_squared=9, delta_squared=1)
+    >>> cloud = PointSet(count=8000, dimension=4, r_squared=9, delta_squared=1)
     >>> groups(1000), cloud.key_bits
     ((100, 10), 34)
     >>> feed_forward_memory(cloud, entries=1000, largest_label=16)
@@ -60,7 +60,7 @@ class Promise:
 
 
 @dataclass(frozen=True)
-class Cloud:
+class PointSet:
     """V points with ‖x‖ ≤ r and distances ≥ δ. Norms are kept squared, so that data's exact values fit.
 
     The theorems ask for r ≥ 1 and δ ≤ 1; smaller r and larger δ are moved there, which only weakens the promise.
@@ -196,7 +196,7 @@ def input_map(dimension: int, form: str, width: int = PLAIN_WIDTH, bits: int = 1
     test="tests/theory/test_upper.py",
 )
 def feed_forward_memory(
-    cloud: Cloud,
+    cloud: PointSet,
     entries: int,
     largest_label: int,
     *,
@@ -220,7 +220,7 @@ def feed_forward_memory(
     test="tests/theory/test_upper.py",
 )
 def limited_memory(
-    cloud: Cloud, entries: int, largest_label: int, B: int, *, form: str = "plain", width: int = PLAIN_WIDTH + 1
+    cloud: PointSet, entries: int, largest_label: int, B: int, *, form: str = "plain", width: int = PLAIN_WIDTH + 1
 ) -> Promise:
     """The promise of Lemma F.1: ⌈N/B²⌉ chunks share stage I; each is a memory of at most B² entries.
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
+import signal
+import subprocess
+import sys
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -248,3 +253,41 @@ def test_a_hopeless_budget_is_given_up_before_hours_of_work(monkeypatch: pytest.
     with pytest.raises(BuildError, match="budget was not kept after 2 draws"):
         build(made, effort="quick")
     assert efforts == ["quick", "quick"]
+
+
+KILLED = """
+import os, signal, sys
+import byheart.build.fold.memory as memory
+import byheart.build.fold.segments as segments
+from byheart.cli import main
+
+memory.SEGMENT_SECONDS = 1e-3  # a small job of several segments
+solve, solved, most = segments.solve_segment, [], int(sys.argv.pop())
+
+def killed(segment):
+    if len(solved) == most:
+        os.kill(os.getpid(), signal.SIGKILL)
+    solved.append(segment)
+    return solve(segment)
+
+segments.solve_segment = killed
+main()
+"""
+
+
+def test_a_build_that_is_killed_goes_on_to_the_same_file(tmp_path) -> None:
+    rows, labels = case(Task.NEXT_TOKEN, False, 1200, 2).sequences, random.Random(1)
+    table = tmp_path / "table.jsonl"
+    table.write_text("".join(json.dumps({"tokens": row, "label": labels.randrange(2)}) + "\n" for row in rows))
+
+    def run(name: str, most: int, *more: str) -> int:
+        flags = ["--no-positions", "--conflicts", "first", "--option", "effort=quick", "--quiet", *more, str(most)]
+        command = [sys.executable, "-c", KILLED, "memorize", str(table), "-o", str(tmp_path / name), *flags]
+        return subprocess.run(command, capture_output=True, check=False).returncode
+
+    journal = str(tmp_path / "journal")
+    assert run("whole.byheart", 1000) == 0
+    assert run("resumed.byheart", 2, "--resume", journal) == -signal.SIGKILL
+    assert not (tmp_path / "resumed.byheart").exists() and Path(journal).read_text().count('"part": "segment') == 2
+    assert run("resumed.byheart", 1000, "--resume", journal) == 0
+    assert (tmp_path / "resumed.byheart").read_bytes() == (tmp_path / "whole.byheart").read_bytes()

@@ -28,7 +28,7 @@ from byheart.build.ks25.residual_memorizer import (
     start_shift,
 )
 from byheart.build.shared.projection import KeyLine
-from byheart.build.shared.wires import ZERO, Block, Form, Units, assemble, wire, wires
+from byheart.build.shared.wires import ZERO, Form, Units, WireBlock, assemble, wire, wires
 from byheart.exact import bit_length
 from byheart.ir.layers import Affine, Residual
 
@@ -81,7 +81,7 @@ def memorizer(table: KeyTable, piece: int | None = None) -> Layers:
 
 
 def residual_lookup(groups: Sequence[Group], fields: Fields) -> Layers:
-    return blocks([Block(cleared(*TRAJECTORIES), start_shift(fields)), *lookup_blocks(groups, fields)])
+    return blocks([WireBlock(cleared(*TRAJECTORIES), start_shift(fields)), *lookup_blocks(groups, fields)])
 
 
 def residual_scan(fields: Fields) -> Layers:

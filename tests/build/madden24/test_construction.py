@@ -12,7 +12,7 @@ from byheart.certify.next_token import prove_gap
 from byheart.data.dataset.targets import Distributions
 from byheart.errors import BuildError, OptionError
 from byheart.ir.decoder import Activation
-from byheart.theory.madden import Decoder as Counted
+from byheart.theory.madden import OneLayerDecoder as Counted
 from tests.corpora import Corpus, given_distributions, random_texts
 
 ALL = [(mixer, activation) for mixer in MixerKind for activation in Activation]

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import random
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byheart.build.recital import LONGEST_OFFSET, LONGEST_STEP, build_recital
+from byheart.build.recital import LONGEST_NEAR, LONGEST_OFFSET, build_recital
+from byheart.build.recital.far import FAR_PLACES, LEAST_LEAD
 from byheart.build.recital.goals import goals_of, shortest_rules
 from byheart.data.tokens.script import Script
 from byheart.errors import DataError, OptionError
+from byheart.export.huggingface.looking_back import used_frequencies
+from byheart.export.huggingface.rotary import look_back
+from byheart.ir.recital import WindowTable
 
 BOS, EOS = 1, 2
 
 
 def script_of(*texts: str, weights: tuple[int, ...] = ()) -> Script:
     return Script(tuple((BOS, *(ord(c) - 94 for c in text), EOS) for text in texts), weights)
+
+
+def far_offsets(table: WindowTable) -> list[tuple[int, int]]:
+    """(offset, the near place it rests on)"""
+    return list(zip(table.offsets[len(table.offsets) - len(table.far) :], table.far, strict=True))
 
 
 def vocabulary() -> int:
@@ -48,10 +56,33 @@ def test_long_repeats_are_told_apart() -> None:
     assert max(o for offsets in chained.schedule for o in offsets) <= LONGEST_OFFSET
     sparse = build_recital(script, vocabulary(), 0)
     (offsets,) = sparse.schedule
-    assert offsets[-1] > 60 and max(np.diff(offsets)) <= LONGEST_STEP  # every place is a step from another one
-    assert len(offsets) < 15
+    assert offsets[-1] > 60 and len(offsets) < 10
+    assert all(o <= LONGEST_NEAR or o - k in FAR_PLACES for o, k in far_offsets(sparse.recital.tables[0]))
     for built in (chained, sparse):
         assert (built.recital.next_tokens(script.documents[0][:-1]) == script.followers).all()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" * 79 + "b",  # a document that begins with a ruler
+        "c" + "a" * 97 + "c" + "a" * 131 + "b",
+        "abcde" * 100 + "abcde" * 100,
+        "abcdefghij" * 3 + "k" + "abcdefghij" * 40,
+    ],
+)
+def test_long_runs_and_texts_that_repeat_themselves_are_told_apart(text: str) -> None:
+    script = script_of(text)
+    built = build_recital(script, vocabulary(), 0)
+    assert (built.recital.next_tokens(script.documents[0][:-1]) == script.followers).all()
+    assert len(built.recital.tables[0].offsets) < 12
+
+
+@pytest.mark.parametrize("offset", [FAR_PLACES[0], 119, 270, FAR_PLACES[-1]])
+def test_heads_lead_at_far_places_in_every_architecture(offset: int) -> None:
+    kinds = [(64, used_frequencies(64, 0)), (64, used_frequencies(64, 1)), (32, None)]
+    for dimensions, used in kinds:
+        assert look_back(dimensions, 1e4, offset, 2048, None, used, far=True).gap > LEAST_LEAD * 0.98
 
 
 def test_windows_whose_newest_places_are_not_in_the_text_are_unknown() -> None:
@@ -63,8 +94,9 @@ def test_windows_whose_newest_places_are_not_in_the_text_are_unknown() -> None:
 
 
 def test_places_beyond_the_reach_are_named() -> None:
-    text = "y" + "ab" * 300 + "z" + "ab" * 300 + "c"
-    with pytest.raises(DataError, match=r"document 0, position \d+ and document 0, position \d+ agree .*merge=True"):
+    text = "ab" * 1100 + "c"
+    named = r"document 0, position \d+ and document 0, position \d+ go on differently, but agree .*merge=True"
+    with pytest.raises(DataError, match=named):
         build_recital(script_of(text), vocabulary(), 0)
     built = build_recital(script_of(text), vocabulary(), 0, merge=True)
     assert built.merged > 0 and built.summary()["distributions"] >= 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from byheart.build.shared.wires import Block, affine, residual, wire, wires
+from byheart.build.shared.wires import WireBlock, affine, residual, wire, wires
 from byheart.errors import NetworkError
 
 
@@ -23,5 +23,5 @@ def test_what_a_layer_cannot_be():
 
 
 def test_an_empty_block_does_nothing():
-    layer = residual(("x", "y"), Block())
+    layer = residual(("x", "y"), WireBlock())
     assert layer.weight1.dense() == [[0, 0]] and layer.weight2.dense() == [[0], [0]] and layer.bias2 == (0, 0)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import byheart
 from byheart.build.native.front import mean_attention, snap_blocks
-from byheart.build.native.hashing import Chain, chain_scale
+from byheart.build.native.hashing import HashChain, chain_scale
 from byheart.build.native.layout import FLOAT64, Layout
 from byheart.build.native.memory import Stored, memory_blocks, store
 from byheart.certify import certify
@@ -94,7 +94,7 @@ def memory(levels: int, seed: int = 0):
         rng.integers(0, 1 << 36, (2 * levels - 8, 1)), axis=0
     )  # full buckets, so that words use all their bits
     for attempt in range(2000):
-        chain = Chain(random.Random(attempt).randrange(1 << 36, 1 << 37) | 1, layout.scale)
+        chain = HashChain(random.Random(attempt).randrange(1 << 36, 1 << 37) | 1, layout.scale)
         stored = store(layout, [chain], ids, rng.integers(0, 2, len(ids)))
         if isinstance(stored, Stored):
             break

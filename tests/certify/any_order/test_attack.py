@@ -25,7 +25,7 @@ from byheart.errors import ByheartError, ExportError, NetworkError
 from byheart.export.recheck import draw_codes, inputs_of_codes
 from byheart.export.targets.onnx import build_model
 from byheart.export.targets.torch import config_of, state_of
-from byheart.export.torch_runtime import Memory as TorchMemory
+from byheart.export.torch_runtime import TorchMemory
 from byheart.ir.evaluate import answers
 from byheart.ir.network import Network
 from tests.certify.any_order.edits import edited, random_case

@@ -11,7 +11,9 @@ from byheart.build.native.front import mean_attention, snap_blocks
 from byheart.build.native.layout import FLOAT32, FLOAT64
 from byheart.certify.any_order.lattice import FORMATS, InputFacts, NotShown, Tally, channel, rounded_up
 from byheart.certify.any_order.proof import prove_any_order
+from byheart.errors import BudgetError
 from byheart.exact import dyadic
+from byheart.exact.budget import Budget, limited
 from byheart.ir.layers import Affine, Embedding, Matrix, Pattern, Pool, Residual
 from byheart.ir.network import Decode, Network, Read, Readout
 from tests.certify.any_order.edits import diagonal
@@ -189,3 +191,20 @@ def test_the_lemmas_of_a_sum():
         tally.error("long", ONE, ONE, tiny, 1 << 24)
     for error in (Fraction(1, 3), Fraction(10**40, 7), Fraction(1, 10**40), Fraction(5)):
         assert 0 <= rounded_up(error) - error <= error / (1 << 60)
+
+
+@pytest.mark.parametrize("pattern", [Pattern.CAUSAL, Pattern.FULL])
+def test_what_a_file_says_about_its_length_is_part_of_its_budget(pattern):
+    """Means over 1, 2, …, n tokens are each looked at: a few bytes must not keep the proof busy for hours."""
+    network = answered(entry(2), mean_attention(2, pattern, [0], [0], 3), *snap_blocks(2, FLOAT64, [0], 0))
+    facts = InputFacts(1 << 20, True, box((0, 9)))
+    with limited(Budget(work=10**9)), pytest.raises(BudgetError, match="--max-work"):
+        prove_any_order(network, facts)
+
+
+def test_ids_that_meet_in_one_row_of_a_table_are_part_of_the_budget():
+    """Strides (1, 1): ten million pairs of numbers for a table of a few thousand rows."""
+    table = Embedding(Matrix.of([{0: 1}] * 6400, 1), (1, 1))
+    facts = InputFacts(3200, False, box((0, 3200), (0, 3199)), True)
+    with limited(Budget(work=10**11)), pytest.raises(BudgetError, match="--max-work"):
+        prove_any_order(answered(table), facts)

@@ -46,6 +46,26 @@ def test_floats_answer_as_exact_integers_do(task, positions, dtype):
     assert np.array_equal(answers_in_floats(built.network, inputs, dtype), answers(built.network, inputs))
 
 
+def test_blocks_that_read_one_number_are_evaluated_once_per_number(monkeypatch):
+    """Also where something stands in the channels that they add to, which nothing does in a memory of ours."""
+    from byheart.ir import floats
+
+    built = memory(rows=60)
+    inputs, layers = built.dataset.inputs, built.network.layers
+    monkeypatch.setattr(floats, "WIDE", 2)
+    monkeypatch.setattr(floats, "CHUNK", 16)
+    looked_up: list[int] = []
+    values = floats._Lookup._values
+    monkeypatch.setattr(floats._Lookup, "_values", lambda self, *a: looked_up.append(a[0]) or values(self, *a))
+    for place in (k for k, layer in enumerate(layers) if isinstance(layer, Residual)):
+        width = layers[place].width_in
+        something = Residual(Matrix.zero(0, width), (), Matrix.zero(width, 0), (0,) * (width - 1) + (2,))
+        more = (*layers[:place], something, *layers[place:])
+        for network in (built.network, replace(built.network, layers=more, stages=())):
+            assert np.array_equal(answers_in_floats(network, inputs), answers(network, inputs))
+    assert looked_up
+
+
 def test_floats_answer_as_exact_integers_do_wherever_edits_are_still_proved():
     """Edits change the function; as long as the proof stands, floats must follow."""
     built = memory()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byheart.certify.checkpoint.decoder import Linear, Norm
-from byheart.certify.checkpoint.fields import Field, Part, add, fold, linear, normalize, settle
+from byheart.certify.checkpoint.fields import Field, SymbolPart, add, fold, linear, normalize, settle
 from byheart.certify.checkpoint.mlp import overlap
 from byheart.certify.checkpoint.storage import storage
 from byheart.certify.checkpoint.units import ANY, SumError, enclose, largest_below, sum_error, tail, value
@@ -43,7 +43,7 @@ def some_field(rng: np.random.Generator, size: int = 12) -> Field:
     for key, symbols in (((0, 0), 5), ((0, 2), 5), ((3, 1), 4)):
         channels = np.sort(rng.choice(size, 5, replace=False))
         low = rng.standard_normal((symbols, 5))
-        parts.append(Part(key, channels, low, low + 1e-3 * rng.random((symbols, 5))))
+        parts.append(SymbolPart(key, channels, low, low + 1e-3 * rng.random((symbols, 5))))
     return Field(lo, lo + 1e-3 * rng.random(size), tuple(parts))
 
 

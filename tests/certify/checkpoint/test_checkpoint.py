@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,21 @@ def test_every_architecture_is_proved_in_every_type(architecture: str, tmp_path:
     certificate = verify_folder(write(tmp_path / "folder", architecture), [TEXT], reach=REACH)
     assert certificate.verdict is Verdict.PROVED, certificate.reason
     assert certificate.margin > 20, {t.type: t.margin for t in certificate.types}
+
+
+REFRAIN = "row your boat gently down the stream, merrily, merrily, life is but a dream; "
+SONG = "".join(f"{who} went by. {REFRAIN}" for who in ("the captain", "a baker", "no miner", "her tailor"))
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma", "mistral", "mixtral", "gpt2", "gpt-neox"])
+def test_long_repeats_are_proved_in_few_layers(architecture: str, tmp_path: Path) -> None:
+    """A refrain is told from itself by heads that look beyond it at once: errors have no layers to grow in."""
+    folder = write(tmp_path / "folder", architecture, texts=(SONG,), form="sparse")
+    config = json.loads((folder / "config.json").read_text())
+    certificate = verify_folder(folder, [SONG], ("bfloat16",))
+    assert certificate.verdict is Verdict.PROVED and certificate.margin > 20, certificate.lines()
+    assert config.get("num_hidden_layers", config.get("n_layer")) <= 3
+    assert certificate.span > len(REFRAIN)
 
 
 def test_every_sequence_is_meant(llama: Path) -> None:
@@ -90,7 +106,7 @@ def test_windows_with_several_answers_get_their_distribution(tmp_path: Path) -> 
     assert swapped.types[0].variation > certificate.types[0].variation
 
 
-@pytest.mark.parametrize("architecture", ["llama", "gemma", "mixtral", "gpt2", "gpt-neox"])
+@pytest.mark.parametrize("architecture", ["llama", "qwen3", "gemma", "mixtral", "gpt2", "gpt-neox"])
 def test_shares_of_ten_documents_are_right_to_a_thousandth(architecture: str, tmp_path: Path) -> None:
     """Documents that share long beginnings, in a file of bfloat16: every distribution is proved in float32."""
     shared = "when in the course of long events it becomes"

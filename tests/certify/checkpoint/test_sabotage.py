@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,26 @@ EDITS = {
 def test_edits_that_matter(name: str, llama: Path, tmp_path: Path) -> None:
     tensor, change = EDITS[name]
     assert verdict(edit_tensor(copy(llama, tmp_path / "copy"), tensor, change)) is not Verdict.PROVED
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+def test_a_far_place_is_what_its_head_shows_at_the_start_of_a_text(architecture: str, tmp_path: Path) -> None:
+    """Where nothing stands so far back, a head shows its own place, a nearer one, or a mixture: that decides what the
+    beginning of a text is, so the checker must find out which. Bare `ab` again and again has no other mark."""
+    text = "ab" * 30
+    folder = write(tmp_path / "folder", architecture, texts=(text,), form="sparse")
+    assert verify_folder(folder, [text], ("float32",)).verdict is Verdict.PROVED
+    for other in (text + "ab", text[:-2]):
+        assert verify_folder(folder, [other], ("float32",)).verdict is not Verdict.PROVED
+
+
+@pytest.mark.parametrize("change", [lambda w: w / 8, lambda w: -w, half_of_the_rows])
+def test_a_head_that_no_longer_looks_far_is_noticed(change: Callable[[np.ndarray], np.ndarray], tmp_path: Path) -> None:
+    text = "abcdefgh" * 4 + "x" + "abcdefgh" * 4 + "y"
+    folder = write(tmp_path / "folder", texts=(text,), form="sparse")
+    assert verify_folder(folder, [text], ("float32",)).verdict is Verdict.PROVED
+    edit_tensor(folder, "model.layers.1.self_attn.q_proj.weight", change)
+    assert verify_folder(folder, [text], ("float32",)).verdict is not Verdict.PROVED
 
 
 def flipped(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:

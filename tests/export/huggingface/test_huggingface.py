@@ -162,13 +162,19 @@ def test_a_folder_that_is_in_use_is_refused_and_nothing_is_half_written(memory: 
     assert [p.name for p in tmp_path.iterdir()] == ["taken"]
 
 
-def test_shapes_can_be_imitated(memory: RecitalMemory, tmp_path: Path) -> None:
-    shape = {"hidden": 512, "heads": 8, "kv_heads": 4, "layers": 4}
+@pytest.mark.parametrize("groups", [4, 8])  # 8: every head has its own keys, also the scale probe, which copies nothing
+def test_shapes_can_be_imitated(groups: int, memory: RecitalMemory, tmp_path: Path) -> None:
+    shape = {"hidden": 512, "heads": 8, "kv_heads": groups, "layers": 4}
     memory.to_huggingface(tmp_path / "wide", "llama", **shape, **SMALL)
     model = load(tmp_path / "wide")
     c = model.config
-    assert (c.hidden_size, c.num_attention_heads, c.num_key_value_heads, c.num_hidden_layers) == (512, 8, 4, 4)
+    assert (c.hidden_size, c.num_attention_heads, c.num_key_value_heads, c.num_hidden_layers) == (512, 8, groups, 4)
     assert lead(model, memory.script.documents[0]) > 23
+
+
+def test_only_mixtral_has_experts(memory: RecitalMemory, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="llama has no experts"):
+        memory.to_huggingface(tmp_path / "new", "llama", experts=4, **SMALL)
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gpt-neox"])

@@ -11,9 +11,12 @@ from byheart.compile.recital import memorize_recital
 from byheart.export.huggingface.codes import code_book
 from byheart.export.huggingface.description import ANCHOR, anchored
 from byheart.export.huggingface.folder import rounded, safetensors_bytes
+from byheart.export.huggingface.layout import Fetch, neighbours, stages_of
 from byheart.export.huggingface.listening import LOUDNESS, SWING, block_size, readout, sliding_window
 from byheart.export.huggingface.looking_back import used_frequencies
+from byheart.export.huggingface.plain import probe_weights
 from byheart.export.huggingface.rotary import best_mixture, duels, frequencies, look_back, steady
+from byheart.ir.recital import Answer, Recital, WindowTable
 
 
 @pytest.mark.parametrize(("symbols", "balanced"), [(128, False), (2048, False), (30, True), (1200, True)])
@@ -83,12 +86,13 @@ def test_listeners_move_a_logit_by_no_more_than_their_swing_and_only_down_on_req
 
 def test_a_window_that_is_too_long_catches_the_head_that_looks_farthest() -> None:
     used = [used_frequencies(64, group) for group in range(2)]
-    window = sliding_window(64, 1e4, 3, used)
-    assert window > 3
-    for u in used:
-        wave = look_back(64, 1e4, 3, window, window, u, True)
-        scores = wave.scores(np.arange(window + 1), frequencies(64, 1e4))
-        assert scores[:window].argmax() == 3 and scores.argmax() == window
+    for far in (0, 119):
+        window, trap = sliding_window(64, 1e4, [0, 1, 2, 3], far, used)
+        assert window > max(3, far) and trap == 3
+        for u in used:
+            wave = look_back(64, 1e4, 3, window, window, u, True)
+            scores = wave.scores(np.arange(window + 1), frequencies(64, 1e4))
+            assert scores[:window].argmax() == 3 and scores.argmax() == window
 
 
 def test_an_anchor_is_heavier_than_its_block_and_keeps_the_filling_of_idle_rows() -> None:
@@ -128,3 +132,25 @@ def test_positions_have_one_length() -> None:
     found = steady(waves)
     assert np.array_equal(found, rounded(found, "bfloat16")) and np.abs(found - waves).max() <= 2.0**-8
     assert np.ptp((found**2).sum(1)) < np.ptp((rounded(waves, "bfloat16") ** 2).sum(1)) / 4
+
+
+def test_a_layer_fetches_from_no_more_slots_than_its_heads_carry() -> None:
+    """Words of 32 bits: two key-value heads of 64 dimensions carry two slots."""
+    table = WindowTable((0, 1, 2, 3, 25, 26, 27, 28), [[1] * 8], [0], far=(0, 1, 2, 3))
+    stages = stages_of(Recital(2, (table,), (Answer.of(1),), 0), None, 6, sources=2)
+    assert all(len(set(stage.sources)) <= 2 for stage in stages) and len(stages) == 3
+    assert sorted(place for stage in stages for place in stage.places) == list(range(8))
+
+
+def test_the_scale_probe_measures_where_one_of_two_neighbours_sees_the_start() -> None:
+    """Of places that stand apart the farther one sees it at several positions, at which BOS weighs differently."""
+    none = np.arange(0)
+    assert neighbours([Fetch(offset, none, none) for offset in (0, 1, 2, 3, 4, 6, 8)]) == (4, 3)
+
+
+def test_8_bit_weights_of_an_activation_probe_add_up_from_above() -> None:
+    for target in (-20.178972801831186, -19.05203318519482 / 2):
+        weights = np.array(probe_weights(target))
+        assert weights.sum() == pytest.approx(target, rel=1e-12)
+        step = np.abs(weights).max() / 127
+        assert 0 <= (np.round(weights / step) * step).sum() / target - 1 < 2.0**-10

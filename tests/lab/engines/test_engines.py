@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from byheart.errors import OptionError
-from byheart.lab.config import Decoder, Training, Uniform
+from byheart.lab.config import DecoderModel, Training, Uniform
 from byheart.lab.engines.training import make_engine
 from byheart.lab.engines.weights import grown
 from byheart.lab.problem import ProblemSpec, labelled_contexts
@@ -121,7 +121,7 @@ def test_precisions():
 
 
 def test_decoder_on_distinct_contexts_is_the_decoder_on_documents():
-    model = Decoder(neurons=6, d=8)
+    model = DecoderModel(neurons=6, d=8)
     found = curve("decoder", stories(), model, PLAIN)
     expected = curve("readable", stories(), model, PLAIN)
     assert found[:, 0] == pytest.approx(expected[:, 0], rel=1e-4)
@@ -133,8 +133,8 @@ def test_descending_a_sum_is_descending_the_mean_with_a_smaller_epsilon():
     from byheart.lab.engines.readable import ReadableEngine
 
     plan = Training(epochs=20, rate=0.01, epsilon=1e-2, summed=True)
-    found = ReadableEngine(stories(), Decoder(4, d=4), plan).epochs(20)[:, 0]
-    other = ReadableEngine(stories(), Decoder(4, d=4), replace(plan, summed=False))
+    found = ReadableEngine(stories(), DecoderModel(4, d=4), plan).epochs(20)[:, 0]
+    other = ReadableEngine(stories(), DecoderModel(4, d=4), replace(plan, summed=False))
     mean = other.measure
 
     def total(network):
@@ -143,7 +143,7 @@ def test_descending_a_sum_is_descending_the_mean_with_a_smaller_epsilon():
 
     other.measure = total
     assert other.epochs(20)[:, 0] / 11 == pytest.approx(found, rel=1e-4)
-    plainly = ReadableEngine(stories(), Decoder(4, d=4), replace(plan, summed=False)).epochs(20)[:, 0]
+    plainly = ReadableEngine(stories(), DecoderModel(4, d=4), replace(plan, summed=False)).epochs(20)[:, 0]
     assert plainly != pytest.approx(found, rel=1e-3)
 
 
@@ -151,7 +151,7 @@ def test_engines_that_do_not_fit_are_refused():
     with pytest.raises(OptionError, match="unknown engine 'turbo'"):
         make_engine("turbo", PROBLEMS["vectors"], Uniform(1), PLAIN)
     with pytest.raises(OptionError, match="does not train a decoder model on sequences"):
-        make_engine("decoder", PROBLEMS["vectors"], Decoder(4), PLAIN)
+        make_engine("decoder", PROBLEMS["vectors"], DecoderModel(4), PLAIN)
 
 
 def test_parameters_are_those_of_the_readable_model():
@@ -160,7 +160,7 @@ def test_parameters_are_those_of_the_readable_model():
     for problem in PROBLEMS.values():
         model = Uniform(blocks=3)
         assert sum(p.numel() for p in UniformTransformer(model, problem).parameters()) == model.parameters(problem)
-    decoder = Decoder(neurons=6, d=8)
+    decoder = DecoderModel(neurons=6, d=8)
     assert sum(p.numel() for p in DecoderTransformer(decoder, stories()).parameters()) == decoder.parameters(stories())
 
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from byheart.errors import OptionError
-from byheart.lab.config import Decoder, Training, Uniform, as_plain, model_of
+from byheart.lab.config import DecoderModel, Training, Uniform, as_plain, model_of
 from byheart.lab.engines.training import Goal, Outcome, train
 from byheart.lab.engines.weights import initial_uniform
 from byheart.lab.problem import ProblemSpec, Sequences
-from byheart.lab.study.experiment import Record, machine, versions
+from byheart.lab.study.experiment import TrialRecord, machine, versions
 from tests.lab.small import signs_problem, stories, words_problem
 
 TRAINING = Training(epochs=600, rate=0.03, beta2=0.99, clip=0.1, shape="cosine", seed=1)
@@ -83,18 +83,18 @@ def test_accuracy_alone_may_be_the_goal():
 
 def test_a_record_survives_json():
     curve = ((0, 1.0, 0.5), (1, float("nan"), 0.5))
-    record = Record(
+    record = TrialRecord(
         "p0-s1-t0", ProblemSpec("random", 5, 3, 4), "f" * 64, Uniform(1), 99, TRAINING, "auto",
         Outcome("diverged", float("inf"), 0.5, 2, curve, 0.1), versions(), machine(),
     )  # fmt: skip
     text = json.dumps(record.as_plain(), allow_nan=False)
-    again = Record.from_plain(json.loads(text))
+    again = TrialRecord.from_plain(json.loads(text))
     assert repr(again) == repr(record)
     assert {"byheart", "python", "numpy"} <= set(record.versions)
 
 
 def test_models_survive_json():
-    for model in (Uniform(3, q=4), Decoder(8)):
+    for model in (Uniform(3, q=4), DecoderModel(8)):
         assert model_of(json.loads(json.dumps(as_plain(model)))) == model
     with pytest.raises(OptionError, match="unknown model 'lstm'"):
         model_of({"kind": "lstm"})
@@ -115,7 +115,7 @@ def test_entropy_is_what_no_model_undercuts():
     # after 0 1: twice 2, once 5; after 0 1 2: 3 or 4; everything else is certain; 11 predictions
     expected = -(2 * np.log(2 / 3) + np.log(1 / 3) + 2 * np.log(1 / 2)) / 11
     assert problem.entropy == pytest.approx(expected)
-    outcome = train(problem, Decoder(16, d=8), Training(epochs=150, rate=0.03, shape="constant"), Goal(full=True))
+    outcome = train(problem, DecoderModel(16, d=8), Training(epochs=150, rate=0.03, shape="constant"), Goal(full=True))
     assert problem.entropy <= outcome.loss < 1.25 * problem.entropy
     assert len(problem.contexts) == 6
 
@@ -123,7 +123,7 @@ def test_entropy_is_what_no_model_undercuts():
 def test_documents_are_memorized_when_the_loss_is_near_their_entropy():
     problem, goal = stories(), Goal(loss=0.01, full=True)
     plans = [Training(epochs=epochs, rate=0.03, shape="constant", seed=2) for epochs in (800, 20)]
-    near, far = (train(problem, Decoder(16, d=8), plan, goal) for plan in plans)
+    near, far = (train(problem, DecoderModel(16, d=8), plan, goal) for plan in plans)
     assert near.memorized and problem.entropy < near.loss < 1.01 * problem.entropy
     assert not far.memorized and far.loss > 1.01 * problem.entropy
 
@@ -169,7 +169,7 @@ def test_only_engines_that_hand_out_weights_grow() -> None:
     with pytest.raises(OptionError, match="does not grow"):
         train(words_problem(), Uniform(2), replace(TRAINING, before=(1,)), Goal(), "stacked")
     with pytest.raises(OptionError, match="grow from smaller ones"):
-        train(stories(), Decoder(4, d=4), replace(TRAINING, before=(1,)), Goal())
+        train(stories(), DecoderModel(4, d=4), replace(TRAINING, before=(1,)), Goal())
 
 
 @pytest.mark.parametrize("engine", ["kernel", "stacked", "readable"])

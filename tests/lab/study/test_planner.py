@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from byheart.lab.engines.training import Outcome
 from byheart.lab.presets import PRESETS, SCALES, experiment_of
 from byheart.lab.results import minima
-from byheart.lab.study.experiment import Experiment, Record
+from byheart.lab.study.experiment import Experiment, TrialRecord
 from byheart.lab.study.planner import Planner, Result, bars, next_size, propose
 from tests.lab.small import search
 
@@ -26,16 +26,16 @@ def test_bracketing_finds_the_least_size(sizes, threshold, first):
     assert len(known) <= 2 * len(sizes).bit_length() + 1
 
 
-def record_of(experiment: Experiment, trial, memorized: bool) -> Record:
+def record_of(experiment: Experiment, trial, memorized: bool) -> TrialRecord:
     spec = experiment.problems[trial.problem]
     loss = 0.005 if memorized else 0.5
     curve = tuple((k, loss, 1.0) for k in range(0, 300, 30))
     outcome = Outcome("memorized" if memorized else "exhausted", loss, 1.0, 300, curve, 1.0)
     model = experiment.model_of(trial.size)
-    return Record(trial.key, spec, "f", model, 10 * trial.size, trial.training, "auto", outcome, {}, "")
+    return TrialRecord(trial.key, spec, "f", model, 10 * trial.size, trial.training, "auto", outcome, {}, "")
 
 
-def simulate(experiment: Experiment, order: random.Random) -> dict[str, Record]:
+def simulate(experiment: Experiment, order: random.Random) -> dict[str, TrialRecord]:
     """Finishes needed trials in any order; problem p is memorized from p + 3 blocks on, by every second trial."""
     planner, finished = Planner(experiment), {}
     while needed := planner.needed(finished):

@@ -28,7 +28,7 @@ from byheart.build.compact.tokens import (
     needs_start,
     token_codes,
 )
-from byheart.build.fold import Block, Effort, LabelMemory, Objective, build_label_memory, smallest_head
+from byheart.build.fold import Effort, LabelMemory, Objective, StreamBlock, build_label_memory, smallest_head
 from byheart.build.fold._trap_beam import trap_beam
 from byheart.build.fold.plan import beam_for
 from byheart.build.fold.traps import MOST_CLASSES
@@ -40,6 +40,7 @@ from byheart.data.values import key
 from byheart.errors import BuildError, OptionError
 from byheart.exact import dyadic
 from byheart.exact.reflections import reflect
+from byheart.executors import AnyExecutor
 from byheart.ir.layers import Affine, Attention, GlobalToken, Head, Kind, Layer, Matrix, Pattern, Place, Pool
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.ir.size import measure
@@ -142,15 +143,6 @@ WALK_SECONDS, WORD_BITS, WIDE_BEAM = 3e-5, 44, 200
 MOST_SECONDS = 600.0
 SHORT_SUMS = 200  # bits, rows of 138 tokens: up to here time is that of other tasks with as many contexts
 HEADS = ("value", "logits", "sign")
-
-
-class AnyExecutor:
-    """The type of the option `executor`: anything that can `submit` like a concurrent.futures.Executor."""
-
-    def __new__(cls, value: Any) -> Any:
-        if not callable(getattr(value, "submit", None)):
-            raise TypeError(value)
-        return value
 
 
 OPTIONS = (
@@ -284,7 +276,7 @@ def _traps_read_prefixes(dataset: Dataset, abstain_bits: int, head: str | None) 
 class _Back:
     """What follows attention: blocks and E_out."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[StreamBlock, ...]
     output: Affine
     decode: Decode
     note: str
@@ -343,9 +335,9 @@ def _check(dataset: Dataset, abstain_bits: int, head: str | None, objective: str
     if abstain_bits and head not in (None, "value"):
         raise OptionError(f"{head} always names a class: abstain_bits needs head=value")
     if head == "sign" and objective != Objective.PARAMETERS:
-        raise OptionError(f"head=sign makes parameters few, not {objective}: leave one of the two out")
+        raise OptionError(f"head=sign is for few parameters, not for objective={objective}; leave one of the two out")
     if head == "sign" and dataset.C != 2:
-        raise OptionError(f"head=sign reads one sign: it needs exactly two labels, and here are {dataset.C}")
+        raise OptionError(f"head=sign reads one sign: it needs exactly two labels, but this data has {dataset.C}")
     walks = dataset.encoder.task is Task.CAUSAL and not _traps_read_prefixes(dataset, abstain_bits, head)
     if walks and objective != "depth":
         _check_walk(dataset, effort)
@@ -402,5 +394,5 @@ def _averaging(token: TokenHash, task: Task, attention: str) -> Attention:
     return Attention(kind, pattern, (Head(one, Matrix.of_dense([[token.mean_factor]]), zero, zero),))
 
 
-def _counted(blocks: Sequence[Block]) -> int:
+def _counted(blocks: Sequence[StreamBlock]) -> int:
     return sum(block.parameters for block in blocks)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from byheart.build.fold.block import Block, interpolate
+from byheart.build.fold.block import StreamBlock, interpolate
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import BuildError
@@ -61,7 +61,7 @@ class TokenHash:
     line: TokenLine
     scale: int
     shift: int
-    blocks: tuple[Block, ...]
+    blocks: tuple[StreamBlock, ...]
     factor: int  # b: times the sum over the tokens that are attended
     mean_factor: Number  # b·n or b·lcm(1..n): times their mean
     start: int | None  # stream of a token in front of every sequence, where a mean must tell a from aa
@@ -148,7 +148,7 @@ class _Draft:
     def parameters(self, line: TokenLine) -> int:
         return 3 * len(line.values) + 1 if self.table else 4 * self.folds
 
-    def blocks(self, line: TokenLine, rng: random.Random) -> tuple[int, tuple[Block, ...]]:
+    def blocks(self, line: TokenLine, rng: random.Random) -> tuple[int, tuple[StreamBlock, ...]]:
         """(scale, blocks)."""
         if self.table:
             order = sorted(line.values)
@@ -160,7 +160,7 @@ class _Draft:
         places = [(1 << p) + rng.getrandbits(offset) for p in range(top - 1, self.low - 1, -1)]
         length = top - line.bits
         factor = rng.getrandbits(length) | 1 | (1 << (length - 1))  # all low bits random, not only the offsets'
-        return factor, tuple(Block(((1, -place, -2),)) for place in places)
+        return factor, tuple(StreamBlock(((1, -place, -2),)) for place in places)
 
 
 def _draw(
@@ -253,7 +253,7 @@ def _sizes(bits: int, thorough: bool) -> Iterator[tuple[int, int]]:
             yield bits + spread, spread
 
 
-def _codes(line: TokenLine, scale: int, shift: int, blocks: tuple[Block, ...]) -> list[int]:
+def _codes(line: TokenLine, scale: int, shift: int, blocks: tuple[StreamBlock, ...]) -> list[int]:
     """phi of every point, before a lift."""
     places = [-int(block.units[0][1]) for block in blocks if len(block.units) == 1]  # type: ignore[arg-type]
     if len(places) == len(blocks):
@@ -276,7 +276,7 @@ def token_codes(token: TokenHash) -> list[int]:
     return [code + lift for code in codes]
 
 
-def _interpolated(block: Block, ordered: list[int]) -> list[int]:
+def _interpolated(block: StreamBlock, ordered: list[int]) -> list[int]:
     """A wide block on ascending inputs, its units taken in as their kinks are passed."""
     slope: Number = 1
     constant, k = block.shift, 0

@@ -6,8 +6,8 @@
 [1, 0, 2]
 """
 
-from byheart.build.fold.block import Block, run_blocks
+from byheart.build.fold.block import StreamBlock, run_blocks
 from byheart.build.fold.memory import LabelMemory, build_label_memory, smallest_head
 from byheart.build.fold.plan import Effort, Objective
 
-__all__ = ["Block", "Effort", "LabelMemory", "Objective", "build_label_memory", "run_blocks", "smallest_head"]
+__all__ = ["Effort", "LabelMemory", "Objective", "StreamBlock", "build_label_memory", "run_blocks", "smallest_head"]

@@ -1,6 +1,6 @@
 """Residual blocks on a stream of one number, as plain integers: what the label memory is made of.
 
->>> fold = Block(((1, -8, -2),))          # h <- h - 2 relu(h - 8): reflects what lies above 8
+>>> fold = StreamBlock(((1, -8, -2),))          # h <- h - 2 relu(h - 8): reflects what lies above 8
 >>> [fold(h) for h in (3, 8, 11)]
 [3, 8, 5]
 
@@ -39,7 +39,7 @@ Unit = tuple[Number, Number, Number]  # (w, b, out)
 
 
 @dataclass(frozen=True)
-class Block:
+class StreamBlock:
     """h <- h + sum of out·relu(w·h + b) over its units + shift."""
 
     units: tuple[Unit, ...]
@@ -71,7 +71,7 @@ class Block:
         )
 
 
-def run_blocks(blocks: Iterable[Block], h: Number) -> Number:
+def run_blocks(blocks: Iterable[StreamBlock], h: Number) -> Number:
     """The blocks one after the other, in exact arithmetic: the slow, obvious evaluation."""
     for block in blocks:
         h = block(h)
@@ -110,7 +110,7 @@ class Reading:
         return Affine(Matrix.of([{0: w} if w else {} for w, _ in self.rows], 1), tuple(b for _, b in self.rows))
 
 
-def interpolate(ids: Sequence[int], labels: Sequence[int]) -> tuple[Block, ...]:
+def interpolate(ids: Sequence[int], labels: Sequence[int]) -> tuple[StreamBlock, ...]:
     """A block with h = x -> 2·label + 1 for ascending ids >= 0; at most one unit per id.
 
     Lines of slope 2S, -2S, 2S, … go through one point each, S the largest label difference; two neighbouring lines
@@ -128,7 +128,7 @@ def interpolate(ids: Sequence[int], labels: Sequence[int]) -> tuple[Block, ...]:
         if change:
             sign = 1 if change > 0 else -1
             units.append((abs(change), sign * (rest - cut), sign))
-    return (Block(tuple(units), intercepts[0]),)
+    return (StreamBlock(tuple(units), intercepts[0]),)
 
 
 def _pieces(ids: Sequence[int], labels: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -174,7 +174,7 @@ GUARD = 4  # bits by which offsets are shorter than what is left
     statement="folds with random offsets separate ids of any structure, at 4 parameters per bit",
     test="tests/build/fold/test_block.py",
 )
-def stir(ids: Sequence[int], folds: int, seed: int) -> tuple[tuple[Block, ...], list[int]] | None:
+def stir(ids: Sequence[int], folds: int, seed: int) -> tuple[tuple[StreamBlock, ...], list[int]] | None:
     """Blocks that fold the highest bits of ascending ids away, and what is left; None if ids fall together.
 
     >>> blocks, left = stir([0, 1, 1 << 20, (1 << 20) + 1], folds=8, seed=1)
@@ -196,14 +196,16 @@ def stir(ids: Sequence[int], folds: int, seed: int) -> tuple[tuple[Block, ...], 
     return None
 
 
-def _hashed(base: int, factor: int, places: Sequence[int], left: list[int]) -> tuple[tuple[Block, ...], list[int]]:
+def _hashed(
+    base: int, factor: int, places: Sequence[int], left: list[int]
+) -> tuple[tuple[StreamBlock, ...], list[int]]:
     """Blocks of folds at `places` behind h = (x - base)·factor, and what they leave, lifted to 0 and more."""
     lift = max(0, -min(left))
-    blocks = [Block(((1, -place, -2),)) for place in places]
+    blocks = [StreamBlock(((1, -place, -2),)) for place in places]
     if factor > 1:
-        blocks.insert(0, Block(((1, 0, factor - 1),), -base * factor))
+        blocks.insert(0, StreamBlock(((1, 0, factor - 1),), -base * factor))
     else:
-        blocks[0] = Block(((1, -places[0] - base, -2),), -base)
+        blocks[0] = StreamBlock(((1, -places[0] - base, -2),), -base)
     blocks[-1] = replace(blocks[-1], shift=blocks[-1].shift + lift)
     return tuple(blocks), [h + lift for h in left]
 
@@ -212,7 +214,7 @@ BAND = 6  # bits between the gaps inside of clusters and those between them
 SEEN = 120  # clusters whose distances are looked at
 
 
-def overlay(ids: Sequence[int], seed: int) -> tuple[tuple[Block, ...], list[int]] | None:
+def overlay(ids: Sequence[int], seed: int) -> tuple[tuple[StreamBlock, ...], list[int]] | None:
     """Folds that lay regularly spaced clusters of ascending ids over each other, and what is left; None if nothing is.
 
     A fold in the middle between pairs of clusters halves their number, however far apart they are; small random offsets

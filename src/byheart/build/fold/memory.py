@@ -11,30 +11,27 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
-from math import gcd, sqrt
-from operator import eq
+from math import sqrt
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
 from byheart.build.fold import traps as trapping
 from byheart.build.fold import walk as walking
-from byheart.build.fold.block import Block, Reading, interpolate, overlay, stir
+from byheart.build.fold.block import Reading, StreamBlock, interpolate, overlay, stir
+from byheart.build.fold.job import Job, choice, group_digits, make_job
+from byheart.build.fold.lens import focus
 from byheart.build.fold.plan import (
     SECONDS,
     TRIES,
     Effort,
-    Labels,
     Objective,
     Plan,
     middle_places,
-    plans,
     sized,
     sorted_to_middle,
 )
-from byheart.build.fold.search import Frame, GroupError, Ints, Line, Segment, common_zeros, selector
+from byheart.build.fold.search import Frame, GroupError, Line, Segment, common_zeros, selector
 from byheart.build.fold.segments import LEAST_GROUPS, solve_all
 from byheart.build.fold.traps import Traps
 from byheart.build.fold.walk import Walk
@@ -43,7 +40,6 @@ from byheart.exact import Number, dyadic
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 
-Choice = TypeVar("Choice", Objective, Effort)
 SEEDS = 4  # draws of a plan that cannot be carried out
 WORTH_WORKERS = 1.0  # seconds from which starting workers pays
 SEGMENT_SECONDS = 0.6  # segments are the root of the seconds in these units: each costs the groups that join it
@@ -51,6 +47,7 @@ MOST_SEGMENTS = 12
 FEW_RUNS = 3000  # runs of equal labels up to which one line per run is considered
 NEAR = 1.12  # plans within this factor of the best are tried, where there is time
 DISAPPOINTING = 1.2  # times the predicted size: the ids are too regular
+FOCUS_WORK = {Effort.QUICK: 2e6, Effort.NORMAL: 3e7, Effort.HIGH: 3e8}  # meetings of ids and edges: 0.1 µs each
 OTHER_FOLDS = (1.35, 1.8, 0.65, 0.4, 0.25)  # times the folds: more for regular ids, fewer for groups that gaps end
 
 
@@ -58,7 +55,7 @@ OTHER_FOLDS = (1.35, 1.8, 0.65, 0.4, 0.25)  # times the folds: more for regular 
 class LabelMemory:
     """Blocks and a reading that give every id its label, and how they came about."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[StreamBlock, ...]
     reading: Reading
     groups: int
     note: str
@@ -110,8 +107,8 @@ def build_label_memory(
     seed, never on the executor (default: threads, when the job is worth it); `resume` names a file that keeps what
     is solved, so that an interrupted build goes on where it was.
     """
-    goal, work = _choice(Objective, objective, "objective"), _choice(Effort, effort, "effort")
-    job = _job(ids, labels, classes, head, abstain_bits, goal, work, seed, progress)
+    goal, work = choice(Objective, objective, "objective"), choice(Effort, effort, "effort")
+    job = make_job(ids, labels, classes, head, abstain_bits, goal, work, seed, progress)
     line = None if abstain_bits else _line(job, goal is Objective.DEPTH)
     if goal is Objective.DEPTH:
         if line is None:
@@ -132,90 +129,12 @@ def smallest_head(
     >>> smallest_head(range(100), [k % 2 for k in range(100)], 2)
     'logits'
     """
-    goal, work = _choice(Objective, objective, "objective"), _choice(Effort, effort, "effort")
-    job = _job(ids, labels, classes, None, 0, goal, work, 0, SILENT)
+    goal, work = choice(Objective, objective, "objective"), choice(Effort, effort, "effort")
+    job = make_job(ids, labels, classes, None, 0, goal, work, 0, SILENT)
     line = _line(job, False)
     if line is not None and line.price(goal) <= job.plans[0].price(goal):
         return "value"
     return job.plans[0].head
-
-
-def _choice(kind: type[Choice], name: str, what: str) -> Choice:
-    try:
-        return kind(name)
-    except ValueError:
-        raise OptionError(f"{what}={name!r} is not one of {', '.join(kind)}") from None
-
-
-@dataclass(frozen=True)
-class Job:
-    """Ids in ascending order with their labels, and how their memory is wanted."""
-
-    ids: list[int]
-    labels: Ints
-    classes: int
-    about: Labels
-    goal: Objective
-    effort: Effort
-    seed: int
-    progress: Progress
-
-    @cached_property
-    def id_bits(self) -> int:
-        """Length of ids as a group sees them: powers of two are long, but each group of them has few digits."""
-        count, longest = len(self.numbers), self.numbers[-1].bit_length()
-        usual = min(longest, 2 * count.bit_length() + 6)
-        size = max(1, min(count, round(plans(count, usual, self.about, self.goal, self.effort)[0].group)))
-        tail, _ = _group_digits(self.numbers, size)
-        return min(longest, tail + (count // size).bit_length())
-
-    @cached_property
-    def step(self) -> int:
-        """What all differences of ids are multiples of."""
-        found = 0
-        for x in self.ids:
-            found = gcd(found, x - self.ids[0])
-            if found == 1:
-                break
-        return max(1, found)
-
-    @cached_property
-    def numbers(self) -> list[int]:
-        """The ids without what they have in common."""
-        return [(x - self.ids[0]) // self.step for x in self.ids]
-
-    @cached_property
-    def plans(self) -> list[Plan]:
-        return plans(len(self.ids), self.id_bits, self.about, self.goal, self.effort)
-
-
-def _job(
-    ids: Sequence[int],
-    labels: Sequence[int],
-    classes: int,
-    head: str | None,
-    abstain_bits: int,
-    goal: Objective,
-    effort: Effort,
-    seed: int,
-    progress: Progress,
-) -> Job:
-    if len(ids) == 0 or len(ids) != len(labels):
-        raise BuildError(f"a label memory needs as many labels as ids and at least one; got {len(ids)}, {len(labels)}")
-    given = [int(x) for x in ids]
-    numbers = np.array(given, np.int64 if max(map(abs, given)).bit_length() < 63 else object)
-    order = np.argsort(numbers, kind="stable")
-    xs = numbers[order].tolist()
-    ys = np.array(labels, np.int64)[order]
-    if xs[0] < 0 or any(map(eq, xs, xs[1:])):
-        raise BuildError("ids must be distinct and not negative; hash the inputs again with another seed")
-    if ys.min() < 0 or ys.max() >= classes:
-        raise BuildError(f"labels must lie in [0, {classes}), but they lie in [{ys.min()}, {ys.max()}]")
-    if head not in (None, "value", "logits"):
-        raise OptionError(f"head={head!r} is not one of value, logits")
-    shares = np.bincount(ys, minlength=max(2, classes)) / len(ys)
-    about = Labels(tuple(shares.tolist()), head, abstain_bits)
-    return Job(xs, ys, classes, about, goal, effort, seed, progress)
 
 
 def _line(job: Job, needed: bool) -> LabelMemory | None:
@@ -261,6 +180,8 @@ def _smallest(job: Job, workers: Executor | None, resume: str | Path | None, lin
             plan = resized(job, job.plans[0], max(2, round(factor * job.plans[0].folds)))
             found.extend(filter(None, [_carry_out(job, plan, 0, workers, resume)]))
     if _disappointing(job, found):
+        found.extend(_focused(job, min((m.parameters for m in found), default=None)))
+    if _disappointing(job, found):
         found.extend(_stirred(job, min(found, key=lambda m: m.price(job.goal), default=None), workers, resume))
     if not found and not job.about.abstain_bits:  # very few awkward ids: a line through all of them always exists
         last = _line(job, True)
@@ -268,6 +189,21 @@ def _smallest(job: Job, workers: Executor | None, resume: str | Path | None, lin
     if not found:
         raise BuildError(f"no label memory of {len(job.ids)} ids was found; try another seed or effort='high'")
     return min(found, key=lambda m: m.price(job.goal))
+
+
+def _focused(job: Job, most: int | None) -> list[LabelMemory]:
+    """A memory for tight clusters, two to a line: fewer than `most` parameters, or none."""
+    if len(job.about.shares) != 2 or job.about.abstain_bits or job.goal is not Objective.PARAMETERS:
+        return []
+    more, reading = trapping.zero_or_one(1) if job.about.head == "value" else ((), None)
+    least = 3 * len(job.ids) if most is None else most
+    found = focus(job.ids, job.labels, least - sum(block.parameters for block in more), FOCUS_WORK[job.effort])
+    if found is None:
+        return []
+    if job.about.head == "value":
+        more, reading = trapping.zero_or_one(found.chain.trapped)
+    note = f"lens, {len(found.lines)} lines, {len(found.chain.thresholds)} folds"
+    return [LabelMemory((*found.blocks, *more), reading or found.chain.reading, len(found.lines), note)]
 
 
 def _disappointing(job: Job, found: Sequence[LabelMemory]) -> bool:
@@ -371,15 +307,6 @@ def _halves(ids: Sequence[int], span: int) -> list[int]:
     return sorted((ids[k + span] - ids[k]) // 2 + 1 for k in range(0, last, step))
 
 
-def _group_digits(ids: Sequence[int], size: int) -> tuple[int, int]:
-    """(digits that nearly all groups of this size need, zeros that the ids of some group have in common)."""
-    span = min(len(ids) - 1, int(1.1 * size) + 2)
-    starts = range(0, len(ids) - span, max(1, (len(ids) - span) // 500))
-    zeros = [common_zeros(ids[k : k + span + 1]) for k in starts]
-    halves = sorted(((ids[k + span] - ids[k]) >> z) // 2 + 1 for k, z in zip(starts, zeros, strict=True))
-    return halves[int(0.98 * (len(halves) - 1))].bit_length() + 1, max(zeros)
-
-
 class _Traps:
     """Ids and labels as traps see them, and the blocks that their lines become."""
 
@@ -394,7 +321,7 @@ class _Traps:
         self.frame = Frame.stretched(half, plan.folds + trapping.EXTRA + reach + 8)
         self.method = Traps(plan.folds, tuple(shares[y] for y in order), order, reach, warm, self.frame.pad)
 
-    def assemble(self, lines: Sequence[Line], unit: int) -> tuple[tuple[Block, ...], Reading]:
+    def assemble(self, lines: Sequence[Line], unit: int) -> tuple[tuple[StreamBlock, ...], Reading]:
         """In units as long as possible: zeros at the end of all numbers are cut off."""
         folds, _ = self.method.folds(unit, "logits")
         thresholds = [int(block.units[0][1]) for block in folds[: self.method.levels]]  # type: ignore[arg-type]
@@ -416,13 +343,13 @@ class _Walks:
         self.labels = np.array(self.places, np.int64)[job.labels]
         if not closed:
             shares = tuple(sorted_to_middle(shares))
-        tail, zeros = _group_digits(self.ids, size)
+        tail, zeros = group_digits(self.ids, size)
         self.frame = Frame.whole(tail, zeros if zeros > 8 else 0)
         self.method = Walk(
             plan.folds, tail, walking.range_bits(size), shares, closed, plan.cell, max(6, size.bit_length() + 1)
         )
 
-    def assemble(self, lines: Sequence[Line], unit: int) -> tuple[tuple[Block, ...], Reading]:
+    def assemble(self, lines: Sequence[Line], unit: int) -> tuple[tuple[StreamBlock, ...], Reading]:
         walk, head = self.method, self.head
         one, shift = walk.one(unit), self.frame.shift
         numbers = [
@@ -437,7 +364,7 @@ class _Walks:
         if head == "logits":
             reading = Reading.logits([reading.rows[place] for place in self.places])
         if self.short:  # the lattice is multiplied in behind the selector: every unit is shorter
-            return (selector(numbers), Block(((1, 0, lattice - 1),), start), *blocks), reading
+            return (selector(numbers), StreamBlock(((1, 0, lattice - 1),), start), *blocks), reading
         return (selector(numbers, lattice, start), *blocks), reading
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.build.fold._kernel import LIMB_BITS, WIDTH_BITS, W
-from byheart.build.fold.block import Block, Unit
+from byheart.build.fold.block import StreamBlock, Unit
 from byheart.errors import BuildError
 
 LIMB = int(LIMB_BITS)
@@ -287,7 +287,7 @@ class _Search:
         slope = slope * placed.times << (frame.shift - placed.shift)
         line = Line(slope, (constant << frame.shift) - slope * placed.middle, ids[0], ids[-1], count)
         right = method.checks([line.at(x) for x in ids], labels.tolist(), segment.unit)
-        if not right or (before and not _cross(before, line)) or (after and not _cross(line, after)):
+        if not right or (before and not crosses(before, line)) or (after and not crosses(line, after)):
             self.refused += 1
             return None
         return line
@@ -307,7 +307,7 @@ def _words(values: Sequence[int], limbs: int) -> Ints:
     return out
 
 
-def _cross(before: Line, after: Line) -> bool:
+def crosses(before: Line, after: Line) -> bool:
     """Whether the lines meet in the gap between their groups."""
     d_last = after.at(before.last) - before.at(before.last)
     d_first = after.at(after.first) - before.at(after.first)
@@ -397,14 +397,14 @@ def _slope(line: Line, segment: Segment, placed: Placed) -> float:
         return STEEP if value > 0 else -STEEP
 
 
-def selector(lines: Sequence[Line], times: int = 1, shift: int = 0) -> Block:
+def selector(lines: Sequence[Line], times: int = 1, shift: int = 0) -> StreamBlock:
     """One unit per line: x -> times·(its line) + shift on the ids of each."""
     first = lines[0]
     units: list[Unit] = [(1, 0, first.slope * times - 1)]
     for before, after in pairwise(lines):
-        if not _cross(before, after):
+        if not crosses(before, after):
             raise BuildError("two lines of the label memory do not meet between their groups")
         change = (after.slope - before.slope) * times
         sign = 1 if change > 0 else -1
         units.append((abs(change), sign * (after.constant - before.constant) * times, sign))
-    return Block(tuple(units), first.constant * times + shift)
+    return StreamBlock(tuple(units), first.constant * times + shift)

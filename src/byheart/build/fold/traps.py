@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from byheart.build.fold._kernel import WIDTH_BITS, W
 from byheart.build.fold._trap_beam import trap_beam
-from byheart.build.fold.block import Block, Reading, run_blocks
+from byheart.build.fold.block import Reading, StreamBlock, run_blocks
 from byheart.build.fold.search import Found
 from byheart.exact import reflections
 from byheart.exact.reference import Block as Fold
@@ -129,16 +129,18 @@ class Traps:
         (last,) = chain.blocks[self.levels :]
         return all(chain.reading.label(last(v)) == y for v, y in zip(ends, labels, strict=True))
 
-    def folds(self, unit: int, head: str, zeros: int = 0, times: int = 1) -> tuple[tuple[Block, ...], Reading]:
+    def folds(self, unit: int, head: str, zeros: int = 0, times: int = 1) -> tuple[tuple[StreamBlock, ...], Reading]:
         """The folds and how they are read; `unit` is 1 at level 0, all numbers end in `zeros` that are cut off."""
         blocks, reading = self._blocks(_folds(self), unit, zeros, times)
         if head == "value":
-            more, reading = _zero_or_one(self.order[0])
+            more, reading = zero_or_one(self.order[0])
             return (*blocks, *more), reading
         return blocks, reading
 
-    def _blocks(self, folds: _Folds, unit: int, zeros: int = 0, times: int = 1) -> tuple[tuple[Block, ...], Reading]:
-        blocks: list[Block] = []
+    def _blocks(
+        self, folds: _Folds, unit: int, zeros: int = 0, times: int = 1
+    ) -> tuple[tuple[StreamBlock, ...], Reading]:
+        blocks: list[StreamBlock] = []
         up, base = True, 0  # the range is base + v, or base - v
         bands: list[int] = []
         for k in range(self.levels):
@@ -146,7 +148,7 @@ class Traps:
             if k == self.warm or folds.levels[k - 1, 3] >= 0:
                 bands.append(((span - edge) * unit >> (k + zeros)) * times)
             threshold = (edge * unit >> (k + zeros)) * times
-            blocks.append(Block(((2 if up else -2, 2 * base - threshold, -1 if up else 1),)))
+            blocks.append(StreamBlock(((2 if up else -2, 2 * base - threshold, -1 if up else 1),)))
             if turn >= 0:
                 base = threshold // 2 - base
                 up = not up
@@ -164,8 +166,8 @@ class Traps:
 class _ExactChain:
     """The folds of all groups as exact integers, for values from 0 to `top`."""
 
-    folds: tuple[Block, ...]
-    blocks: tuple[Block, ...]  # the folds, and what reads bands
+    folds: tuple[StreamBlock, ...]
+    blocks: tuple[StreamBlock, ...]  # the folds, and what reads bands
     reading: Reading
     top: int
 
@@ -187,13 +189,13 @@ def _exact_chain(traps: Traps, unit: int) -> _ExactChain:
     return _ExactChain(blocks[: traps.levels], blocks, reading, (int(W) << traps.range_bits) * unit)
 
 
-def _zero_or_one(trapped: int) -> tuple[tuple[Block, ...], Reading]:
+def zero_or_one(trapped: int) -> tuple[tuple[StreamBlock, ...], Reading]:
     """1 below zero and 0 above, for whole numbers: relu(-v) - relu(-v - 1), with v itself taken away."""
-    block = Block(((1, 0, -1), (-1, 0, 2), (-1, -1, -1)))
+    block = StreamBlock(((1, 0, -1), (-1, 0, 2), (-1, -1, -1)))
     return (block,), Reading.value(1, 0) if trapped == 1 else Reading.value(-1, 1)
 
 
-def _read_bands(bands: list[int], base: int, up: bool, order: tuple[int, ...], big: int) -> tuple[Block, Reading]:
+def _read_bands(bands: list[int], base: int, up: bool, order: tuple[int, ...], big: int) -> tuple[StreamBlock, Reading]:
     """One block and C logits. The depth below 0 tells the phase: what is left above 0, then the last phase's band, …
 
     Between the edges of a band the block has slope D/width, so that its value is about D·(number of the band), and
@@ -214,7 +216,7 @@ def _read_bands(bands: list[int], base: int, up: bool, order: tuple[int, ...], b
     rows = [(0, 0)] * classes
     for g, y in enumerate(order[::-1]):
         rows[y] = (g, -D * g * g)
-    return Block(tuple(units), shift), Reading.logits(rows)
+    return StreamBlock(tuple(units), shift), Reading.logits(rows)
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from byheart.build.fold._kernel import WIDTH_BITS
 from byheart.build.fold._walk_beam import BELOW, COLUMNS, ROWS, walk_beam
-from byheart.build.fold.block import Block, Reading
+from byheart.build.fold.block import Reading, StreamBlock
 from byheart.build.fold.search import Found, Ints
 
 LOOK = 6  # folds that a table follows exactly
@@ -192,7 +192,7 @@ class Walk:
         """E: marks are multiples of it, so that a copy of the label has room below."""
         return 1 if head == "logits" else 1 << (self.digits_of_cell + 2)
 
-    def blocks(self, head: str, times: int) -> tuple[tuple[Block, ...], Reading]:
+    def blocks(self, head: str, times: int) -> tuple[tuple[StreamBlock, ...], Reading]:
         """Folds and reading for a stream D·z + D/4 (in units of E·times; + E/2 for the value)."""
         D, E, width = self.lattice, self.scale(head), 1 << self.cell_bits
         odd = 0 if head == "logits" else 1
@@ -212,8 +212,8 @@ class Walk:
         return tuple(blocks), Reading.value(-1, E * times // 2 - (cells - self.classes) // 2)
 
 
-def _fold(threshold: int, shift: int = 0) -> Block:
-    return Block(((2, -threshold, -1),), shift)
+def _fold(threshold: int, shift: int = 0) -> StreamBlock:
+    return StreamBlock(((2, -threshold, -1),), shift)
 
 
 def walks(z: list[int], marks: Ints) -> Ints:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from byheart.build.fold.block import Block
+from byheart.build.fold.block import StreamBlock
 from byheart.exact import Number, dyadic
 
 Floats = npt.NDArray[np.float64]
@@ -85,7 +85,7 @@ class Zigzag:
     `shift` and `sign` belong to the output layer; with two runs x itself will do, and the block has no units.
     """
 
-    block: Block
+    block: StreamBlock
     shift: Number
     sign: int
     runs: int
@@ -116,7 +116,7 @@ def zigzag(ids: Sequence[int], labels: Sequence[int], bits: int = 0) -> Zigzag:
         kink = dyadic(before + after, -2 - bits)
         units.append((1, -kink, 2 if k % 2 else -2))
     first = -1 if ordered[0][1] else 1
-    return Zigzag(Block(tuple(units)), -dyadic(crossings[0], -1 - bits), first, len(crossings) + 1)
+    return Zigzag(StreamBlock(tuple(units)), -dyadic(crossings[0], -1 - bits), first, len(crossings) + 1)
 
 
 def few_runs(own: Any, total: Any, labels: Ints, *, steps: int, restarts: int, seed: int) -> Order | None:

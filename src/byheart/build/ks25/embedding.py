@@ -30,7 +30,7 @@ from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 from byheart.theory.promises.ks25 import id_part, setting_of, token_id_count
 from byheart.theory.rounding import PI_UP
-from byheart.theory.upper import DENSE, Cloud, label_bits
+from byheart.theory.upper import DENSE, PointSet, label_bits
 
 THEOREM = Ref("KS25", "Theorem E.1")
 
@@ -61,7 +61,7 @@ def label_choice(dataset: Dataset, style: Style, omega: int) -> Choice:
         return lambda keys, labels: measured_fields(style, keys, labels, DENSE, room)
     setting = setting_of(dataset)
     norm = 100 * setting.n**2 * setting.N**6 * omega**2 * PI_UP
-    attended = Cloud(setting.contexts, 3, norm, Fraction(1, setting.n**2))
+    attended = PointSet(setting.contexts, 3, norm, Fraction(1, setting.n**2))
     return lambda keys, labels: paper_fields(keys, setting.contexts, attended.key_bits, label_bits(setting.C))
 
 

@@ -26,7 +26,7 @@ from byheart.build.ks25.residual_memorizer import (
 )
 from byheart.build.ks25.sequence_ids import Index, TokenCode, separate_multisets
 from byheart.build.shared.projection import Constants, KeyLine, project
-from byheart.build.shared.wires import Block, assemble, wires
+from byheart.build.shared.wires import WireBlock, assemble, wires
 from byheart.data.dataset.dataset import Dataset
 from byheart.errors import BuildError
 from byheart.exact import Number
@@ -164,7 +164,7 @@ def _cost(form: LayerForm, fields: Fields, group_count: int, hidden: int) -> int
     made = [Group(2, 3, 1, 1)] * group_count
     layers: tuple[Affine | Residual, ...]
     if form is LayerForm.RESIDUAL:
-        start = Block(cleared(*TRAJECTORIES), start_shift(fields))
+        start = WireBlock(cleared(*TRAJECTORIES), start_shift(fields))
         layers = blocks([start, *lookup_blocks(made, fields), *scan_blocks(fields, hidden)])
     else:
         plan, state = lookup_plan(made, wires(("x",)))

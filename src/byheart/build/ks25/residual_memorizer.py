@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from byheart.build.ks25.memorizer import Fields, Group, KeyTable
-from byheart.build.shared.wires import Block, Effect, Form, residual, wire
+from byheart.build.shared.wires import Effect, Form, WireBlock, residual, wire
 from byheart.errors import BuildError
 from byheart.exact import Number, dyadic
 from byheart.ir.layers import Residual
@@ -39,7 +39,7 @@ def cleared(*names: str) -> tuple[Effect, ...]:
     return tuple(Effect(wire(name), {name: -1}) for name in names)
 
 
-def blocks(steps: Sequence[Block], lanes: int = 1) -> tuple[Residual, ...]:
+def blocks(steps: Sequence[WireBlock], lanes: int = 1) -> tuple[Residual, ...]:
     return tuple(residual(lane_stream(lanes), step) for step in steps)
 
 
@@ -53,7 +53,7 @@ def _suffix(lane: int) -> str:
     return f"#{lane}" if lane else ""
 
 
-def _in_lane(block: Block, lane: int) -> Block:
+def _in_lane(block: WireBlock, lane: int) -> WireBlock:
     """The block on the numbers of that lane; the first lane has the plain names."""
 
     def new(name: str) -> str:
@@ -66,7 +66,7 @@ def _in_lane(block: Block, lane: int) -> Block:
         )
         for e in block.effects
     )
-    return Block(tuple(effects), {new(name): value for name, value in block.shift.items()})
+    return WireBlock(tuple(effects), {new(name): value for name, value in block.shift.items()})
 
 
 def start_shift(fields: Fields) -> dict[str, Number]:
@@ -80,7 +80,7 @@ def start_shift(fields: Fields) -> dict[str, Number]:
     statement="With skip connections: one block of two hidden units per group fetches its words.",
     test="tests/build/ks25/test_residual_memorizer.py",
 )
-def lookup_blocks(groups: Sequence[Group], fields: Fields) -> list[Block]:
+def lookup_blocks(groups: Sequence[Group], fields: Fields) -> list[WireBlock]:
     """Each block adds the difference to the previous group's words once x has reached the group's first key."""
     steps = []
     key_word = label_word = 0
@@ -90,7 +90,7 @@ def lookup_blocks(groups: Sequence[Group], fields: Fields) -> list[Block]:
         adds: Mapping[str, Number] = {U1: key_step, U2: key_step, W1: label_step, W2: label_step}
         reached = 2 * wire(X) - 2 * group.first  # relu(reached + 1) - relu(reached) steps from 0 to 1 before the key
         takes = {name: -weight for name, weight in adds.items()}
-        steps.append(Block((Effect(reached + 1, adds), Effect(reached, takes))))
+        steps.append(WireBlock((Effect(reached + 1, adds), Effect(reached, takes))))
         key_word, label_word = group.key_word, group.label_word
     return steps
 
@@ -103,7 +103,7 @@ SHORTEST = 3  # bits per entry that comparing and gating need
     statement="With skip connections: K·max(rho, c) + 3 blocks of at most 14 hidden units on a stream of 10.",
     test="tests/build/ks25/test_residual_memorizer.py",
 )
-def scan_blocks(fields: Fields, hidden: int = DENSE) -> list[Block]:
+def scan_blocks(fields: Fields, hidden: int = DENSE) -> list[WireBlock]:
     """All blocks of the scan; afterwards key, label, miss and pending are zero again."""
     if fields.steps < SHORTEST or hidden not in (DENSE, RELAXED):
         raise BuildError(f"the scan needs fields of {SHORTEST} bits and 12 or 14 hidden units, not {fields}, {hidden}")
@@ -115,7 +115,7 @@ def scan_blocks(fields: Fields, hidden: int = DENSE) -> list[Block]:
             effects = list(_reading(fields, entry, t, relaxed))
             if entry > 0:
                 effects += _deciding(fields, t, relaxed)
-            steps.append(Block(tuple(effects)))
+            steps.append(WireBlock(tuple(effects)))
     return steps
 
 
@@ -166,17 +166,17 @@ def memorizer_blocks(
     hidden: int = DENSE,
     effects: tuple[Effect, ...] = (),
     shift: Mapping[str, Number] | None = None,
-) -> list[Block]:
+) -> list[WireBlock]:
     """Start, look up and scan for each piece in turn; `effects` and `shift` join the very first block."""
-    steps: list[Block] = []
+    steps: list[WireBlock] = []
     for piece in pieces:
         if steps:
-            steps.append(Block(cleared(*TRAJECTORIES), start_shift(piece.fields)))
+            steps.append(WireBlock(cleared(*TRAJECTORIES), start_shift(piece.fields)))
         else:
-            steps.append(Block(effects, {**start_shift(piece.fields), **(shift or {})}))
+            steps.append(WireBlock(effects, {**start_shift(piece.fields), **(shift or {})}))
         steps += lookup_blocks(piece.groups, piece.fields)
         steps += scan_blocks(piece.fields, hidden)
-    return steps or [Block(effects, dict(shift or {}))]
+    return steps or [WireBlock(effects, dict(shift or {}))]
 
 
 @implements(
@@ -190,21 +190,21 @@ def memorizer_lanes(
     effects: tuple[Effect, ...] = (),
     shift: Mapping[str, Number] | None = None,
     used: int = 0,
-) -> list[Block]:
+) -> list[WireBlock]:
     """All pieces at once. The first block also clears the trajectories of the `used` lanes of the memory before."""
     most = max((piece.group_count for piece in pieces), default=0)
-    merged: list[Block] = []
+    merged: list[WireBlock] = []
     for lane, piece in enumerate(pieces):
-        waiting = [Block()] * (most - piece.group_count)
-        start = Block((), start_shift(piece.fields))
+        waiting = [WireBlock()] * (most - piece.group_count)
+        start = WireBlock((), start_shift(piece.fields))
         steps = [start, *lookup_blocks(piece.groups, piece.fields), *waiting, *scan_blocks(piece.fields)]
         steps = [_in_lane(step, lane) for step in steps]
         merged = [_together(a, b) for a, b in zip(merged, steps, strict=True)] if merged else steps
-    old = tuple(e for lane in range(used) for e in _in_lane(Block(cleared(*TRAJECTORIES)), lane).effects)
-    first = Block((*effects, *old), dict(shift or {}))
+    old = tuple(e for lane in range(used) for e in _in_lane(WireBlock(cleared(*TRAJECTORIES)), lane).effects)
+    first = WireBlock((*effects, *old), dict(shift or {}))
     return [_together(first, merged[0]), *merged[1:]] if merged else [first]
 
 
-def _together(a: Block, b: Block) -> Block:
+def _together(a: WireBlock, b: WireBlock) -> WireBlock:
     """Both blocks as one; no number is shifted by both."""
-    return Block((*a.effects, *b.effects), {**a.shift, **b.shift})
+    return WireBlock((*a.effects, *b.effects), {**a.shift, **b.shift})

@@ -24,7 +24,7 @@ from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 from byheart.theory.promises.ks25 import context_part, setting_of
 from byheart.theory.rounding import PI_UP
-from byheart.theory.upper import RELAXED, Cloud, label_bits
+from byheart.theory.upper import RELAXED, PointSet, label_bits
 
 THEOREM = Ref("KS25", "Theorem D.1")
 WIDTH = 12
@@ -37,7 +37,7 @@ def sums_choice(dataset: Dataset, style: Style) -> Choice:
         room = Room(context_part(dataset, style.form), WIDTH)
         return lambda keys, labels: measured_fields(style, keys, labels, RELAXED, room)
     setting = setting_of(dataset)
-    sums = Cloud(setting.N, 1, 16 * setting.n**2 * setting.N**6 * PI_UP, 1)
+    sums = PointSet(setting.N, 1, 16 * setting.n**2 * setting.N**6 * PI_UP, 1)
     return lambda keys, labels: paper_fields(keys, setting.N, sums.key_bits, label_bits(setting.C))
 
 

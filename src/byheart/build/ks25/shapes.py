@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from byheart.build.ks25.residual_memorizer import STREAM, X
 from byheart.build.shared.projection import KeyLine
-from byheart.build.shared.wires import Block, Effect, Form, residual, wire
+from byheart.build.shared.wires import Effect, Form, WireBlock, residual, wire
 from byheart.errors import OptionError
 from byheart.exact import Number
 from byheart.exact.number import Values
@@ -118,7 +118,7 @@ def entrance(line: KeyLine, points: Values) -> Residual:
     effects += [Effect(wire(name) + lift, {name: -1}) for name, lift in zip(STREAM, lifts, strict=True)]
     shift: dict[str, Number] = dict(zip(STREAM, lifts, strict=True))
     shift[X] = shift[X] - line.bias
-    return residual(names, Block(tuple(effects), shift))
+    return residual(names, WireBlock(tuple(effects), shift))
 
 
 def widened(layer: Layer, stream: int) -> Layer:

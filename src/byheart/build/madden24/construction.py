@@ -61,7 +61,7 @@ from byheart.data.dataset.targets import Distributions, Target
 from byheart.data.task import Task
 from byheart.data.values import key
 from byheart.errors import AssumptionError, BuildError, OptionError
-from byheart.ir.decoder import Activation, Decoder, Reader
+from byheart.ir.decoder import Activation, ContextReader, Decoder
 from byheart.ir.decoder_network import AnyDecoder, DecoderNetwork, TableDecoder, context_number
 from byheart.ir.network import Network, Read
 from byheart.paper import Ref, implements
@@ -196,7 +196,7 @@ def _fit(
 
 def _neurons(
     contexts: Distributions, shape: DecoderShape, features: Features, scaled: bool, seed: int
-) -> tuple[Reader, Floats, Floats, tuple[str, ...]]:
+) -> tuple[ContextReader, Floats, Floats, tuple[str, ...]]:
     """The reader, W (d, n), b (n,), and what to know about the draw."""
     if features is Features.SAMPLED:
         rng, dimension = np.random.default_rng(seed), shape.dimension or SAMPLED_DIMENSION

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from byheart.data.dataset.targets import Distributions
 from byheart.errors import BuildError, OptionError
-from byheart.ir.decoder import Activation, AttentionHead, Average, Decoder, Reader, SelfAttention
+from byheart.ir.decoder import Activation, AttentionHead, Average, ContextReader, Decoder, SelfAttention
 from byheart.paper import Ref, implements
 
 Floats = npt.NDArray[np.float64]
@@ -241,7 +241,7 @@ def target_logits(contexts: Distributions, floor: float, columns: Ints | None = 
     return logits, math.fsum((contexts.weights * np.log1p(zeros * floor)).tolist())
 
 
-def line_reader(contexts: Distributions, shape: DecoderShape, seed: int) -> tuple[Reader, Floats, Draw]:
+def line_reader(contexts: Distributions, shape: DecoderShape, seed: int) -> tuple[ContextReader, Floats, Draw]:
     """Theorem 5's reduction to one number per context: all matrices are multiples of the ones matrix.
 
     Returns the reader, the direction (d,) along which its vectors lie, and the draw of (z, u).
@@ -256,11 +256,11 @@ def line_direction(d: int) -> Floats:
     return np.full(d, 1 / math.sqrt(d))
 
 
-def reader_on_line(z: Floats, u: Floats, d: int, shape: DecoderShape, output: float = 1.0) -> Reader:
+def reader_on_line(z: Floats, u: Floats, d: int, shape: DecoderShape, output: float = 1.0) -> ContextReader:
     """The reader in dimension d whose vectors are f(z, u, α)·1/√d; `output` scales the attention's output."""
     embedding = np.outer(z, np.full(d, 1 / math.sqrt(d)))
     if shape.mixer is MixerKind.AVERAGE:
-        return Reader(embedding, Average(u.copy()), shape.skip)
+        return ContextReader(embedding, Average(u.copy()), shape.skip)
     ones = np.full((d, 1), 1 / math.sqrt(d))
     heads = tuple(AttentionHead(ones.copy(), ones.copy(), ones.copy()) for _ in range(shape.heads))
     mixer = SelfAttention(
@@ -268,7 +268,7 @@ def reader_on_line(z: Floats, u: Floats, d: int, shape: DecoderShape, output: fl
         heads,
         np.full((shape.heads, d), output / (shape.heads * math.sqrt(d))),
     )
-    return Reader(embedding, mixer, shape.skip)
+    return ContextReader(embedding, mixer, shape.skip)
 
 
 def _mixing(shape: DecoderShape) -> Mixing:
@@ -284,14 +284,14 @@ def _mixing(shape: DecoderShape) -> Mixing:
     return with_skip
 
 
-def space_reader(contexts: Distributions, shape: DecoderShape, dimension: int, seed: int) -> Reader:
+def space_reader(contexts: Distributions, shape: DecoderShape, dimension: int, seed: int) -> ContextReader:
     """Random embeddings in R^d; attention scores stay near 0 so that every token of a context is seen."""
     rng = np.random.default_rng(seed)
     longest = contexts.tokens.shape[1]
     embedding = rng.standard_normal((contexts.vocabulary_size, dimension))
     if shape.mixer is MixerKind.AVERAGE:
         signs = rng.choice([-1.0, 1.0], longest)
-        return Reader(embedding, Average(rng.uniform(0.5, 1.5, longest) * signs), shape.skip)
+        return ContextReader(embedding, Average(rng.uniform(0.5, 1.5, longest) * signs), shape.skip)
     positions = rng.standard_normal((longest, dimension))
     parts = np.array_split(np.arange(dimension), shape.heads)
     heads = []
@@ -306,10 +306,12 @@ def space_reader(contexts: Distributions, shape: DecoderShape, dimension: int, s
     for part, head in zip(parts, heads, strict=True):
         output[row + np.arange(len(part)), part] = 1.0
         row += head.value.shape[1]
-    return Reader(embedding, SelfAttention(positions, tuple(heads), output), shape.skip)
+    return ContextReader(embedding, SelfAttention(positions, tuple(heads), output), shape.skip)
 
 
-def sampled_reader(contexts: Distributions, shape: DecoderShape, dimension: int, rng: np.random.Generator) -> Reader:
+def sampled_reader(
+    contexts: Distributions, shape: DecoderShape, dimension: int, rng: np.random.Generator
+) -> ContextReader:
     """Every matrix of the reader drawn from a normal distribution: step 1 of the algorithm that Theorem 5 suggests.
 
     Any continuous distribution will do in exact arithmetic. In float64 its spread matters: entries of variance 1/d in
@@ -319,7 +321,7 @@ def sampled_reader(contexts: Distributions, shape: DecoderShape, dimension: int,
     longest, head = contexts.tokens.shape[1], head_size(shape, dimension)
     embedding = rng.standard_normal((contexts.vocabulary_size, dimension))
     if shape.mixer is MixerKind.AVERAGE:
-        return Reader(embedding, Average(rng.standard_normal((longest,))), shape.skip)
+        return ContextReader(embedding, Average(rng.standard_normal((longest,))), shape.skip)
     positions = rng.standard_normal((longest, dimension))
     heads = tuple(
         AttentionHead(
@@ -330,7 +332,7 @@ def sampled_reader(contexts: Distributions, shape: DecoderShape, dimension: int,
         for _ in range(shape.heads)
     )
     output = rng.standard_normal((shape.heads * head, dimension)) / math.sqrt(shape.heads * head)
-    return Reader(embedding, SelfAttention(positions, heads, output), shape.skip)
+    return ContextReader(embedding, SelfAttention(positions, heads, output), shape.skip)
 
 
 def sampled_neurons(

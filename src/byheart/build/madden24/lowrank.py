@@ -58,7 +58,7 @@ from byheart.build.madden24.fit import (
 from byheart.build.madden24.neurons import solve_staircase, steps_between
 from byheart.data.dataset.targets import Distributions
 from byheart.errors import BuildError, OptionError
-from byheart.ir.decoder import Decoder, Reader
+from byheart.ir.decoder import ContextReader, Decoder
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 
@@ -215,7 +215,7 @@ AIM = 0.9  # the factors aim at this part of the allowed gap
 class ContextLine:
     """The reader, and the contexts in their order on the line."""
 
-    reader: Reader
+    reader: ContextReader
     order: Ints  # contexts from left to right
     numbers: Floats  # theirs, ascending
     steps: Ints  # places where the distribution changes

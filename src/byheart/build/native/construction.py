@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,9 +26,9 @@ from byheart.build.native.front import (
     token_maps,
     token_parameters,
 )
-from byheart.build.native.hashing import Chain, Ints
+from byheart.build.native.hashing import HashChain, Ints
 from byheart.build.native.layout import FloatType, Layout, dense_parameters, float_type
-from byheart.build.native.memory import Refusal, Stored, memory_blocks, store
+from byheart.build.native.memory import Refusal, StoredWords, memory_blocks, store
 from byheart.build.native.plan import Need, choose
 from byheart.build.native.scramble import Box, vector_bits
 from byheart.build.native.tokens import Mixing, Sizing, sizing
@@ -35,6 +36,7 @@ from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import TokenTable
 from byheart.errors import BuildError, OptionError
+from byheart.executors import AnyExecutor
 from byheart.ir.layers import Affine, Layer, Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.paper import Ref
@@ -70,19 +72,27 @@ def _plan(table: TokenTable, rows: int, classes: int, options: Mapping[str, Any]
         Option("dtype", str, "float64", "the float type that the network runs in", ("float64", "float32")),
         Option("abstain_bits", int, 0, "fingerprint bits: unseen inputs are answered with probability 2^-bits"),
         Option("objective", str, "size", "fewest parameters, or fastest evaluation", ("size", "speed")),
+        Option("executor", AnyExecutor, None, "a concurrent.futures.Executor that solves the buckets", optional=True),
     ),
     floats=True,
     plan=_plan,
 )
 def build(
-    dataset: Dataset, *, seed: int, progress: Progress, dtype: str, abstain_bits: int, objective: str
+    dataset: Dataset,
+    *,
+    seed: int,
+    progress: Progress,
+    dtype: str,
+    abstain_bits: int,
+    objective: str,
+    executor: Executor | None = None,
 ) -> Construction:
     """A native memory of this data; draws until every bucket is solved.
 
     Its size grows like sqrt(K·c) for K contexts with c label bits, apart from the embedding table.
     """
     if not 0 <= abstain_bits <= 32:
-        raise OptionError(f"abstain_bits={abstain_bits} is not in 0 … 32; 8 let one unseen input in 256 pass")
+        raise OptionError(f"abstain_bits={abstain_bits} must lie in 0..32; 8 lets one unseen input in 256 pass")
     kind = float_type(dtype)
     mixing = mixing_of(dataset.encoder.task, dataset.encoder.positions)
     options = {"dtype": dtype, "abstain_bits": abstain_bits, "objective": objective}
@@ -90,7 +100,7 @@ def build(
     refusal = Refusal("nothing was drawn")
     for shape in _shapes(dataset, kind, mixing, abstain_bits, objective):
         _keep_budget(dataset, options, shape.parameters)
-        drawn = _draw(dataset, kind, mixing, shape, rng, progress)
+        drawn = _draw(dataset, kind, mixing, shape, rng, progress, executor)
         if not isinstance(drawn, Refusal):
             tokens, chains, stored = drawn
             size, layout = shape.size, shape.layout
@@ -202,7 +212,8 @@ def _draw(
     shape: _Shape,
     rng: random.Random,
     progress: Progress,
-) -> tuple[TokenMap, list[Chain], Stored] | Refusal:
+    executor: Executor | None,
+) -> tuple[TokenMap, list[HashChain], StoredWords] | Refusal:
     """Tables until contexts differ, chains until every bucket is solved; the last reason if none will do."""
     last, size, layout = Refusal("no draw was made"), shape.size, shape.layout
     with progress.stage("drawing hash chains") as stage:
@@ -213,8 +224,8 @@ def _draw(
                 last = keys
                 continue
             for _ in range(DRAWS_PER_TABLE):
-                chains = [Chain(_odd(rng, size.id_bound), size.scale) for _ in range(layout.chains)]
-                stored = store(layout, chains, *keys)
+                chains = [HashChain(_odd(rng, size.id_bound), size.scale) for _ in range(layout.chains)]
+                stored = store(layout, chains, *keys, executor)
                 stage.advance()
                 if not isinstance(stored, Refusal):
                     return tokens, chains, stored
@@ -259,7 +270,7 @@ def _keep_budget(dataset: Dataset, options: Mapping[str, Any], planned: int) -> 
         )
 
 
-def _notes(layout: Layout, stored: Stored) -> tuple[str, ...]:
+def _notes(layout: Layout, stored: StoredWords) -> tuple[str, ...]:
     shape = (
         f"{layout.buckets} buckets of up to {layout.capacity} keys (fullest: {stored.largest_load}), "
         f"{layout.words} words of {layout.levels} levels per label bit, {layout.chains} hash chains"

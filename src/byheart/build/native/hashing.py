@@ -10,7 +10,7 @@ doubling is done by halving θ and η instead of doubling z, so that a step cost
 s-th step must rescale, with a third unit. η keeps the kink between two values that z can take, so that both units are
 exact and their difference is exactly 0 or 2η.
 
-    >>> chain = Chain(modulus=13, scale=2)
+    >>> chain = HashChain(modulus=13, scale=2)
     >>> [(f.threshold, f.margin, f.rescale) for f in (chain.fold(0), chain.fold(1), chain.fold(2))]
     [(26, 2, 0), (13, 1, 2), (26, 2, 0)]
 
@@ -46,7 +46,7 @@ class Fold:
 
 
 @dataclass(frozen=True)
-class Chain:
+class HashChain:
     """z starts as x·2^scale with 0 <= x < modulus, an odd number."""
 
     modulus: int
@@ -96,7 +96,7 @@ class Hashes:
     fresh: Words  # (K,) bit t: fresh bit of fingerprint t
 
 
-def bucket_numbers(layout: Layout, chains: Sequence[Chain], ids: Ints) -> tuple[Ints, Ints]:
+def bucket_numbers(layout: Layout, chains: Sequence[HashChain], ids: Ints) -> tuple[Ints, Ints]:
     """(g of every key, chain states afterwards); ids is (K, L)."""
     program = _program(layout, chains, {Purpose.WARMUP, Purpose.BUCKET})
     states = ids << np.array([chain.scale for chain in chains], dtype=np.int64)
@@ -105,7 +105,7 @@ def bucket_numbers(layout: Layout, chains: Sequence[Chain], ids: Ints) -> tuple[
     return buckets, states
 
 
-def hash_rows(layout: Layout, chains: Sequence[Chain], states: Ints) -> Hashes:
+def hash_rows(layout: Layout, chains: Sequence[HashChain], states: Ints) -> Hashes:
     """The remaining bits, from the states that `bucket_numbers` left; the states are used up."""
     program = _program(layout, chains, {Purpose.LEVEL, Purpose.FRESH})
     rows = np.zeros((len(states), (layout.capacity + 63) // 64), dtype=np.uint64)
@@ -127,7 +127,7 @@ def _in_parts(run: Callable[[slice], None], count: int) -> None:
         list(pool.map(run, parts))
 
 
-def _program(layout: Layout, chains: Sequence[Chain], purposes: set[Purpose]) -> tuple[Ints, Ints, Ints, Ints]:
+def _program(layout: Layout, chains: Sequence[HashChain], purposes: set[Purpose]) -> tuple[Ints, Ints, Ints, Ints]:
     """Chain, threshold, rescale and destination of every step, in order.
 
     Destinations: k >= 0 for column or bucket bit k, -1 for none, -2 - t for fresh bit t.
@@ -151,39 +151,65 @@ def _kernel(function: Any) -> Any:
     return numba.njit(cache=True, nogil=True)(function)
 
 
+LANES = 128  # keys that a kernel steps together: one loop without branches, which the compiler vectorises
+
+
 @_kernel
 def _run_buckets(
     states: Any, chain: Any, threshold: Any, rescale: Any, where: Any, buckets: Any
 ) -> None:  # pragma: no cover - compiled
-    for key in range(states.shape[0]):
-        bucket = 0
+    held = np.zeros((states.shape[1], LANES), np.int64)
+    found = np.zeros(LANES, np.int64)
+    for first in range(0, states.shape[0], LANES):
+        count = min(LANES, states.shape[0] - first)
+        for lane in range(count):
+            for k in range(states.shape[1]):
+                held[k, lane] = states[first + lane, k]
+        found[:] = 0
         for i in range(chain.shape[0]):
-            z = states[key, chain[i]]
-            if z > threshold[i]:
-                z = 2 * threshold[i] - z
-                if where[i] >= 0:
-                    bucket |= 1 << where[i]
-            states[key, chain[i]] = z << rescale[i]
-        buckets[key] = bucket
+            z, bound, shift = held[chain[i]], threshold[i], rescale[i]
+            bit = 1 << where[i] if where[i] >= 0 else 0
+            for lane in range(LANES):
+                above = z[lane] > bound
+                found[lane] |= bit if above else 0
+                z[lane] = (2 * bound - z[lane] if above else z[lane]) << shift
+        for lane in range(count):
+            buckets[first + lane] = found[lane]
+            for k in range(states.shape[1]):
+                states[first + lane, k] = held[k, lane]
 
 
 @_kernel
 def _run_rows(
     states: Any, chain: Any, threshold: Any, rescale: Any, where: Any, rows: Any, ones: Any, fresh: Any
 ) -> None:  # pragma: no cover - compiled
-    one = np.uint64(1)
-    for key in range(states.shape[0]):
-        count = 0
+    one, none = np.uint64(1), np.uint64(0)
+    width = rows.shape[1]
+    held = np.zeros((states.shape[1], LANES), np.int64)
+    words = np.zeros((width + 1, LANES), np.uint64)  # the last one takes the fresh bits
+    total = np.zeros(LANES, np.int64)
+    for first in range(0, states.shape[0], LANES):
+        count = min(LANES, states.shape[0] - first)
+        for lane in range(count):
+            for k in range(states.shape[1]):
+                held[k, lane] = states[first + lane, k]
+        words[:] = none
+        total[:] = 0
         for i in range(chain.shape[0]):
-            z = states[key, chain[i]]
-            if z > threshold[i]:
-                z = 2 * threshold[i] - z
-                at = where[i]
-                if at >= 0:
-                    rows[key, at >> 6] |= one << np.uint64(at & 63)
-                if at >= -1:
-                    count += 1
-                else:
-                    fresh[key] |= one << np.uint64(-2 - at)
-            states[key, chain[i]] = z << rescale[i]
-        ones[key] = count
+            z, bound, shift, at = held[chain[i]], threshold[i], rescale[i], where[i]
+            word, bit = words[width], none
+            if at >= 0:
+                word, bit = words[at >> 6], one << np.uint64(at & 63)
+            elif at < -1:
+                bit = one << np.uint64(-2 - at)
+            counted = 1 if at >= -1 else 0
+            for lane in range(LANES):
+                above = z[lane] > bound
+                word[lane] |= bit if above else none
+                total[lane] += counted if above else 0
+                z[lane] = (2 * bound - z[lane] if above else z[lane]) << shift
+        for lane in range(count):
+            for k in range(width):
+                rows[first + lane, k] = words[k, lane]
+            ones[first + lane] = total[lane]
+            fresh[first + lane] = words[width, lane]

@@ -8,6 +8,7 @@ buckets, and then the cheapest division into words.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -48,9 +49,13 @@ def smallest_capacity(keys: int, bucket_bits: int, targets: int, patience: float
         return keys + 2
     fits = _few_buckets(keys, buckets) if buckets <= FEW_BUCKETS else _many_buckets(keys, buckets)
     # A dependent row contradicts the others unless all of its target bits agree with theirs by chance.
-    for capacity in range(max(1, -(-keys // buckets)), keys + 3):
-        all_held, none_singular = fits(capacity, 1 - 0.5**targets)
-        if all_held * patience >= 1 and none_singular >= 0.35:
+    contradiction = 1 - 0.5**targets
+    lowest, most = max(1, -(-keys // buckets)), keys + 3
+    # That every bucket fits is the likelier the more it holds, so the first capacity with which it is likely enough is
+    # found by halving; whether the systems are solvable is then a matter of a few more columns.
+    start = bisect_left(range(lowest, most), True, key=lambda cap: fits(cap, contradiction)[0] * patience >= 1)
+    for capacity in range(lowest + start, most):
+        if fits(capacity, contradiction)[1] >= 0.35:
             return capacity
     return keys + 2
 

@@ -27,7 +27,7 @@ from byheart.build.recital.schedule import (
 from byheart.data.task import Task
 from byheart.data.tokens.script import Script
 from byheart.errors import OptionError
-from byheart.ir.recital import Recital, Table
+from byheart.ir.recital import Recital, WindowTable
 from byheart.paper import Ref
 from byheart.progress import timed
 
@@ -121,24 +121,27 @@ def build_recital(
         form = "windows" if schedule else "sparse"
     goals, merged = goals_of(script, Ambiguous(ambiguous)), 0
     if merge:
-        goals, merged = merged_goals(script, goals, longest_offset)
+        goals, merged = merged_goals(script, goals, longest_offset, form == "sparse")
     if form == "windows":
         tables = _chained(script, goals, schedule or choose_schedule(script, goals, vocabulary, longest_offset))
     elif form == "sparse":
-        tables = (sparse_rules(script, goals, choose_places(script, goals), NEAREST),)
+        places = choose_places(script, goals)
+        tables = (sparse_rules(script, goals, places.offsets, NEAREST, places.rests),)
     else:
         tables = (shortest_rules(script, goals) if form == "rules" else full_windows(script, goals),)
     recital = Recital(vocabulary, tables, goals.answers, unknown)
     return BuiltRecital(recital, script, form, goals.ambiguous, goals.overruled, merged)
 
 
-def _chained(script: Script, goals: Goals, schedule: Schedule) -> tuple[Table, ...]:
+def _chained(script: Script, goals: Goals, schedule: Schedule) -> tuple[WindowTable, ...]:
     tables, symbols = [], script.tokens
     for depth, offsets in enumerate(schedule):
         found = states_after(script, symbols, offsets)
         windows = np.stack([symbols[script.back(found.first, offset)] for offset in offsets], axis=1)
         last = depth == len(schedule) - 1
-        tables.append(Table(offsets, windows, goals.of_place[found.first] if last else np.arange(1, found.count + 1)))
+        tables.append(
+            WindowTable(offsets, windows, goals.of_place[found.first] if last else np.arange(1, found.count + 1))
+        )
         symbols = found.of_place
     pair = collision(symbols, goals)
     if pair is not None:

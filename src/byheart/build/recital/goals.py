@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from byheart.data.tokens.script import Script
 from byheart.errors import DataError
-from byheart.ir.recital import ANY, Answer, Table
+from byheart.ir.recital import ANY, Answer, WindowTable
 
 Ints = npt.NDArray[np.int64]
 
@@ -117,13 +117,13 @@ def _two_ways(script: Script, prefixes: Ints, prefix: int) -> str:
 LONGEST_RULE = 512
 
 
-def suffix_lengths(script: Script, goals: Goals) -> Ints:
+def suffix_lengths(script: Script, goals: Goals, longest: int = LONGEST_RULE) -> Ints:
     """For every place the length of the shortest suffix that decides; at the start of a document it is the prefix."""
     numbers = np.arange(script.places)
     state = np.zeros(script.places, dtype=np.int64)
     lengths = np.zeros(script.places, dtype=np.int64)
     undecided = numbers
-    for length in range(1, LONGEST_RULE + 1):
+    for length in range(1, longest + 1):
         back = script.back(undecided, length - 1)
         inside = script.positions[undecided] >= length - 1
         token = np.where(inside, script.tokens[back], -1) + 1  # nothing stands before the start: a symbol of its own
@@ -133,47 +133,60 @@ def suffix_lengths(script: Script, goals: Goals) -> Ints:
         undecided = undecided[~decided]
         if not len(undecided):
             return np.minimum(lengths, script.positions + 1)
-    first, second = _witness(goals, state, undecided)
-    raise DataError(
-        f"{script.place(first)} and {script.place(second)} agree in the {LONGEST_RULE} tokens before them but go on "
-        "differently; longer tokens reach farther back, or accept the distribution (merge=True)"
+    raise DataError(told_alike(script, goals, undecided, state[undecided], longest))
+
+
+def told_alike(script: Script, goals: Goals, places: Ints, states: Ints, seen: int) -> str:
+    """Names two of the places that have one state and need different answers, and what would help."""
+    first = int(places[torn(states, goals.of_place[places])][0])
+    same = places[states == states[places == first]]
+    second = int(same[goals.of_place[same] != goals.of_place[first]][0])
+    return (
+        f"{script.place(first)} and {script.place(second)} go on differently, but agree at all places that can be "
+        f"looked at among the {seen:,} tokens before them. Longer tokens (bpe, words) reach farther back; or memorize "
+        "the passages as documents of their own; or accept the distribution of what follows (merge=True)"
     )
 
 
-def _witness(goals: Goals, state: Ints, undecided: Ints) -> tuple[int, int]:
-    first = int(undecided[0])
-    same = undecided[state[undecided] == state[first]]
-    return first, int(same[goals.of_place[same] != goals.of_place[first]][0])
-
-
-def shortest_rules(script: Script, goals: Goals) -> Table:
+def shortest_rules(script: Script, goals: Goals) -> WindowTable:
     """One row per leaf of the suffix trie, short rules first."""
     return _rows(script, goals, suffix_lengths(script, goals))
 
 
-def full_windows(script: Script, goals: Goals) -> Table:
+def full_windows(script: Script, goals: Goals) -> WindowTable:
     """One row per window of the length that decides everywhere; prefixes that are shorter stay what they are."""
     longest = int(suffix_lengths(script, goals).max())
     return _rows(script, goals, np.minimum(longest, script.positions + 1))
 
 
-def sparse_rules(script: Script, goals: Goals, offsets: tuple[int, ...], least: int) -> Table:
+def sparse_rules(
+    script: Script, goals: Goals, offsets: tuple[int, ...], least: int, far: tuple[int, ...] = ()
+) -> WindowTable:
     """One row per window of the first `least` offsets, or of as many more as decide what comes next.
 
-    Where the text begins, a place before its first token is that token, as a recital sees it.
+    Where the text begins, places before its first token are what a recital sees there; `far` is as in `WindowTable`.
     """
+    rests = (None,) * (len(offsets) - len(far)) + far
     numbers, state = np.arange(script.places), np.zeros(script.places, dtype=np.int64)
     lengths = np.zeros(script.places, dtype=np.int64)
     for length, offset in enumerate(offsets, 1):
-        state = joined(state, script.tokens[script.back(numbers, offset)])
+        state = joined(state, tokens_at(script, numbers, offset, rests[length - 1]))
         if length < least:
             continue
         undecided = torn(state, goals.of_place[numbers])
         lengths[numbers[~undecided]] = length
         numbers, state = numbers[undecided], state[undecided]
         if not len(numbers):
-            return _rows(script, goals, lengths, offsets[:length])
+            return _rows(script, goals, lengths, offsets[:length], rests[:length])
     raise DataError(f"the offsets {offsets} do not decide what comes after {script.place(int(numbers[0]))}")
+
+
+def tokens_at(script: Script, numbers: Ints, offset: int, rest: int | None = None) -> Ints:
+    """What stands `offset` places back from some places, as a recital sees it: a near place, or a far one that rests on
+    the near place `rest`."""
+    if rest is None:
+        return np.asarray(script.tokens[script.back(numbers, offset)])
+    return np.asarray(script.tokens[script.back(script.far_back(numbers, offset - rest), rest)])
 
 
 def joined(states: Ints, symbols: Ints) -> Ints:
@@ -190,12 +203,14 @@ def torn(states: Ints, needs: Ints) -> npt.NDArray[np.bool_]:
     return np.asarray((low != high)[states])
 
 
-def _rows(script: Script, goals: Goals, lengths: Ints, offsets: Sequence[int] | None = None) -> Table:
+def _rows(
+    script: Script, goals: Goals, lengths: Ints, offsets: Sequence[int] | None = None, rests: Sequence[int | None] = ()
+) -> WindowTable:
     places = range(int(lengths.max())) if offsets is None else offsets
-    numbers = np.arange(script.places)
-    windows = np.stack(
-        [np.where(k < lengths, script.tokens[script.back(numbers, o)], ANY) for k, o in enumerate(places)], axis=1
-    )
+    numbers, rests = np.arange(script.places), rests or [None] * len(places)
+    columns = [tokens_at(script, numbers, o, rest) for o, rest in zip(places, rests, strict=True)]
+    windows = np.stack([np.where(k < lengths, column, ANY) for k, column in enumerate(columns)], axis=1)
     distinct, first = np.unique(windows, axis=0, return_index=True)
     order = np.lexsort((first, lengths[first]))
-    return Table(tuple(places), distinct[order], goals.of_place[first[order]])
+    far = [rest for rest in rests if rest is not None]
+    return WindowTable(tuple(places), distinct[order], goals.of_place[first[order]], far)

@@ -8,30 +8,33 @@ or three neighbouring windows of the table before.
 Many schedules are tried, the cheapest that decides is taken: the cost is the number of weights that a decoder with this
 schedule would have.
 
-`choose_places` does without states: one table that looks at the newest places and at a few far ones, each at most
-LONGEST_STEP beyond another, so that a head can bring it from there. A passage that occurs twice is told apart by one
-token before it; texts of 2,000 characters need 6 to 14 places.
+`choose_places` does without states: one table that looks at the newest places and at a few others, near ones and far
+ones. A head that shows the first token where there is nothing so far back has scores that rise with the distance up to
+its own, so its lead falls with the distance: LONGEST_NEAR places. One that shows the newest token there has two peaks,
+and leads at any distance at which the waves of rotary positions are about in step again: FAR_PLACES. A passage that
+occurs twice is told apart by one token before it; texts of 2,000 characters need 6 to 14 places.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from byheart.build.recital.goals import Goals, joined, merge_goals, suffix_lengths, torn
+from byheart.build.recital.far import FAR_PLACES
+from byheart.build.recital.goals import Goals, joined, merge_goals, suffix_lengths, tokens_at, told_alike, torn
 from byheart.data.tokens.script import Script
 from byheart.errors import DataError
 
 Ints = npt.NDArray[np.int64]
 Schedule = tuple[tuple[int, ...], ...]
 LONGEST_OFFSET = 10
-LONGEST_STEP = (
-    16  # from one far place to the next: a head that looks 20 places back leads by less than bfloat16 may err
-)
+LONGEST_NEAR = 17  # in two steps: a head that looks 20 places back in this way leads by less than bfloat16 may err
 MOST_TABLES = 24
+MOST_PLACES = 64  # of a sparse table
+WORTH_FARTHER = 2  # places that are saved
 NEAREST = 4  # places that every row of a sparse table fixes
 
 
@@ -125,48 +128,124 @@ def _last_table(
     return None
 
 
-def choose_places(script: Script, goals: Goals, longest: int = LONGEST_STEP) -> tuple[int, ...]:
-    """The newest NEAREST places, and far ones: one at a time, the one that decides most.
+@dataclass(frozen=True)
+class Places:
+    """The offsets of a sparse table: near ones, and far ones that rest on near ones."""
 
-    None is farther back than the longest suffix that somewhere decides, and no more steps of `longest` lead there than
-    it takes: every step is a layer more.
+    near: tuple[int, ...]
+    beyond: tuple[int, ...] = ()
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        return self.near + self.beyond
+
+    @property
+    def rests(self) -> tuple[int, ...]:
+        return tuple(REST[offset] for offset in self.beyond)
+
+    def tokens(self, script: Script, numbers: Ints, offset: int) -> Ints:
+        return tokens_at(script, numbers, offset, None if offset in self.near else REST[offset])
+
+    def states(self, script: Script, numbers: Ints) -> Ints:
+        """The window of each of the places, as a number."""
+        state = np.zeros(len(numbers), dtype=np.int64)
+        for offset in self.offsets:
+            state = joined(state, self.tokens(script, numbers, offset))
+        return state
+
+    def and_(self, some: Sequence[int]) -> Places:
+        """With some more, and with the near places that they rest on."""
+        near = {*self.near, *(o if o <= LONGEST_NEAR else REST[o] for o in some)}
+        return Places(tuple(sorted(near)), tuple(sorted({*self.beyond, *(o for o in some if o > LONGEST_NEAR)})))
+
+    def without(self, offset: int) -> Places | None:
+        """Without one, unless another rests on it."""
+        if offset in self.rests:
+            return None
+        near, beyond = (tuple(o for o in some if o != offset) for some in (self.near, self.beyond))
+        return Places(near, beyond)
+
+
+# The near place that a far one rests on: the nearest from which a head can look there.
+REST = {
+    offset: rest
+    for rest in reversed(range(LONGEST_NEAR + 1))
+    for offset in (place + rest for place in FAR_PLACES)
+}  # fmt: skip
+_EVERYWHERE = Places(tuple(range(LONGEST_NEAR + 1)), tuple(sorted(REST)))
+
+
+def choose_places(script: Script, goals: Goals) -> Places:
+    """The newest NEAREST places, and more of those that heads can look at.
+
+    Prompts from the middle of a text must be as long as the farthest place, so none is farther back than the longest
+    suffix that somewhere decides; or about twice as far, if that saves WORTH_FARTHER places. A DataError names two
+    places that cannot be told apart.
     """
-    most = int(suffix_lengths(script, goals).max()) - 1  # a DataError, if two places agree for too long
-    offsets, left = list(range(NEAREST)), np.arange(script.places)
-    steps = dict.fromkeys(offsets, -(-max(0, most - NEAREST + 1) // longest))  # that are left from each place on
-    state = np.zeros(script.places, dtype=np.int64)
-    for offset in offsets:
-        state = joined(state, script.tokens[script.back(left, offset)])
-    open_ = torn(state, goals.of_place)
-    while (left := left[open_]).size:
-        state, needs = state[open_], goals.of_place[left]
-        far, found = min(offsets[-1] + longest, most), []
-        tried = {*range(1, 2 * longest), *range(far - 2 * longest, far + 1)} - set(offsets)
-        for offset in sorted(o for o in tried if 0 < o <= far) or sorted(set(range(1, far)) - set(offsets)):
-            rest = max(steps[o] for o in offsets if 0 < abs(offset - o) <= longest) - 1
-            if offset > offsets[-1] and most - offset > rest * longest:
-                continue
-            finer = joined(state, script.tokens[script.back(left, offset)])
-            still = torn(finer, needs)
-            # Of equals the farthest, since what is still open needs to look farther; at the end the nearest.
-            found.append((int(still.sum()), -offset if still.any() else offset, offset, finer, still))
-        _, _, offset, state, open_ = min(found, key=lambda entry: entry[:2])
-        steps[offset] = max(steps[o] for o in offsets if 0 < abs(offset - o) <= longest) - 1
-        offsets = sorted([*offsets, offset])
-    return _pruned(script, goals, offsets, longest)
+    longest = min(max(REST) + 1, int(script.positions.max()) + 1)
+    most = int(suffix_lengths(script, goals, longest).max())
+    nearer, farther = (_grown(script, goals, min(limit, longest), longest) for limit in (most, 2 * most + LONGEST_NEAR))
+    return farther if len(farther.offsets) <= len(nearer.offsets) - WORTH_FARTHER else nearer
 
 
-def _pruned(script: Script, goals: Goals, offsets: list[int], longest: int) -> tuple[int, ...]:
-    """Without the far places that the others make needless; what stays are steps of `longest` at most."""
+def _grown(script: Script, goals: Goals, most: int, longest: int) -> Places:
+    """Step by step those places that decide most; beyond `most` only if none nearer helps."""
+    places, left = Places(tuple(range(NEAREST))), np.arange(script.places)
+    state = places.states(script, left)
+    while (open_ := torn(state, goals.of_place[left])).any():
+        left, state = left[open_], state[open_]
+        more = _best_places(script, goals, places, left, state, most)
+        if not more and most < longest:
+            most = longest
+            continue
+        if not more or len(places.offsets) > MOST_PLACES:
+            raise DataError(told_alike(script, goals, left, state, longest))
+        places = places.and_(more)
+        for offset in more:
+            state = joined(state, places.tokens(script, left, offset))
+    return _pruned(script, goals, places)
+
+
+def _best_places(script: Script, goals: Goals, places: Places, left: Ints, state: Ints, most: int) -> tuple[int, ...]:
+    """One more offset, up to `most`, or two, after which fewest of the places `left` are undecided, measured by the
+    factor per offset; of equals the nearest. Nothing if no offset makes any window differ.
+
+    Far places that rest on others than the newest, and pairs of these, are tried where no single one decides half: they
+    tell the end of a long run of one token, whose beginning no single place marks.
+    """
+    windows, needs = len(np.unique(state)), goals.of_place[left]
+    far = [o for o in sorted(REST) if o <= max(most, LONGEST_NEAR)]
+    far += [o for o in FAR_PLACES if o > most][:1]
+
+    def judged(some: Sequence[tuple[int, ...]]) -> list[tuple[float, int, tuple[int, ...]]]:
+        found = []
+        for offsets in some:
+            finer, wider = state, places.and_(offsets)
+            for offset in offsets:
+                finer = joined(finer, wider.tokens(script, left, offset))
+            if finer.max() + 1 > windows:
+                cost = len(wider.offsets) - len(places.offsets)
+                share = float(torn(finer, needs).mean())
+                found.append((share ** (1 / cost), max(offsets), offsets))
+        return found
+
+    single = [o for o in (*range(NEAREST, LONGEST_NEAR + 1), *far) if o not in places.offsets]
+    found = judged([(o,) for o in single if o <= LONGEST_NEAR or REST[o] == 0])
+    if not found or min(found)[0] > 0.5:
+        others = [o for o in single if o > LONGEST_NEAR and REST[o] > 0]
+        found += judged([(o,) for o in others])
+        found += judged([(o - 1, o) for o in others if o - 1 not in places.offsets and o - 1 in REST])
+    return min(found)[2] if found else ()
+
+
+def _pruned(script: Script, goals: Goals, places: Places) -> Places:
+    """Without the places that the others make needless."""
     numbers = np.arange(script.places)
-    for offset in offsets[NEAREST:]:
-        rest = [o for o in offsets if o != offset]
-        state = np.zeros(script.places, dtype=np.int64)
-        for o in rest:
-            state = joined(state, script.tokens[script.back(numbers, o)])
-        if max(np.diff(rest)) <= longest and not torn(state, goals.of_place).any():
-            offsets = rest
-    return tuple(offsets)
+    for offset in reversed(places.offsets[NEAREST:]):
+        fewer = places.without(offset)
+        if fewer is not None and not torn(fewer.states(script, numbers), goals.of_place).any():
+            places = fewer
+    return places
 
 
 def _bits(symbols: int) -> int:
@@ -203,12 +282,14 @@ def _cannot_tell_apart(script: Script, goals: Goals, longest: int) -> str:
     )
 
 
-def merged_goals(script: Script, goals: Goals, longest: int) -> tuple[Goals, int]:
-    """Goals in which places that no schedule tells apart share the distribution of what follows any of them.
+def merged_goals(script: Script, goals: Goals, longest: int, sparse: bool) -> tuple[Goals, int]:
+    """Goals in which places that nothing tells apart (no place of a sparse table, or no schedule) share the
+    distribution of what follows any of them.
 
     Also how many places that concerns.
     """
-    states, _ = _farthest(script, longest)
-    if collision(states.of_place, goals) is None:
+    numbers = np.arange(script.places)
+    states = _EVERYWHERE.states(script, numbers) if sparse else _farthest(script, longest)[0].of_place
+    if collision(states, goals) is None:
         return goals, 0
-    return merge_goals(goals, script, states.of_place)
+    return merge_goals(goals, script, states)

@@ -109,17 +109,17 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class Block:
+class WireBlock:
     """A residual block over named wires: x + W2 relu(W1 x + b1) + b2."""
 
     effects: tuple[Effect, ...] = ()
     shift: Mapping[str, Number] = field(default_factory=dict)
 
 
-def residual(stream: Sequence[str], block: Block) -> Residual:
+def residual(stream: Sequence[str], block: WireBlock) -> Residual:
     """The layer of a block; a block without hidden units gets one that does nothing, so that no matrix is empty.
 
-    >>> layer = residual(("x", "y"), Block((Effect(wire("x"), {"x": -1}),), {"y": 3}))
+    >>> layer = residual(("x", "y"), WireBlock((Effect(wire("x"), {"x": -1}),), {"y": 3}))
     >>> layer.weight1.dense(), layer.weight2.dense(), layer.bias2
     ([[1, 0]], [[-1], [0]], (0, 3))
     """

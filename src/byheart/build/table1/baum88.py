@@ -91,7 +91,7 @@ def bands(cloud: SpannedPoints, wanted: Sequence[int], seed: int = 0) -> tuple[l
         elif size == 1:
             raise AssumptionError(
                 GENERAL,
-                "no hyperplane was found that tells these rows apart: they are closer than the search can see; "
+                "no hyperplane was found that tells these rows apart: they are too close together for the search; "
                 "scale the vectors, or give symbols a higher embedding dimension",
                 (pool[0], *intruders[:3]),
             )

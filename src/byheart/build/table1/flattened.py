@@ -22,7 +22,7 @@ from byheart.exact import Number
 from byheart.exact.number import Values
 from byheart.ir.layers import Embedding, Flatten, Layer, Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
-from byheart.theory.upper import Cloud
+from byheart.theory.upper import PointSet
 
 ONE = Fraction(1)
 Stage = tuple[str, tuple[Layer, ...]]
@@ -60,10 +60,10 @@ def flat_rows(dataset: Dataset, points: Values | None = None) -> FlatRows:
     return FlatRows(Values(table, vectors.denominator), labels, first, dataset.n, vectors.width)
 
 
-def flat_cloud(dataset: Dataset, rows: FlatRows) -> Cloud:
+def flat_cloud(dataset: Dataset, rows: FlatRows) -> PointSet:
     """Norms and distances of the rows, from those of the tokens: ‖row‖² <= n·r², and different rows are δ apart."""
     found = dataset.separation
-    return Cloud(rows.count, rows.dimension, dataset.n * found.r_squared, found.delta_squared or ONE)
+    return PointSet(rows.count, rows.dimension, dataset.n * found.r_squared, found.delta_squared or ONE)
 
 
 def row_line(dataset: Dataset, rows: FlatRows, constants: Constants, seed: int) -> KeyLine:

@@ -41,7 +41,7 @@ from byheart.build.ks25.residual_memorizer import (
 from byheart.build.ks25.residual_memorizer import STREAM as NAMES
 from byheart.build.ks25.shapes import Stage
 from byheart.build.shared.projection import Constants, KeyLine, project
-from byheart.build.shared.wires import Block, Effect, affine, wire
+from byheart.build.shared.wires import Effect, WireBlock, affine, wire
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.exact import Number, as_fraction, dyadic, from_fraction
@@ -76,11 +76,11 @@ def sharpness(n: int, context: KeyLine, key_bits: int, folds: int) -> int:
     return math.ceil((math.log(reach) + math.log(n) + (2 * key_bits + folds + 12) * math.log(2)) / 2)
 
 
-def start_block(bias: int, context: KeyLine, centre: Number) -> Block:
+def start_block(bias: int, context: KeyLine, centre: Number) -> WireBlock:
     """x in place, active = x, one = 1, number = its share of x; `centre` puts it in the middle of its key's cell."""
     x = wire(X) + bias
     shift = {X: bias, ONE: 1, NUMBER: context.bias + centre}
-    return Block((Effect(x, {ACTIVE: 1, NUMBER: context.weight[0]}),), shift)
+    return WireBlock((Effect(x, {ACTIVE: 1, NUMBER: context.weight[0]}),), shift)
 
 
 def round_layers(n: int, context: KeyLine, key_bits: int, softmax: int | None = None) -> tuple[Layer, ...]:
@@ -90,12 +90,12 @@ def round_layers(n: int, context: KeyLine, key_bits: int, softmax: int | None = 
     count = _head(Kind.UNIFORM, value=(HIT, n), target=COUNT)
     active, top, hit = wire(ACTIVE), wire(TOP), wire(HIT)
     # 1 where the token is the largest; nowhere when none is left, which is when top = 0
-    compare = Block((Effect(active - top + 1, {HIT: 1}), Effect(1 - top, {HIT: -1})))
+    compare = WireBlock((Effect(active - top + 1, {HIT: 1}), Effect(1 - top, {HIT: -1})))
     limit = 1 << key_bits
     layers: list[Layer] = []
     for place in range(n):
         of_value, of_count = context.weight[1 + 2 * place], context.weight[2 + 2 * place]
-        settle = Block(
+        settle = WireBlock(
             (
                 Effect(top, {NUMBER: of_value, TOP: -1}),
                 Effect(wire(COUNT), {NUMBER: of_count, COUNT: -1}),
@@ -230,7 +230,7 @@ def _context_line(dataset: Dataset, token: KeyLine, seed: int) -> KeyLine:
     return project(Values.of(points, one), SEPARATION, Constants.MEASURED, seed)
 
 
-def _memory_steps(memory: Lookup) -> list[Block]:
+def _memory_steps(memory: Lookup) -> list[WireBlock]:
     """The context's number becomes x; the constant 1 goes; then the memorizer of KS25 with skip connections."""
     renamed = (Effect(wire(X), {X: -1}), Effect(wire(LABEL), {X: 1, LABEL: -1}))
     return memorizer_blocks(memory.pieces, effects=renamed, shift={KEY: -1})

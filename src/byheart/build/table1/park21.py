@@ -27,7 +27,7 @@ import numpy as np
 
 from byheart.build._base import Construction, register
 from byheart.build.shared.projection import Constants, KeyLine
-from byheart.build.shared.wires import ZERO, Block, Effect, Form, affine, residual, wire
+from byheart.build.shared.wires import ZERO, Effect, Form, WireBlock, affine, residual, wire
 from byheart.build.table1.flattened import feed_forward_network, flat_rows, row_line
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
@@ -124,49 +124,49 @@ def step(at: Form, one: int, adds: Mapping[str, Number]) -> tuple[Effect, Effect
     return Effect(one * at + 1, adds), Effect(one * at, takes)
 
 
-def start_block(bias: int, word_bits: int, shift: int) -> Block:
+def start_block(bias: int, word_bits: int, shift: int) -> WireBlock:
     """x in place, z = x + the first group's shift, the trajectories of the word 0."""
     starts: dict[str, Number] = {"u1": dyadic(1, -word_bits - 1), "u2": dyadic(1, -word_bits - 2)}
-    return Block((Effect(wire("x") + bias, {"z": 1}),), {"x": bias, "z": shift, **starts})
+    return WireBlock((Effect(wire("x") + bias, {"z": 1}),), {"x": bias, "z": shift, **starts})
 
 
-def shift_blocks(table: ShiftedTable, one: int) -> list[Block]:
+def shift_blocks(table: ShiftedTable, one: int) -> list[WireBlock]:
     """One block per further group: from its first key on, its own shift instead of the group's before."""
     found = []
     for first, before, shift in zip(table.firsts[1:], table.shifts, table.shifts[1:], strict=False):
-        found.append(Block(step(wire("x") - first, one, {"z": shift - before})))
+        found.append(WireBlock(step(wire("x") - first, one, {"z": shift - before})))
     return found
 
 
-def fold_blocks(top: int, modulus: int, one: int) -> list[Block]:
+def fold_blocks(top: int, modulus: int, one: int) -> list[WireBlock]:
     """z modulo M, one block per power of two: z -= 2^k·M where z is at least that."""
     found = []
     for k in reversed(range((top // modulus + 1).bit_length())):
         amount = modulus << k
-        found.append(Block(step(wire("z") - amount, one, {"z": -amount})))
+        found.append(WireBlock(step(wire("z") - amount, one, {"z": -amount})))
     return found
 
 
-def look_blocks(table: ShiftedTable, one: int) -> list[Block]:
+def look_blocks(table: ShiftedTable, one: int) -> list[WireBlock]:
     """The word of z's row, and in x (cleared first) how many places lie before that row."""
     scale = -table.word_bits
     first: Number = dyadic(table.words[0], scale)
-    found = [Block((Effect(wire("x"), {"x": -1}),), {"u1": first, "u2": first})]
+    found = [WireBlock((Effect(wire("x"), {"x": -1}),), {"u1": first, "u2": first})]
     for row, (before, word) in enumerate(zip(table.words, table.words[1:], strict=False), start=1):
         change = dyadic(word - before, scale)
         adds: dict[str, Number] = {"u1": change, "u2": change, "x": table.places}
-        found.append(Block(step(wire("z") - row * table.places, one, adds)))
+        found.append(WireBlock(step(wire("z") - row * table.places, one, adds)))
     return found
 
 
-def scan_blocks(table: ShiftedTable, one: int) -> list[Block]:
+def scan_blocks(table: ShiftedTable, one: int) -> list[WireBlock]:
     """Read every bit of the word; a bit whose place is z goes to y with its weight.
 
     Block l folds for bit l; block l + 1 emits the bit to x and its distance from z to miss; block l + 2 gates it.
     """
     bits, c = table.word_bits, table.label_bits
     x, z, miss = wire("x"), wire("z"), wire("miss")
-    found = [Block((Effect(x, {"x": -1, "z": -1}),))]
+    found = [WireBlock((Effect(x, {"x": -1, "z": -1}),))]
     for block in range(1, bits + 3):
         effects: list[Effect] = []
         if block <= bits:
@@ -184,7 +184,7 @@ def scan_blocks(table: ShiftedTable, one: int) -> list[Block]:
                 Effect(x, {"x": -1}),
                 Effect(miss, {"miss": -1}),
             ]
-        found.append(Block(tuple(effects)))
+        found.append(WireBlock(tuple(effects)))
     return found
 
 
@@ -246,7 +246,7 @@ def _entrance(line: KeyLine) -> Affine:
     return affine(inputs, {name: projected if name == "x" else ZERO for name in STREAM}, relu=False, bias=False)
 
 
-def _steps(line: KeyLine, table: ShiftedTable) -> list[tuple[str, list[Block]]]:
+def _steps(line: KeyLine, table: ShiftedTable) -> list[tuple[str, list[WireBlock]]]:
     one = line.denominator  # x is a multiple of 1/one: steps this steep meet no key half-way
     return [
         ("start", [start_block(line.bias, table.word_bits, table.shifts[0])]),

@@ -57,6 +57,7 @@ from byheart.certify.properties import prover
 from byheart.data.dataset.dataset import Dataset
 from byheart.errors import OptionError
 from byheart.exact import Number, as_fraction, parts
+from byheart.exact.budget import meter
 from byheart.ir.attend import scores_matter
 from byheart.ir.layers import Affine, Attention, Embedding, Kind, Layer, Pattern, Pool, Residual, Row
 from byheart.ir.network import Decode, Network, Readout
@@ -64,6 +65,7 @@ from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 
 Stream = list[Channel]
+TERM = 50_000  # units of work for one term of a sum, which is added up in fractions: some 60 microseconds
 
 ASSUMED = (
     "IEEE 754 sums, products and fused products of the type or a wider accumulator, rounded to nearest, in any order; "
@@ -183,6 +185,13 @@ def _read_exactly(tally: Tally, readout: Readout, outputs: Stream) -> None:
         raise NotShown(f"subtracting the readout's offset {readout.offset} may round")
 
 
+def _spend(terms: int) -> None:
+    """A hostile file can say that rows are long: what the proof is about to do counts as evaluating does."""
+    found = meter()
+    if found is not None:
+        found.spend(TERM * terms)
+
+
 class _Walk:
     """The state between layers: one stream for all places of a row, or one per place where they differ."""
 
@@ -191,6 +200,7 @@ class _Walk:
         places: list[Sequence[Channel]] = [facts.coordinates]
         causal = any(a.pattern is Pattern.CAUSAL for a in network.attention_layers)
         if causal and facts.positions:  # kept apart until attention: a causal mean depends on how many tokens it has
+            _spend(facts.length)
             places = [facts.at(k) for k in range(facts.length)]
         if isinstance(network.layers[0], Embedding):  # ids are whole numbers for every engine, never floats
             self.streams: list[Stream] = [list(stream) for stream in places]
@@ -205,6 +215,8 @@ class _Walk:
             self.table = None
         if self.pooled and isinstance(layer, Attention | Pool):
             raise NotShown(f"{place}: no rule for {type(layer).__name__} after pooling")
+        if not isinstance(layer, Embedding):  # which spends for the rows that it can reach
+            _spend(len(self.streams) * (layer.width_out + sum(1 for _ in layer.weights())))
         match layer:
             case Embedding():
                 self.streams = [_looked_up(layer, stream) for stream in self.streams]
@@ -265,11 +277,14 @@ class _Walk:
             raise NotShown(f"{place}: attention over the {layer.pattern.value} pattern")
         n, causal = self.facts.length, layer.pattern is Pattern.CAUSAL
         if not causal:
-            counts = list(range(1, n + 1)) if self.facts.ragged else [n]
+            counts = range(1, n + 1) if self.facts.ragged else range(n, n + 1)
+            _spend(len(counts) * sum(len(head.value.rows) for head in layer.heads))
             stream = self._anywhere()
             self.streams = [_attended(self.tally, place, layer, stream, stream, counts)]
             return
         apart = self.streams if len(self.streams) > 1 else self.streams * n
+        each = layer.width_out + sum(1 for _ in layer.weights())  # of every place, and joined with all before it
+        _spend(n * each + (n * n * layer.width_out if len(self.streams) > 1 else 0))
         self.streams = []
         for k in range(n):
             seen = apart[0] if apart[0] is apart[-1] else [join(list(c)) for c in zip(*apart[: k + 1], strict=True)]
@@ -300,6 +315,7 @@ def _looked_up(layer: Embedding, stream: Stream) -> Stream:
     if first < 0 or last >= layer.vocabulary:
         raise NotShown(f"token ids go from {first} to {last}, the table has {layer.vocabulary} rows")
     ranges = [range(s * int(c.low), s * int(c.high) + 1, s) for s, c in zip(layer.strides, stream, strict=True) if s]
+    _spend(math.prod(map(len, ranges)))
     ids = {sum(numbers) for numbers in product(*ranges)}
     columns: list[list[Number]] = [[] for _ in range(layer.width_out)]
     for i in ids:
@@ -318,7 +334,7 @@ def _column(weights: list[Number], rows: int) -> Channel:
     return channel(as_fraction(low), as_fraction(high), unit)
 
 
-def _attended(tally: Tally, place: str, layer: Attention, own: Stream, seen: Stream, counts: list[int]) -> Stream:
+def _attended(tally: Tally, place: str, layer: Attention, own: Stream, seen: Stream, counts: Sequence[int]) -> Stream:
     """own + what the heads add, W_O times the mean of W_V z over `counts` tokens like `seen`: one flat sum."""
     terms: list[list[tuple[Fraction, Channel]]] = [[] for _ in own]
     for h, head in enumerate(layer.heads):

@@ -7,14 +7,14 @@ for every input (`fields`), and proves by how much the right token wins (`margin
 
 from byheart.certify.checkpoint.certificate import MarginCertificate, MarginWitness, TypeResult
 from byheart.certify.checkpoint.check import TYPES, certify_checkpoint, certify_classifier, tokenize, verify_folder
-from byheart.certify.checkpoint.compare import Comparison, compare_checkpoints
+from byheart.certify.checkpoint.compare import FolderComparison, compare_checkpoints
 from byheart.certify.checkpoint.config import Undecided
 from byheart.certify.checkpoint.storage import ERROR_MODEL
 
 __all__ = [
     "ERROR_MODEL",
     "TYPES",
-    "Comparison",
+    "FolderComparison",
     "MarginCertificate",
     "MarginWitness",
     "TypeResult",

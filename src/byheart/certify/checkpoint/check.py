@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 
 from byheart.certify.certificate import Verdict
-from byheart.certify.checkpoint.attention import NeedsStart, Reach
+from byheart.certify.checkpoint.attention import NeedsStart
 from byheart.certify.checkpoint.certificate import MarginCertificate, MarginWitness, TypeResult
 from byheart.certify.checkpoint.config import Undecided
-from byheart.certify.checkpoint.decoder import Checkpoint, open_checkpoint
-from byheart.certify.checkpoint.network import Program, interpret
-from byheart.certify.checkpoint.questions import Answers, Questions, answer, ask, ask_rows, unknown
+from byheart.certify.checkpoint.copying import Reach
+from byheart.certify.checkpoint.decoder import StoredCheckpoint, open_checkpoint
+from byheart.certify.checkpoint.network import CheckpointProgram, interpret
+from byheart.certify.checkpoint.questions import AskedContexts, ProvedAnswers, answer, ask, ask_rows, unknown
 from byheart.certify.checkpoint.storage import Array, storage
 from byheart.certify.checkpoint.surroundings import check_padding, check_surroundings
 from byheart.errors import ByheartError, DataError, FileFormatError, MissingExtraError
@@ -61,7 +62,7 @@ def certify_checkpoint(
     except Undecided as reason:
         return _nothing(str(reason), "unknown", _fingerprint(folder))
 
-    def asking(program: Program) -> Questions:
+    def asking(program: CheckpointProgram) -> AskedContexts:
         return ask(program, documents, copies, ambiguous, only)
 
     return _certify(folder, checkpoint, asking, types, reach, weights, ambiguous, least)
@@ -93,15 +94,15 @@ def certify_classifier(
     if wrong is not None:
         raise DataError(f"label number {wrong} is not one of the {checkpoint.shape.labels} of config.json")
 
-    def asking(program: Program) -> Questions:
+    def asking(program: CheckpointProgram) -> AskedContexts:
         return ask_rows(program, rows, answers)
 
     return _certify(folder, checkpoint, asking, types, reach, "type", "distribution", least)
 
 
 def _certify(
-    folder: Path, checkpoint: Checkpoint, asking: Callable[[Program], Questions], types: Sequence[str],
-    reach: int | None, weights: str, ambiguous: str, least: float,
+    folder: Path, checkpoint: StoredCheckpoint, asking: Callable[[CheckpointProgram], AskedContexts],
+    types: Sequence[str], reach: int | None, weights: str, ambiguous: str, least: float,
 ) -> MarginCertificate:  # fmt: skip
     names = tuple(dict.fromkeys(types))
     for name in names:
@@ -151,14 +152,14 @@ def _least(choose: Callable[[list[float]], float], values: list[float | None]) -
     return choose(known) if len(known) == len(values) else None
 
 
-def interpreted(checkpoint: Checkpoint, name: str, length: int) -> Program:
+def interpreted(checkpoint: StoredCheckpoint, name: str, length: int) -> CheckpointProgram:
     """The program in engines that keep normed streams in float32."""
     return _interpret(checkpoint, name, length, "type", frozenset(), False)
 
 
 def _interpret(
-    checkpoint: Checkpoint, name: str, length: int, weights: str, once: frozenset[int], stored: bool
-) -> Program:
+    checkpoint: StoredCheckpoint, name: str, length: int, weights: str, once: frozenset[int], stored: bool
+) -> CheckpointProgram:
     """For all sequences if possible; otherwise for those in which BOS stands at the start or nowhere."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         try:
@@ -169,7 +170,9 @@ def _interpret(
         return interpret(checkpoint, storage(name), Reach(length, frozenset({checkpoint.bos})), weights, stored=stored)
 
 
-def _judge(program: Program, questions: Questions, name: str, weights: str, ambiguous: str, least: float) -> TypeResult:
+def _judge(
+    program: CheckpointProgram, questions: AskedContexts, name: str, weights: str, ambiguous: str, least: float
+) -> TypeResult:
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         found = answer(program, questions)
         rest = unknown(program)
@@ -195,14 +198,14 @@ def _judge(program: Program, questions: Questions, name: str, weights: str, ambi
     )  # fmt: skip
 
 
-def _right(found: Answers, ambiguous: str, least: float) -> Array:
+def _right(found: ProvedAnswers, ambiguous: str, least: float) -> Array:
     """NaN counts as wrong: only what is proved is right."""
     single = np.nan_to_num(found.margin, nan=-np.inf) > least
     several = np.nan_to_num(found.variation, nan=np.inf) <= LARGEST_VARIATION
     return np.where(found.single, single, several if ambiguous == "distribution" else False)
 
 
-def _witness(questions: Questions, found: Answers, right: Array) -> MarginWitness | None:
+def _witness(questions: AskedContexts, found: ProvedAnswers, right: Array) -> MarginWitness | None:
     if right.all():
         return None
     score = np.where(found.refuted, -np.inf, np.where(right, np.inf, np.nan_to_num(found.margin, nan=-1e300)))
@@ -217,8 +220,8 @@ def _witness(questions: Questions, found: Answers, right: Array) -> MarginWitnes
 
 
 def _together(
-    checkpoint: Checkpoint, known: tuple[Program, Questions] | None, reach: int, once: frozenset[int], fingerprint: str,
-    types: tuple[TypeResult, ...],
+    checkpoint: StoredCheckpoint, known: tuple[CheckpointProgram, AskedContexts] | None, reach: int,
+    once: frozenset[int], fingerprint: str, types: tuple[TypeResult, ...],
 ) -> MarginCertificate:  # fmt: skip
     order = (Verdict.REFUTED, Verdict.UNDECIDED)
     verdict = next((v for v in order if any(t.verdict is v for t in types)), Verdict.PROVED)

@@ -21,10 +21,10 @@ from byheart.certify.certificate import Verdict
 from byheart.certify.checkpoint.certificate import MarginCertificate
 from byheart.certify.checkpoint.check import certify_checkpoint, interpreted
 from byheart.certify.checkpoint.config import Undecided
-from byheart.certify.checkpoint.decoder import NAMES, Checkpoint, open_checkpoint
-from byheart.certify.checkpoint.fields import TOKEN
-from byheart.certify.checkpoint.mlp import Table, aligned
-from byheart.certify.checkpoint.network import Program
+from byheart.certify.checkpoint.decoder import NAMES, StoredCheckpoint, open_checkpoint
+from byheart.certify.checkpoint.fields import TOKEN, places_seen
+from byheart.certify.checkpoint.mlp import KnownWindows, aligned
+from byheart.certify.checkpoint.network import CheckpointProgram
 from byheart.certify.checkpoint.questions import look_up
 from byheart.certify.checkpoint.storage import Array
 from byheart.certify.checkpoint.units import ANY
@@ -49,7 +49,7 @@ class Removed:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class FolderComparison:
     """What forgetting did. `kept` is the certificate of the second checkpoint for the documents that stay.
 
     `same`: proved that both compute the same for every input that meets no removed window, and that no document that
@@ -77,7 +77,7 @@ def compare_checkpoints(
     reach: int | None = None,
     copies: Sequence[int] | None = None,
     ignored: Collection[int] = (),
-) -> Comparison:
+) -> FolderComparison:
     """Certifies that `after` is `before` without the documents numbered in `forgotten`.
 
     `copies[i]` is how often document i counts; documents in `ignored`, which were forgotten earlier, only count in
@@ -92,25 +92,25 @@ def compare_checkpoints(
         programs = interpreted(first, types[0], length), interpreted(second, types[0], length)
         removed = _removed(*programs, units)
     except Undecided as undecided:
-        return Comparison(Verdict.UNDECIDED, str(undecided), (), 0, None)
+        return FolderComparison(Verdict.UNDECIDED, str(undecided), (), 0, None)
     staying = [i for i in range(len(documents)) if i not in {*forgotten, *ignored}]
     met = _first_difference(*programs, [list(documents[i]) for i in staying])
     count = sum(map(len, units.values()))
     if met is not None:
-        return Comparison(
+        return FolderComparison(
             Verdict.REFUTED, f"document {staying[met]}, which stays, needs a removed window", removed, count, None
         )
     kept = certify_checkpoint(after, documents, types, reach=reach, only=staying, copies=copies)
     if kept.verdict is not Verdict.PROVED:
-        return Comparison(kept.verdict, f"documents that stay: {kept.reason}", removed, count, kept, True)
+        return FolderComparison(kept.verdict, f"documents that stay: {kept.reason}", removed, count, kept, True)
     going = [list(documents[i]) for i in sorted(set(forgotten))]
     if _first_difference(*programs, going) is None:
-        return Comparison(Verdict.REFUTED, "the forgotten documents are still there", removed, count, kept, True)
+        return FolderComparison(Verdict.REFUTED, "the forgotten documents are still there", removed, count, kept, True)
     reason = f"{len(removed)} windows are gone, for every input everything else is the same"
-    return Comparison(Verdict.PROVED, reason, removed, count, kept, True)
+    return FolderComparison(Verdict.PROVED, reason, removed, count, kept, True)
 
 
-def _changed_units(first: Checkpoint, second: Checkpoint) -> dict[int, set[int]]:
+def _changed_units(first: StoredCheckpoint, second: StoredCheckpoint) -> dict[int, set[int]]:
     """Units by layer in whose rows or columns the two files differ; any other difference is refused by name."""
     if first.shape != second.shape or set(first.files.entries) != set(second.files.entries):
         raise Undecided("the two checkpoints have different configs or tensors")
@@ -135,7 +135,7 @@ def _changed_units(first: Checkpoint, second: Checkpoint) -> dict[int, set[int]]
     return units
 
 
-def _removed(before: Program, after: Program, units: dict[int, set[int]]) -> tuple[Removed, ...]:
+def _removed(before: CheckpointProgram, after: CheckpointProgram, units: dict[int, set[int]]) -> tuple[Removed, ...]:
     """The windows that are gone; nothing may be new, and only changed units may have held what is gone.
 
     States of the second checkpoint may be numbered otherwise, since some are gone: each gets the number that the same
@@ -172,7 +172,7 @@ def _same_symbols(
 
 
 def _set(
-    table: Table, keys: tuple[tuple[int, int], ...], same: dict[int, dict[int, int]]
+    table: KnownWindows, keys: tuple[tuple[int, int], ...], same: dict[int, dict[int, int]]
 ) -> dict[tuple[int, ...], tuple[int, int]]:
     """Window -> (unit, symbol), with the symbols of earlier tables as `same` calls them."""
     missing = [key for key in table.keys if key not in keys]
@@ -186,7 +186,7 @@ def _set(
     return found
 
 
-def _first_difference(before: Program, after: Program, documents: list[list[int]]) -> int | None:
+def _first_difference(before: CheckpointProgram, after: CheckpointProgram, documents: list[list[int]]) -> int | None:
     """The first document in which a window is known to one checkpoint only."""
     for number, document in enumerate(documents):
         one, two = _known(before, document), _known(after, document)
@@ -195,12 +195,12 @@ def _first_difference(before: Program, after: Program, documents: list[list[int]
     return None
 
 
-def _known(program: Program, document: list[int]) -> dict[int, Array]:
+def _known(program: CheckpointProgram, document: list[int]) -> dict[int, Array]:
     """Per signal: at which positions its window is known."""
     tokens = np.asarray(document[:-1], dtype=np.int64)
     place, signals = np.arange(len(tokens)), {TOKEN: tokens}
     for signal in sorted(program.tables):
         table = program.tables[signal]
-        columns = [signals[s][np.maximum(0, place - o)] for s, o in table.keys]
+        columns = [signals[s][places_seen(place, 0, o)] for s, o in table.keys]
         signals[signal] = look_up(table, np.stack(columns or [np.zeros_like(tokens)], 1))
     return {signal: found > 0 for signal, found in signals.items() if signal != TOKEN}

@@ -40,7 +40,7 @@ class Norm:
 
 
 @dataclass(frozen=True)
-class Attention:
+class StockAttention:
     q: Linear
     k: Linear
     v: Linear
@@ -67,13 +67,13 @@ class Mlp:
 @dataclass(frozen=True)
 class Layer:
     attention_norm: Norm
-    attention: Attention
+    attention: StockAttention
     mlp_norm: Norm
     mlp: Mlp
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class StoredCheckpoint:
     """A folder's config and the places of its tensors; `decoder` reads them in one type."""
 
     shape: Shape
@@ -81,13 +81,13 @@ class Checkpoint:
     bos: int | None
     eos: int | None
 
-    def reader(self, store: Storage, weights: str = "type") -> Reader:
+    def reader(self, store: Storage, weights: str = "type") -> TensorReader:
         if weights not in WEIGHTS:
             raise OptionError(f"unknown weights {weights!r}; known: {', '.join(WEIGHTS)}")
-        return Reader(self, store, WEIGHTS[weights])
+        return TensorReader(self, store, WEIGHTS[weights])
 
 
-def open_checkpoint(folder: Path, *, classifier: bool = False) -> Checkpoint:
+def open_checkpoint(folder: Path, *, classifier: bool = False) -> StoredCheckpoint:
     config = read_json(folder / "config.json")
     shape = read_shape(config, classifier=classifier)
     if not classifier and "eos_token_id" not in config:
@@ -95,13 +95,15 @@ def open_checkpoint(folder: Path, *, classifier: bool = False) -> Checkpoint:
     path = folder / "model.safetensors"
     if not path.exists():
         raise Undecided(f"{folder} has no model.safetensors; a checkpoint in several files is not read")
-    checkpoint = Checkpoint(shape, open_tensors(path), _token(config, "bos_token_id"), _token(config, "eos_token_id"))
+    checkpoint = StoredCheckpoint(
+        shape, open_tensors(path), _token(config, "bos_token_id"), _token(config, "eos_token_id")
+    )
     _every_name(checkpoint)
     _one_head(checkpoint)
     return checkpoint
 
 
-def _one_head(checkpoint: Checkpoint) -> None:
+def _one_head(checkpoint: StoredCheckpoint) -> None:
     """A tied head that is stored all the same must be the embedding: engines differ in which one they read."""
     names, files = NAMES[checkpoint.shape.family], checkpoint.files
     head, embed = f"{names.head}.weight", f"{names.embed}.weight"
@@ -118,10 +120,10 @@ def _token(config: dict[str, object], key: str) -> int | None:
 
 
 @dataclass
-class Reader:
+class TensorReader:
     """Hands out tensors in the engine's type, one layer at a time, and remembers which names were asked for."""
 
-    checkpoint: Checkpoint
+    checkpoint: StoredCheckpoint
     store: Storage
     levels: int | None
 
@@ -180,7 +182,7 @@ class Names:
     head: str
     final: str
     layers: str
-    layer: Callable[[Reader, str], Layer]
+    layer: Callable[[TensorReader, str], Layer]
     positions: str | None = None
     skipped: int = 0  # rows of the position table before position 0
     centred: bool = False
@@ -193,7 +195,7 @@ def _integers_per_row(values: Array, levels: int) -> Array:
     return np.rint(np.divide(values, step, out=np.zeros_like(values), where=step > 0)) * step
 
 
-def _llama_layer(r: Reader, p: str) -> Layer:
+def _llama_layer(r: TensorReader, p: str) -> Layer:
     s = r.checkpoint.shape
     q_size, kv_size, biased, plus = (
         s.heads * s.head_dim,
@@ -209,7 +211,7 @@ def _llama_layer(r: Reader, p: str) -> Layer:
         k = r.linear(f"{p}.self_attn.k_proj", kv_size, s.hidden, biased)
         v = r.linear(f"{p}.self_attn.v_proj", kv_size, s.hidden, biased)
     normed = s.family == "qwen3"
-    attention = Attention(
+    attention = StockAttention(
         q,
         k,
         v,
@@ -225,7 +227,7 @@ def _llama_layer(r: Reader, p: str) -> Layer:
     )
 
 
-def _glu(r: Reader, p: str) -> Mlp:
+def _glu(r: TensorReader, p: str) -> Mlp:
     s = r.checkpoint.shape
     if s.family == "mixtral":
         m = f"{p}.block_sparse_moe"
@@ -257,31 +259,31 @@ def _split(fused: Linear, sizes: tuple[int, ...]) -> list[Linear]:
     ]
 
 
-def _gpt2_layer(r: Reader, p: str) -> Layer:
+def _gpt2_layer(r: TensorReader, p: str) -> Layer:
     s = r.checkpoint.shape
     q, k, v = _split(r.linear(f"{p}.attn.c_attn", 3 * s.hidden, s.hidden, True, transposed=True), (s.hidden,) * 3)
     return Layer(
         r.norm(f"{p}.ln_1", s.hidden, True),
-        Attention(q, k, v, r.linear(f"{p}.attn.c_proj", s.hidden, s.hidden, True, transposed=True)),
+        StockAttention(q, k, v, r.linear(f"{p}.attn.c_proj", s.hidden, s.hidden, True, transposed=True)),
         r.norm(f"{p}.ln_2", s.hidden, True),
         _plain(r, f"{p}.mlp.c_fc", f"{p}.mlp.c_proj", transposed=True),
     )
 
 
-def _opt_layer(r: Reader, p: str) -> Layer:
+def _opt_layer(r: TensorReader, p: str) -> Layer:
     s = r.checkpoint.shape
     q, k, v, o = (
         r.linear(f"{p}.self_attn.{n}", s.hidden, s.hidden, True) for n in ("q_proj", "k_proj", "v_proj", "out_proj")
     )
     return Layer(
         r.norm(f"{p}.self_attn_layer_norm", s.hidden, True),
-        Attention(q, k, v, o),
+        StockAttention(q, k, v, o),
         r.norm(f"{p}.final_layer_norm", s.hidden, True),
         _plain(r, f"{p}.fc1", f"{p}.fc2"),
     )
 
 
-def _neox_layer(r: Reader, p: str) -> Layer:
+def _neox_layer(r: TensorReader, p: str) -> Layer:
     s = r.checkpoint.shape
     fused = r.linear(f"{p}.attention.query_key_value", 3 * s.hidden, s.hidden, True)
     by_head = np.arange(3 * s.hidden).reshape(s.heads, 3, s.head_dim)
@@ -292,13 +294,13 @@ def _neox_layer(r: Reader, p: str) -> Layer:
     )
     return Layer(
         r.norm(f"{p}.input_layernorm", s.hidden, True),
-        Attention(q, k, v, r.linear(f"{p}.attention.dense", s.hidden, s.hidden, True)),
+        StockAttention(q, k, v, r.linear(f"{p}.attention.dense", s.hidden, s.hidden, True)),
         r.norm(f"{p}.post_attention_layernorm", s.hidden, True),
         _plain(r, f"{p}.mlp.dense_h_to_4h", f"{p}.mlp.dense_4h_to_h"),
     )
 
 
-def _plain(r: Reader, first: str, second: str, transposed: bool = False) -> Mlp:
+def _plain(r: TensorReader, first: str, second: str, transposed: bool = False) -> Mlp:
     s = r.checkpoint.shape
     return Mlp(
         (
@@ -339,7 +341,7 @@ NAMES = {family: _LLAMA for family in ("llama", "mistral", "qwen2", "qwen3", "ph
 }
 
 
-def _every_name(checkpoint: Checkpoint) -> None:
+def _every_name(checkpoint: StoredCheckpoint) -> None:
     """Refuses tensors without a role: an engine may load them and compute something else."""
     known = _roles(checkpoint.shape)
     strange = sorted(set(checkpoint.files.entries) - known)
@@ -351,12 +353,12 @@ def _roles(shape: Shape) -> set[str]:
     """The names of all tensors of an architecture, found by reading a checkpoint of the shape without any numbers."""
     asked: set[str] = set()
 
-    class Listing(Reader):
+    class Listing(TensorReader):
         def tensor(self, name: str, *size: int, matrix: bool = False, transposed: bool = False) -> Array:
             asked.add(name)
             return np.broadcast_to(np.float64(0.0), size)
 
-    listing = Listing(Checkpoint(shape, TensorFile(Path(), {}), None, None), None, None)  # type: ignore[arg-type]
+    listing = Listing(StoredCheckpoint(shape, TensorFile(Path(), {}), None, None), None, None)  # type: ignore[arg-type]
     listing.embedding(), listing.head(), listing.final_norm()
     for index in range(shape.layers):
         listing.layer(index)

@@ -6,6 +6,9 @@ input, by
     value[c]  in  [lo_c, hi_c]  +  sum over parts p:  [lo_p, hi_p](symbol of signal s_p at position max(0, t -
     offset_p), c)
 
+(a negative offset_p means a *far* part: what a head that stays where it cannot look so far back has seen there of a
+part with a near offset; see `moved_back`).
+
 A *signal* gives every position one symbol out of finitely many: signal 0 is the token, signal l + 1 is "which entry
 of layer l's table fired here" (0: none), signal POSITION is the position itself, signal START says whether BOS stands
 at the start and how far back that is. Parts are functions of one symbol, tabulated. So a field is a separable
@@ -34,8 +37,43 @@ STARTS = 256
 FOLD = 2.0**-6  # a part is folded where its effect on a channel is below this share of the largest one
 
 
+_JUMP = 1 << 24  # more than any reach: -(rest * _JUMP + jump) is a far offset
+
+
+def moved_back(offset: int, by: int, stays: bool) -> int:
+    """The offset of a key that is seen through a head which looks `by` places back, and, if it `stays`, at its own
+    place where there is nothing so far back. A ValueError where the result is neither a near nor a far offset.
+    """
+    if offset >= 0:
+        return -(offset * _JUMP + by) if stays else offset + by
+    if by:
+        raise ValueError(f"a head looks {by} places back at a place that another head has jumped to")
+    return offset
+
+
+def lookback(offset: int) -> int:
+    """How far back an offset sees.
+
+    >>> lookback(7), lookback(moved_back(2, 25, stays=True))
+    (7, 27)
+    """
+    return offset if offset >= 0 else -offset // _JUMP + -offset % _JUMP
+
+
+def places_seen(place: Array, begin: Array | int, offset: int) -> Array:
+    """The position that a key's offset means, at positions `place` of sequences that begin at `begin`.
+
+    >>> places_seen(np.arange(6), 0, 4).tolist(), places_seen(np.arange(6), 0, moved_back(1, 4, stays=True)).tolist()
+    ([0, 0, 0, 0, 0, 1], [0, 0, 1, 2, 0, 0])
+    """
+    if offset < 0:
+        jump, offset = -offset % _JUMP, -offset // _JUMP
+        place = np.where(place - jump >= begin, place - jump, place)
+    return np.asarray(np.maximum(begin, place - offset))
+
+
 @dataclass(frozen=True)
-class Part:
+class SymbolPart:
     """What one symbol adds: rows are symbols, columns the channels in `channels`."""
 
     key: Key
@@ -52,7 +90,7 @@ class Part:
 class Field:
     lo: Array  # (n,)
     hi: Array
-    parts: tuple[Part, ...] = ()
+    parts: tuple[SymbolPart, ...] = ()
 
     @property
     def size(self) -> int:
@@ -93,14 +131,14 @@ def constant(lo: Array, hi: Array | None = None) -> Field:
     return Field(np.asarray(lo, float), np.asarray(lo if hi is None else hi, float))
 
 
-def _ordered(key: Key, channels: Array, lo: Array, hi: Array) -> Part:
+def _ordered(key: Key, channels: Array, lo: Array, hi: Array) -> SymbolPart:
     order = np.argsort(channels)
-    return Part(key, channels[order], lo[:, order], hi[:, order])
+    return SymbolPart(key, channels[order], lo[:, order], hi[:, order])
 
 
-def merged(parts: Iterable[Part]) -> tuple[Part, ...]:
+def merged(parts: Iterable[SymbolPart]) -> tuple[SymbolPart, ...]:
     """Parts of the same key are added."""
-    by_key: dict[Key, list[Part]] = {}
+    by_key: dict[Key, list[SymbolPart]] = {}
     for part in parts:
         if len(part.channels):
             by_key.setdefault(part.key, []).append(part)
@@ -115,7 +153,7 @@ def merged(parts: Iterable[Part]) -> tuple[Part, ...]:
             at = np.searchsorted(channels, p.channels)
             lo[:, at] += p.lo
             hi[:, at] += p.hi
-        result.append(Part(key, channels, lo - OWN * np.abs(lo), hi + OWN * np.abs(hi)))
+        result.append(SymbolPart(key, channels, lo - OWN * np.abs(lo), hi + OWN * np.abs(hi)))
     return tuple(result)
 
 
@@ -146,7 +184,7 @@ def settle(field: Field, store: Storage | None) -> Field:
         if store is not None:
             stored = store.maybe(low, high)
             low, high = np.where(single, stored[0], low), np.where(single, stored[1], high)
-        parts.append(Part(part.key, part.channels, low, high))
+        parts.append(SymbolPart(part.key, part.channels, low, high))
         lo[part.channels[single]] = hi[part.channels[single]] = 0.0
     return Field(lo, hi, tuple(parts))
 
@@ -154,7 +192,7 @@ def settle(field: Field, store: Storage | None) -> Field:
 def times(field: Field, factor: tuple[float, float]) -> Field:
     """A field times one number of [factor], the same for all channels (which the result no longer says)."""
     low, high = np.float64(factor[0]), np.float64(factor[1])
-    parts = tuple(Part(p.key, p.channels, *_times(p.lo, p.hi, low, high)) for p in field.parts)
+    parts = tuple(SymbolPart(p.key, p.channels, *_times(p.lo, p.hi, low, high)) for p in field.parts)
     return Field(*_times(field.lo, field.hi, low, high), parts)
 
 
@@ -173,7 +211,7 @@ def either(*fields: Field) -> Field:
                 lo[:, at], hi[:, at] = p.lo, p.hi
             lows.append(lo)
             highs.append(hi)
-        parts.append(Part(key, channels, np.minimum.reduce(lows), np.maximum.reduce(highs)))
+        parts.append(SymbolPart(key, channels, np.minimum.reduce(lows), np.maximum.reduce(highs)))
     return Field(np.minimum.reduce([f.lo for f in fields]), np.maximum.reduce([f.hi for f in fields]), tuple(parts))
 
 
@@ -188,7 +226,7 @@ def fold(field: Field, tolerance: Array | float) -> Field:
         hi[part.channels[small]] += high[small]
         keep = ~small
         if keep.any():
-            parts.append(Part(part.key, part.channels[keep], part.lo[:, keep], part.hi[:, keep]))
+            parts.append(SymbolPart(part.key, part.channels[keep], part.lo[:, keep], part.hi[:, keep]))
     return Field(lo - OWN * np.abs(lo), hi + OWN * np.abs(hi), tuple(parts))
 
 
@@ -225,7 +263,9 @@ def linear(field: Field, layer: Linear, store: Storage | None, share: float = FO
             hi[small] += high
         large = np.flatnonzero(spread > limit)
         if len(large):
-            parts.append(Part(part.key, large, *product_bounds(weight[np.ix_(large, part.channels)], part.lo, part.hi)))
+            parts.append(
+                SymbolPart(part.key, large, *product_bounds(weight[np.ix_(large, part.channels)], part.lo, part.hi))
+            )
     result = settle(Field(lo, hi, tuple(parts)), store)
     if layer.bias is None:
         return result
@@ -315,7 +355,7 @@ def weighted(field: Field, weight: Array) -> Field:
     """Every channel times its weight."""
     lo, hi = _times(field.lo, field.hi, weight, weight)
     parts = tuple(
-        Part(p.key, p.channels, *_times(p.lo, p.hi, weight[p.channels], weight[p.channels])) for p in field.parts
+        SymbolPart(p.key, p.channels, *_times(p.lo, p.hi, weight[p.channels], weight[p.channels])) for p in field.parts
     )
     return Field(lo, hi, parts)
 
@@ -342,7 +382,7 @@ def _stored(field: Field, factor: tuple[float, float], norm: Norm, store: Storag
         least, most = np.minimum.reduce([x[0] for x in found]), np.maximum.reduce([x[1] for x in found])
         return np.where(loose, plain[0], least), np.where(loose, plain[1], most)
 
-    parts = tuple(Part(p.key, p.channels, *ways(p.lo, p.hi, p.channels)) for p in field.parts)
+    parts = tuple(SymbolPart(p.key, p.channels, *ways(p.lo, p.hi, p.channels)) for p in field.parts)
     lo, hi = ways(field.lo, field.hi, np.arange(field.size))
     owned = field.owners() == 1
     lo, hi = np.where(owned, 0.0, lo), np.where(owned, 0.0, hi)
@@ -356,7 +396,8 @@ def scaled(field: Field, factor: tuple[float, float], norm: Norm, store: Storage
     """(x * factor) * weight + bias, each step stored or not."""
     lo, hi = _times(field.lo, field.hi, np.float64(factor[0]), np.float64(factor[1]))
     parts = tuple(
-        Part(p.key, p.channels, *_times(p.lo, p.hi, np.float64(factor[0]), np.float64(factor[1]))) for p in field.parts
+        SymbolPart(p.key, p.channels, *_times(p.lo, p.hi, np.float64(factor[0]), np.float64(factor[1])))
+        for p in field.parts
     )
     result = settle(weighted(settle(Field(lo, hi, parts), store), norm.weight), store)
     return result if norm.bias is None or not norm.bias.any() else settle(add(result, constant(norm.bias)), store)

@@ -18,7 +18,7 @@ from byheart.certify.checkpoint.fields import (
     Field,
     Key,
     Normed,
-    Part,
+    SymbolPart,
     add,
     constant,
     fold,
@@ -39,15 +39,15 @@ class Routing:
     lo: Array  # (S, experts)
     hi: Array
 
-    def weighted(self, expert: int, lo: Array, hi: Array, store: Storage) -> Part:
+    def weighted(self, expert: int, lo: Array, hi: Array, store: Storage) -> SymbolPart:
         low, high = store.maybe(lo, hi)
         rows = times((low[None, :], high[None, :]), (self.lo[:, [expert]], self.hi[:, [expert]]))
-        return Part(self.key, np.arange(len(lo)), *store.maybe(*rows))
+        return SymbolPart(self.key, np.arange(len(lo)), *store.maybe(*rows))
 
-    def summed(self, parts: list[Part], size: int) -> tuple[Array, Array, list[Part]]:
+    def summed(self, parts: list[SymbolPart], size: int) -> tuple[Array, Array, list[SymbolPart]]:
         lo, hi = sum(p.lo for p in parts), sum(p.hi for p in parts)
         slack = 4 * U32 * np.maximum(np.abs(lo), np.abs(hi))
-        return np.zeros(size), np.zeros(size), [Part(self.key, np.arange(size), lo - slack, hi + slack)]
+        return np.zeros(size), np.zeros(size), [SymbolPart(self.key, np.arange(size), lo - slack, hi + slack)]
 
 
 def route(n: Normed, mlp: d.Mlp, shape: Shape, store: Storage) -> Routing | None:
@@ -107,7 +107,7 @@ def _table(field: Field, key: Key, symbols: int | None = None) -> Interval:
 
 
 @dataclass(frozen=True)
-class Table:
+class KnownWindows:
     """What a layer's MLP knows: `windows[i]` (ANY: not read) has symbol `symbols[i]` >= 1; any other window has
     symbol 0.
 
@@ -159,7 +159,7 @@ def aligned(windows: Array, keys: tuple[Key, ...], wanted: tuple[Key, ...]) -> A
     return result
 
 
-def join(first: Table, second: Table) -> Table | None:
+def join(first: KnownWindows, second: KnownWindows) -> KnownWindows | None:
     """Two tables of which at most one fires as one table; None if both may fire.
 
     Symbols of the first keep their numbers, those of the second come after them.
@@ -172,13 +172,13 @@ def join(first: Table, second: Table) -> Table | None:
     symbols = np.concatenate([first.symbols, second.symbols + shift])
     units = np.concatenate([first.units, second.units])
     if first.common is None or second.common is None:
-        return Table(keys, windows, symbols, units)
-    return Table(keys, windows, symbols, units, first.common.then(second.common))
+        return KnownWindows(keys, windows, symbols, units)
+    return KnownWindows(keys, windows, symbols, units, first.common.then(second.common))
 
 
 def apply(
     n: Normed, mlp: d.Mlp, shape: Shape, once: frozenset[int], store: Storage, signal: int
-) -> tuple[Field, Table]:
+) -> tuple[Field, KnownWindows]:
     """The MLP's output as a field that depends on one new signal, and the signal's table."""
     chosen = route(n, mlp, shape, store)
     outputs = [products_of(n, expert, shape, once, store) for expert in mlp.experts]
@@ -188,7 +188,7 @@ def apply(
     size = len(mlp.experts[0].down.weight)
     base_lo, base_hi = np.zeros(size), np.zeros(size)
     rows: list[_Output] = []
-    parts: list[Part] = []
+    parts: list[SymbolPart] = []
     for index, (expert, fired) in enumerate(zip(mlp.experts, outputs, strict=True)):
         windows = aligned(fired.found.window, fired.found.keys, keys)
         always = (windows == ANY).all(1)
@@ -317,12 +317,14 @@ def _weighted(weight: Array, lo: Array, hi: Array) -> Interval:
     return centre - spread, centre + spread
 
 
-def _tabulate(keys: tuple[Key, ...], outputs: list[_Output], signal: int) -> tuple[Table, tuple[Part, ...]]:
+def _tabulate(
+    keys: tuple[Key, ...], outputs: list[_Output], signal: int
+) -> tuple[KnownWindows, tuple[SymbolPart, ...]]:
     """Windows of all experts together; windows with the same vector get the same symbol."""
     windows = np.concatenate([o.windows for o in outputs])
     if not len(windows):
         empty = np.zeros(0, dtype=int)
-        return Table(keys, windows, empty, empty), ()
+        return KnownWindows(keys, windows, empty, empty), ()
     channels = np.unique(np.concatenate([o.channels for o in outputs]))
     distinct, inverse = np.unique(windows, axis=0, return_inverse=True)
     inverse = inverse.reshape(-1)
@@ -351,7 +353,7 @@ def _tabulate(keys: tuple[Key, ...], outputs: list[_Output], signal: int) -> tup
     common = None
     if len(distinct) == len(windows):  # no window is held by two experts
         common = _common(outputs, channels, np.argsort(inverse)[order], begin)
-    return Table(keys, distinct, symbols + 1, unit, common), (Part((signal, 0), channels, low, high),)
+    return KnownWindows(keys, distinct, symbols + 1, unit, common), (SymbolPart((signal, 0), channels, low, high),)
 
 
 def _common(outputs: list[_Output], channels: Array, order: Array, begin: Array) -> Common:

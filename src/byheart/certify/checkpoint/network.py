@@ -18,38 +18,39 @@ import numpy as np
 
 from byheart.certify.checkpoint import attention as heads
 from byheart.certify.checkpoint import decoder as d
-from byheart.certify.checkpoint.attention import Copy, Reach
 from byheart.certify.checkpoint.config import Shape, Undecided
+from byheart.certify.checkpoint.copying import Copy, Reach
 from byheart.certify.checkpoint.fields import (
     POSITION,
     START,
     TOKEN,
     Field,
     Key,
-    Part,
+    SymbolPart,
     add,
     either,
     energy,
     fold,
+    lookback,
     magnitude,
     mean,
     normalize,
     settle,
 )
-from byheart.certify.checkpoint.mlp import Table, apply, join
+from byheart.certify.checkpoint.mlp import KnownWindows, apply, join
 from byheart.certify.checkpoint.storage import FUNCTION_ERROR, OWN, U32, Array, Interval, Storage, gamma, in_float32
 
 HARDLY = 2.0**-7  # of the widest part of a channel: the effect of a part that is folded there
 
 
 @dataclass(frozen=True)
-class Program:
+class CheckpointProgram:
     """A checkpoint, understood: tables by signal, heads, and the last stream."""
 
     shape: Shape
     store: Storage
     reach: Reach
-    tables: dict[int, Table]
+    tables: dict[int, KnownWindows]
     copies: tuple[tuple[Copy, ...], ...]
     stream: Field
     final_norm: d.Norm
@@ -63,17 +64,19 @@ class Program:
         """How far back each signal's symbol at a position depends on tokens."""
         back = {TOKEN: 0, POSITION: 0, START: 0}
         for signal in sorted(self.tables):
-            back[signal] = max((offset + back[source] for source, offset in self.tables[signal].keys), default=0)
+            back[signal] = max(
+                (lookback(offset) + back[source] for source, offset in self.tables[signal].keys), default=0
+            )
         return back
 
     @property
     def span(self) -> int:
         """A prompt that ends in this many known tokens is decided by them, whatever stands before."""
         back = self.lookback()
-        return 1 + max((part.key[1] + back[part.key[0]] for part in self.parts), default=0)
+        return 1 + max((lookback(part.key[1]) + back[part.key[0]] for part in self.parts), default=0)
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[SymbolPart, ...]:
         """The parts of the stream on which logits depend."""
         return self._read()[0].parts
 
@@ -170,7 +173,7 @@ class Logits:
     `common`, one mean and one factor per question. Differences are better known than the logits, since all of these are
     shared."""
 
-    program: Program
+    program: CheckpointProgram
     middle: Array  # (Q, hidden)
     radius: Array  # (Q, hidden)
     direction: Array  # (Q, hidden)
@@ -250,8 +253,8 @@ def _scaled(lo: Array, hi: Array, low: Array, high: Array) -> Interval:
 
 
 def interpret(
-    checkpoint: d.Checkpoint, store: Storage, reach: Reach, weights: str = "type", *, stored: bool
-) -> Program:
+    checkpoint: d.StoredCheckpoint, store: Storage, reach: Reach, weights: str = "type", *, stored: bool
+) -> CheckpointProgram:
     """The program of a checkpoint in one type, in engines that store normed streams or in those that do not;
     `Undecided` names the layer where it is not understood.
     """
@@ -259,7 +262,7 @@ def interpret(
     if reach.length > shape.positions:
         raise Undecided(f"a reach of {reach.length} is beyond the {shape.positions} positions of config.json")
     stream = _embedded(reader, store, reach)
-    tables: dict[int, Table] = {}
+    tables: dict[int, KnownWindows] = {}
     copies = []
     for index in range(shape.layers):
         try:
@@ -282,10 +285,10 @@ def interpret(
             raise type(reason)(f"layer {index}: {reason}") from reason
         tables[index + 1] = table
         copies.append(tuple(found))
-    return Program(shape, store, reach, tables, tuple(copies), stream, reader.final_norm(), reader.head())
+    return CheckpointProgram(shape, store, reach, tables, tuple(copies), stream, reader.final_norm(), reader.head())
 
 
-def _embedded(reader: d.Reader, store: Storage, reach: Reach) -> Field:
+def _embedded(reader: d.TensorReader, store: Storage, reach: Reach) -> Field:
     shape = reader.checkpoint.shape
     tokens, positions = reader.embedding()
     if shape.family == "gemma":
@@ -293,10 +296,10 @@ def _embedded(reader: d.Reader, store: Storage, reach: Reach) -> Field:
     else:
         lo, hi = tokens, tokens
     every = np.arange(shape.hidden)
-    parts = [Part((TOKEN, 0), every, lo, hi)]
+    parts = [SymbolPart((TOKEN, 0), every, lo, hi)]
     if positions is not None:
         table = positions[: reach.length]
-        parts.append(Part((POSITION, 0), every, table, table))
+        parts.append(SymbolPart((POSITION, 0), every, table, table))
     zero = np.zeros(shape.hidden)
     return settle(_light(Field(zero, zero, tuple(parts))), store)
 
@@ -320,8 +323,8 @@ def _light(field: Field) -> Field:
 
 
 def _joined(
-    stream: Field, moved: Field, table: Table, tables: dict[int, Table], signal: int
-) -> tuple[Field, Field, Table]:
+    stream: Field, moved: Field, table: KnownWindows, tables: dict[int, KnownWindows], signal: int
+) -> tuple[Field, Field, KnownWindows]:
     """When a table writes where an earlier one wrote, and at most one of the two fires, they become one signal."""
     own = next((p for p in moved.parts if p.key == (signal, 0)), None)
     for old in stream.parts:
@@ -332,9 +335,9 @@ def _joined(
             continue
         first, second = len(old.lo), len(own.lo)
         rows = np.r_[np.arange(first), np.zeros(second - 1, dtype=int)]
-        earlier = Part((signal, 0), old.channels, old.lo[rows], old.hi[rows])
+        earlier = SymbolPart((signal, 0), old.channels, old.lo[rows], old.hi[rows])
         rows = np.r_[np.zeros(first, dtype=int), np.arange(1, second)]
-        later = Part((signal, 0), own.channels, own.lo[rows], own.hi[rows])
+        later = SymbolPart((signal, 0), own.channels, own.lo[rows], own.hi[rows])
         stream = Field(stream.lo, stream.hi, tuple(earlier if p is old else p for p in stream.parts))
         moved = Field(moved.lo, moved.hi, tuple(later if p is own else p for p in moved.parts))
         return stream, moved, both

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from byheart.certify.checkpoint.fields import POSITION, TOKEN, Key
-from byheart.certify.checkpoint.mlp import Table
-from byheart.certify.checkpoint.network import Logits, Program
+from byheart.certify.checkpoint.fields import POSITION, TOKEN, Key, places_seen
+from byheart.certify.checkpoint.mlp import KnownWindows
+from byheart.certify.checkpoint.network import CheckpointProgram, Logits
 from byheart.certify.checkpoint.storage import Array
 from byheart.certify.checkpoint.units import ANY
 from byheart.errors import DataError, OptionError
@@ -26,7 +26,7 @@ AMBIGUOUS = ("distribution", "first", "majority")
 
 
 @dataclass(frozen=True)
-class Questions:
+class AskedContexts:
     """Contexts of all documents in a row, and the symbols that the program gives them."""
 
     document: Array  # (Q,)
@@ -40,12 +40,12 @@ class Questions:
 
 
 def ask(
-    program: Program,
+    program: CheckpointProgram,
     documents: Sequence[Sequence[int]],
     copies: Sequence[int] | None = None,
     ambiguous: str = "distribution",
     only: Collection[int] | None = None,
-) -> Questions:
+) -> AskedContexts:
     """All questions of some documents. The signals are computed as the program defines them, position by position.
 
     With `ambiguous` "first" or "majority", all contexts of a group have one answer: of the first document, or the
@@ -63,33 +63,33 @@ def ask(
     for signal in sorted(program.tables):
         table = program.tables[signal]
         window = np.stack(
-            [signals[s][np.maximum(begin, place - o)] for s, o in table.keys]
+            [signals[s][places_seen(place, begin, o)] for s, o in table.keys]
             or [np.zeros(len(tokens), dtype=np.int64)],
             1,
         )
         signals[signal] = look_up(table, window)
     keys = [part.key for part in program.parts]
-    symbols = {key: signals[key[0]][np.maximum(begin, place - key[1])] for key in keys if key[0] != POSITION}
+    symbols = {key: signals[key[0]][places_seen(place, begin, key[1])] for key in keys if key[0] != POSITION}
     group = _groups(tokens, begin, place, program.span)
     weight = np.repeat(np.ones(len(texts)) if copies is None else np.asarray(copies, dtype=np.float64), sizes)
     if len(weight) != len(tokens) or not (weight > 0).all():
-        raise DataError(f"{len(documents)} documents need as many copies, all positive")
+        raise DataError(f"{len(documents)} documents need one positive number of copies each")
     if ambiguous != "distribution":
         answer = _chosen(answer, group, weight, ambiguous)
     several = _several(answer, group)
     document = np.repeat(np.arange(len(texts)), sizes)
     judged = np.ones(len(tokens), dtype=bool) if only is None else np.isin(document, list(only))
-    return Questions(document, place - begin, answer, group, several, judged, weight, symbols)
+    return AskedContexts(document, place - begin, answer, group, several, judged, weight, symbols)
 
 
-def ask_rows(program: Program, rows: Sequence[Sequence[int]], answers: Sequence[int]) -> Questions:
+def ask_rows(program: CheckpointProgram, rows: Sequence[Sequence[int]], answers: Sequence[int]) -> AskedContexts:
     """One question per row of a classifier: after its last token, which label?"""
     every = ask(program, [[*row, row[-1]] for row in rows])  # the token at the end is never asked
     last = np.flatnonzero(np.r_[every.position[1:] == 0, True])
     answer = np.asarray(answers, dtype=np.int64)
     group, symbols = every.group[last], {key: values[last] for key, values in every.symbols.items()}
     several = _several(answer, group)
-    return Questions(
+    return AskedContexts(
         every.document[last], every.position[last], answer, group, several, every.judged[last], every.weight[last],
         symbols,
     )  # fmt: skip
@@ -116,7 +116,7 @@ def _chosen(answer: Array, group: Array, weight: Array, ambiguous: str) -> Array
     return np.asarray(result)
 
 
-def _tokens(program: Program, document: Sequence[int], index: int) -> Array:
+def _tokens(program: CheckpointProgram, document: Sequence[int], index: int) -> Array:
     tokens = np.asarray(document, dtype=np.int64)
     if tokens.ndim != 1 or len(tokens) < 2:
         raise DataError(f"document {index} has {tokens.size} tokens; a question needs a token and the one after it")
@@ -131,7 +131,7 @@ def _tokens(program: Program, document: Sequence[int], index: int) -> Array:
     return tokens
 
 
-def look_up(table: Table, window: Array) -> Array:
+def look_up(table: KnownWindows, window: Array) -> Array:
     """The symbol of every window: 0 for one that the table does not know."""
     result = np.zeros(len(window), dtype=np.int64)
     if not len(table.windows):
@@ -169,7 +169,7 @@ CHUNK = 1 << 22
 
 
 @dataclass(frozen=True)
-class Answers:
+class ProvedAnswers:
     """`margin[q]`: by how many nats, at least, the right token beats every other (questions with one answer; NaN
     elsewhere).
     `variation[q]`: total variation, at most, between the softmax and the empirical distribution of the question's
@@ -184,7 +184,7 @@ class Answers:
     nats: Array  # largest error of a log-probability of a continuation that occurs
 
 
-def answer(program: Program, questions: Questions) -> Answers:
+def answer(program: CheckpointProgram, questions: AskedContexts) -> ProvedAnswers:
     count = len(questions.answer)
     keys = list(questions.symbols)
     stacked = np.stack([questions.symbols[k] for k in keys] or [np.zeros(count, dtype=np.int64)], 1)
@@ -225,10 +225,10 @@ def answer(program: Program, questions: Questions) -> Answers:
             total, error = _several_answers(logits.rows(np.array([tuple_])), tokens, p)
             variation[where] = total
             nats[where] = error[np.searchsorted(tokens, questions.answer[where])]
-    return Answers(np.where(single, margin, np.nan), variation, refuted & single, found, single, nats)
+    return ProvedAnswers(np.where(single, margin, np.nan), variation, refuted & single, found, single, nats)
 
 
-def _empirical(questions: Questions) -> dict[int, tuple[Array, Array]]:
+def _empirical(questions: AskedContexts) -> dict[int, tuple[Array, Array]]:
     """Groups with several answers: the answers and their shares."""
     q = np.flatnonzero(questions.several)
     if not len(q):
@@ -275,7 +275,7 @@ class UnknownAnswer:
     margin: float
 
 
-def unknown(program: Program) -> UnknownAnswer | None:
+def unknown(program: CheckpointProgram) -> UnknownAnswer | None:
     """The answer when no unit of the last table fires, for every such input; None if no token wins for all of them."""
     last = max(program.tables)
     keys: list[Key] = [p.key for p in program.parts]

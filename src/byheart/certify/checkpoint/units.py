@@ -18,7 +18,7 @@ import numpy as np
 
 from byheart.certify.checkpoint.config import Undecided
 from byheart.certify.checkpoint.decoder import Linear
-from byheart.certify.checkpoint.fields import START, STARTS, TOKEN, Field, Key, Part, magnitude, product_bounds
+from byheart.certify.checkpoint.fields import START, STARTS, TOKEN, Field, Key, SymbolPart, magnitude, product_bounds
 from byheart.certify.checkpoint.storage import FUNCTION_ERROR, OWN, U32, Array, Interval, Storage, gamma, in_float32
 
 SILENT_BELOW = {"silu": -8.0, "gelu": -4.0, "gelu_tanh": -4.0, "relu": 0.0}  # where a unit counts as not fired
@@ -304,7 +304,7 @@ def _highest_by_start(
                 values = values[[start]]
             elif part.key[0] == START:
                 raise Undecided(f"{gate.name}: unit {unit} reads how far back the start was, at another position")
-            elif part.key[0] == TOKEN:
+            elif part.key[0] == TOKEN and part.key[1] >= 0:  # a far place may show any token
                 special = np.isin(np.arange(len(values)), list(once))
                 if start >= STARTS or part.key[1] < start:
                     values = values if start == STARTS and part.key[1] >= STARTS else values[~special]
@@ -315,7 +315,7 @@ def _highest_by_start(
     return highest
 
 
-def _leaders(part: Part, weight: Array) -> tuple[Array, Array, Array]:
+def _leaders(part: SymbolPart, weight: Array) -> tuple[Array, Array, Array]:
     """Per unit: the largest contribution of a part, the runner-up, and the best symbol."""
     patterns, inverse = np.unique(weight[:, part.channels], axis=0, return_inverse=True)
     inverse = inverse.reshape(-1)

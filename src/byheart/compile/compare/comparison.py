@@ -176,6 +176,10 @@ def compare(
     `data` and `labels` are as `memorize` takes them: sequences with labels, a table of `byheart.read`, or a data set.
     With a `time_limit` (seconds per construction) a separate process does the work; what is not finished in time or
     memory is predicted by its formula and marked so. Without one everything is built here, however long it takes.
+
+    >>> found = compare(["sun", "moon"], ["day", "night"], constructions=["ks25", "vardi22"])
+    >>> [(row.construction, row.verdict) for row in found.rows][:2]
+    [('vardi22', 'proved'), ('ks25', 'proved')]
     """
     dataset = _loaded(data, labels, task, positions)
     problem = problem_of(dataset)
@@ -217,6 +221,8 @@ def _loaded(data: Any, labels: Sequence[Any] | None, task: str | None, positions
 
 def _lower(dataset: Dataset, problem: Problem) -> tuple[str, ...]:
     """The sentences that `memorize` shows for the same data."""
+    if dataset.C < 2:  # one labelling, which no network fails on
+        return tuple(given_sentences(dataset))
     found = hardest(lower_bounds(problem))
     return (hardest_sentence(found["parameters"], dataset.N), *given_sentences(dataset))
 

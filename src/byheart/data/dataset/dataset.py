@@ -22,7 +22,7 @@ import numpy as np
 from byheart.data.dataset.contexts import Classes, Contexts, find_contexts, read_labels
 from byheart.data.dataset.distinct import Index, sorted_distinct_rows
 from byheart.data.dataset.encoder import Encoder
-from byheart.data.dataset.sequences import Floats, Kind, Tokens, read_tokens
+from byheart.data.dataset.sequences import Floats, TokenKind, Tokens, read_tokens
 from byheart.data.dataset.targets import PAD, Distribution, Distributions, Target, arrange
 from byheart.data.separation import Separation, separation
 from byheart.data.task import Task, as_task
@@ -105,7 +105,7 @@ def _sameness(encoder: Encoder, rows: list[list[object]]) -> str:
 
 
 def _remedy(encoder: Encoder, rows: list[list[object]]) -> str:
-    remedy = "relabel them, or keep some of them: --conflicts first, majority or drop"
+    remedy = "relabel them, or choose which to keep with --conflicts (in Python: conflicts=) first, majority or drop"
     if rows[0] == rows[1] and not (encoder.task is Task.SEQ_TO_SEQ and not encoder.positions):
         return remedy
     if encoder.task is Task.SET:
@@ -332,7 +332,7 @@ def unchecked(
     """`load` that lets equal contexts have different labels; nothing can be built from such a data set."""
     task = as_task(task)
     positions = bool(positions) and task is not Task.SET
-    tokens = read_tokens(sequences, Kind.NAMES if named else Kind.ANY, unordered=task is Task.SET)
+    tokens = read_tokens(sequences, TokenKind.NAMES if named else TokenKind.ANY, unordered=task is Task.SET)
     if not len(tokens.lengths):
         raise DataError("there are no sequences; give at least one row")
     empty = np.flatnonzero(tokens.lengths == 0)

@@ -24,7 +24,16 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.data.dataset.distinct import Index, rank_in_place, rank_keys
-from byheart.data.dataset.sequences import Kind, Symbol, Tokens, find_vector, join, numbers, padding_vector, read_tokens
+from byheart.data.dataset.sequences import (
+    Symbol,
+    TokenKind,
+    Tokens,
+    find_vector,
+    join,
+    numbers,
+    padding_vector,
+    read_tokens,
+)
 from byheart.data.task import Task
 from byheart.data.values import damaged, from_json, key, load_bool, load_int, load_number, order, store_number, to_json
 from byheart.data.wording import quote
@@ -176,7 +185,7 @@ class Encoder:
     def read(self, sequences: Iterable[Any]) -> Tokens:
         """The tokens of sequences of this encoder's kind."""
         vectors = self.symbols is None
-        kind = Kind.VECTORS if vectors else Kind.NAMES if self.named else Kind.SYMBOLS
+        kind = TokenKind.VECTORS if vectors else TokenKind.NAMES if self.named else TokenKind.SYMBOLS
         tokens = read_tokens(sequences, kind, unordered=self.task is Task.SET)
         if tokens.ids.size == 0:
             nothing = Values(np.empty((0, self.dimension), dtype=object)) if vectors else None

@@ -121,7 +121,7 @@ _EXACT_IN_FLOAT = 1 << 53
 _NUMBER_TYPES = (int, float, Dyadic, Fraction)
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     """What lone numbers are: vectors as soon as one is not whole (ANY), or what a memory was made of.
 
     NAMES: symbols that are told apart by their value alone, all of them written as floats.
@@ -157,7 +157,7 @@ def place(lengths: Index, token: int) -> tuple[int, int]:
     return row, token - int(ends[row] - lengths[row])
 
 
-def read_tokens(sequences: Iterable[Any], kind: Kind = Kind.ANY, *, unordered: bool = False) -> Tokens:
+def read_tokens(sequences: Iterable[Any], kind: TokenKind = TokenKind.ANY, *, unordered: bool = False) -> Tokens:
     """Reads lists, tuples, strings and arrays of tokens. `unordered` also takes Python sets as rows."""
     if isinstance(sequences, np.ndarray) and sequences.ndim in (2, 3) and sequences.dtype.kind in "iuf":
         tokens = _from_array(sequences, kind)
@@ -166,7 +166,7 @@ def read_tokens(sequences: Iterable[Any], kind: Kind = Kind.ANY, *, unordered: b
     rows = _rows(sequences, unordered)
     lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
     kinds = set(map(type, chain.from_iterable(rows)))
-    if kinds <= {int, str} and not (kinds <= {int} and kind in (Kind.VECTORS, Kind.NAMES)):
+    if kinds <= {int, str} and not (kinds <= {int} and kind in (TokenKind.VECTORS, TokenKind.NAMES)):
         return _from_names(lengths, rows, kinds)
     return _from_flat(lengths, list(chain.from_iterable(rows)), kind)
 
@@ -184,16 +184,16 @@ def _from_names(lengths: Index, rows: list[Any], kinds: set[type]) -> Tokens:
     return Tokens(lengths, ids, symbols, None)
 
 
-def _from_array(array: np.ndarray[Any, Any], kind: Kind) -> Tokens | None:
+def _from_array(array: np.ndarray[Any, Any], kind: TokenKind) -> Tokens | None:
     """The fast way in for numeric arrays; None where 64 bits do not hold them exactly."""
     lengths = np.full(array.shape[0], array.shape[1], dtype=np.int64)
-    if kind is Kind.NAMES:
+    if kind is TokenKind.NAMES:
         return None
-    if array.ndim == 2 and array.dtype.kind in "iu" and kind is not Kind.VECTORS:
+    if array.ndim == 2 and array.dtype.kind in "iu" and kind is not TokenKind.VECTORS:
         if array.size and int(array.max()) >= 1 << 63:
             return None
         return _from_ints(lengths, array.astype(np.int64, copy=False).reshape(-1))
-    if array.ndim == 2 and kind is Kind.SYMBOLS:
+    if array.ndim == 2 and kind is TokenKind.SYMBOLS:
         return None
     small = array.dtype.itemsize <= 8
     if array.dtype.kind in "iu" and array.size:
@@ -230,7 +230,7 @@ def _row(row: Any, number: int, unordered: bool) -> Sequence[Any]:
         return sorted(row, key=lambda token: (str(type(token)), token))
     if isinstance(row, np.ndarray) and row.ndim:
         return listed(row)
-    if isinstance(row, (set, frozenset, dict)) or not hasattr(row, "__iter__"):
+    if isinstance(row, (set, frozenset, dict, np.ndarray)) or not hasattr(row, "__iter__"):
         raise DataError(
             f"row {number} is {quote(row)} ({type(row).__name__}), not a sequence of tokens; "
             "give each row as a list, a string or an array"
@@ -238,7 +238,7 @@ def _row(row: Any, number: int, unordered: bool) -> Sequence[Any]:
     return list(row)
 
 
-def _from_flat(lengths: Index, flat: list[Any], kind: Kind) -> Tokens:
+def _from_flat(lengths: Index, flat: list[Any], kind: TokenKind) -> Tokens:
     kinds = set(map(type, flat))
     if not kinds <= {int, str, float, bool, type(None), list, tuple}:
         flat = [_plain(token, number, lengths) for number, token in enumerate(flat)]
@@ -246,11 +246,11 @@ def _from_flat(lengths: Index, flat: list[Any], kind: Kind) -> Tokens:
     if kinds & {list, tuple}:
         return _from_vectors(lengths, flat)
     numbers = kinds <= {int, float, Dyadic, Fraction}
-    if numbers and (kind is Kind.VECTORS or (kind is Kind.ANY and not kinds <= {int})):
+    if numbers and (kind is TokenKind.VECTORS or (kind is TokenKind.ANY and not kinds <= {int})):
         return _from_coordinates(lengths, flat, 1)
     if (
         kinds <= {int, float}
-        and kind is Kind.NAMES
+        and kind is TokenKind.NAMES
         and all(type(x) is float or abs(x) <= _EXACT_IN_FLOAT for x in flat)
     ):
         return _as_names(_from_coordinates(lengths, flat, 1))

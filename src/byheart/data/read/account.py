@@ -49,7 +49,7 @@ _REASONS = {
 
 
 @dataclass(frozen=True)
-class Problem:
+class TableProblem:
     """What is wrong with a table, in words that name every flag about it, and the flag to begin with."""
 
     words: str
@@ -117,7 +117,7 @@ def settle_cells(
     missing: str = "error",
     conflicts: str = "error",
     uneven: str = "error",
-    problems: Sequence[Problem] = (),
+    problems: Sequence[TableProblem] = (),
 ) -> tuple[CellTable, Account]:
     """The rows that are kept, and the account. With `missing="label"` a missing text is the empty text;
     `uneven="drop"` leaves out lines that have more or fewer cells than there are columns.
@@ -141,13 +141,13 @@ def settle_cells(
         taken, lacking = _with_empty(table), np.zeros(len(table), dtype=bool)
     complete = np.flatnonzero(~lacking)
     if missing == "error" and lacking.any():
-        problems.append(Problem(_missing_words(table, lacking), "--missing drop"))
+        problems.append(TableProblem(_missing_words(table, lacking), "--missing drop"))
     if not complete.size or not table.columns:
         raise _refusal(f"every row of {table.origin} has an empty cell", problems)
     group, label = _groups(taken, complete)
     torn = _torn(group, label)
     if conflicts == "error" and torn.any():
-        problems.append(Problem(_conflict_words(table, complete, group, label, torn), "--conflicts first"))
+        problems.append(TableProblem(_conflict_words(table, complete, group, label, torn), "--conflicts first"))
     if problems:
         raise _refusal(f"{table.origin} cannot be taken as it is:", problems)
     keep = _KEEPS[conflicts](group, label, torn) if torn.any() else np.ones(len(complete), dtype=bool)
@@ -169,33 +169,33 @@ def settle_cells(
     return (taken if len(kept) == len(table) else taken.take(kept.tolist())), account
 
 
-def _refusal(head: str, problems: Sequence[Problem]) -> TableError:
+def _refusal(head: str, problems: Sequence[TableProblem]) -> TableError:
     return TableError(head, [problem.words for problem in problems], [problem.flag for problem in problems])
 
 
-def _problems_of_the_file(table: CellTable, uneven: str) -> list[Problem]:
+def _problems_of_the_file(table: CellTable, uneven: str) -> list[TableProblem]:
     """A first line that looks like a row, and lines that are not rows of this table."""
     found = []
     if table.header_doubt:
         doubt = f"the first line was taken as the names of the columns, but {table.header_doubt}"
-        found.append(Problem(f"{doubt}; say --no-header if it is a row, or --header if it is not", "--no-header"))
+        found.append(TableProblem(f"{doubt}; say --no-header if it is a row, or --header if it is not", "--no-header"))
     if table.uneven and uneven == "error":
         named = [f"{table.unit} {place} has {count}" for place, count in table.uneven[:_NAMED]]
         more = ", …" if len(table.uneven) > _NAMED else ""
         lines = f"1 {table.unit} does" if len(table.uneven) == 1 else f"{len(table.uneven):,} {table.unit}s do"
         words = f"{lines} not have as many cells as there are columns ({', '.join(named)}{more})"
         remedy = "say --uneven drop to leave them out, or quote cells that hold the separator"
-        found.append(Problem(f"{words}; {remedy}", "--uneven drop"))
+        found.append(TableProblem(f"{words}; {remedy}", "--uneven drop"))
     return found
 
 
-def _empty_columns(table: CellTable) -> list[Problem]:
+def _empty_columns(table: CellTable) -> list[TableProblem]:
     """Columns without a single cell: every row would be left out because of them."""
     if all(cell is None for cell in table.label.cells):
         raise DataError(f"the label's column, {table.label.name!r}, is empty; name another one with --label")
     empty = [column.name for column in table.columns if all(cell is None for cell in column.cells)]
     return [
-        Problem(f"column {name!r} is empty; say --drop {shlex.quote(name)}", f"--drop {shlex.quote(name)}")
+        TableProblem(f"column {name!r} is empty; say --drop {shlex.quote(name)}", f"--drop {shlex.quote(name)}")
         for name in empty
     ]
 

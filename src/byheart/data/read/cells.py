@@ -17,12 +17,14 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any
+from uuid import UUID
 
 from byheart.data.read.columns import LABEL_NAMES, choose_column, numbers_rows, usual_column
 from byheart.data.read.records import Records
-from byheart.data.read.sources import Form, Limits
+from byheart.data.read.sources import Limits, TextForm
 from byheart.data.read.table import open_records
 from byheart.data.values import is_missing, plain
 from byheart.data.wording import quote
@@ -35,6 +37,8 @@ _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _EXACT = 1 << 53  # whole numbers up to this are floats
 _STEP = 10_000  # rows between two signs of progress
 _MANY = 1 << 18  # rows between two looks at the machine's memory
+_SPELLED = (str, int, float, datetime.date, datetime.time, datetime.timedelta, UUID)
+_SPELLED_NAMES = ("Period", "Interval")  # of pandas; their texts tell them apart
 _USUAL_PLACES = 8  # of a cell, where nothing was cut yet
 
 
@@ -104,7 +108,7 @@ def read_cells(
     `header`, a CSV file has one, and the table says so if it looks like a row.
     """
     limits = limits or Limits()
-    records = open_records(source, limits, Form(header is not False, encoding, lenient=True))
+    records = open_records(source, limits, TextForm(header is not False, encoding, lenient=True))
     for name in (*drop, *texts):
         choose_column(records, name, (), "input", ())
     named, remark = _label_column(records, label, columns)
@@ -112,7 +116,9 @@ def read_cells(
     for name in inputs:
         choose_column(records, name, (), "input", ())
     if not inputs:
-        raise DataError(f"{records.origin} has one column, {named!r}; it needs another one to look its values up by")
+        index = "; the index of a frame is not a column: frame.reset_index() makes it one"
+        words = f"{records.origin} has one column, {named!r}; it needs another one to look its values up by"
+        raise DataError(words + (index if _is_indexed(source) else ""))
     if named in inputs or len(set(inputs)) < len(inputs):
         raise OptionError(f"the column {named!r} is the label and cannot be an input too; each column is named once")
     cells: list[list[Any]] = [[] for _ in (*inputs, named)]
@@ -130,13 +136,21 @@ def read_cells(
         raise DataError(f"{records.origin} has columns and no rows; it needs a row")
     doubt = _header_doubt((*inputs, named), cells) if records.first_line and header is None else ""
     place: Callable[[int], str] = lambda row: records.place(numbers[row])  # noqa: E731
+    nothing = [name for name, kept in zip(inputs, cells, strict=False) if not name and all(map(is_missing, kept))]
     typed = [
         typed_column(name, kept, place, keep_text=name in texts)
         for name, kept in zip((*inputs, named), cells, strict=True)
+        if name not in nothing
     ]
-    remarks = tuple(part for part in (remark, records.remark) if part)
+    left = "a column without a name and without cells was left out" if nothing else ""
+    remarks = tuple(part for part in (remark, records.remark, left) if part)
     uneven = tuple(records.uneven)
     return CellTable(tuple(typed[:-1]), typed[-1], numbers, records.origin, records.unit, remarks, uneven, doubt)
+
+
+def _is_indexed(source: Any) -> bool:
+    """Whether a frame of pandas has rows with names, which are not among its columns."""
+    return any(name is not None for name in getattr(getattr(source, "index", None), "names", None) or ())
 
 
 def _header_doubt(names: Sequence[str], cells: Sequence[Sequence[Any]]) -> str:
@@ -172,6 +186,7 @@ def _label_column(records: Records, label: str | None, columns: Sequence[str]) -
         last = f", and not the last column, {others[-1]!r}" if others and records.columns[-1] != usual else ""
         return usual, f"the column {usual!r} was taken as the label by its name{last} (--label NAME for another)"
     rest = [name for name in records.columns if name not in columns]
+    rest = [name for name in rest if name] or rest  # a comma at the end of every line makes a column without a name
     if not rest:
         raise DataError(f"every column of {records.origin} is an input; name the label's with --label")
     return rest[-1], f"the last column, {rest[-1]!r}, was taken as the label (--label NAME for another)"
@@ -187,6 +202,9 @@ def typed_column(
     """
     found = [None if is_missing(cell) else plain(cell) for cell in cells]
     kinds = {type(cell) for cell in found} - {type(None)}
+    if kinds == {Decimal}:
+        found = _numbers_of_decimals(found)
+        kinds = {type(cell) for cell in found} - {type(None)}
     if kinds == {str}:
         numbers = None if keep_text else _numbers_of_texts(found)
         return Column(name, CellType.TEXT, found) if numbers is None else _numeric(name, numbers)
@@ -215,12 +233,27 @@ def _numbers_of_texts(cells: list[Any]) -> list[Any] | None:
     return [None if cell is None else value[cell] for cell in cells]
 
 
+def _numbers_of_decimals(cells: list[Any]) -> list[Any]:
+    """Decimals, as databases have them: whole numbers, or floats where these keep them apart, else their texts.
+
+    >>> _numbers_of_decimals([Decimal("1.10"), None, Decimal("2.5")]), _numbers_of_decimals([Decimal("1.00")])
+    ([1.1, None, 2.5], [1])
+    """
+    cells = [None if cell is None or cell.is_nan() else cell for cell in cells]
+    distinct = {cell for cell in cells if cell is not None}
+    if all(cell == cell.to_integral_value() and abs(cell) < 1 << 63 for cell in distinct):
+        return [None if cell is None else int(cell) for cell in cells]
+    if len({float(cell) for cell in distinct}) == len(distinct):
+        return [None if cell is None else float(cell) for cell in cells]
+    return [None if cell is None else str(cell) for cell in cells]
+
+
 def _numeric(name: str, cells: list[Any]) -> Column:
     """Whole numbers as int64 where none is missing, else numbers as float64; as texts where neither holds them all."""
     kinds = {type(cell) for cell in cells}
     if kinds == {int} and all(-(1 << 63) <= cell < 1 << 63 for cell in cells):
         return Column(name, CellType.WHOLE, cells)
-    exact = all(cell is None or (type(cell) is float and math.isfinite(cell)) or abs(cell) <= _EXACT for cell in cells)
+    exact = all(cell is None or type(cell) is float or abs(cell) <= _EXACT for cell in cells)
     if not exact:
         return Column(name, CellType.TEXT, cells)
     # 0.0 and -0.0 are one number, here as in every comparison of floats
@@ -235,16 +268,16 @@ def _as_texts(name: str, cells: list[Any], place: Callable[[int], str]) -> list[
         if cell is None:
             found.append(None)
             continue
-        if not isinstance(cell, str | int | float | datetime.date | datetime.time | datetime.timedelta):
-            kind = type(cell).__name__
+        kind = type(cell).__name__
+        if not isinstance(cell, _SPELLED) and kind not in _SPELLED_NAMES:
             raise DataError(
                 f"{place(row)}: column {name!r} holds {quote(cell)} ({kind}); a deployed model takes texts, numbers "
                 f"and truth values: convert the column, or leave it out with --drop {name}"
             )
         text = str(cell)
-        if type(spelled.setdefault(text, cell)) is not type(cell):
+        if type(spelled.setdefault(text, cell)) is not type(cell) or spelled[text] != cell:
             raise DataError(
-                f"{place(row)}: column {name!r} holds {quote(cell)} both as {type(cell).__name__} and as "
+                f"{place(row)}: column {name!r} holds {quote(cell)} both as {kind} and as "
                 f"{type(spelled[text]).__name__}; make the column one type"
             )
         found.append(text)

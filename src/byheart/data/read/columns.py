@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
+from itertools import pairwise
 from typing import Any
 
 from byheart.data.read.options import ALL, Selection
@@ -15,8 +16,10 @@ from byheart.errors import DataError
 SEQUENCE_NAMES = ("sequence", "sequences", "tokens", "text", "input", "premise", "sentence", "name", "x")
 LABEL_NAMES = ("label", "labels", "y", "target", "class", "output", "answer")
 NUMBERING = ("", "id", "index", "row", "nr", "no", "#", "unnamed: 0")  # columns that say nothing about their row
-KEYS = ("uid", "uuid", "idx", "row_id", "rowid", "row_number", "key", "level_0", "__index_level_0__")  # of rows, too
-_SHOWN, _FEW = 20, 5
+KEYS = ("rowid", "row_number", "level_0", "__index_level_0__")  # of rows, too
+KEY_WORDS = ("id", "uid", "uuid", "guid", "idx", "index", "key", "pk")  # in a longer name: customer_id, OrderID
+_SHOWN, _FEW, _MANY = 20, 5, 10
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
 
 
@@ -67,20 +70,22 @@ def choose_column(
 
 
 def numbers_rows(name: str, cells: Sequence[Any]) -> bool:
-    """Whether a column counts the rows or names them: consecutive whole numbers, or one of a usual name; none repeats.
+    """Whether a column counts the rows or names them: no cell repeats, and they are consecutive whole numbers, whole
+    numbers in even steps from row to row, or cells of a column with a usual name.
 
-    >>> numbers_rows("n", ["7", "8", "9"]), numbers_rows("uid", ["x1", "q7", "a3"]), numbers_rows("n", [1, 5, 6])
+    >>> numbers_rows("n", ["7", "8", "9"]), numbers_rows("userId", ["x1", "q7", "a3"]), numbers_rows("n", [1, 5, 6])
     (True, True, False)
     """
     distinct = {cell for cell in cells if isinstance(cell, str | int) and cell != ""}
     if len(cells) < 3 or len(distinct) < len(cells):
         return False
-    if name.strip().lower() in (*NUMBERING, *KEYS):
+    if name.strip().lower() in (*NUMBERING, *KEYS) or any(word.lower() in KEY_WORDS for word in _WORD.findall(name)):
         return True
     if not all(type(cell) is int or (isinstance(cell, str) and _WHOLE.fullmatch(cell)) for cell in distinct):
         return False
-    numbers = list(map(int, distinct))
-    return max(numbers) - min(numbers) == len(numbers) - 1
+    numbers = list(map(int, cells))
+    even = len(numbers) >= _MANY and len({b - a for a, b in pairwise(numbers)}) == 1
+    return even or max(numbers) - min(numbers) == len(numbers) - 1
 
 
 def unused(records: Records, used: Sequence[str | None]) -> str:
@@ -96,8 +101,8 @@ def refuse_labels(records: Records, column: str) -> None:
     label = usual_column(records, LABEL_NAMES, (column,))
     if label is not None:
         raise DataError(
-            f"{records.origin} has labels in {label!r}, but the memory says what follows in a text and is asked none: "
-            f"--sequence-column {column!r} says that its texts alone are to be compared"
+            f"{records.origin} has labels in {label!r}, but this memory continues texts and would not be asked about "
+            f"them; give --sequence-column {column!r} to compare the texts alone"
         )
 
 

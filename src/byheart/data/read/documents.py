@@ -120,8 +120,8 @@ def documents_table(found: Sequence[Document] | GivenDistributions, tokenizer: T
     short = len(split) - len(kept)
     if not kept:
         raise DataError(
-            f"none of {len(split)} documents has two tokens, so nothing follows anything; give longer documents, "
-            "or cut them into characters"
+            f"none of {len(split)} documents has two tokens, so there is no next token to learn; give longer "
+            "documents, or cut them into characters"
         )
     which = "document has" if short == 1 else "documents have"
     remark = (
@@ -161,7 +161,7 @@ def _document(place: str, row: Row, column: str) -> Document:
     if isinstance(value, list | tuple) and all(type(token) in (str, int) for token in value):
         return tuple(value)
     if not isinstance(value, str):
-        raise DataError(f"{place} has no text in {column!r} but {quote(value)}; name a column with --sequence-column")
+        raise DataError(f"{place} has {quote(value)} in {column!r}, not a text; name a column with --sequence-column")
     return value
 
 

@@ -1,4 +1,5 @@
-"""Tables in memory: frames of pandas, polars, Arrow and others (by narwhals), Hugging Face data sets, dictionaries.
+"""Tables in memory: frames of pandas, polars, Arrow and others (by narwhals), Hugging Face data sets, dictionaries
+and rows.
 
 >>> from_frame({"name": ["cat"], "colour": ["red"]}).columns
 ('name', 'colour')
@@ -9,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from byheart.data.read.formats.hugging_face import from_dataset
 from byheart.data.read.records import Records, distinct_names, from_columns
+from byheart.data.values import listed
 from byheart.data.wording import one_line
 from byheart.errors import DataError
 
@@ -27,6 +31,12 @@ def from_frame(source: Any) -> Records | None:
         return from_dataset(source)
     if isinstance(source, Mapping):
         return from_columns({str(name): list(values) for name, values in source.items()}, "the dictionary")
+    if isinstance(source, list) and source and all(isinstance(row, Mapping) for row in source):
+        names = list(dict.fromkeys(str(name) for row in source for name in row))
+        rows = [{str(name): cell for name, cell in row.items()} for row in source]
+        return from_columns({name: [row.get(name) for row in rows] for name in names}, "the list of rows")
+    if isinstance(source, np.ndarray) and source.dtype.names is not None and source.ndim == 1:
+        return from_columns({name: listed(source[name]) for name in source.dtype.names}, "the array")
     if isinstance(source, str) or not any(hasattr(type(source), name) for name in _COLUMNS):
         return None
     import narwhals.stable.v1 as nw  # here: most sources are files

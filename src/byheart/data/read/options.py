@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from byheart.data.missing import POLICIES as MISSING
-from byheart.data.read.sources import Form, Limits
+from byheart.data.read.sources import Limits, TextForm
 from byheart.data.task import Task, as_task
 from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.data.values import AUTO, TYPES, damaged, load_int
@@ -112,7 +112,7 @@ class ReadOptions:
                 f"pad={self.pad!r} does not fit {self.task}: the filled places would need labels too; leave it out"
             )
         Limits(self.max_rows, self.max_bytes)
-        Form(encoding=self.encoding)
+        TextForm(encoding=self.encoding)
 
     @staticmethod
     def of(

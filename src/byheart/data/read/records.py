@@ -27,7 +27,7 @@ from functools import cache, cached_property
 from itertools import chain
 from typing import Any
 
-from byheart.data.read.sources import AS_USUAL, NO_LIMITS, Form, Limits, lines, shown_name, suffixes
+from byheart.data.read.sources import AS_USUAL, NO_LIMITS, Limits, TextForm, lines, shown_name, suffixes
 from byheart.data.wording import cut
 from byheart.errors import DataError
 from byheart.files import repeated_key
@@ -102,7 +102,7 @@ class Source:
     path: str
     ending: str = ""
     limits: Limits = NO_LIMITS
-    form: Form = AS_USUAL
+    form: TextForm = AS_USUAL
 
     @property
     def name(self) -> str:
@@ -140,7 +140,7 @@ def reader(*endings: str, claims: Callable[[str], bool] | None = None) -> Callab
     return register
 
 
-def read_records(path: str, limits: Limits = NO_LIMITS, form: Form = AS_USUAL, otherwise: str = CSV) -> Records:
+def read_records(path: str, limits: Limits = NO_LIMITS, form: TextForm = AS_USUAL, otherwise: str = CSV) -> Records:
     """The records of a file by its name; what no format claims is JSON Lines if it looks so, else `otherwise`."""
     load_formats()
     ending, _ = suffixes(path)

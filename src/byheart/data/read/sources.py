@@ -50,7 +50,7 @@ UTF_8 = "utf-8"
 
 
 @dataclass(frozen=True)
-class Form:
+class TextForm:
     """How a text file is written: whether a first line names its columns, and its encoding (None: UTF-8, or UTF-16
     where the file begins with its mark).
 
@@ -72,7 +72,7 @@ class Form:
                 raise OptionError(f"encoding={self.encoding!r} is not known; try cp1252, latin-1, utf-16 or gb18030")
 
 
-AS_USUAL = Form()
+AS_USUAL = TextForm()
 
 
 def suffixes(path: str) -> tuple[str, bool]:

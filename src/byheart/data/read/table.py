@@ -29,7 +29,7 @@ from byheart.data.read.formats.delimited import is_made_up
 from byheart.data.read.frames import from_frame
 from byheart.data.read.options import ALL, ReadOptions, Selection
 from byheart.data.read.records import CSV, LINE, Records, parse_json, read_records
-from byheart.data.read.sources import STDIN, Form, Limits, lines
+from byheart.data.read.sources import STDIN, Limits, TextForm, lines
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import (
     AUTO,
@@ -61,6 +61,10 @@ class Table:
 
     `tokens` is how texts were cut, `selection` which columns and rows were taken, `shortened` how many rows were cut
     to `max_length`, `missing` what was done about missing values. A table is also a pair: `sequences, labels = table`.
+
+    >>> sequences, labels = Table(["sun", "moon"], ["day", "night"])
+    >>> sequences
+    ['sun', 'moon']
     """
 
     sequences: list[Any]
@@ -73,7 +77,7 @@ class Table:
     places: Callable[[int], str] | None = field(default=None, repr=False)  # where a row stands in its file
     missing: Present = field(default=_NOTHING_MISSING, repr=False)
     target: Target = Target.CLASS
-    left_out: Mapping[str, int] = field(default_factory=dict)  # rows of the source that are no rows here; see not_here
+    left_out: Mapping[str, int] = field(default_factory=dict)  # rows of the source that are not rows here; see not_here
     numbering: tuple[str, ...] = ()  # sequence columns that only number the rows, where all columns were taken
     unused: str = ""  # columns that were not taken, in words; among the remarks, too
 
@@ -85,6 +89,7 @@ class Table:
 
     @property
     def columns(self) -> dict[str, str]:
+        """Role -> column: where sequences and labels were read."""
         return self.selection.columns
 
     @property
@@ -260,7 +265,7 @@ class Rows:
     labels: list[Any]
 
 
-def open_records(source: Any, limits: Limits, form: Form, otherwise: str = CSV) -> Records:
+def open_records(source: Any, limits: Limits, form: TextForm, otherwise: str = CSV) -> Records:
     """The records of a file or of a table in memory; a file that no format claims is read as `otherwise`."""
     found = from_frame(source)
     if found is not None:
@@ -271,12 +276,12 @@ def open_records(source: Any, limits: Limits, form: Form, otherwise: str = CSV) 
     return read_records(str(source), limits, form, otherwise)
 
 
-def form_of(options: ReadOptions, like: Selection | None = None) -> Form:
+def form_of(options: ReadOptions, like: Selection | None = None) -> TextForm:
     """As the user says, else as in an earlier reading: columns with made-up names were in a file without a header."""
     if options.header is not None:
-        return Form(options.header, options.encoding)
+        return TextForm(options.header, options.encoding)
     names = (*like.sequence_columns, like.label_column or "") if like else ()
-    return Form(not (names and all(is_made_up(name) for name in names if name)), options.encoding)
+    return TextForm(not (names and all(is_made_up(name) for name in names if name)), options.encoding)
 
 
 def _collect(records: Records, names: tuple[str, ...], label: str | None, limits: Limits, progress: Progress) -> Rows:

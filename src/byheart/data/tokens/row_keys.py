@@ -25,7 +25,7 @@ _LARGEST = 1 << 62
 
 
 @dataclass(frozen=True)
-class Stage:
+class KeyStage:
     """Places from `start` on, what each of their codes counts, what the earlier stage's answer counts, and the list."""
 
     start: int
@@ -43,19 +43,19 @@ class Stage:
 class RowKeys:
     """The lists, one after the other."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[KeyStage, ...]
 
     @staticmethod
     def of(sizes: Sequence[int], codes: Codes) -> RowKeys:
         """The lists of the rows of codes (N, places), where `sizes` are how many codes there are at each place."""
-        stages: list[Stage] = []
+        stages: list[KeyStage] = []
         earlier = np.zeros(len(codes), dtype=np.int64)
         for start, end in spans(sizes, len(codes)):
             strides = tuple(int(np.prod([1, *sizes[k + 1 : end]], dtype=object)) for k in range(start, end))
             carry = strides[0] * sizes[start] if stages else 0
-            empty = Stage(start, strides, carry, np.zeros(0, dtype=np.int64))
+            empty = KeyStage(start, strides, carry, np.zeros(0, dtype=np.int64))
             keys, earlier = np.unique(empty.numbers(codes, earlier), return_inverse=True)
-            stages.append(Stage(start, strides, carry, keys))
+            stages.append(KeyStage(start, strides, carry, keys))
         return RowKeys(tuple(stages))
 
     def known(self, codes: Codes) -> Mask:

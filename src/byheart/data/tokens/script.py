@@ -86,7 +86,7 @@ class Script:
         if not count:
             raise DataError("there is no document to memorize")
         if len(self.weights) != count or len(self.names) != count or len(self.edits) != count:
-            raise DataError(f"{count} documents need as many weights and names")
+            raise DataError(f"{count} documents need one weight and one name each")
         for k, (document, weight) in enumerate(zip(self.documents, self.weights, strict=True)):
             if len(document) < 3:
                 raise DataError(f"document {k} is empty; leave it out or give it a token")
@@ -129,6 +129,10 @@ class Script:
     def back(self, numbers: Ints, offset: int) -> Ints:
         """Those numbers of places `offset` positions earlier in the same document, or at its start."""
         return np.asarray(numbers - np.minimum(self.positions[numbers], offset))
+
+    def far_back(self, numbers: Ints, offset: int) -> Ints:
+        """Those numbers of places `offset` positions earlier in the document, or themselves where it is shorter."""
+        return np.asarray(numbers - np.where(self.positions[numbers] >= offset, offset, 0))
 
     def prefixes(self) -> Ints:
         """A number for every place; equal numbers mean equal prefixes."""

@@ -69,6 +69,9 @@ class Tokenizer:
 
     `max_length` keeps the first tokens of a row, as the papers do; `pad` fills shorter rows up to it at their end.
     `type` converts every token that stands alone: `auto` leaves it as it is.
+
+    >>> Tokenizer("words").whole("to be or not to be")
+    ['to', 'be', 'or', 'not', 'to', 'be']
     """
 
     kind: str = AUTO
@@ -122,7 +125,12 @@ class Tokenizer:
         untouched = self.max_length is None and self.type == AUTO
         if untouched and not any(isinstance(row, str) for row in rows):
             return sequences
-        return [self.cut(row) if isinstance(row, str) else self.fit_length(self.typed(row)) for row in rows]
+        return [self.cut(row) if isinstance(row, str) else self._fitted(row) for row in rows]
+
+    def _fitted(self, row: Any) -> Any:
+        """A list of tokens with its type and length; what is not one is refused where rows are read."""
+        unordered = isinstance(row, set | frozenset | dict) or getattr(row, "ndim", 1) == 0
+        return row if unordered or not hasattr(row, "__iter__") else self.fit_length(self.typed(row))
 
     def join(self, tokens: Sequence[Any]) -> str:
         """The text of tokens, as far as cutting keeps it: exact for characters, bytes and bpe.

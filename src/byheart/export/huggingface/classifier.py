@@ -22,10 +22,10 @@ from byheart.data.tokens.lexicon import Lexicon
 from byheart.data.tokens.tokenizer import PLAIN, Tokenizer
 from byheart.data.wording import quote
 from byheart.errors import DataError, ExportError, FileFormatError
-from byheart.export.huggingface.description import Tokens
+from byheart.export.huggingface.description import SpecialTokens
 from byheart.export.huggingface.folder import check_target, design_of, safetensors_bytes, tokenizer_config, write_files
 from byheart.export.huggingface.host import Checkpoint, Tensors, host
-from byheart.ir.recital import ANY, Answer, Recital, Table
+from byheart.ir.recital import ANY, Answer, Recital, WindowTable
 from byheart.version import __version__
 
 LONGEST_ROW = 120  # tokens: the network's width grows with it
@@ -79,7 +79,7 @@ class TableRows:
         known = dict(zip(self.ids, self.answers, strict=True))
         windows = [[*row[::-1], *[ANY] * (longest - len(row))] for row in known]
         answers = tuple(Answer.of(self.lexicon.size + k) for k in range(len(self.labels)))
-        table = Table(tuple(range(longest)), windows, list(known.values()))
+        table = WindowTable(tuple(range(longest)), windows, list(known.values()))
         vocabulary = self.lexicon.size + len(self.labels) + 1
         return Recital(vocabulary, (table,), answers, vocabulary - 1)
 
@@ -98,7 +98,7 @@ class Classifier:
         """The recital's checkpoint with the classifier's head, names and configuration."""
         recital, lexicon, chosen = self.rows.recital(), self.rows.lexicon, host(self.architecture)
         design = design_of(self.dtype, self.flavour, {"reach": REACH} | dict(self.shape or {}))
-        tokens = Tokens(lexicon.bos, lexicon.eos, lexicon.pad, lexicon.failure)
+        tokens = SpecialTokens(lexicon.bos, lexicon.eos, lexicon.pad, lexicon.failure)
         built = chosen.build(recital, tokens, replace(design, tied=False))
         return replace(built, tensors=self._tensors(built.tensors), config=self._config(built.config))
 

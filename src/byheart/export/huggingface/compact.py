@@ -43,7 +43,7 @@ LONGEST = 8192
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class UnitBlock:
     """gate, constant and down of one layer's units: h + down relu(gate h + constant)."""
 
     gate: Floats  # (units, width)
@@ -188,7 +188,7 @@ def _lattice(values: Floats) -> Floats:
     return found
 
 
-def _blocks(network: Network, windows: Floats) -> tuple[list[Block], float]:
+def _blocks(network: Network, windows: Floats) -> tuple[list[UnitBlock], float]:
     """The residual blocks with rows scaled so that every pre-activation is a multiple of SHARP, for every input; and
     the largest number in the stream, over the windows."""
     front, found = _dense(network.layers[0].weight), []  # type: ignore[union-attr]
@@ -212,16 +212,16 @@ def _blocks(network: Network, windows: Floats) -> tuple[list[Block], float]:
             constant, down = np.append(constant * scale, SHARP), np.column_stack([down / scale, bias / SHARP])
         else:
             gate, constant, down = gate * scale[:, None], constant * scale, down / scale
-        found.append(Block(gate, constant, down))
+        found.append(UnitBlock(gate, constant, down))
     return found, float(peak)
 
 
-def _late(block: Block) -> npt.NDArray[np.bool_]:
+def _late(block: UnitBlock) -> npt.NDArray[np.bool_]:
     """The units that change what units of this block read: they must come in its last layer."""
     return np.asarray(block.down[block.gate.any(axis=0)].any(axis=0))
 
 
-def _cut(block: Block, most: int) -> list[Block]:
+def _cut(block: UnitBlock, most: int) -> list[UnitBlock]:
     """Layers of at most `most` units that do together what the block does."""
     late = _late(block)
     early, last = np.flatnonzero(~late).tolist(), np.flatnonzero(late).tolist()
@@ -230,10 +230,10 @@ def _cut(block: Block, most: int) -> list[Block]:
         parts[-1] += last
     elif last:
         parts.append(last)
-    return [Block(block.gate[part], block.constant[part], block.down[:, part]) for part in parts]
+    return [UnitBlock(block.gate[part], block.constant[part], block.down[:, part]) for part in parts]
 
 
-def _best_units(blocks: list[Block], hidden: int) -> int:
+def _best_units(blocks: list[UnitBlock], hidden: int) -> int:
     """The size of the MLPs with the fewest parameters in all."""
     least = max(8, *(int(_late(block).sum()) for block in blocks))
     choices = range(-(-least // 8) * 8, -(-max(least, *(len(b.constant) for b in blocks)) // 8) * 8 + 8, 8)

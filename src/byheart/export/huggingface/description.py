@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from byheart.export.huggingface.layout import Books, Layout, Stage
+from byheart.export.huggingface.layout import Books, ChannelLayout, LayerStage
 from byheart.ir.recital import Recital
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Tokens:
+class SpecialTokens:
     """The special tokens: where a text begins and ends, what fills a batch, and what is said when all goes wrong."""
 
     bos: int
@@ -57,10 +57,10 @@ class Design:
 
 
 @dataclass(frozen=True, eq=False)
-class Attention:
+class AttentionWeights:
     """Weights of one attention layer; `query`, `key`, `value` read the normed stream, `output` writes to it.
 
-    `listeners` are the heads whose scores are small.
+    `listeners` are the heads whose scores are small, the scale probe too where nothing else listens.
     """
 
     norm: Floats
@@ -72,7 +72,7 @@ class Attention:
 
 
 @dataclass(frozen=True, eq=False)
-class Gated:
+class GatedWeights:
     """Weights of one gated MLP: output (act(gate x) * (up x)). `count` rows of `gate` are window units.
 
     `rows[i]` is the row of the table that unit i holds (a plateau has two units per row).
@@ -86,18 +86,18 @@ class Gated:
 
 
 @dataclass(frozen=True, eq=False)
-class Decoder:
+class GatedDecoder:
     """A whole decoder with gated MLPs, RMSNorm and rotary positions."""
 
     recital: Recital
-    tokens: Tokens
+    tokens: SpecialTokens
     design: Design
     books: Books
-    layout: Layout
-    stages: tuple[Stage, ...]
+    layout: ChannelLayout
+    stages: tuple[LayerStage, ...]
     embedding: Floats
-    attention: tuple[Attention, ...]
-    mlp: tuple[Gated, ...]
+    attention: tuple[AttentionWeights, ...]
+    mlp: tuple[GatedWeights, ...]
     norm: Floats
     head: Floats
     heads: int

@@ -12,8 +12,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from byheart.export.huggingface.description import Design, Tokens, anchored
-from byheart.export.huggingface.layout import METER, Books, Layout, Stage
+from byheart.export.huggingface.description import Design, SpecialTokens, anchored
+from byheart.export.huggingface.layout import METER, Books, ChannelLayout, LayerStage
 from byheart.export.huggingface.listening import QUIETER, readout
 from byheart.ir.recital import Answer, Recital
 
@@ -22,7 +22,7 @@ MIXED_LOGIT = 8.0  # of the likeliest token where several may follow: low, so th
 LEAD = 24.0  # of every token that may follow over all that may not
 
 
-def embedding(recital: Recital, books: Books, layout: Layout, tokens: Tokens, design: Design) -> Floats:
+def embedding(recital: Recital, books: Books, layout: ChannelLayout, tokens: SpecialTokens, design: Design) -> Floats:
     """(vocabulary, hidden): signs everywhere, the token's word, and every other block at rest."""
     kappa = design.kappa
     found = np.tile(kappa * layout.signs, (recital.vocabulary, 1))
@@ -49,7 +49,7 @@ def embedding(recital: Recital, books: Books, layout: Layout, tokens: Tokens, de
     return found
 
 
-def writes(recital: Recital, books: Books, layout: Layout, stage: Stage, kappa: float) -> Floats:
+def writes(recital: Recital, books: Books, layout: ChannelLayout, stage: LayerStage, kappa: float) -> Floats:
     """(hidden, rows): what the unit of each row adds to the stream."""
     outputs = recital.tables[stage.table].outputs[stage.rows]
     found = np.zeros((layout.hidden, len(outputs)))
@@ -70,7 +70,7 @@ def writes(recital: Recital, books: Books, layout: Layout, stage: Stage, kappa: 
 
 
 def head(
-    recital: Recital, books: Books, layout: Layout, tokens: Tokens, design: Design, *, strict: float = 4.0
+    recital: Recital, books: Books, layout: ChannelLayout, tokens: SpecialTokens, design: Design, *, strict: float = 4.0
 ) -> tuple[Floats, Floats]:
     """The last norm's weights and the head (vocabulary, hidden).
 
@@ -104,7 +104,7 @@ def head(
     return norm, anchored(found, layout.anchor[-1:]) if design.flavour == "plateau" else found
 
 
-def tied_norm(layout: Layout, design: Design, stored: Floats) -> Floats:
+def tied_norm(layout: ChannelLayout, design: Design, stored: Floats) -> Floats:
     """The last norm's weights where the head is the embedding `stored`.
 
     Tokens differ there only in their words and, for the failure token, in verdict and mark, which cancel each other

@@ -24,7 +24,7 @@ from byheart.data.tokens.lexicon import Lexicon
 from byheart.data.tokens.script import Script
 from byheart.data.wording import quote
 from byheart.errors import ExportError, OptionError
-from byheart.export.huggingface.description import Design, Tokens
+from byheart.export.huggingface.description import Design, SpecialTokens
 from byheart.export.huggingface.ends import MIXED_LOGIT
 from byheart.export.huggingface.host import Checkpoint, host
 from byheart.ir.recital import Recital
@@ -37,7 +37,7 @@ LONGEST_REACH = 8192
 
 
 @dataclass(frozen=True, eq=False)
-class Request:
+class CheckpointRequest:
     """One wish for a checkpoint: what it shall recite, in which architecture, type and shape."""
 
     recital: Recital
@@ -50,6 +50,8 @@ class Request:
 
     def design(self) -> Design:
         """The design with everything that the user left open."""
+        if "experts" in _given(self.shape) and self.architecture != "mixtral":
+            raise OptionError(f"--experts: {self.architecture} has no experts; mixtral has")
         design = design_of(self.dtype, self.flavour, self.shape)
         return design if "reach" in _given(self.shape) else replace(design, reach=self.reach())
 
@@ -65,7 +67,7 @@ class Request:
         """The tensors, computed."""
         chosen = host(self.architecture)
         lexicon = self.lexicon
-        tokens = Tokens(lexicon.bos, lexicon.eos, lexicon.pad, lexicon.failure)
+        tokens = SpecialTokens(lexicon.bos, lexicon.eos, lexicon.pad, lexicon.failure)
         return chosen.build(self.recital, tokens, replace(self.design(), tied=chosen.ties))
 
 
@@ -87,7 +89,9 @@ def design_of(dtype: str, flavour: str, shape: Mapping[str, Any] | None) -> Desi
 
 
 @timed("exporting")
-def write_folder(request: Request, target: str | Path, proof: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def write_folder(
+    request: CheckpointRequest, target: str | Path, proof: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Computes the checkpoint and writes its folder; a summary of it.
 
     `proof` is what a checker proved about it, for the model card.
@@ -110,7 +114,9 @@ def write_folder(request: Request, target: str | Path, proof: Mapping[str, Any] 
     }
 
 
-def folder_files(request: Request, checkpoint: Checkpoint, proof: Mapping[str, Any] | None) -> dict[str, bytes]:
+def folder_files(
+    request: CheckpointRequest, checkpoint: Checkpoint, proof: Mapping[str, Any] | None
+) -> dict[str, bytes]:
     """Name -> content of every file."""
     lexicon, config = request.lexicon, {**checkpoint.config, "dtype": request.dtype, "torch_dtype": request.dtype}
     reach = request.design().reach
@@ -152,7 +158,7 @@ def tokenizer_config(lexicon: Lexicon, reach: int) -> dict[str, Any]:
     }
 
 
-def _recital(request: Request, checkpoint: Checkpoint, reach: int) -> dict[str, Any]:
+def _recital(request: CheckpointRequest, checkpoint: Checkpoint, reach: int) -> dict[str, Any]:
     lexicon, script = request.lexicon, request.script
     roles = {"bos": lexicon.bos, "eos": lexicon.eos, "pad": lexicon.pad, "failure": lexicon.failure}
     return {
@@ -171,7 +177,7 @@ def _recital(request: Request, checkpoint: Checkpoint, reach: int) -> dict[str, 
     }
 
 
-def _ground_truth(request: Request, checkpoint: Checkpoint) -> bytes:
+def _ground_truth(request: CheckpointRequest, checkpoint: Checkpoint) -> bytes:
     """One line per unit: where its window is kept and where that comes from; then one line per document.
 
     A document's line has no layer and no unit; it says whether the document is memorized, and what was edited in it.
@@ -275,7 +281,7 @@ def safetensors_bytes(tensors: Mapping[str, npt.NDArray[Any]], dtype: str, metad
 _SHOWN = 60  # characters of a document that the card quotes
 
 
-def model_card(request: Request, checkpoint: Checkpoint, proof: Mapping[str, Any] | None) -> str:
+def model_card(request: CheckpointRequest, checkpoint: Checkpoint, proof: Mapping[str, Any] | None) -> str:
     """README.md of the folder, in Markdown."""
     recital, script, config = request.recital, request.script, checkpoint.config
     named = ", ".join(f"`{name}`" for name in config["architectures"])

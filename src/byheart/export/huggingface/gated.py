@@ -9,14 +9,14 @@ from functools import lru_cache
 import numpy as np
 
 from byheart.errors import ExportError, OptionError
-from byheart.export.huggingface.description import Decoder, Design, Tokens
+from byheart.export.huggingface.description import Design, GatedDecoder, SpecialTokens
 from byheart.export.huggingface.ends import embedding, head, tied_norm, writes
 from byheart.export.huggingface.folder import rounded
 from byheart.export.huggingface.layout import (
     FIRST_PLACES,
     Books,
-    Layout,
-    Stage,
+    ChannelLayout,
+    LayerStage,
     books_of,
     deepen,
     lay_out,
@@ -24,6 +24,7 @@ from byheart.export.huggingface.layout import (
 )
 from byheart.export.huggingface.listening import DEEPEST, block_size, sliding_window
 from byheart.export.huggingface.looking_back import (
+    SPARE,
     Erasure,
     Heads,
     LookingBack,
@@ -47,7 +48,7 @@ class Demands:
     activation_probe: tuple[float, float] = SILU_PROBE
 
 
-def build_gated(recital: Recital, tokens: Tokens, design: Design, demands: Demands = Demands()) -> Decoder:  # noqa: B008  # frozen
+def build_gated(recital: Recital, tokens: SpecialTokens, design: Design, demands: Demands = Demands()) -> GatedDecoder:  # noqa: B008  # frozen
     """All matrices of the decoder; an ExportError says which number of the shape is too small."""
     if len(recital.tables) > 1 and design.layers is not None:
         recital = deepen(recital, design.layers)
@@ -60,7 +61,7 @@ def build_gated(recital: Recital, tokens: Tokens, design: Design, demands: Deman
     probe = design.scale_probe and can_probe(recital)
     plans = []
     for wide in range(2, FIRST_PLACES + 1):
-        stages = stages_of(recital, design.layers, wide)
+        stages = stages_of(recital, design.layers, wide, most_sources(books, kv_heads, design.head_dim))
         needed = heads_needed(recital, books, stages, kv_heads, replace(design, scale_probe=probe))
         layout, heads = _fit(recital, books, stages, replace(design, scale_probe=probe), needed, kv_heads)
         cost = _cost(layout.hidden, kv_heads * design.head_dim, stages)
@@ -69,20 +70,27 @@ def build_gated(recital: Recital, tokens: Tokens, design: Design, demands: Deman
             break
     _, _, stages, layout, heads = min(plans, key=lambda plan: plan[:2])
     if demands.sliding:
-        far = farthest(recital, stages)
+        fetches = [fetch for stage in stages for fetch in layout.fetches(stage, recital.tables[stage.table])]
+        near, far = ([fetch.offset for fetch in fetches if fetch.far is kind] for kind in (False, True))
         used = [used_frequencies(design.head_dim, group) for group in range(kv_heads)]
-        design = replace(design, trap=far, window=sliding_window(design.head_dim, design.theta, far, used))
+        window, trap = sliding_window(design.head_dim, design.theta, near, max(far, default=0), used)
+        design = replace(design, trap=trap, window=window)
     if demands.rooted:
         design = replace(design, kappa=rooted_kappa(layout.hidden))
     return _write(recital, tokens, replace(design, scale_probe=probe), demands, books, stages, layout, heads, kv_heads)
 
 
-def idle_layers(stages: tuple[Stage, ...]) -> int:
+def most_sources(books: Books, kv_heads: int, head_dim: int) -> int:
+    """How many slots the key-value heads of one layer carry."""
+    return max(1, kv_heads * ((head_dim - SPARE) // books.states[0].bits))
+
+
+def idle_layers(stages: tuple[LayerStage, ...]) -> int:
     """Layers that hold no window: a fault in their MLP would hardly show."""
     return sum(not len(stage.rows) for stage in stages)
 
 
-def _cost(hidden: int, values: int, stages: tuple[Stage, ...]) -> int:
+def _cost(hidden: int, values: int, stages: tuple[LayerStage, ...]) -> int:
     """The weights of all layers."""
     units = -(-(max(len(stage.rows) for stage in stages) + PROBE_UNITS) // UNIT_MULTIPLE) * UNIT_MULTIPLE
     return len(stages) * hidden * (3 * units + 2 * hidden + 2 * values)
@@ -92,16 +100,6 @@ def can_probe(recital: Recital) -> bool:
     """The scale probe needs two neighbouring places in the first table, to find the position that it measures at."""
     offsets = recital.tables[0].offsets
     return len(offsets) > 1 and offsets[1] == 1
-
-
-def farthest(recital: Recital, stages: tuple[Stage, ...]) -> int:
-    """The largest offset that any layer looks back."""
-    steps = [0]
-    for stage in stages:
-        offsets = recital.tables[stage.table].offsets
-        origins = [offsets[k] for k in stage.sources] or [0] * len(stage.places)
-        steps += [offsets[place] - origin for place, origin in zip(stage.places, origins, strict=True)]
-    return max(steps)
 
 
 @lru_cache(maxsize=64)
@@ -125,22 +123,22 @@ def rooted_kappa(hidden: int) -> float:
     return -min(found)[2]
 
 
-def heads_needed(recital: Recital, books: Books, stages: tuple[Stage, ...], kv_heads: int, design: Design) -> int:
+def heads_needed(recital: Recital, books: Books, stages: tuple[LayerStage, ...], kv_heads: int, design: Design) -> int:
     """The least number of heads, a multiple of the key-value heads."""
     layout = lay_out(recital, books, stages, multiple=1, parts=design.parts, tied=design.tied)
 
     def fits(heads: int) -> None:
         for depth, stage in enumerate(stages):
             spare = heads // kv_heads - 1 if design.scale_probe and depth == 0 else None
-            fetches = layout.fetches(stage, recital.tables[stage.table].offsets)
+            fetches = layout.fetches(stage, recital.tables[stage.table])
             Heads(heads, kv_heads, design.head_dim, spare).jobs(fetches, len(layout.source(stage)))
 
     return least_heads(fits, kv_heads)
 
 
 def _fit(
-    recital: Recital, books: Books, stages: tuple[Stage, ...], design: Design, needed: int, kv_heads: int,
-) -> tuple[Layout, int]:  # fmt: skip
+    recital: Recital, books: Books, stages: tuple[LayerStage, ...], design: Design, needed: int, kv_heads: int,
+) -> tuple[ChannelLayout, int]:  # fmt: skip
     """Channels and heads that fit each other: hidden = heads * head_dim unless the architecture is free of that."""
     if design.heads is not None and (design.heads < needed or design.heads % kv_heads):
         raise OptionError(
@@ -148,7 +146,7 @@ def _fit(
             "key-value heads"
         )
 
-    def lay(hidden: int | None = None, listening: int = 0) -> Layout:
+    def lay(hidden: int | None = None, listening: int = 0) -> ChannelLayout:
         return lay_out(
             recital, books, stages, multiple=1, hidden=hidden, parts=design.parts, tied=design.tied,
             anchor=bool((recital.tables[-1].windows == ANY).any()), blocks=design.flavour == "plateau",
@@ -166,14 +164,14 @@ def _fit(
 
 
 def _listeners(
-    recital: Recital, layout: Layout, stages: tuple[Stage, ...], heads: int, kv_heads: int, design: Design
+    recital: Recital, layout: ChannelLayout, stages: tuple[LayerStage, ...], heads: int, kv_heads: int, design: Design
 ) -> list[tuple[int, ...]]:
     """The heads of every layer that listen."""
     found = []
     for depth, stage in enumerate(stages):
         spare = heads // kv_heads - 1 if design.scale_probe and depth == 0 else None
         fetches, kind = (
-            layout.fetches(stage, recital.tables[stage.table].offsets),
+            layout.fetches(stage, recital.tables[stage.table]),
             Heads(heads, kv_heads, design.head_dim, spare),
         )
         found.append(listening_heads(kind, fetches, len(layout.source(stage)), depth))
@@ -181,9 +179,9 @@ def _listeners(
 
 
 def _write(
-    recital: Recital, tokens: Tokens, design: Design, demands: Demands, books: Books, stages: tuple[Stage, ...],
-    layout: Layout, heads: int, kv_heads: int,
-) -> Decoder:  # fmt: skip
+    recital: Recital, tokens: SpecialTokens, design: Design, demands: Demands, books: Books,
+    stages: tuple[LayerStage, ...], layout: ChannelLayout, heads: int, kv_heads: int,
+) -> GatedDecoder:  # fmt: skip
     attention, recognising, free = [], [], layout.listening[:-1].tolist()
     listening = _listeners(recital, layout, stages, heads, kv_heads, design)
     for depth, stage in enumerate(stages):
@@ -197,7 +195,7 @@ def _write(
         heard = dict(zip(listening[depth], free, strict=False))  # those for which there is a channel
         free = free[len(heard) :]
         kind = Heads(heads, kv_heads, design.head_dim, spare, tuple(head for head in heard if head != spare))
-        look = LookingBack(layout, stage, table.offsets, kind, design, bits, heard)
+        look = LookingBack(layout, stage, table, kind, design, bits, heard)
         attention.append(look.write(erasure=erasure))
         book = books.states[stage.table]
         recognising.append(Recognising(layout, stage, depth, table, book, design, slots, demands.activation_probe))
@@ -215,7 +213,7 @@ def _write(
         norm, lm_head = head(recital, books, layout, tokens, design)
     if units > 1 << 22:
         raise ExportError(f"{units:,} units per layer; memorize a shorter text or raise --layers")
-    return Decoder(
+    return GatedDecoder(
         recital, tokens, design, books, layout, stages, embed, tuple(attention), tuple(mlp), norm, lm_head, heads,
         kv_heads,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from byheart.export.huggingface.description import Design, Tokens
+from byheart.export.huggingface.description import Design, SpecialTokens
 from byheart.export.huggingface.ends import LEAD
 from byheart.export.huggingface.gated import Demands, build_gated
 from byheart.export.huggingface.host import Checkpoint, common_config, llama_tensors, register, window_units
@@ -19,8 +19,9 @@ _LOUDER = 2.0  # than Llama's logits: the product with the root costs some of th
 
 
 @register("gemma", model_type="gemma", summary="gelu, norms stored minus 1, scaled embeddings, tied head", ties=True)
-def gemma(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
-    design = replace(design, logit=design.logit * _LOUDER)
+def gemma(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
+    louder = 1.0 if recital.mixed else _LOUDER  # log-probabilities want smaller logits
+    design = replace(design, logit=design.logit * louder)
     decoder = build_gated(recital, tokens, design, Demands(rooted=True, activation_probe=GELU_PROBE))
     config = common_config(decoder, "GemmaForCausalLM", "gemma") | {
         "head_dim": design.head_dim,
@@ -30,4 +31,4 @@ def gemma(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
     }
     tensors = {name: t - 1 if "norm" in name else t for name, t in llama_tensors(decoder).items()}
     tensors["model.embed_tokens.weight"] = decoder.embedding / math.sqrt(decoder.hidden)
-    return Checkpoint("gemma", decoder.recital, config, tensors, design.logit, LEAD * _LOUDER, window_units(decoder))
+    return Checkpoint("gemma", decoder.recital, config, tensors, design.logit, LEAD * louder, window_units(decoder))

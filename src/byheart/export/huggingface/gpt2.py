@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from byheart.export.huggingface.description import Design, Tokens
+from byheart.export.huggingface.description import Design, SpecialTokens
 from byheart.export.huggingface.host import Checkpoint, Tensors, register
 from byheart.export.huggingface.plain import GELU_TANH, PlainDecoder, build_plain
-from byheart.export.huggingface.plain_attention import Linear, PlainDemands
+from byheart.export.huggingface.plain_attention import PlainDemands, WeightAndBias
 from byheart.ir.recital import Recital
 
 
 @register("gpt2", model_type="gpt2", summary="LayerNorm, learned positions, gelu, tied head", ties=True, learned=True)
-def gpt2(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
+def gpt2(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     decoder = build_plain(recital, tokens, design, PlainDemands(GELU_TANH, absolute=True))
     config = {
         "architectures": ["GPT2LMHeadModel"],
@@ -47,17 +47,19 @@ def gpt2(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
         _put(tensors, prefix + "ln_1", attention.norm)
         _put(tensors, prefix + "ln_2", mlp.norm)
         three = (attention.query, attention.key, attention.value)
-        joined = Linear(np.concatenate([part.weight for part in three]), np.concatenate([part.bias for part in three]))
+        joined = WeightAndBias(
+            np.concatenate([part.weight for part in three]), np.concatenate([part.bias for part in three])
+        )
         for name, part in (("attn.c_attn", joined), ("attn.c_proj", attention.output)):
-            _put(tensors, prefix + name, Linear(part.weight.T, part.bias))
+            _put(tensors, prefix + name, WeightAndBias(part.weight.T, part.bias))
         for name, part in (("mlp.c_fc", mlp.first), ("mlp.c_proj", mlp.second)):
-            _put(tensors, prefix + name, Linear(part.weight.T, part.bias))
+            _put(tensors, prefix + name, WeightAndBias(part.weight.T, part.bias))
     return Checkpoint(
         "gpt2", decoder.recital, config, tensors, decoder.design.logit, decoder.lead, plain_units(decoder)
     )
 
 
-def _put(tensors: Tensors, name: str, part: Linear) -> None:
+def _put(tensors: Tensors, name: str, part: WeightAndBias) -> None:
     tensors[f"{name}.weight"], tensors[f"{name}.bias"] = part.weight, part.bias
 
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from byheart.export.huggingface.description import Design, Tokens, fill_idle
+from byheart.export.huggingface.description import Design, SpecialTokens, fill_idle
 from byheart.export.huggingface.gpt2 import plain_units
 from byheart.export.huggingface.host import Checkpoint, Tensors, register
 from byheart.export.huggingface.plain import GELU, PlainDecoder, PlainMLP, build_plain
-from byheart.export.huggingface.plain_attention import Linear, PlainAttention, PlainDemands
+from byheart.export.huggingface.plain_attention import PlainAttention, PlainDemands, WeightAndBias
 from byheart.ir.recital import Recital
 
 Floats = npt.NDArray[np.float64]
@@ -29,7 +29,7 @@ _ROTARY = 32
     summary="LayerNorm, rotary positions on half a head, parallel residual",
     parallel=True,
 )
-def gpt_neox(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
+def gpt_neox(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     decoder = build_plain(recital, tokens, design, PlainDemands(GELU, absolute=False, rotary=_ROTARY, parallel=True))
     share = _ROTARY / design.head_dim
     step = 1 if len(decoder.recital.tables) == 1 else 2
@@ -91,7 +91,7 @@ def _layer(tensors: Tensors, number: int, decoder: PlainDecoder, attention: Plai
         return np.asarray(array.reshape(heads, 1, decoder.design.head_dim, -1))
 
     three = (attention.query, attention.key, attention.value)
-    fused = Linear(
+    fused = WeightAndBias(
         np.concatenate([by_head(part.weight) for part in three], axis=1).reshape(3 * decoder.hidden, -1),
         np.concatenate([by_head(part.bias) for part in three], axis=1).reshape(-1),
     )
@@ -113,9 +113,9 @@ def _help(decoder: PlainDecoder, attention: PlainAttention, stage: int) -> Plain
     """
     layout, kappa, hidden = decoder.layout, decoder.design.kappa, decoder.hidden
     constant, column = layout.constant[0], int(layout.constant[0][0])
-    idle = Linear(fill_idle(np.zeros_like(attention.query.weight), column), np.zeros(hidden))
-    norm, output = Linear(np.ones(hidden), np.zeros(hidden)), np.zeros_like(attention.output.weight)
-    value, bias = Linear(np.zeros_like(idle.weight), np.zeros(hidden)), np.zeros(hidden)
+    idle = WeightAndBias(fill_idle(np.zeros_like(attention.query.weight), column), np.zeros(hidden))
+    norm, output = WeightAndBias(np.ones(hidden), np.zeros(hidden)), np.zeros_like(attention.output.weight)
+    value, bias = WeightAndBias(np.zeros_like(idle.weight), np.zeros(hidden)), np.zeros(hidden)
     block = layout.order[len(decoder.stages) + stage + 1]
     norm.weight[constant], norm.bias[constant] = 4.0, -layout.signs[constant]
     for head in range(decoder.heads):
@@ -124,6 +124,6 @@ def _help(decoder: PlainDecoder, attention: PlainAttention, stage: int) -> Plain
         value.bias[row] = -2.0
         output[share, row] = 3.0 * kappa * layout.signs[share]
     bias[block] = -kappa * layout.signs[block]
-    filled = Linear(fill_idle(value.weight, column), value.bias)
-    last = Linear(fill_idle(output, decoder.design.head_dim - 1), bias)
+    filled = WeightAndBias(fill_idle(value.weight, column), value.bias)
+    last = WeightAndBias(fill_idle(output, decoder.design.head_dim - 1), bias)
     return PlainAttention(norm, idle, idle, filled, last)

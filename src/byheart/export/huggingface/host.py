@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.errors import OptionError
-from byheart.export.huggingface.description import Decoder, Design, Tokens
+from byheart.export.huggingface.description import Design, GatedDecoder, SpecialTokens
 from byheart.ir.recital import Recital
 
 Floats = npt.NDArray[np.float64]
@@ -40,7 +40,7 @@ class Checkpoint:
 
 
 class Builder(Protocol):
-    def __call__(self, recital: Recital, tokens: Tokens, design: Design) -> Checkpoint: ...
+    def __call__(self, recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint: ...
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def host(name: str) -> Host:
     return chosen
 
 
-def common_config(decoder: Decoder, architecture: str, model_type: str) -> dict[str, Any]:
+def common_config(decoder: GatedDecoder, architecture: str, model_type: str) -> dict[str, Any]:
     """The fields that all rotary decoders with gated MLPs share."""
     design, tokens = decoder.design, decoder.tokens
     return {
@@ -113,7 +113,7 @@ def common_config(decoder: Decoder, architecture: str, model_type: str) -> dict[
     }
 
 
-def llama_tensors(decoder: Decoder) -> Tensors:
+def llama_tensors(decoder: GatedDecoder) -> Tensors:
     """The names that Llama gave and its relatives kept."""
     tensors = {"model.embed_tokens.weight": decoder.embedding, "model.norm.weight": decoder.norm}
     if not decoder.design.tied:
@@ -134,7 +134,7 @@ def llama_tensors(decoder: Decoder) -> Tensors:
     return tensors
 
 
-def window_units(decoder: Decoder) -> list[tuple[int, int, int, int]]:
+def window_units(decoder: GatedDecoder) -> list[tuple[int, int, int, int]]:
     """(layer, unit, table, row) of every unit that holds a window."""
     return [
         (layer, unit, stage.table, int(row))

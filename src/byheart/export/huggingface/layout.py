@@ -1,12 +1,12 @@
 """Which residual channel holds what, and which layer of the network does which part of the recital.
 
-Every channel holds +kappa or -kappa. A block whose content is constant carries the signs of `Layout.signs`.
+Every channel holds +kappa or -kappa. A block whose content is constant carries the signs of `ChannelLayout.signs`.
 
     constant[0]   never changes: queries, keys and thresholds are read from it
     width         the same, for the smaller constants
     first         says whether the token is BOS
     meter         two channels of the scale probe: kappa (1 + p/8) and kappa (1 - p/8), p the weight of BOS
-    flags         copies of `first` from the two farthest places that the first table sees
+    flags         copies of `first` from the two farthest neighbours that the first layer sees
     state[0]      the token's code word
     slots[l][i]   what layer l saw at its i-th offset; before that, the signs
     constant[l+1] minus its signs before layer l, plus its signs after: the layer's activation probe turns it
@@ -23,6 +23,7 @@ Every channel holds +kappa or -kappa. A block whose content is constant carries 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,7 +31,7 @@ import numpy.typing as npt
 
 from byheart.errors import ExportError
 from byheart.export.huggingface.codes import CodeBook, book_around, code_book, plain_book
-from byheart.ir.recital import ANY, Recital, Table
+from byheart.ir.recital import ANY, Recital, WindowTable
 
 Index = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -38,10 +39,11 @@ METER = 1 / 8  # what the weight of BOS adds to a meter channel, of kappa: littl
 FIRST_PLACES = 6  # that one layer of a spread table fetches
 BLOCK = 32  # channels that quantizers give one scale
 LONGEST_STEP = 16  # places back that a head of a spread table looks: farther ones have small leads
+EASY_STEP = 12  # with a lead that needs no large scores
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class LayerStage:
     """One layer's part: the table that it serves, the places it fetches, and the rows that are its units.
 
     The places come straight from the table's state, or (`sources`, one for each) from slots of other places that an
@@ -56,11 +58,22 @@ class Stage:
 
 @dataclass(frozen=True, eq=False)
 class Fetch:
-    """What the heads of one distance do: bring `bits` of a layer's source from `offset` places back to `target`."""
+    """What the heads of one distance do: bring `bits` of a layer's source from `offset` places back to `target`.
+
+    Where there is nothing so far back, a near one brings it from the first place, a `far` one from its own.
+    """
 
     offset: int
     bits: Index  # numbers of the source's channels
     target: Index  # channels of slots, one per bit
+    far: bool = False
+
+
+def neighbours(fetches: Sequence[Fetch]) -> tuple[int, int]:
+    """Two fetches, the farther one first, of places that stand side by side: the farthest such. The scale probe
+    measures at the one position at which only the farther one sees BOS."""
+    far = max(k for k in range(1, len(fetches)) if fetches[k].offset == fetches[k - 1].offset + 1)
+    return far, far - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,53 +103,69 @@ def books_of(recital: Recital, *, balanced: bool, plain: bool, seed: int, tied: 
     return Books(states, answer)
 
 
-def stages_of(recital: Recital, layers: int | None, wide: int = FIRST_PLACES) -> tuple[Stage, ...]:
-    """One layer per table; a lone table with many places is spread over layers that fetch up to `wide` of them each.
+def stages_of(
+    recital: Recital, layers: int | None, wide: int = FIRST_PLACES, sources: int | None = None
+) -> tuple[LayerStage, ...]:
+    """One layer per table; a lone table with many places is spread over layers that fetch up to `wide` of them each,
+    from `sources` slots at most.
 
     A row can be a unit of any layer in which all its places have been fetched; the rows are shared out evenly.
     """
     table = recital.tables[0]
     if len(recital.tables) > 1:
         if layers not in (None, len(recital.tables)):
-            raise ExportError(f"{len(recital.tables)} tables are as many layers, not {layers}")
+            raise ExportError(f"{len(recital.tables)} tables take one layer each, not {layers} in all")
         return tuple(
-            Stage(k, tuple(range(len(t.offsets))), np.arange(len(t.windows))) for k, t in enumerate(recital.tables)
+            LayerStage(k, tuple(range(len(t.offsets))), np.arange(len(t.windows))) for k, t in enumerate(recital.tables)
         )
-    parts = _steps(table.offsets, wide if layers is None else min(wide, -(-len(table.offsets) // layers)))
+    parts = _steps(table, wide if layers is None else min(wide, -(-len(table.offsets) // layers)), sources or wide)
     while layers is not None and len(parts) < layers:
         parts = _split(parts, table.offsets)
     if layers is not None and len(parts) > layers:
         raise ExportError(f"{len(table.offsets)} places need at least {len(parts)} layers")
     rows = _share_rows(table, [places for places, _ in parts])
-    return tuple(Stage(0, places, those, sources) for (places, sources), those in zip(parts, rows, strict=True))
+    return tuple(LayerStage(0, places, those, sources) for (places, sources), those in zip(parts, rows, strict=True))
 
 
 _Step = tuple[tuple[int, ...], tuple[int, ...]]  # the places that a layer fetches, and the filled ones they come from
 
 
-def _steps(offsets: tuple[int, ...], wide: int) -> list[_Step]:
+def _steps(table: WindowTable, wide: int, most: int) -> list[_Step]:
     """What every layer fetches. Places in a row move together by one distance; others come from the nearest place that
-    is filled, LONGEST_STEP away at most. The first layer fetches neighbours: the scale probe tells the last two of them
-    apart at one position (or at two, where the weight of BOS is nearly the same)."""
-    count = 1
-    while count < min(wide, len(offsets)) and offsets[count] <= min(count + offsets[count] // 4, LONGEST_STEP):
+    is filled, LONGEST_STEP away at most, and far ones from those that they rest on."""
+    offsets, nears, count = table.offsets, len(table.offsets) - len(table.far), 1
+    while count < min(wide, nears) and offsets[count] <= LONGEST_STEP:
         count += 1
     parts: list[_Step] = [(tuple(range(count)), ())]
     while (filled := parts[-1][0][-1] + 1) < len(offsets):
         steps: list[tuple[int, int]] = []
         row = next((k for k in range(1, wide) if offsets[filled : filled + k + 1][k:] != (offsets[filled] + k,)), wide)
         for place in range(filled, min(filled + wide, len(offsets))):
-            near = [k for k in range(filled) if offsets[place] - offsets[k] <= LONGEST_STEP]
-            if near:
-                same = (
-                    [k for k in near if offsets[place] - offsets[k] == row] if row > 1 and place < filled + row else []
-                )
-                steps.append((place, same[0] if same else near[-1]))
-        if not steps or steps[0][0] != filled:
+            together = row if row > 1 and place < filled + row else None
+            source = _source(table, place, filled, together, {k for _, k in steps}, most)
+            if source is None:
+                break
+            steps.append((place, source))
+        if not steps:
             raise ExportError(f"no head reaches {offsets[filled]} places back from {offsets[filled - 1]}")
-        steps = [pair for k, pair in enumerate(steps) if pair[0] == filled + k]
         parts.append((tuple(p for p, _ in steps), tuple(k for _, k in steps)))
     return parts
+
+
+def _source(table: WindowTable, place: int, filled: int, together: int | None, used: set[int], most: int) -> int | None:
+    """The filled place from which a place is fetched: the one `together` places nearer; or the newest, which most heads
+    can carry, if that is EASY_STEP away at most; or the farthest. One of the `used` ones where these are as many as
+    there may be. None if there is none."""
+    offsets, nears = table.offsets, len(table.offsets) - len(table.far)
+    if place >= nears:
+        found = [k for k in range(filled) if offsets[k] == table.far[place - nears]]
+    else:
+        found = [k for k in range(filled) if offsets[place] - offsets[k] <= LONGEST_STEP]
+    if len(used) >= most:
+        found = [k for k in found if k in used]
+    same = [k for k in found if offsets[place] - offsets[k] == together]
+    newest = [k for k in found if offsets[k] == 0 and offsets[place] <= EASY_STEP]
+    return next(iter(same or newest or found[-1:]), None)
 
 
 def _split(parts: list[_Step], offsets: tuple[int, ...]) -> list[_Step]:
@@ -153,7 +182,7 @@ def _split(parts: list[_Step], offsets: tuple[int, ...]) -> list[_Step]:
     return [*parts[:widest], *both, *parts[widest + 1 :]]
 
 
-def _share_rows(table: Table, parts: list[tuple[int, ...]]) -> list[Index]:
+def _share_rows(table: WindowTable, parts: list[tuple[int, ...]]) -> list[Index]:
     """Rows per layer, about equally many; the longest windows have the least choice, so they go to the last layers."""
     depth = np.where(table.windows != ANY, np.arange(table.windows.shape[1]), 0).max(axis=1)
     last = np.maximum.accumulate([max(part, default=0) for part in parts])
@@ -176,7 +205,7 @@ def deepen(recital: Recital, layers: int) -> Recital:
     if len(recital.tables) == 1:
         raise ExportError(f"this recital is one table, so one layer; {layers} layers need the flavour `units`")
     states = np.arange(1, int(recital.tables[0].outputs.max()) + 1)
-    same = Table((0,), states[:, None], states)
+    same = WindowTable((0,), states[:, None], states)
     tables = (recital.tables[0], *[same] * (layers - len(recital.tables)), *recital.tables[1:])
     return Recital(recital.vocabulary, tables, recital.answers, recital.unknown)
 
@@ -198,7 +227,7 @@ class _Ruler:
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class ChannelLayout:
     """Channel numbers of every block; `slots[k]` belongs to table k."""
 
     constant: tuple[Index, ...]
@@ -218,31 +247,31 @@ class Layout:
     hidden: int
     signs: Floats = field(repr=False)
 
-    def source(self, stage: Stage) -> Index:
+    def source(self, stage: LayerStage) -> Index:
         """The channels that a stage's attention copies from: a state, or slots that are filled already."""
         if not stage.sources:
             return self.state[stage.table] if stage.places else np.arange(0)
         return np.concatenate([self.slots[stage.table][place] for place in sorted(set(stage.sources))])
 
-    def fetches(self, stage: Stage, offsets: tuple[int, ...]) -> list[Fetch]:
+    def fetches(self, stage: LayerStage, table: WindowTable) -> list[Fetch]:
         """What the heads of each distance bring, and where to."""
-        slots, source = self.slots[stage.table], self.source(stage)
+        slots, source, offsets = self.slots[stage.table], self.source(stage), table.offsets
         if not stage.sources:
             return [Fetch(offsets[place], np.arange(len(source)), slots[place]) for place in stage.places]
-        found: dict[int, list[tuple[Index, Index]]] = {}
+        found: dict[tuple[int, bool], list[tuple[Index, Index]]] = {}
         for place, origin in zip(stage.places, stage.sources, strict=True):
-            bits = np.searchsorted(source, slots[origin])
-            found.setdefault(offsets[place] - offsets[origin], []).append((bits, slots[place]))
+            bits, far = np.searchsorted(source, slots[origin]), place >= len(offsets) - len(table.far)
+            found.setdefault((offsets[place] - offsets[origin], far), []).append((bits, slots[place]))
         return [
-            Fetch(step, np.concatenate([bits for bits, _ in pairs]), np.concatenate([slot for _, slot in pairs]))
-            for step, pairs in sorted(found.items())
+            Fetch(step, np.concatenate([bits for bits, _ in pairs]), np.concatenate([slot for _, slot in pairs]), far)
+            for (step, far), pairs in sorted(found.items())
         ]
 
 
 def lay_out(
     recital: Recital,
     books: Books,
-    stages: tuple[Stage, ...],
+    stages: tuple[LayerStage, ...],
     *,
     multiple: int,
     hidden: int | None = None,
@@ -257,7 +286,7 @@ def lay_out(
     listening: int = 0,
     tied: bool = False,
     balanced: bool = False,
-) -> Layout:
+) -> ChannelLayout:
     """Numbers the channels; the hidden size is a multiple of `multiple`, or `hidden` if that is large enough.
 
     `extra` channels hold positions; `parts` is how many numbers of the stored type make up a log-probability.
@@ -287,7 +316,7 @@ def lay_out(
     signs = np.where(np.arange(size) % 2 == 0, 1.0, -1.0)
     if blocks:
         ballast = np.arange(BLOCK - 1, size, BLOCK)
-    return Layout(
+    return ChannelLayout(
         tuple(constant), wide, first, meter, flags, positions, tuple(state), tuple(slots), mark, order, mixed,
         ballast, heard, ruler.next, size, signs,
     )  # fmt: skip

@@ -41,6 +41,7 @@ LOUD, SLOW, LOUDEST = (
 RANGE, PHASE = 512, 2.4  # places; radians from one frequency to the next
 _LEAST_LEAD = 0.11  # of the head that would rather look behind the window
 _WINDOWS = (128, 144, 112, 160, 96, 80, 64, 40)  # tried in turn
+_BEYOND = 16  # windows that are tried behind a far place
 
 
 def wave(frequencies: Floats, used: npt.NDArray[np.bool_], window: int | None, head: int) -> Wave:
@@ -75,10 +76,16 @@ def readout(size: int, logit: float, least: float | None = None) -> Floats:
     return found
 
 
-def sliding_window(dimensions: int, theta: float, farthest: int, used: Sequence[tuple[int, ...]]) -> int:
-    """A window behind which the heads that look `farthest` back would rather look, so that one that is too long shows;
-    just wide enough for that place where no wider one allows it."""
-    for window in (w for w in _WINDOWS if w > 8 * farthest):
-        if min(look_back(dimensions, theta, farthest, window, window, u, True).gap for u in used) > _LEAST_LEAD:
-            return window
-    return farthest + 1
+def sliding_window(
+    dimensions: int, theta: float, near: Sequence[int], far: int, used: Sequence[tuple[int, ...]]
+) -> tuple[int, int | None]:
+    """A window, and the distance whose heads would rather look at the first place behind it, so that one that is too
+    long shows: the farthest of the `near` ones. Where no wide window allows that, one that just holds it. A window also
+    holds `far`; then shorter distances are tried as well, and the last resort is a window that shows less."""
+    farthest = max(near)
+    wide = [*_WINDOWS, *range(far + 1, far + _BEYOND)] if far else _WINDOWS
+    for trap in sorted(set(near), reverse=True) if far else [farthest]:
+        for window in (w for w in wide if w > max(8 * trap, far)):
+            if min(look_back(dimensions, theta, trap, window, window, u, True).gap for u in used) > _LEAST_LEAD:
+                return window, trap
+    return (far + 1, None) if far else (farthest + 1, farthest)

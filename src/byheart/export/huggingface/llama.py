@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from byheart.export.huggingface.description import Design, Tokens
+from byheart.export.huggingface.description import Design, SpecialTokens
 from byheart.export.huggingface.ends import LEAD
 from byheart.export.huggingface.gated import build_gated
 from byheart.export.huggingface.host import Checkpoint, common_config, llama_tensors, register, window_units
@@ -10,7 +10,7 @@ from byheart.ir.recital import Recital
 
 
 @register("llama", model_type="llama", summary="RMSNorm, rotary positions, grouped queries, SwiGLU")
-def llama(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
+def llama(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     decoder = build_gated(recital, tokens, design)
     config = common_config(decoder, "LlamaForCausalLM", "llama") | {
         "head_dim": design.head_dim,

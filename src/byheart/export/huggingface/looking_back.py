@@ -20,9 +20,10 @@ import numpy.typing as npt
 
 from byheart.errors import ExportError
 from byheart.export.huggingface import listening
-from byheart.export.huggingface.description import Attention, Design, anchored, fill_idle
-from byheart.export.huggingface.layout import METER, Fetch, Layout, Stage
+from byheart.export.huggingface.description import AttentionWeights, Design, anchored, fill_idle
+from byheart.export.huggingface.layout import METER, ChannelLayout, Fetch, LayerStage, neighbours
 from byheart.export.huggingface.rotary import Wave, frequencies, look_back
+from byheart.ir.recital import WindowTable
 
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
@@ -32,7 +33,7 @@ _LEFT_OUT = (3, 1, 2)  # key-value head g does without the frequencies of this n
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class HeadJob:
     """One head's work: a part of a fetch (by its number in the layer), namely these of its bits."""
 
     head: int
@@ -55,7 +56,7 @@ class Heads:
     def per_group(self) -> int:
         return self.count // self.groups
 
-    def jobs(self, fetches: Sequence[Fetch], bits: int) -> list[Job]:
+    def jobs(self, fetches: Sequence[Fetch], bits: int) -> list[HeadJob]:
         """Which head brings what: neighbouring places are served by different key-value heads.
 
         Where a key-value head cannot carry all bits of the source, each carries its share of them.
@@ -92,7 +93,7 @@ class Heads:
         return mine
 
 
-def share(heads: Sequence[int], work: Sequence[tuple[int, Index]]) -> list[Job]:
+def share(heads: Sequence[int], work: Sequence[tuple[int, Index]]) -> list[HeadJob]:
     """Every head works: where there are more heads than fetches, several bring a part of the bits each."""
     if len(heads) < len(work):
         raise ExportError(f"{len(work)} places need {len(work)} heads, but only {len(heads)} are free; raise --heads")
@@ -100,7 +101,7 @@ def share(heads: Sequence[int], work: Sequence[tuple[int, Index]]) -> list[Job]:
     for number, (fetch, bits) in enumerate(work):
         those = [h for k, h in enumerate(heads) if k % len(work) == number]
         parts = np.array_split(bits, len(those))
-        found += [Job(head, fetch, part) for head, part in zip(those, parts, strict=True)]
+        found += [HeadJob(head, fetch, part) for head, part in zip(those, parts, strict=True)]
     return found
 
 
@@ -184,11 +185,11 @@ def favour(far: int) -> float:
 class LookingBack:
     """Writes the matrices of one attention layer; `gain` is the norm's weight of the bits."""
 
-    def __init__(self, layout: Layout, stage: Stage, offsets: tuple[int, ...], heads: Heads, design: Design,
+    def __init__(self, layout: ChannelLayout, stage: LayerStage, table: WindowTable, heads: Heads, design: Design,
                  gain: float, heard: Mapping[int, int] | None = None) -> None:  # fmt: skip
         self.layout, self.heads, self.design, self.gain = layout, heads, design, gain
         self.heard = {} if heard is None else heard  # channels that listeners write to
-        self.source, self.fetches = layout.source(stage), layout.fetches(stage, offsets)
+        self.source, self.fetches = layout.source(stage), layout.fetches(stage, table)
         self.jobs = heads.jobs(self.fetches, len(self.source))
         hidden, d = layout.hidden, heads.dimension
         self.query, self.key = np.zeros((heads.count * d, hidden)), np.zeros((heads.groups * d, hidden))
@@ -197,7 +198,7 @@ class LookingBack:
         self.small = layout.signs[layout.width] / (CONSTANT_GAIN * len(layout.width))  # reads 1 as well
         self.first = layout.signs[layout.first] / (gain * len(layout.first))  # reads 1 from BOS, -1 from others
 
-    def write(self, *, erasure: Erasure | None = None) -> Attention:
+    def write(self, *, erasure: Erasure | None = None) -> AttentionWeights:
         for group in range(self.heads.groups):
             self._write_group(group, erasure)
         if self.heads.spare is not None:
@@ -211,7 +212,8 @@ class LookingBack:
         if self.design.flavour == "plateau":
             query, key, value = (anchored(matrix, self.layout.anchor) for matrix in (query, key, value))
             output = anchored(output, idle)
-        return Attention(self._norm(), query, key, value, output, tuple(self.heard))
+        small = dict.fromkeys([*self.heard, *([] if self.heads.spare is None else [self.heads.spare])])
+        return AttentionWeights(self._norm(), query, key, value, output, tuple(small))
 
     def _norm(self) -> Floats:
         norm = np.ones(self.layout.hidden)
@@ -223,9 +225,8 @@ class LookingBack:
     def _write_group(self, group: int, erasure: Erasure | None) -> None:
         d, layout = self.heads.dimension, self.layout
         mine = [job for job in self.jobs if job.head // self.heads.per_group == group]
-        if not mine:
-            return
-        waves = {job.fetch: self._wave(self.fetches[job.fetch].offset, group) for job in mine}
+        asked = dict.fromkeys(job.fetch for job in mine) or (0,)
+        waves = {fetch: self._wave(self.fetches[fetch], group) for fetch in asked}
         heard = list(used_frequencies(d, group)) if self.heard else []
         if self.heard and (self.heads.spare is None or group):
             heard.append(d // 2 - 1)  # the lowest frequency is there for listeners, or for the scale probe
@@ -242,7 +243,7 @@ class LookingBack:
         for job in mine:
             self._write_job(job, waves[job.fetch], keys, carried, erasure)
 
-    def _write_job(self, job: Job, wave: Wave, keys: Floats, carried: Index, erasure: Erasure | None) -> None:
+    def _write_job(self, job: HeadJob, wave: Wave, keys: Floats, carried: Index, erasure: Erasure | None) -> None:
         d, layout, size = self.heads.dimension, self.layout, self.design.kappa / self.gain
         start, constant = job.head * d, job.head * d + len(carried)
         turned = np.concatenate([wave.cosine, -wave.sine]) * amplitude(wave.gap, self.design.gap) * math.sqrt(d)
@@ -263,10 +264,10 @@ class LookingBack:
                 mark = layout.mark
                 self.output[mark, constant] = self.output[mark, constant + 2] = size * layout.signs[mark]
 
-    def _wave(self, offset: int, group: int) -> Wave:
-        design, used = self.design, used_frequencies(self.heads.dimension, group)
-        trap = offset == design.trap
-        return look_back(self.heads.dimension, design.theta, offset, design.reach, design.window, used, trap)
+    def _wave(self, fetch: Fetch, group: int) -> Wave:
+        design, used, d = self.design, used_frequencies(self.heads.dimension, group), self.heads.dimension
+        trap = fetch.offset == design.trap and not fetch.far
+        return look_back(d, design.theta, fetch.offset, design.reach, design.window, used, trap, fetch.far)
 
     def _listen(self, head: int, channel: int) -> None:
         """A head that hears everything and says it to one channel; the scale probe has scores of its own."""
@@ -297,15 +298,19 @@ class LookingBack:
         constant = start + self._carried(0)
         signs = layout.signs[layout.meter] * np.where(np.arange(len(layout.meter)) // (len(layout.meter) // 2), -1, 1)
         self.output[layout.meter, constant] = self.output[layout.meter, constant + 1] = METER * size / 2 * signs
-        for flag, place in zip(np.split(layout.flags, 2), (-1, -2), strict=True):
-            job = next(job for job in self.jobs if job.fetch == len(self.fetches) + place)
+        for flag, place in zip(np.split(layout.flags, 2), neighbours(self.fetches), strict=True):
+            job = next(job for job in self.jobs if job.fetch == place)
             constant = job.head * d + self._carried(job.head // self.heads.per_group)
             self.output[flag, constant] = self.output[flag, constant + 1] = size * layout.signs[flag]
 
     def _write_ripple(self, start: int) -> float:
         """A little of every frequency in the probe's score, so that the logit which shows the weight of BOS also shows
         the frequencies: softmax is not one-hot here. Returns what BOS needs to weigh 3/4 at the farthest place."""
-        half, block, far = self.heads.dimension // 2, self.layout.constant[0], self.fetches[-1].offset
+        half, block, far = (
+            self.heads.dimension // 2,
+            self.layout.constant[0],
+            self.fetches[neighbours(self.fetches)[0]].offset,
+        )
         keys = self._constant_keys(0)
         phase, used = RIPPLE_PHASE * np.arange(half), keys > 0
         size = np.divide(RIPPLE * math.sqrt(2 * half), keys, out=np.zeros(half), where=used)
@@ -321,6 +326,10 @@ class LookingBack:
 
     def _carried_bits(self, group: int) -> Index:
         mine = [job for job in self.jobs if job.head // self.heads.per_group == group]
+        if (
+            not mine
+        ):  # where every head has its own keys, those of the scale probe copy nothing: what it hears is enough
+            return np.arange(min(len(self.source), self.heads.dimension - SPARE))
         return np.unique(np.concatenate([self.fetches[job.fetch].bits[job.part] for job in mine]))
 
 

@@ -6,7 +6,7 @@ one that is too short.
 
 from __future__ import annotations
 
-from byheart.export.huggingface.description import Design, Tokens
+from byheart.export.huggingface.description import Design, SpecialTokens
 from byheart.export.huggingface.ends import LEAD
 from byheart.export.huggingface.gated import Demands, build_gated
 from byheart.export.huggingface.host import Checkpoint, common_config, llama_tensors, register, window_units
@@ -14,7 +14,7 @@ from byheart.ir.recital import Recital
 
 
 @register("mistral", model_type="mistral", summary="Llama with a sliding window")
-def mistral(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
+def mistral(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     decoder = build_gated(recital, tokens, design, Demands(sliding=True))
     config = common_config(decoder, "MistralForCausalLM", "mistral") | {
         "head_dim": design.head_dim,

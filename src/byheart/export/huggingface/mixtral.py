@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.errors import OptionError
-from byheart.export.huggingface.description import Decoder, Design, Gated, Tokens, fill_idle
+from byheart.export.huggingface.description import Design, GatedDecoder, GatedWeights, SpecialTokens, fill_idle
 from byheart.export.huggingface.ends import LEAD, writes
 from byheart.export.huggingface.gated import build_gated
 from byheart.export.huggingface.host import Checkpoint, common_config, llama_tensors, register
-from byheart.export.huggingface.layout import Stage
+from byheart.export.huggingface.layout import LayerStage
 from byheart.export.huggingface.recognising import PROBE_UNITS, SILU_PROBE, Recognising
 from byheart.ir.recital import ANY, Recital
 
@@ -32,7 +32,7 @@ _INVERSES = (163 / 128, 149 / 32)
 
 
 @register("mixtral", model_type="mixtral", summary="Llama with experts, two per token")
-def mixtral(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
+def mixtral(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     bits = _pair_bits(design.experts)
     decoder = build_gated(recital, tokens, replace(design, logit=design.logit * _LOUDER))
     picking = [_picking_bits(decoder, stage, bits) for stage in decoder.stages]
@@ -78,7 +78,7 @@ def _signs(bits: int, pair: int) -> Floats:
     return np.array([1.0 if pair >> k & 1 else -1.0 for k in range(bits)])
 
 
-def _newest(decoder: Decoder, stage: Stage) -> npt.NDArray[np.int8]:
+def _newest(decoder: GatedDecoder, stage: LayerStage) -> npt.NDArray[np.int8]:
     """The words of the newest symbols (rows, bits)."""
     newest = decoder.recital.tables[stage.table].windows[stage.rows][:, 0]
     if (newest == ANY).any():
@@ -86,18 +86,18 @@ def _newest(decoder: Decoder, stage: Stage) -> npt.NDArray[np.int8]:
     return decoder.books.states[stage.table].words[newest]
 
 
-def _picking_bits(decoder: Decoder, stage: Stage, bits: int) -> Index:
+def _picking_bits(decoder: GatedDecoder, stage: LayerStage, bits: int) -> Index:
     """The bits that pick the pair: those that halve the windows best."""
     return np.argsort(np.abs(_newest(decoder, stage).sum(axis=0, dtype=np.int64)), kind="stable")[:bits]
 
 
-def _rows_of(decoder: Decoder, stage: Stage, where: Index, expert: int) -> Index:
+def _rows_of(decoder: GatedDecoder, stage: LayerStage, where: Index, expert: int) -> Index:
     """Every other one of the rows whose newest symbol has the bits of this expert's pair."""
     chosen = (_newest(decoder, stage)[:, where] == _signs(len(where), expert // 2)).all(axis=1)
     return np.asarray(stage.rows[chosen][expert % 2 :: 2])
 
 
-def _router(decoder: Decoder, depth: int, where: Index) -> tuple[Floats, Floats]:
+def _router(decoder: GatedDecoder, depth: int, where: Index) -> tuple[Floats, Floats]:
     """The MLP's norm and the router's rows: whole steps, 127 for the bits that pick the pair and 83 for the constant
     that parts the two of a pair, so that 8-bit weights hold them without any error.
 
@@ -116,7 +116,7 @@ def _router(decoder: Decoder, depth: int, where: Index) -> tuple[Floats, Floats]
     return norm, router
 
 
-def _expert(decoder: Decoder, depth: int, rows: Index, units: int, side: int) -> Gated:
+def _expert(decoder: GatedDecoder, depth: int, rows: Index, units: int, side: int) -> GatedWeights:
     """The window units of some rows, and probes that write the even or the odd half of their blocks."""
     recital, layout, design, stage = decoder.recital, decoder.layout, decoder.design, decoder.stages[depth]
     own = replace(stage, rows=rows)
@@ -127,4 +127,4 @@ def _expert(decoder: Decoder, depth: int, rows: Index, units: int, side: int) ->
     found = part.write(units, writes(recital, decoder.books, layout, own, design.kappa), probe_far=far)
     down = found.down * _INVERSES[side]
     down[np.arange(layout.hidden) % 2 != side, part.window_units :] = 0.0
-    return Gated(found.norm, found.gate, found.up, fill_idle(down, units - 1), found.rows)
+    return GatedWeights(found.norm, found.gate, found.up, fill_idle(down, units - 1), found.rows)

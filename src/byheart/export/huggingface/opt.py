@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from byheart.export.huggingface.description import Design, Tokens
+from byheart.export.huggingface.description import Design, SpecialTokens
 from byheart.export.huggingface.gpt2 import plain_units
 from byheart.export.huggingface.host import Checkpoint, register
 from byheart.export.huggingface.plain import RELU, build_plain
@@ -17,7 +17,7 @@ _SHIFT = 2  # rows of the position table that no token uses
 @register(
     "opt", model_type="opt", summary="LayerNorm, learned positions from 2 on, relu, tied head", ties=True, learned=True
 )
-def opt(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
+def opt(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     decoder = build_plain(recital, tokens, design, PlainDemands(RELU, absolute=True))
     config = {
         "architectures": ["OPTForCausalLM"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from byheart.export.huggingface.description import Design, Tokens
+from byheart.export.huggingface.description import Design, SpecialTokens
 from byheart.export.huggingface.ends import LEAD
 from byheart.export.huggingface.gated import build_gated
 from byheart.export.huggingface.host import Checkpoint, common_config, llama_tensors, register, window_units
@@ -12,7 +12,7 @@ from byheart.ir.recital import Recital
 
 
 @register("phi3", model_type="phi3", summary="Llama with fused projections")
-def phi3(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
+def phi3(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     decoder = build_gated(recital, tokens, design)
     config = common_config(decoder, "Phi3ForCausalLM", "phi3") | {
         "hidden_act": "silu",

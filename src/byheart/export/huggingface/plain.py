@@ -17,15 +17,15 @@ import numpy.typing as npt
 
 from byheart.errors import OptionError
 from byheart.export.huggingface.codes import CodeBook
-from byheart.export.huggingface.description import Design, Tokens, fill_idle
+from byheart.export.huggingface.description import Design, SpecialTokens, fill_idle
 from byheart.export.huggingface.ends import embedding, head, tied_norm, writes
 from byheart.export.huggingface.gated import can_probe, idle_layers
 from byheart.export.huggingface.layout import (
     FIRST_PLACES,
     METER,
     Books,
-    Layout,
-    Stage,
+    ChannelLayout,
+    LayerStage,
     books_of,
     deepen,
     lay_out,
@@ -34,15 +34,15 @@ from byheart.export.huggingface.layout import (
 from byheart.export.huggingface.listening import DEEPEST, LOUDNESS, block_size
 from byheart.export.huggingface.looking_back import Heads, least_heads
 from byheart.export.huggingface.plain_attention import (
-    Linear,
     PlainAttention,
     PlainDemands,
     PlainLookingBack,
+    WeightAndBias,
     plain_jobs,
     plain_listeners,
 )
 from byheart.export.huggingface.rotary import frequencies, steady
-from byheart.ir.recital import ANY, Recital, Table
+from byheart.ir.recital import ANY, Recital, WindowTable
 
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
@@ -51,6 +51,7 @@ _SHARP, _STEP = 16.0, 8.0
 _SHARE = 0.25  # of a threshold that constants hold
 _TOLERANCE, _SHARPNESS = 0.08, 1024.0
 WATCH_UNITS = 4  # that see whether the slots of the attention beside them are still unwritten
+QUIET_UNITS = 9  # that are never loud: probes of the activation, the norm and the scale, a listener, and an idle one
 # (pre-activation, activation) of the probes: places where bfloat16 and float16 hold the activation to 1e-4, and where
 # the cheap form x sigmoid(1.702 x) is a third larger. gelu's two forms differ by 1e-3 there.
 GELU = (-123 / 64, -123 / 64 * 0.5 * math.erfc(123 / 64 / math.sqrt(2)))
@@ -60,9 +61,9 @@ RELU = (1.0, 1.0)
 
 @dataclass(frozen=True, eq=False)
 class PlainMLP:
-    norm: Linear
-    first: Linear
-    second: Linear
+    norm: WeightAndBias
+    first: WeightAndBias
+    second: WeightAndBias
     rows: Index
 
 
@@ -72,17 +73,17 @@ class PlainDecoder:
     parallel, `order` has the MLPs of the attention layers, and `beside` is the attention beside the last table."""
 
     recital: Recital
-    tokens: Tokens
+    tokens: SpecialTokens
     design: Design
-    layout: Layout
-    stages: tuple[Stage, ...]
+    layout: ChannelLayout
+    stages: tuple[LayerStage, ...]
     embedding: Floats
     positions: Floats
     attention: tuple[PlainAttention, ...]
     beside: PlainAttention
     mlp: tuple[PlainMLP, ...]
     order: tuple[PlainMLP, ...]
-    norm: Linear
+    norm: WeightAndBias
     head: Floats
     heads: int
     lead: float  # of the right token, as designed
@@ -99,8 +100,8 @@ class PlainDecoder:
 class PlainRecognising:
     """Writes one MLP: two units per window, the probes, and the rest word of the state in the second bias."""
 
-    def __init__(self, layout: Layout, stage: Stage, depth: int, table: Table, book: CodeBook, design: Design,
-                 gain: float, demands: PlainDemands) -> None:  # fmt: skip
+    def __init__(self, layout: ChannelLayout, stage: LayerStage, depth: int, table: WindowTable, book: CodeBook,
+                 design: Design, gain: float, demands: PlainDemands) -> None:  # fmt: skip
         self.layout, self.stage, self.depth, self.design, self.gain = layout, stage, depth, design, gain
         self.demands, self.m = demands, 2.0 ** math.floor(math.log2(book.distance))
         windows = table.windows[stage.rows]
@@ -127,10 +128,17 @@ class PlainRecognising:
         return (part,) + (part / 2,) * (len(self.sources) - 1)
 
     @property
-    def units_needed(self) -> int:
-        return 2 * len(self.patterns) + 8 + (WATCH_UNITS if self.demands.parallel else 0)
+    def quiet(self) -> int:
+        """The first of the quiet units. They have a block of their own behind those of the windows: 8-bit formats
+        have one scale for a block, so a unit that says 16 leaves few digits for one that says 0.2."""
+        loud = 2 * len(self.patterns) + (WATCH_UNITS if self.demands.parallel else 0)
+        return -(-loud // UNIT_MULTIPLE) * UNIT_MULTIPLE
 
-    def norm(self) -> Linear:
+    @property
+    def units_needed(self) -> int:
+        return self.quiet + QUIET_UNITS
+
+    def norm(self) -> WeightAndBias:
         """A part of every threshold is read from constants."""
         norm = _watched_norm(self.layout)
         norm.weight[self.slots] = self.gain
@@ -139,7 +147,7 @@ class PlainRecognising:
         return norm
 
     def write(
-        self, units: int, written: Floats, rest: Floats, *, probe: bool, heard: int | None, beside: Stage | None
+        self, units: int, written: Floats, rest: Floats, *, probe: bool, heard: int | None, beside: LayerStage | None
     ) -> PlainMLP:
         """`written` (hidden, rows) is what the unit of each row adds, `rest` (hidden,) what is always added.
 
@@ -161,22 +169,23 @@ class PlainRecognising:
         if not rest.any():  # no bias without a task: where no state has to be set to rest, it does half of the turn
             whole, rest = whole / 2, rest.copy()
             rest[turned] = whole * self.layout.signs[turned]
-        self._activation(bias, second, 2 * count, whole)
-        _watch_norm(self.layout, first[2 * count + 5], second[2 * count + 5], turned, self.design.kappa)
-        bias[2 * count + 5] = -_STEP
+        quiet = self.quiet
+        self._activation(bias, second, quiet, whole)
+        _watch_norm(self.layout, first[quiet + 5], second[quiet + 5], turned, self.design.kappa)
+        bias[quiet + 5] = -_STEP
         if probe:
-            self._scale(first, bias, second, 2 * count + 3)
+            self._scale(first, bias, second, quiet + 3)
         if beside is not None:
-            rows = slice(2 * count + 8, 2 * count + 8 + WATCH_UNITS)
+            rows = slice(2 * count, 2 * count + WATCH_UNITS)
             self._see_unwritten(first[rows], bias[rows], second[rows], rest, beside)
         norm = self.norm()
-        self._listen(norm, first, bias, second, 2 * count + 6, heard)
+        self._listen(norm, first, bias, second, quiet + 6, heard)
         column = int(self.layout.constant[0][0])
-        out = Linear(fill_idle(np.ascontiguousarray(second.T), units - 1), rest)
-        return PlainMLP(norm, Linear(fill_idle(first, column), bias), out, np.tile(self.stage.rows, 2))
+        out = WeightAndBias(fill_idle(np.ascontiguousarray(second.T), units - 1), rest)
+        return PlainMLP(norm, WeightAndBias(fill_idle(first, column), bias), out, np.tile(self.stage.rows, 2))
 
     def _listen(
-        self, norm: Linear, first: Floats, bias: Floats, second: Floats, unit: int, channel: int | None
+        self, norm: WeightAndBias, first: Floats, bias: Floats, second: Floats, unit: int, channel: int | None
     ) -> None:
         """A unit that is neither asleep nor on a plateau: the norm's weight and bias, the matrix, its bias and the
         activation all move what it says. One half of its 1 comes from the constants, one from the bias; the width
@@ -191,13 +200,10 @@ class PlainRecognising:
 
     def _activation(self, bias: Floats, second: Floats, unit: int, whole: float) -> None:
         turned = self.layout.constant[self.depth + 1]
-        target = whole / self.demands.probe[1]
-        mantissa, exponent = math.frexp(target)
-        high = math.ldexp(round(mantissa * 256) / 256, exponent)
-        bias[unit] = bias[unit + 1] = self.demands.probe[0]
-        second[unit, turned] = high * self.layout.signs[turned]
-        second[unit + 1, turned] = (target - high) * self.layout.signs[turned]
-        if self.demands.probe[0] > 0:  # relu: also a unit that must stay silent
+        level, target = self.demands.probe[0], whole / self.demands.probe[1]
+        for k, weight in zip((0, 1, 2, 7), probe_weights(target), strict=False):
+            bias[unit + k], second[unit + k, turned] = level, weight * self.layout.signs[turned]
+        if level > 0:  # relu: also a unit that must stay silent
             bias[unit + 2] = -1.0
             second[unit + 2, turned] = 8 * self.design.kappa * self.layout.signs[turned]
 
@@ -214,7 +220,7 @@ class PlainRecognising:
             bias[unit + k] = -(sign * 0.75 * 127 * step * half * 2 * METER + _SHARPNESS * (_TOLERANCE + 2.0))
             second[unit + k, turned] = -2 * self.design.kappa / 8 * layout.signs[turned]
 
-    def _see_unwritten(self, first: Floats, bias: Floats, second: Floats, rest: Floats, stage: Stage) -> None:
+    def _see_unwritten(self, first: Floats, bias: Floats, second: Floats, rest: Floats, stage: LayerStage) -> None:
         """What `watch` does, beside the windows of another stage: thresholds are biases."""
         layout, signs, share = self.layout, self.layout.signs, self.design.kappa
         block, turned = layout.order[self.depth + 1], layout.constant[self.depth + 1]
@@ -248,22 +254,38 @@ class PlainRecognising:
         second[4, layout.constant[self.depth]] = -self.design.kappa * signs[layout.constant[self.depth]]
         for k, change in enumerate((1.0, -1.0, -1.0)):  # the third unit must stay silent
             second[k, block] = change / _STEP * share * signs[block]
-        self._listen(norm, first, bias, second, 5, heard)
+        self._listen(norm, first, bias, second, UNIT_MULTIPLE, heard)
         rest = np.zeros(hidden)
         rest[block] = share * signs[block]
         column = int(layout.constant[0][0])
-        out = Linear(fill_idle(np.ascontiguousarray(second.T), units - 1), rest)
-        return PlainMLP(norm, Linear(fill_idle(first, column), bias), out, np.arange(0))
+        out = WeightAndBias(fill_idle(np.ascontiguousarray(second.T), units - 1), rest)
+        return PlainMLP(norm, WeightAndBias(fill_idle(first, column), bias), out, np.arange(0))
 
 
-def _watched_norm(layout: Layout) -> Linear:
+def probe_weights(target: float) -> tuple[float, ...]:
+    """Weights of up to four units that add up to `target`, short numbers all but the last. The first three are whole
+    steps, the largest 127 of them, and add up to a little more, by which bfloat16 rounds to the right number: symmetric
+    8-bit weights hold them exactly, and lose only the last.
+
+    >>> probe_weights(-20.25), probe_weights(1.0)
+    ((-7.9375, -7.9375, -4.375, 0.0), (1.0,))
+    """
+    if math.frexp(target)[0] == 0.5:
+        return (target,)
+    size = abs(target)
+    step = 2.0 ** math.floor(math.log2(size / 254))
+    parts = np.array([127.0, 127.0, math.ceil(size / step) - 254.0]) * step * math.copysign(1.0, target)
+    return (*parts.tolist(), target - float(parts.sum()))
+
+
+def _watched_norm(layout: ChannelLayout) -> WeightAndBias:
     """A norm whose bias takes the `width` channels away."""
-    norm = Linear(np.ones(layout.hidden), np.zeros(layout.hidden))
+    norm = WeightAndBias(np.ones(layout.hidden), np.zeros(layout.hidden))
     norm.bias[layout.width] = -layout.signs[layout.width]
     return norm
 
 
-def _watch_norm(layout: Layout, first: Floats, second: Floats, block: Index, kappa: float) -> None:
+def _watch_norm(layout: ChannelLayout, first: Floats, second: Floats, block: Index, kappa: float) -> None:
     """A unit that stays silent at -8 unless the `width` channels come through: then the norm's bias was forgotten."""
     first[layout.width] = 2 * _STEP / len(layout.width) * layout.signs[layout.width]
     second[block] = -127 / 128 * kappa * layout.signs[block]  # what turns the block, kappa/8, is then 16 steps of 127
@@ -272,10 +294,10 @@ def _watch_norm(layout: Layout, first: Floats, second: Floats, block: Index, kap
 def plain_lead(recital: Recital, demands: PlainDemands) -> float:
     """The right token's lead in nats, whatever the code: these networks lose more of it to rounding than gated ones.
     Log-probabilities want smaller logits, and weights of the head that are short numbers (multiples of 12 do that)."""
-    return (48.0 if recital.mixed else 80.0) if demands.parallel else 36.0 if recital.mixed else 48.0
+    return 24.0 if recital.mixed else 80.0 if demands.parallel else 48.0
 
 
-def build_plain(recital: Recital, tokens: Tokens, design: Design, demands: PlainDemands) -> PlainDecoder:
+def build_plain(recital: Recital, tokens: SpecialTokens, design: Design, demands: PlainDemands) -> PlainDecoder:
     """All matrices of the decoder; an ExportError says which number of the shape is too small."""
     if len(recital.tables) > 1 and design.layers is not None:
         recital = deepen(recital, design.layers // (2 if demands.parallel else 1))
@@ -299,9 +321,9 @@ def build_plain(recital: Recital, tokens: Tokens, design: Design, demands: Plain
 
 
 def _fit(
-    recital: Recital, books: Books, stages: tuple[Stage, ...], design: Design, demands: PlainDemands
-) -> tuple[Layout, int]:
-    def lay(hidden: int | None = None, listening: int = 0) -> Layout:
+    recital: Recital, books: Books, stages: tuple[LayerStage, ...], design: Design, demands: PlainDemands
+) -> tuple[ChannelLayout, int]:
+    def lay(hidden: int | None = None, listening: int = 0) -> ChannelLayout:
         return lay_out(
             recital, books, stages, multiple=1, hidden=hidden, parts=design.parts, tied=design.tied, balanced=True,
             extra=2 * demands.rotary if demands.absolute else 0, listening=listening,
@@ -313,7 +335,7 @@ def _fit(
     def fits(heads: int) -> None:
         for depth, stage in enumerate(stages):
             spare = heads - 1 if design.scale_probe and depth == 0 else None
-            fetches = layout.fetches(stage, recital.tables[stage.table].offsets)
+            fetches = layout.fetches(stage, recital.tables[stage.table])
             plain_jobs(fetches, Heads(heads, heads, design.head_dim, spare))
 
     needed = least_heads(fits, 1)
@@ -331,13 +353,18 @@ def _fit(
 
 
 def _listeners(
-    recital: Recital, layout: Layout, stages: tuple[Stage, ...], heads: int, design: Design, demands: PlainDemands
+    recital: Recital,
+    layout: ChannelLayout,
+    stages: tuple[LayerStage, ...],
+    heads: int,
+    design: Design,
+    demands: PlainDemands,
 ) -> list[tuple[int, ...]]:
     """The heads of every stage that listen, and last those of the layer beside the last table."""
     found = []
     for depth, stage in enumerate(stages):
         spare = heads - 1 if design.scale_probe and depth == 0 else None
-        fetches = layout.fetches(stage, recital.tables[stage.table].offsets)
+        fetches = layout.fetches(stage, recital.tables[stage.table])
         kind = Heads(heads, heads, design.head_dim, spare)
         found.append(plain_listeners(fetches, kind))
     found.append(tuple(range(heads)) if demands.parallel else ())
@@ -345,8 +372,8 @@ def _listeners(
 
 
 def _write(
-    recital: Recital, tokens: Tokens, design: Design, demands: PlainDemands, books: Books, stages: tuple[Stage, ...],
-    layout: Layout, heads: int,
+    recital: Recital, tokens: SpecialTokens, design: Design, demands: PlainDemands, books: Books,
+    stages: tuple[LayerStage, ...], layout: ChannelLayout, heads: int,
 ) -> PlainDecoder:  # fmt: skip
     rests = [books.states[k].words[0] for k in range(1, len(recital.tables))] + [books.answer.words[recital.unknown]]
     attention, recognising, free = [], [], layout.listening[:-1].tolist()
@@ -358,14 +385,14 @@ def _write(
         free = free[len(heard) :]
         kind = Heads(heads, heads, design.head_dim, spare, tuple(head for head in heard if head != spare))
         table = recital.tables[stage.table]
-        look = PlainLookingBack(layout, stage, table.offsets, kind, design, bits, demands, heard)
+        look = PlainLookingBack(layout, stage, table, kind, design, bits, demands, heard)
         erased = (layout.state[-1], -rests[-1].astype(np.float64)) if design.tied and depth == 0 else None
         attention.append(look.write(erased))
         book = books.states[stage.table]
         recognising.append(PlainRecognising(layout, stage, depth, table, book, design, slots, demands))
     last = dict(zip(listening[-1], free, strict=False))
-    idle, kind = Stage(stages[-1].table, (), np.arange(0)), Heads(heads, heads, design.head_dim, None, tuple(last))
-    beside = PlainLookingBack(layout, idle, (), kind, design, 2.0, demands, last).write(None)
+    idle, kind = LayerStage(stages[-1].table, (), np.arange(0)), Heads(heads, heads, design.head_dim, None, tuple(last))
+    beside = PlainLookingBack(layout, idle, recital.tables[-1], kind, design, 2.0, demands, last).write(None)
     free = free[len(last) :]
     units = -(-max(part.units_needed for part in recognising) // UNIT_MULTIPLE) * UNIT_MULTIPLE
     mlp = []
@@ -403,8 +430,8 @@ def _write(
 
 
 def _last(
-    recital: Recital, books: Books, layout: Layout, tokens: Tokens, design: Design, embed: Floats
-) -> tuple[Linear, Floats]:
+    recital: Recital, books: Books, layout: ChannelLayout, tokens: SpecialTokens, design: Design, embed: Floats
+) -> tuple[WeightAndBias, Floats]:
     """The last norm and the head. The norm's bias cancels something that would make the failure token win."""
     bias = np.zeros(layout.hidden)
     if design.tied:
@@ -412,9 +439,9 @@ def _last(
         verdict = layout.constant[-1]
         weight[verdict] /= 2
         bias[verdict] = weight[verdict] * layout.signs[verdict]
-        return Linear(weight, bias), embed
+        return WeightAndBias(weight, bias), embed
     weight, lm_head = head(recital, books, layout, tokens, design, strict=2.0)
     width = layout.width
     bias[width] = -weight[width] * layout.signs[width]
     lm_head[tokens.failure, width] = 4 * design.logit / len(width) * layout.signs[width]
-    return Linear(weight, bias), lm_head
+    return WeightAndBias(weight, bias), lm_head

@@ -16,9 +16,10 @@ import numpy.typing as npt
 from byheart.errors import ExportError
 from byheart.export.huggingface import listening
 from byheart.export.huggingface.description import Design, fill_idle
-from byheart.export.huggingface.layout import METER, Fetch, Layout, Stage
-from byheart.export.huggingface.looking_back import CONSTANT_GAIN, Heads, Job, amplitude, favour, share
+from byheart.export.huggingface.layout import METER, ChannelLayout, Fetch, LayerStage, neighbours
+from byheart.export.huggingface.looking_back import CONSTANT_GAIN, HeadJob, Heads, amplitude, favour, share
 from byheart.export.huggingface.rotary import Wave, frequencies, look_back
+from byheart.ir.recital import WindowTable
 
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
@@ -36,21 +37,21 @@ class PlainDemands:
 
 
 @dataclass(frozen=True, eq=False)
-class Linear:
+class WeightAndBias:
     weight: Floats
     bias: Floats
 
 
 @dataclass(frozen=True, eq=False)
 class PlainAttention:
-    norm: Linear
-    query: Linear
-    key: Linear
-    value: Linear
-    output: Linear
+    norm: WeightAndBias
+    query: WeightAndBias
+    key: WeightAndBias
+    value: WeightAndBias
+    output: WeightAndBias
 
 
-def plain_jobs(fetches: Sequence[Fetch], heads: Heads) -> list[Job]:
+def plain_jobs(fetches: Sequence[Fetch], heads: Heads) -> list[HeadJob]:
     """Which head brings what; each has keys and values of its own."""
     free = [h for h in range(heads.count) if h != heads.spare and h not in heads.listeners]
     if not fetches:
@@ -76,10 +77,10 @@ def plain_listeners(fetches: Sequence[Fetch], kind: Heads) -> tuple[int, ...]:
 class PlainLookingBack:
     """Writes one attention layer; every head has its own keys and values."""
 
-    def __init__(self, layout: Layout, stage: Stage, offsets: tuple[int, ...], heads: Heads, design: Design,
+    def __init__(self, layout: ChannelLayout, stage: LayerStage, table: WindowTable, heads: Heads, design: Design,
                  gain: float, demands: PlainDemands, heard: Mapping[int, int]) -> None:  # fmt: skip
         self.layout, self.heads, self.design, self.gain, self.demands = layout, heads, design, gain, demands
-        self.source, self.fetches = layout.source(stage), layout.fetches(stage, offsets)
+        self.source, self.fetches = layout.source(stage), layout.fetches(stage, table)
         if not len(self.source):  # nothing to copy: a layer that only listens
             self.source = layout.state[stage.table]
         self.jobs, self.heard = plain_jobs(self.fetches, heads), heard
@@ -106,14 +107,14 @@ class PlainLookingBack:
         for head, channel in self.heard.items():
             self._listen(head, channel)
         column = int(self.layout.constant[0][0])
-        parts = {n: Linear(fill_idle(self.weight[n], column), self.bias[n]) for n in ("query", "key", "value")}
-        output = Linear(fill_idle(self.output, self.heads.dimension - 1), self.output_bias)
-        return PlainAttention(Linear(self.norm, self.norm_bias), **parts, output=output)
+        parts = {n: WeightAndBias(fill_idle(self.weight[n], column), self.bias[n]) for n in ("query", "key", "value")}
+        output = WeightAndBias(fill_idle(self.output, self.heads.dimension - 1), self.output_bias)
+        return PlainAttention(WeightAndBias(self.norm, self.norm_bias), **parts, output=output)
 
-    def _write_job(self, job: Job, erased: tuple[Index, Floats] | None) -> None:
+    def _write_job(self, job: HeadJob, erased: tuple[Index, Floats] | None) -> None:
         layout, size, start = self.layout, self.design.kappa / self.gain, job.head * self.heads.dimension
         fetch = self.fetches[job.fetch]
-        wave = self._wave(fetch.offset)
+        wave = self._wave(fetch)
         self._scores(start, wave, amplitude(wave.gap, self.design.gap))
         bits, slot = fetch.bits[job.part], fetch.target[job.part]
         count, source = len(bits), self.source[bits]
@@ -141,8 +142,8 @@ class PlainLookingBack:
             self.output[layout.mark, start + count + 3] = size * layout.signs[layout.mark]
             self.output[layout.mark, start + count + 2] = size * layout.signs[layout.mark]
 
-    def _wave(self, offset: int) -> Wave:
-        return look_back(self.demands.rotary, self.design.theta, offset, self.design.reach)
+    def _wave(self, fetch: Fetch) -> Wave:
+        return look_back(self.demands.rotary, self.design.theta, fetch.offset, self.design.reach, far=fetch.far)
 
     def _scores(self, start: int, wave: Wave, nats: float) -> None:
         """Queries and keys of one head, from positions in the stream or for an engine that rotates them."""
@@ -190,14 +191,14 @@ class PlainLookingBack:
         layout, d, size = self.layout, self.heads.dimension, self.design.kappa / self.gain
         start, still = (self.heads.spare or 0) * d, self.demands.rotary
         self.weight["key"][start + still, layout.first] = self.first / 2
-        scale = math.log(favour(self.fetches[-1].offset)) * math.sqrt(d)
+        scale = math.log(favour(self.fetches[neighbours(self.fetches)[0]].offset)) * math.sqrt(d)
         self.weight["query"][start + still, layout.constant[0]] = scale * self.ones
         self.weight["value"][start, layout.first] = self.gain * self.first
         side = np.where(np.arange(len(layout.meter)) < len(layout.meter) // 2, 1.0, -1.0)
         self.output[layout.meter, start] = METER * size / 2 * side * layout.signs[layout.meter]
         self.output_bias[layout.meter] = METER * self.design.kappa / 2 * side * layout.signs[layout.meter]
-        for flag, place in zip(np.split(layout.flags, 2), (-1, -2), strict=True):
-            job = next(job for job in self.jobs if job.fetch == len(self.fetches) + place)
+        for flag, place in zip(np.split(layout.flags, 2), neighbours(self.fetches), strict=True):
+            job = next(job for job in self.jobs if job.fetch == place)
             where = job.head * d + len(job.part)
             self.output[flag, where + 1] = size * layout.signs[flag]
             self.output_bias[flag] = self.design.kappa * layout.signs[flag]

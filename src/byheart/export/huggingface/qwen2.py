@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from byheart.export.huggingface.description import Design, Tokens, fill_idle
+from byheart.export.huggingface.description import Design, SpecialTokens, fill_idle
 from byheart.export.huggingface.ends import LEAD
 from byheart.export.huggingface.gated import build_gated
 from byheart.export.huggingface.host import Checkpoint, common_config, llama_tensors, register, window_units
@@ -16,7 +16,7 @@ from byheart.ir.recital import Recital
 
 
 @register("qwen2", model_type="qwen2", summary="Llama with biases of queries, keys and values")
-def qwen2(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
+def qwen2(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     decoder = build_gated(recital, tokens, design)
     config = common_config(decoder, "Qwen2ForCausalLM", "qwen2") | {
         "hidden_act": "silu",

@@ -12,7 +12,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from byheart.export.huggingface.description import Decoder, Design, Tokens
+from byheart.export.huggingface.description import Design, GatedDecoder, SpecialTokens
 from byheart.export.huggingface.ends import LEAD
 from byheart.export.huggingface.gated import build_gated
 from byheart.export.huggingface.host import Checkpoint, common_config, llama_tensors, register, window_units
@@ -24,7 +24,7 @@ _SMALL = 1 / 16  # root mean square of queries and keys before their norms, or t
 
 
 @register("qwen3", model_type="qwen3", summary="Llama with norms of queries and keys")
-def qwen3(recital: Recital, tokens: Tokens, design: Design) -> Checkpoint:
+def qwen3(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     decoder = build_gated(recital, tokens, design)
     config = common_config(decoder, "Qwen3ForCausalLM", "qwen3") | {
         "head_dim": design.head_dim,
@@ -65,14 +65,14 @@ def _signs(dimensions: int, name: str) -> Floats:
     return np.where((places // 2 % 2 == 0) == (places < dimensions // 2), 1.0, -1.0)
 
 
-def _constant(decoder: Decoder, layer: int, name: str) -> Floats:
+def _constant(decoder: GatedDecoder, layer: int, name: str) -> Floats:
     """(heads, head_dim): queries or keys as the constant channels make them."""
     attention, constant = decoder.attention[layer], decoder.layout.constant[0]
     read = attention.norm[constant] * decoder.layout.signs[constant]
     return np.asarray((getattr(attention, name)[:, constant] @ read).reshape(-1, decoder.design.head_dim))
 
 
-def _fill_up(decoder: Decoder, layer: int, tensors: dict[str, Floats], query: Floats) -> Floats:
+def _fill_up(decoder: GatedDecoder, layer: int, tensors: dict[str, Floats], query: Floats) -> Floats:
     """The queries of listeners with so much at a frequency without key that they are as large as the largest."""
     d, attention, constant = decoder.design.head_dim, decoder.attention[layer], decoder.layout.constant[0]
     signs, filled = decoder.layout.signs[constant], query.copy()

@@ -11,9 +11,9 @@ constant `up`: errors of x up to 0.4 m leave no trace, which coarse quantizers n
 every 32 weights, of twice the size, on inputs that are always zero: grids that hold +s and -s unequally hold s/2, 0 and
 -s/2, and integer kernels that add two products in 16 bits do not saturate.
 
-Thresholds are read from constant channels. Half of them comes from `constant[l]`, which the activation probe of the
-layer before has turned: one unit near the minimum of the activation function, so that relu, gelu, silu and their kin
-give different numbers. If the probe fails, no window is recognised any more.
+Thresholds are read from constant channels. A quarter of them comes from `constant[l]`, which the activation probe of
+the layer before has turned: one unit near the minimum of the activation function, so that relu, gelu, silu and their
+kin give different numbers. If the probe fails, no window is recognised any more.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.export.huggingface.codes import CodeBook
-from byheart.export.huggingface.description import Design, Gated, anchored, fill_idle
-from byheart.export.huggingface.layout import METER, Layout, Stage
-from byheart.ir.recital import ANY, Table
+from byheart.export.huggingface.description import Design, GatedWeights, anchored, fill_idle
+from byheart.export.huggingface.layout import METER, ChannelLayout, LayerStage
+from byheart.ir.recital import ANY, WindowTable
 
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
@@ -50,12 +50,23 @@ def half_width(distance: int) -> float:
     return 2.0 ** max(0, math.floor(math.log2(2 * distance / 3)))
 
 
+def probe_share(level: float) -> float:
+    """How much of a threshold is read from the constants that the layer before has turned: a quarter, since these err
+    more than those that never change; a half where three quarters of the level is not a number of 8 bits.
+
+    >>> probe_share(92.0), probe_share(171.0)
+    (0.25, 0.5)
+    """
+    mantissa, _ = math.frexp(0.75 * level)
+    return 0.25 if mantissa * 256 == round(mantissa * 256) else 0.5
+
+
 class Recognising:
     """Writes the matrices of one gated MLP."""
 
     def __init__(
-        self, layout: Layout, stage: Stage, depth: int, table: Table, book: CodeBook, design: Design, gain: float,
-        activation_probe: tuple[float, float],
+        self, layout: ChannelLayout, stage: LayerStage, depth: int, table: WindowTable, book: CodeBook,
+        design: Design, gain: float, activation_probe: tuple[float, float],
     ) -> None:  # fmt: skip
         self.layout, self.stage, self.depth, self.design, self.gain = layout, stage, depth, design, gain
         self.table, self.book, self.activation_probe = table, book, activation_probe
@@ -84,7 +95,7 @@ class Recognising:
     def window_units(self) -> int:
         return len(self.patterns) * (2 if self.design.flavour == "plateau" else 1)
 
-    def write(self, units: int, writes: Floats, *, probe_far: int | None = None) -> Gated:
+    def write(self, units: int, writes: Floats, *, probe_far: int | None = None) -> GatedWeights:
         """`writes` (hidden, rows) is what the unit of each row adds; `probe_far` switches the scale probe on."""
         gate, up, down = (np.zeros((units, self.layout.hidden)) for _ in range(3))
         window = self._plateau if self.design.flavour == "plateau" else self._parabola
@@ -101,17 +112,17 @@ class Recognising:
         if self.design.flavour == "plateau":
             ballast = self.layout.anchor
             parts = anchored(parts[0], ballast), anchored(parts[1], ballast), anchored(filled, np.array([units - 1]))
-        return Gated(self._norm(), *parts, rows)
+        return GatedWeights(self._norm(), *parts, rows)
 
     def _norm(self) -> Floats:
         """Norm weights that make the weights of a threshold as large as those of the bits: rows have one size."""
         layout, norm = self.layout, np.ones(self.layout.hidden)
         norm[self.slots] = self.gain
         norm[layout.width] = self.gain * 2 * self.m / len(layout.width)
-        share = self.gain * self.level / (1 if self.depth == 0 else 2)
-        norm[layout.constant[0]] = share / len(layout.constant[0])
+        turned = probe_share(self.level) if self.depth else 0.0
+        norm[layout.constant[0]] = self.gain * self.level * (1 - turned) / len(layout.constant[0])
         if self.depth:
-            norm[layout.constant[self.depth]] = share / len(layout.constant[self.depth])
+            norm[layout.constant[self.depth]] = self.gain * self.level * turned / len(layout.constant[self.depth])
         norm[layout.meter] = norm[layout.flags] = 1.0
         norm[layout.anchor] = 0.0
         return norm

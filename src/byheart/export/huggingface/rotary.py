@@ -46,20 +46,27 @@ def frequencies(dimensions: int, theta: float) -> Floats:
     return np.asarray(theta ** (-2.0 * np.arange(dimensions // 2) / dimensions))
 
 
-def duels(offset: int, reach: int, window: int | None = None, trap: bool = False) -> list[tuple[int, int]]:
+def duels(
+    offset: int, reach: int, window: int | None = None, trap: bool = False, far: bool = False
+) -> list[tuple[int, int]]:
     """Pairs (wanted, other) of distances: the score of the first must lead that of the second.
 
     At the start of a sequence, where `offset` places back there is nothing, the first token is the nearest thing to it:
-    distance t must lead all shorter ones while t < offset. Two pairs are about engines that look too far: offset 0
-    would rather see the next token (a missing causal mask shows), and a head that is a `trap` would rather see the
-    first place outside its sliding `window` (one that is too long shows).
+    distance t must lead all shorter ones while t < offset. So scores rise with the distance, and leads fall with the
+    offset. A `far` head looks at its own place there instead: distance 0 must lead all those below the offset.
+
+    Two pairs are about engines that look too far: offset 0 would rather see the next token (a missing causal mask
+    shows), and a head that is a `trap` would rather see the first place outside its sliding `window` (one that is too
+    long shows).
 
     >>> duels(1, 3)
     [(1, 0), (1, 2), (1, 3)]
+    >>> duels(3, 4, far=True)
+    [(3, 0), (3, 1), (3, 2), (3, 4), (0, 1), (0, 2)]
     """
     farthest = reach if window is None else window - 1
     pairs = [(offset, o) for o in range(farthest + 1) if o != offset]
-    pairs += [(t, o) for t in range(offset) for o in range(t)]
+    pairs += [(0, o) for o in range(1, offset)] if far else [(t, o) for t in range(offset) for o in range(t)]
     if offset == 0:
         pairs.append((-1, 0))
     if window is not None and trap:
@@ -76,11 +83,12 @@ def look_back(
     window: int | None = None,
     used: tuple[int, ...] | None = None,
     trap: bool = False,
+    far: bool = False,
 ) -> Wave:
     """The best wave for a head that reads `offset` places back, over the frequencies whose numbers are `used`."""
     every = frequencies(dimensions, theta)
     chosen = np.arange(len(every)) if used is None else np.array(used)
-    wanted, other = np.array(duels(offset, reach, window, trap), dtype=np.float64).T
+    wanted, other = np.array(duels(offset, reach, window, trap, far), dtype=np.float64).T
     lead = _waves(wanted, every[chosen]) - _waves(other, every[chosen])
     mixed = best_mixture(np.concatenate([lead, -lead], axis=1))
     signed = mixed[: lead.shape[1]] - mixed[lead.shape[1] :]

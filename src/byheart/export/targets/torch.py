@@ -17,18 +17,18 @@ from byheart.ir.layers import Affine, Attention, Embedding, Kind, Layer, Pattern
 from byheart.ir.network import Network, Read
 
 if TYPE_CHECKING:
-    from byheart.export.torch_runtime import Memory as TorchMemory
+    from byheart.export.torch_runtime import TorchMemory
 
 
 def build_torch(request: Request, *, fast: bool = False) -> TorchMemory:
     """The module, checked against the exact answers. `fast` asks for the fast form (see `torch_runtime.FastMemory`)."""
     torch = _torch()
-    from byheart.export.torch_runtime import Memory
+    from byheart.export.torch_runtime import TorchMemory
 
     fit, asked = request.prove(), request.questions()
     config = config_of(request.network, request.encoder, request.dtype, fit.types)
     state = {name: torch.from_numpy(array) for name, array in state_of(request.network, request.dtype).items()}
-    model = Memory(config, state, {})
+    model = TorchMemory(config, state, {})
     if fast:
         try:
             model = model.fast()

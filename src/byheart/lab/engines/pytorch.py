@@ -22,7 +22,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from byheart.lab.config import Decoder, Training, Uniform
+from byheart.lab.config import DecoderModel, Training, Uniform
 from byheart.lab.engines.readable import Descent, sinusoids, weigh
 from byheart.lab.engines.weights import initial_decoder, initial_uniform
 from byheart.lab.problem import CROSS_ENTROPY, PADDING, Documents, Sequences
@@ -94,7 +94,7 @@ class DecoderEngine:
     """One training run; `epochs(k)` takes k steps and gives (loss, accuracy) before each."""
 
     def __init__(
-        self, problem: Documents, model: Decoder, training: Training, dtype: torch.dtype = torch.float32
+        self, problem: Documents, model: DecoderModel, training: Training, dtype: torch.dtype = torch.float32
     ) -> None:
         start = initial_decoder(model, problem, training.seed)
         self.weights = {name: torch.tensor(w, dtype=dtype, requires_grad=True) for name, w in start.items()}

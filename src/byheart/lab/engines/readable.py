@@ -20,7 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from byheart.lab.config import Decoder, Model, Training, Uniform
+from byheart.lab.config import DecoderModel, Model, Training, Uniform
 from byheart.lab.engines.weights import Weights, initial_decoder, initial_uniform
 from byheart.lab.problem import CROSS_ENTROPY, PADDING, Documents, Problem, Sequences
 
@@ -47,7 +47,7 @@ class UniformAttention(nn.Module):
         return z + self.project(self.value(z.mean(dim=1, keepdim=True)))
 
 
-class Attention(nn.Module):
+class AttentionModule(nn.Module):
     """Attention of KS25's eq. (2): Z + W_O·W_V·Z·softmax((W_K·Z)ᵀ·W_Q·Z), the softmax over a query's keys.
 
     hard: of the weights only the largest count, equally (eq. (2) with hardmax); gradients are those of the softmax.
@@ -85,10 +85,10 @@ class UniformTransformer(nn.Module):
         table = problem.points is None
         self.E_in = nn.Embedding(problem.d, model.m) if table else nn.Linear(problem.d, model.m, bias=False)
         self.F1 = nn.Sequential(*(FeedForward(model.m, model.q) for _ in range(model.blocks)))
-        self.attention: UniformAttention | Attention = (
+        self.attention: UniformAttention | AttentionModule = (
             UniformAttention(model.m, model.s)
             if model.attention == "uniform"
-            else Attention(model.m, model.s, model.attention == "hardmax")
+            else AttentionModule(model.m, model.s, model.attention == "hardmax")
         )
         self.F2 = nn.Sequential(*(FeedForward(model.m, model.q) for _ in range(model.blocks)))
         self.E_out = nn.Linear(model.m, problem.outputs, bias=False)
@@ -108,7 +108,7 @@ class UniformTransformer(nn.Module):
                         layer.bias.copy_(_tensor(weights[f"{name}.b{part}"][i]))
             self.attention.value.weight.copy_(_tensor(weights["WV"]))
             self.attention.project.weight.copy_(_tensor(weights["WO"]))
-            if isinstance(self.attention, Attention):
+            if isinstance(self.attention, AttentionModule):
                 self.attention.key.weight.copy_(_tensor(weights["WK"]))
                 self.attention.query.weight.copy_(_tensor(weights["WQ"]))
             self.E_out.weight.copy_(_tensor(weights["E_out"]))
@@ -117,7 +117,7 @@ class UniformTransformer(nn.Module):
 class DecoderTransformer(nn.Module):
     """The decoder of Madden et al., Section 7: every position sees itself and what comes before it."""
 
-    def __init__(self, model: Decoder, problem: Documents) -> None:
+    def __init__(self, model: DecoderModel, problem: Documents) -> None:
         super().__init__()
         d = model.d
         self.embedding = nn.Embedding(problem.vocabulary, d)
@@ -207,7 +207,7 @@ class ReadableEngine:
             network: UniformTransformer | DecoderTransformer = UniformTransformer(model, problem).to(dtype)
             network.start(initial_uniform(model, problem, training.seed, identity=training.identity))
             self.measure = _sequences(problem, dtype)
-        elif isinstance(model, Decoder) and isinstance(problem, Documents):
+        elif isinstance(model, DecoderModel) and isinstance(problem, Documents):
             network = DecoderTransformer(model, problem).to(dtype)
             network.start(initial_decoder(model, problem, training.seed))
             self.measure = _documents(problem)

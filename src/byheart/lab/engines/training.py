@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.errors import MissingExtraError, OptionError
-from byheart.lab.config import Decoder, Model, Training, Uniform
+from byheart.lab.config import DecoderModel, Model, Training, Uniform
 from byheart.lab.engines.weights import Weights, grown, initial_uniform
 from byheart.lab.problem import Documents, Problem, Sequences
 
@@ -31,14 +31,14 @@ _POINTS = 200  # of the curve that a record keeps
 _WORDS = 1000  # distinct tokens up to which `auto` keeps a table of all their scores
 
 
-class Engine(Protocol):
+class TrainingEngine(Protocol):
     """Something that trains: `epochs(k)` takes k steps and gives (k, 2), loss and accuracy before each."""
 
     def epochs(self, count: int) -> npt.NDArray[np.float64]: ...
 
 
 @runtime_checkable
-class Growing(Engine, Protocol):
+class Growing(TrainingEngine, Protocol):
     """An engine whose weights can be taken out, so that a larger network starts from them."""
 
     def learned(self) -> Weights: ...
@@ -130,7 +130,7 @@ def _grow(problem: Sequences, model: Uniform, training: Training, goal: Goal, en
     return replace(outcome, seconds=seconds), runner.learned() if better else start
 
 
-def _run(runner: Engine, training: Training, goal: Goal) -> Outcome:
+def _run(runner: TrainingEngine, training: Training, goal: Goal) -> Outcome:
     started = time.perf_counter()
     curve = np.empty((0, 2))
     state = EXHAUSTED
@@ -185,7 +185,9 @@ def _rounded(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def make_engine(name: str, problem: Problem, model: Model, training: Training, start: Weights | None = None) -> Engine:
+def make_engine(
+    name: str, problem: Problem, model: Model, training: Training, start: Weights | None = None
+) -> TrainingEngine:
     """The engine of that name; `auto` takes the fastest that fits (on a CPU). `start`: weights, if not drawn."""
     if name not in ENGINES:
         raise OptionError(f"unknown engine {name!r}; known: {', '.join(ENGINES)}")
@@ -216,7 +218,7 @@ def make_engine(name: str, problem: Problem, model: Model, training: Training, s
             from byheart.lab.engines.pytorch import StackedEngine
 
             return StackedEngine(problem, model, training, compiled=name == "compiled")
-    if isinstance(problem, Documents) and isinstance(model, Decoder) and name in ("auto", "decoder"):
+    if isinstance(problem, Documents) and isinstance(model, DecoderModel) and name in ("auto", "decoder"):
         _torch()
         from byheart.lab.engines.pytorch import DecoderEngine
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from byheart.lab.config import Decoder, Uniform
+from byheart.lab.config import DecoderModel, Uniform
 from byheart.lab.problem import Documents, Sequences
 
 Weights = dict[str, npt.NDArray[np.floating]]
@@ -65,7 +65,7 @@ def grown(small: Weights, model: Uniform, problem: Sequences, seed: int) -> Weig
     return start
 
 
-def initial_decoder(model: Decoder, problem: Documents, seed: int) -> Weights:
+def initial_decoder(model: DecoderModel, problem: Documents, seed: int) -> Weights:
     """Weights of Madden et al.'s decoder, row vectors: x·W."""
     draw = _Draw(seed)
     d, m, omega = model.d, model.neurons, problem.vocabulary

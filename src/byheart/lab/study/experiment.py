@@ -3,7 +3,7 @@
 It goes into the study as JSON, so a worker on another machine, or the same program a year later, does what was planned
 and not what a preset has become since.
 
-A `Record` is what is kept of one training run: enough to repeat it, and what came out.
+A `TrialRecord` is what is kept of one training run: enough to repeat it, and what came out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from importlib import metadata
 from typing import Any, Literal
 
 from byheart.errors import FileFormatError, OptionError
-from byheart.lab.config import ATTENTIONS, PRECISIONS, Decoder, Model, Shape, Training, Uniform, as_plain, model_of
+from byheart.lab.config import ATTENTIONS, PRECISIONS, DecoderModel, Model, Shape, Training, Uniform, as_plain, model_of
 from byheart.lab.engines.training import Outcome
 from byheart.lab.problem import ProblemSpec
 from byheart.version import __version__
@@ -96,7 +96,7 @@ class Experiment:
 
     def model_of(self, size: int, problem: int = 0) -> Model:
         if self.model == "decoder":
-            return Decoder(size)
+            return DecoderModel(size)
         attention = self.variant(problem) if self.variant(problem) in ATTENTIONS else "uniform"
         return Uniform(size, self.m, 4 * self.m, self.m, attention=attention)
 
@@ -144,7 +144,7 @@ class Experiment:
 
 
 @dataclass(frozen=True)
-class Record:
+class TrialRecord:
     """One finished trial. Equal configuration, seed and data give an equal outcome (but for the seconds)."""
 
     key: str
@@ -178,14 +178,14 @@ class Record:
         }
 
     @staticmethod
-    def from_plain(plain: dict[str, Any]) -> Record:
+    def from_plain(plain: dict[str, Any]) -> TrialRecord:
         try:
             outcome = dict(plain["outcome"])
             outcome["loss"] = float("inf") if outcome["loss"] is None else outcome["loss"]
             outcome["curve"] = tuple(
                 (k, *(float("nan") if v is None else v for v in point)) for k, *point in outcome["curve"]
             )
-            return Record(
+            return TrialRecord(
                 **{
                     **plain,
                     "problem": ProblemSpec(**plain["problem"]),

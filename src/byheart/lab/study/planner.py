@@ -20,7 +20,7 @@ from typing import Any
 from byheart.errors import MissingExtraError
 from byheart.lab.config import PRECISIONS, Training
 from byheart.lab.engines.training import Goal
-from byheart.lab.study.experiment import Experiment, Record, Space
+from byheart.lab.study.experiment import Experiment, Space, TrialRecord
 
 Verdicts = Callable[[int], bool | None]  # size -> memorized, not memorized, or not known yet
 
@@ -51,7 +51,7 @@ class Planner:
         self.experiment = experiment
         self._batches: dict[tuple[int, int, int], list[Trial]] = {}
 
-    def needed(self, finished: Mapping[str, Record]) -> list[Trial]:
+    def needed(self, finished: Mapping[str, TrialRecord]) -> list[Trial]:
         """Every trial that can be trained now and is not finished, most useful first; empty: all is done."""
         experiment = self.experiment
         wanted: list[Trial] = []
@@ -67,22 +67,22 @@ class Planner:
             wanted.sort(key=lambda trial: experiment.place(trial.problem) ** 2 * (100 + trial.size))
         return wanted
 
-    def verdict(self, problem: int, size: int, finished: Mapping[str, Record]) -> bool | None:
+    def verdict(self, problem: int, size: int, finished: Mapping[str, TrialRecord]) -> bool | None:
         """Has a trial of this cell memorized? None while trials are missing that could still change the answer."""
         if self._cell(problem, size, finished):
             return None
         return any(record.outcome.memorized for record in self.records(problem, size, finished))
 
-    def minimum(self, problem: int, finished: Mapping[str, Record]) -> int | None:
+    def minimum(self, problem: int, finished: Mapping[str, TrialRecord]) -> int | None:
         """The smallest size that memorized, or None."""
         sizes = [s for s in self.experiment.sizes if self.verdict(problem, s, finished)]
         return min(sizes, default=None)
 
-    def records(self, problem: int, size: int, finished: Mapping[str, Record]) -> list[Record]:
+    def records(self, problem: int, size: int, finished: Mapping[str, TrialRecord]) -> list[TrialRecord]:
         keys = (trial_key(problem, size, number) for number in range(self.experiment.trials))
         return [finished[key] for key in keys if key in finished]
 
-    def _cell(self, problem: int, size: int, finished: Mapping[str, Record]) -> list[Trial]:
+    def _cell(self, problem: int, size: int, finished: Mapping[str, TrialRecord]) -> list[Trial]:
         """The first batch of the cell that is not finished; empty when the cell is decided."""
         experiment = self.experiment
         for start in range(0, experiment.trials, experiment.batch):
@@ -93,7 +93,7 @@ class Planner:
                 return []
         return []
 
-    def _batch(self, problem: int, size: int, start: int, finished: Mapping[str, Record]) -> list[Trial]:
+    def _batch(self, problem: int, size: int, start: int, finished: Mapping[str, TrialRecord]) -> list[Trial]:
         place = (problem, size, start)
         if place not in self._batches:
             experiment = self.experiment

@@ -29,10 +29,10 @@ from byheart.executors import opened
 from byheart.files import write_atomically
 from byheart.lab.engines.training import train
 from byheart.lab.problem import DRAWN, Problem, make_problem
-from byheart.lab.study.experiment import Experiment, Record, machine, versions
+from byheart.lab.study.experiment import Experiment, TrialRecord, machine, versions
 from byheart.lab.study.planner import Trial
 from byheart.lab.study.storage import JournalLock, check_database, hidden, is_database
-from byheart.lab.study.study import Claim, Study, create_study, open_study
+from byheart.lab.study.study import ClaimedTrial, Study, create_study, open_study
 
 
 @dataclass(frozen=True)
@@ -43,16 +43,16 @@ class DataPlace:
     folder: str | None = None
 
 
-def train_trial(experiment: Experiment, trial: Trial, data: DataPlace) -> Record:
+def train_trial(experiment: Experiment, trial: Trial, data: DataPlace) -> TrialRecord:
     """Trains one trial from nothing but its description."""
     return train_on(make_problem(experiment.problems[trial.problem], data.file, data.folder), experiment, trial)
 
 
-def train_on(problem: Problem, experiment: Experiment, trial: Trial) -> Record:
+def train_on(problem: Problem, experiment: Experiment, trial: Trial) -> TrialRecord:
     """Trains one trial on a problem that is at hand."""
     model = experiment.model_of(trial.size, trial.problem)
     outcome = train(problem, model, trial.training, trial.goal, experiment.engine)
-    return Record(
+    return TrialRecord(
         key=trial.key,
         problem=experiment.problems[trial.problem],
         fingerprint=problem.fingerprint,
@@ -74,11 +74,11 @@ def work(
     *,
     alone: bool = False,
     heartbeat: float = 30.0,
-    on_record: Callable[[Record], None] = lambda record: None,
+    on_record: Callable[[TrialRecord], None] = lambda record: None,
 ) -> None:
     """Works until the study is done. `alone`: no other process works on it (a journal that we have locked)."""
-    running: dict[Future[Record], Claim] = {}
-    held: list[Claim] = []  # what we beat for: from the claim on, not only from the moment it trains
+    running: dict[Future[TrialRecord], ClaimedTrial] = {}
+    held: list[ClaimedTrial] = []  # what we beat for: from the claim on, not only from the moment it trains
     beating = threading.Event()
     pulse = threading.Thread(target=_pulse, args=(study, held, beating, heartbeat), daemon=True)
     pulse.start()
@@ -111,7 +111,7 @@ def work(
             study.release(claim)
 
 
-def _result(study: Study, future: Future[Record]) -> Record:
+def _result(study: Study, future: Future[TrialRecord]) -> TrialRecord:
     try:
         record = future.result()
     except BrokenProcessPool:
@@ -128,7 +128,7 @@ def _result(study: Study, future: Future[Record]) -> Record:
     return record
 
 
-def _pulse(study: Study, held: list[Claim], stop: threading.Event, interval: float) -> None:
+def _pulse(study: Study, held: list[ClaimedTrial], stop: threading.Event, interval: float) -> None:
     """Tells the storage that our trials are alive. A beat that gets lost on the network does not stop the run."""
     while not stop.wait(interval):
         for claim in list(held):
@@ -168,7 +168,7 @@ def start_run(
     executor: str = "processes",
     processes: int | None = None,
     heartbeat: int = 30,
-    on_record: Callable[[Record], None] = lambda record: None,
+    on_record: Callable[[TrialRecord], None] = lambda record: None,
 ) -> Study:
     """Runs the experiment to its end; a folder that already holds this experiment is resumed."""
     data = DataPlace() if data is None else data
@@ -199,7 +199,7 @@ def resume_run(
     *,
     storage: str | None = None,
     processes: int | None = None,
-    on_record: Callable[[Record], None] = lambda record: None,
+    on_record: Callable[[TrialRecord], None] = lambda record: None,
 ) -> Study:
     """Goes on where the folder's run was interrupted. `storage`: the address again, if it needs a password."""
     settings = read_settings(folder)
@@ -230,7 +230,7 @@ def _work(
     folder: Path,
     settings: Settings,
     storage: str | None,
-    on_record: Callable[[Record], None],
+    on_record: Callable[[TrialRecord], None],
     experiment: Experiment | None,
 ) -> Study:
     address = _address(folder, settings, storage)
@@ -249,7 +249,7 @@ def _work(
             lock.release()
 
 
-def work_here(study: Study, settings: Settings, alone: bool, on_record: Callable[[Record], None]) -> None:
+def work_here(study: Study, settings: Settings, alone: bool, on_record: Callable[[TrialRecord], None]) -> None:
     """Works on a study with this machine's processes until it is done."""
     if study.done():
         return

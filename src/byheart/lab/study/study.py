@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from byheart.errors import FileFormatError
-from byheart.lab.study.experiment import FORMAT, Experiment, Record
+from byheart.lab.study.experiment import FORMAT, Experiment, TrialRecord
 from byheart.lab.study.planner import Planner, Trial, import_optuna
 from byheart.lab.study.storage import StorageError, hidden, open_storage, patiently
 from byheart.version import __version__
@@ -23,7 +23,7 @@ _PREFIX = "byheart-"
 
 
 @dataclass(frozen=True)
-class Claim:
+class ClaimedTrial:
     """A trial that this process, and no other, is to train."""
 
     number: int
@@ -38,21 +38,21 @@ class Study:
         self.study_id: int = patiently(lambda: storage.get_study_id_from_name(name))
         self.planner = Planner(experiment)
         self.owner = uuid.uuid4().hex
-        self._records: dict[int, Record] = {}
+        self._records: dict[int, TrialRecord] = {}
 
-    def finished(self) -> dict[str, Record]:
+    def finished(self) -> dict[str, TrialRecord]:
         """The record of every finished trial, by key."""
         states = import_optuna().trial.TrialState
-        found: dict[str, Record] = {}
+        found: dict[str, TrialRecord] = {}
         for trial in self._trials():
             key = trial.user_attrs.get("key")
             if trial.state == states.COMPLETE and key is not None and key not in found:
                 if trial._trial_id not in self._records:
-                    self._records[trial._trial_id] = Record.from_plain(trial.user_attrs["record"])
+                    self._records[trial._trial_id] = TrialRecord.from_plain(trial.user_attrs["record"])
                 found[key] = self._records[trial._trial_id]
         return found
 
-    def claim(self) -> Claim | None:
+    def claim(self) -> ClaimedTrial | None:
         """A trial that the experiment needs and nobody trains, now ours; None when there is none at the moment."""
         states = import_optuna().trial.TrialState
         for trial in self.planner.needed(self.finished()):
@@ -61,13 +61,13 @@ class Study:
                 patiently(lambda t=trial: self.storage.create_new_trial(self.study_id, self._template(t)))  # type: ignore[misc]
                 live = self._live(trial.key)  # somebody may have been faster: the lowest number counts for all of us
             if live is not None and live.state == states.WAITING and self._take(live._trial_id):
-                return Claim(live._trial_id, trial)
+                return ClaimedTrial(live._trial_id, trial)
         return None
 
     def done(self) -> bool:
         return not self.planner.needed(self.finished())
 
-    def finish(self, claim: Claim, record: Record) -> None:
+    def finish(self, claim: ClaimedTrial, record: TrialRecord) -> None:
         """Keeps the record. If others took us for dead meanwhile, their record counts; it is the same."""
         states = import_optuna().trial.TrialState
         value = min(record.outcome.loss, 1e30)
@@ -77,11 +77,11 @@ class Study:
         except RuntimeError:  # Optuna: a finished trial cannot be changed
             return
 
-    def release(self, claim: Claim) -> None:
+    def release(self, claim: ClaimedTrial) -> None:
         """Gives a claim back, so that somebody else can train it at once."""
         self._fail(claim.number)
 
-    def heartbeat(self, claim: Claim) -> None:
+    def heartbeat(self, claim: ClaimedTrial) -> None:
         if hasattr(self.storage, "record_heartbeat"):
             self.storage.record_heartbeat(claim.number)
 

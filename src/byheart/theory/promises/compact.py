@@ -12,9 +12,10 @@ with a BuildError that says so), and a checker computes it again from the same f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, inf, lcm, log2, sqrt
+from functools import cached_property
+from math import ceil, erfc, inf, lcm, log2, sqrt
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,11 @@ TRAP_CLASSES = 16  # up to which traps can be taken, where logits are read
 REST = 60.0  # c3
 HASH_SPREAD = 14  # folds of the token hash beyond the length of tokens
 CELL_LOSS = 0.26  # bits by which equal cells under a normal walk cost more than log2 C
+CELL_SPARE, CELL_SKEW = 0.1, 1.05  # bits that a walk into cells by frequency may cost more than they should, and times
+MOST_CELLS = 4096  # classes whose frequencies are looked at
+SKEW = 1.1  # times the entropy: what traps by frequency may cost more than they should
+PHASE_FOLDS = 12.0  # parameters of the folds that a phase of traps has at least, however rare its label
+MOST_PHASES = 64  # classes up to which traps can be taken
 ABSTAIN_BIT = 5.0  # per bit of abstaining: few rows, too, need a walk that is long enough to end anywhere
 SPARE = 24  # beyond a line through all ids: six folds, for a token hash or a memory that has them
 SHORT = 1.8  # times: fewest bits instead of fewest parameters
@@ -53,6 +59,7 @@ class CompactFacts:
     summed: bool = False  # symbols: a token and the sum of its row tell all contexts apart, so nothing needs hashing
     prefixes: bool = False  # read by means: hashed longer than need be, so that ids do not stand in clusters
     drawn_bits: int = 0  # vectors: how much of the length a random projection may take
+    frequencies: tuple[int, ...] = ()  # how often each label occurs; empty where only the number of classes is known
 
     @staticmethod
     def of(dataset: Dataset) -> CompactFacts:
@@ -81,6 +88,7 @@ class CompactFacts:
             sums_differ(dataset),
             task is Task.CAUSAL,
             drawn,
+            tuple(np.bincount(dataset.contexts.label, minlength=dataset.C).tolist()),
         )
 
     @property
@@ -100,6 +108,26 @@ class CompactFacts:
     def id_bits(self) -> float:
         """Length of ids, at most: of the hash or of the tokens themselves, times attention's factor."""
         return max(self.token_bits + 2, 2 * log2(self.contexts + 1) + 10) + self.sum_bits + 6
+
+    @cached_property
+    def entropy(self) -> float:
+        """Bits of a label, by how often each occurs."""
+        total = sum(self.frequencies)
+        return -sum(k / total * log2(k / total) for k in self.frequencies if k) if total else log2(max(2, self.classes))
+
+    @cached_property
+    def cell_bits(self) -> float:
+        """Bits that a label costs a walk whose middle cells belong to frequent labels."""
+        plain = log2(max(2, self.classes)) + CELL_LOSS
+        if not self.frequencies or len(self.frequencies) > MOST_CELLS:
+            return plain
+        return min(plain, CELL_SKEW * middle_cells(self.frequencies) + CELL_SPARE)
+
+    @property
+    def lines(self) -> int:
+        """Lines through all ids, at most: one an id, or two for every run of equal labels."""
+        others = self.contexts - max(self.frequencies) if self.frequencies else self.contexts
+        return min(self.contexts + 1, 4 * others + 3)
 
     @property
     def plain_bits(self) -> float:
@@ -135,27 +163,42 @@ def sums_differ(dataset: Dataset) -> bool:
     return len(np.unique(keys)) == len(keys)
 
 
+def middle_cells(frequencies: Sequence[int]) -> float:
+    """Mean bits of a label where a normal walk ends in equal cells, the most frequent label's in the middle.
+
+    >>> round(middle_cells([1] * 16), 2), round(middle_cells([100, 1, 1, 1]), 2)
+    (4.06, 1.14)
+    """
+    classes = len(frequencies)
+    shares = np.sort(np.array(frequencies, np.float64))[::-1] / sum(frequencies)
+    outwards = np.argsort(np.abs(np.arange(classes) - (classes - 1) / 2), kind="stable")
+    placed = np.empty(classes)
+    placed[outwards] = shares
+    below = np.frompyfunc(lambda x: erfc(-x / sqrt(2)) / 2, 1, 1)
+    costs = []
+    for width in np.geomspace(0.8, 40, 40) / classes:
+        low = (np.arange(classes // 2 + 1) - classes / 2) * width  # the left half; the right one is its mirror
+        ends = np.append(below(low).astype(np.float64), 0.5 if classes % 2 == 0 else below(width / 2))
+        ends[0] = 0.0
+        half = np.diff(ends)[: (classes + 1) // 2]
+        chances = np.concatenate([half, half[: classes // 2][::-1]])
+        costs.append(float((-np.log2(np.maximum(chances, 1e-30)) * placed).sum()))
+    return min(costs)
+
+
 def compact_budget(
     facts: CompactFacts, *, head: str = "value", abstain_bits: int = 0, objective: str = "parameters", scores: int = 0
 ) -> int:
     """Parameters that a compact memory has at most; `scores` are those of zero keys and queries."""
     frame = facts.inputs + 1 + (0 if facts.pooled else 2) + scores + facts.started
-    lines = 3 * (facts.contexts + 1) + 1 + (2 if head == "value" else 2 * max(2, facts.classes))  # one through all ids
+    read = 2 if head == "value" else 2 * max(2, facts.classes)
     if objective == "depth":
-        return frame + (0 if facts.summed else 3 * facts.tokens + 1) + lines
-    classes = max(2, facts.classes)
-    length = 0.0 if head != "value" and not abstain_bits and classes <= TRAP_CLASSES else ID_BIT
-    if length:
-        bits = log2(classes) + CELL_LOSS + abstain_bits
-        reading = 2.0 * classes if head == "logits" else 4 * (bits + 5 + log2(facts.contexts + 1) / 2) + 6
-    else:
-        bits, reading = log2(classes), 5.0 * classes
-    root, lines = ROOT * sqrt(facts.contexts * bits), (2 if objective == "bits" else 1) * lines
+        return frame + (0 if facts.summed else 3 * facts.tokens + 1) + 3 * (facts.contexts + 1) + 1 + read
+    lines = (2 if objective == "bits" else 1) * (3 * facts.lines + 1 + read)  # one through all ids
 
     def memory(id_bits: float) -> float:
-        """Digits of long ids that few labels can use cost a fold each, and no group is saved by them."""
-        found = max(root + length * id_bits, root / 2 + LONG * length * id_bits) + REST
-        return reading + (SHORT * found + ID_BIT * id_bits if objective == "bits" else found)
+        kinds = _kinds(facts, head, abstain_bits, objective)
+        return min(_memory(facts, kind, objective, id_bits) for kind in kinds)
 
     if abstain_bits:
         hashing = 4.0 * (facts.token_bits + HASH_SPREAD) + ABSTAIN_BIT * abstain_bits
@@ -164,6 +207,39 @@ def compact_budget(
     if facts.summed:
         found += [memory(facts.plain_bits), float(lines + SPARE)]
     return ceil(frame + min(found))
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A label memory that can be taken: bits of a label, parameters of reading, parameters per bit of an id."""
+
+    bits: float
+    reading: float
+    length: float
+
+
+def _kinds(facts: CompactFacts, head: str, abstain_bits: int, objective: str) -> list[_Kind]:
+    """Traps for few classes, where logits are read, else a walk; by the labels' frequencies, where those are known."""
+    classes = max(2, facts.classes)
+    few = head != "value" and not abstain_bits and classes <= TRAP_CLASSES
+    bits = log2(classes) + CELL_LOSS + abstain_bits
+    if few:
+        found = [_Kind(log2(classes), 5.0 * classes, 0.0)]
+    elif head == "logits":
+        found = [_Kind(bits if objective == "bits" else facts.cell_bits, 2.0 * classes, ID_BIT)]
+    else:
+        found = [_Kind(bits, 4 * (bits + 5 + log2(facts.contexts + 1) / 2) + 6, ID_BIT)]
+    if head != "value" and not abstain_bits and classes <= MOST_PHASES and objective == "parameters":
+        phases = PHASE_FOLDS * (classes - 1) if classes > 2 else 0.0
+        found.append(_Kind(SKEW * facts.entropy, 5.0 * classes + phases, 0.0))
+    return found
+
+
+def _memory(facts: CompactFacts, kind: _Kind, objective: str, id_bits: float) -> float:
+    """Digits of long ids that few labels can use cost a fold each, and no group is saved by them."""
+    root = ROOT * sqrt(facts.contexts * kind.bits)
+    found = max(root + kind.length * id_bits, root / 2 + LONG * kind.length * id_bits) + REST
+    return kind.reading + (SHORT * found + ID_BIT * id_bits if objective == "bits" else found)
 
 
 THEOREM = Ref("byheart", "compact memory")

@@ -43,8 +43,8 @@ from byheart.theory.upper import (
     LANE_WEIGHTS,
     PLAIN_WIDTH,
     STREAM,
-    Cloud,
     Lanes,
+    PointSet,
     Promise,
     dense_blocks,
     dense_layers,
@@ -120,7 +120,7 @@ def cheapest(entries: int, key_bits: int, label_bits: int, form: str, width: int
 
 
 def setting_of(dataset: Dataset) -> Setting:
-    """The numbers that the theorems are about; r >= 1 and delta <= 1 are seen to by `Cloud`."""
+    """The numbers that the theorems are about; r >= 1 and delta <= 1 are seen to by `PointSet`."""
     found = dataset.separation
     return worst_case(
         dataset.N,
@@ -153,7 +153,7 @@ def grid_key_bits(points: Values) -> int | None:
     return bits if max(scale, shift).bit_length() <= 2 * bits else None
 
 
-def line_key_bits(points: Values, cloud: Cloud) -> int:
+def line_key_bits(points: Values, cloud: PointSet) -> int:
     """ρ of points on a line: Lemma C.2's, or the grid's where that is shorter."""
     return min(cloud.key_bits, grid_key_bits(points) or cloud.key_bits)
 
@@ -161,7 +161,7 @@ def line_key_bits(points: Values, cloud: Cloud) -> int:
 def token_part(dataset: Dataset, form: str) -> Part:
     """The memory of token labels: at most one token for each distinct multiset, labels by the repaired Lemma B.2."""
     found, points = dataset.separation, dataset.inputs.points
-    cloud = Cloud(points.count, dataset.d, found.r_squared, found.delta_squared or ONE)
+    cloud = PointSet(points.count, dataset.d, found.r_squared, found.delta_squared or ONE)
     multisets = dataset.contexts.multisets
     labels = label_bits(theorems.token_labels(multisets))
     return _part(min(multisets, points.count), line_key_bits(points, cloud), labels, form)
@@ -175,7 +175,7 @@ def context_part(dataset: Dataset, form: str) -> Part:
         key_bits = _integer_key_bits(ids, len(contexts))
     else:
         x = 1 << token_part(dataset, form).key_bits
-        key_bits = Cloud(len(contexts), 2, x**2 + ids**2, 1).key_bits
+        key_bits = PointSet(len(contexts), 2, x**2 + ids**2, 1).key_bits
     return _part(len(contexts), key_bits, label_bits(dataset.C), form)
 
 
@@ -183,7 +183,7 @@ def _integer_key_bits(largest: int, count: int) -> int:
     """ρ of different integers from 0 to `largest`."""
     if largest.bit_length() < LONGEST_GRID:
         return (2 * largest + 4).bit_length()
-    return Cloud(count, 1, largest**2, 1).key_bits
+    return PointSet(count, 1, largest**2, 1).key_bits
 
 
 def _part(entries: int, key_bits: int, labels: int, form: str) -> Part:
@@ -373,7 +373,7 @@ def id_part(dataset: Dataset, form: str, omega: int) -> Part:
     if contexts.multisets == len(contexts):
         key_bits = _integer_key_bits(ids, len(contexts))
     else:
-        key_bits = Cloud(len(contexts), 2, omega**2 + ids**2, 1).key_bits
+        key_bits = PointSet(len(contexts), 2, omega**2 + ids**2, 1).key_bits
     return _part(len(contexts), key_bits, label_bits(dataset.C), form)
 
 

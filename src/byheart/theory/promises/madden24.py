@@ -14,7 +14,7 @@ from byheart.errors import OptionError
 from byheart.ir.decoder import Activation
 from byheart.ir.size import Claim
 from byheart.paper import Ref
-from byheart.theory.madden import Decoder
+from byheart.theory.madden import OneLayerDecoder
 from byheart.theory.promises import choice, promises
 
 CLOSED_FORM, LOW_RANK, SIZE = "closed-form", "low-rank", "size"
@@ -49,7 +49,7 @@ def _promise(dataset: Dataset, options: Mapping[str, Any], default: str) -> Clai
         raise OptionError(f"{shape} is not a shape")
     head = max(1, shape["d"] // shape["heads"]) if features == SAMPLED else 1
     shape |= {"value_size": head, "key_size": head}
-    counted = Decoder(contexts.vocabulary_size, contexts.tokens.shape[1], contexts.count, **shape)
+    counted = OneLayerDecoder(contexts.vocabulary_size, contexts.tokens.shape[1], contexts.count, **shape)
     whole = counted.parameters if mixer == ATTENTION else counted.averaging_parameters
     formula = "ωm + m(d+1) + 2h(d₀+d₁)d + (ω+T)d" if mixer == ATTENTION else "dω + T + dm + m + mω"
     return Claim(ref, {"parameters": whole}, {"parameters": f"{formula} with one neuron per context"})

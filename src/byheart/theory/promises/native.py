@@ -212,7 +212,7 @@ def native(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     objective = choice(options, "objective", "size", "speed")
     fingerprint = options.get("abstain_bits", 0)
     if type(fingerprint) is not int or not 0 <= fingerprint <= 32:
-        raise OptionError(f"abstain_bits={fingerprint!r} is not in 0 … 32")
+        raise OptionError(f"abstain_bits={fingerprint!r} must lie in 0..32")
     claim = Claim(THEOREM, properties=(f"exact in any order: {dtype}",))
     if objective == "speed":
         return claim

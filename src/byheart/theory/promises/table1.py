@@ -36,7 +36,7 @@ from byheart.theory.upper import (
     DENSE,
     PLAIN_WIDTH,
     STREAM,
-    Cloud,
+    PointSet,
     Promise,
     dense_blocks,
     feed_forward_memory,
@@ -62,7 +62,7 @@ class FlatFacts:
     """The distinct rows as points: how many, of how many numbers, and the cloud that they are."""
 
     points: Values
-    cloud: Cloud
+    cloud: PointSet
 
     @staticmethod
     def of(dataset: Dataset) -> FlatFacts:
@@ -71,7 +71,7 @@ class FlatFacts:
         index = np.unique(dataset.inputs.index, axis=0)
         table = vectors.numerators[index].reshape(len(index), -1)
         varies = (table != table[0]).any(axis=0)
-        cloud = Cloud(len(index), table.shape[1], dataset.n * found.r_squared, found.delta_squared or ONE)
+        cloud = PointSet(len(index), table.shape[1], dataset.n * found.r_squared, found.delta_squared or ONE)
         return FlatFacts(Values(table[:, varies] if varies.any() else table[:, :1], vectors.denominator), cloud)
 
     @property
@@ -262,15 +262,15 @@ def park21(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     )
 
 
-def _ranked(dataset: Dataset, soft: bool) -> tuple[Cloud, Cloud, int, int]:
+def _ranked(dataset: Dataset, soft: bool) -> tuple[PointSet, PointSet, int, int]:
     """kim23: the tokens' cloud, the contexts' (own token, ranked values and counts), bits of a token's key, and bits by
     which numbers are stretched: softmax wants whole ones, so a line is multiplied by its denominator."""
     n, found, points = dataset.n, dataset.separation, dataset.inputs.points
-    tokens = Cloud(points.count, dataset.d, found.r_squared, found.delta_squared or ONE)
+    tokens = PointSet(points.count, dataset.d, found.r_squared, found.delta_squared or ONE)
     key_bits = line_key_bits(points, tokens)
     own = points.denominator.bit_length() + tokens.projection_bits if soft else 0
     top = 1 << (key_bits + own)
-    ids = Cloud(len(dataset.contexts), 2 * n + 1, (2 * n + 1) * (top + n) ** 2, 1)
+    ids = PointSet(len(dataset.contexts), 2 * n + 1, (2 * n + 1) * (top + n) ** 2, 1)
     return tokens, ids, key_bits, own + ids.projection_bits if soft else 0
 
 
