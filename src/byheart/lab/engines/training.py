@@ -124,10 +124,9 @@ def _grow(problem: Sequences, model: Uniform, training: Training, goal: Goal, en
         assert isinstance(runner, Growing)
         outcome = _run(runner, plan, goal)
         seconds += outcome.seconds
-        better = outcome.curve[-1][1] <= outcome.curve[0][1]  # False for NaN
-        if better:
-            break
-    return replace(outcome, seconds=seconds), runner.learned() if better else start
+        if outcome.curve[-1][1] <= outcome.curve[0][1]:  # False for NaN
+            return replace(outcome, seconds=seconds), runner.learned()
+    return replace(outcome, seconds=seconds), start
 
 
 def _run(runner: TrainingEngine, training: Training, goal: Goal) -> Outcome:
