@@ -99,9 +99,9 @@ def least_blocks_by_attention(scale: str) -> Experiment:
     """KS25's open problem, trained: the least #blocks for N sequences of n tokens, nN labels, with uniform, softmax and
     hardmax attention, beside √(nN)."""
     N, lengths, epochs, trials, repeats = {
-        "small": (16, (4, 8, 16), 1500, 4, 1),
-        "medium": (32, (4, 8, 16, 32), 2000, 4, 1),
-        "paper": (100, (5, 10, 20, 40), 5000, 10, 2),
+        "small": (16, (4, 8, 16), 1000, 4, 1),
+        "medium": (32, (4, 8, 16, 32), 1000, 6, 1),
+        "paper": (100, (5, 10, 20, 40), 1000, 10, 2),
     }[scale]
     cells = [
         (ProblemSpec("contexts", N, n, 4, seed), attention)
@@ -116,11 +116,11 @@ def least_blocks_by_attention(scale: str) -> Experiment:
         axis="n",
         problems=tuple(spec for spec, _ in cells),
         variants=tuple(attention for _, attention in cells),
-        sizes=LADDER,
+        sizes=STAGES,
         epochs=epochs,
         trials=trials,
-        space=replace(DEEP, rate=(0.01, 0.05), starts=1),
-        first=2,
+        space=replace(LEAST, rate=(0.01, 0.05)),
+        first=STAGES[-1],
         m=4,
     )
 
