@@ -11,7 +11,7 @@ from byheart.compile.recital import memorize_recital
 from byheart.export.huggingface.codes import code_book
 from byheart.export.huggingface.description import ANCHOR, anchored
 from byheart.export.huggingface.folder import rounded, safetensors_bytes
-from byheart.export.huggingface.layout import stages_of
+from byheart.export.huggingface.layout import Fetch, neighbours, stages_of
 from byheart.export.huggingface.listening import LOUDNESS, SWING, block_size, readout, sliding_window
 from byheart.export.huggingface.looking_back import used_frequencies
 from byheart.export.huggingface.plain import probe_weights
@@ -142,11 +142,10 @@ def test_a_layer_fetches_from_no_more_slots_than_its_heads_carry() -> None:
     assert sorted(place for stage in stages for place in stage.places) == list(range(8))
 
 
-def test_the_last_two_places_of_the_first_layer_are_neighbours() -> None:
-    """The scale probe measures where only the farther of them sees BOS: at one position."""
-    table = WindowTable((0, 1, 2, 3, 4, 6, 8), [[1] * 7], [0])
-    first = stages_of(Recital(2, (table,), (Answer.of(1),), 0), None, 6)[0]
-    assert first.places == (0, 1, 2, 3, 4)
+def test_the_scale_probe_measures_where_one_of_two_neighbours_sees_the_start() -> None:
+    """Of places that stand apart the farther one sees it at several positions, at which BOS weighs differently."""
+    none = np.arange(0)
+    assert neighbours([Fetch(offset, none, none) for offset in (0, 1, 2, 3, 4, 6, 8)]) == (4, 3)
 
 
 def test_8_bit_weights_of_an_activation_probe_add_up_from_above() -> None:

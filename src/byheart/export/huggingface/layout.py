@@ -6,7 +6,7 @@ Every channel holds +kappa or -kappa. A block whose content is constant carries 
     width         the same, for the smaller constants
     first         says whether the token is BOS
     meter         two channels of the scale probe: kappa (1 + p/8) and kappa (1 - p/8), p the weight of BOS
-    flags         copies of `first` from the two farthest places that the first table sees
+    flags         copies of `first` from the two farthest neighbours that the first layer sees
     state[0]      the token's code word
     slots[l][i]   what layer l saw at its i-th offset; before that, the signs
     constant[l+1] minus its signs before layer l, plus its signs after: the layer's activation probe turns it
@@ -23,6 +23,7 @@ Every channel holds +kappa or -kappa. A block whose content is constant carries 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -66,6 +67,13 @@ class Fetch:
     bits: Index  # numbers of the source's channels
     target: Index  # channels of slots, one per bit
     far: bool = False
+
+
+def neighbours(fetches: Sequence[Fetch]) -> tuple[int, int]:
+    """Two fetches, the farther one first, of places that stand side by side: the farthest such. The scale probe
+    measures at the one position at which only the farther one sees BOS."""
+    far = max(k for k in range(1, len(fetches)) if fetches[k].offset == fetches[k - 1].offset + 1)
+    return far, far - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,13 +132,10 @@ _Step = tuple[tuple[int, ...], tuple[int, ...]]  # the places that a layer fetch
 
 def _steps(table: WindowTable, wide: int, most: int) -> list[_Step]:
     """What every layer fetches. Places in a row move together by one distance; others come from the nearest place that
-    is filled, LONGEST_STEP away at most, and far ones from those that they rest on. The last two that the first layer
-    fetches are neighbours: the scale probe measures at the one position at which only the farther one sees BOS."""
+    is filled, LONGEST_STEP away at most, and far ones from those that they rest on."""
     offsets, nears, count = table.offsets, len(table.offsets) - len(table.far), 1
-    while count < min(wide, nears) and offsets[count] <= min(count + offsets[count] // 4, LONGEST_STEP):
+    while count < min(wide, nears) and offsets[count] <= LONGEST_STEP:
         count += 1
-    while count > 2 and offsets[count - 1] > offsets[count - 2] + 1:
-        count -= 1
     parts: list[_Step] = [(tuple(range(count)), ())]
     while (filled := parts[-1][0][-1] + 1) < len(offsets):
         steps: list[tuple[int, int]] = []

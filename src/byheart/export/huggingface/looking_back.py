@@ -21,7 +21,7 @@ import numpy.typing as npt
 from byheart.errors import ExportError
 from byheart.export.huggingface import listening
 from byheart.export.huggingface.description import AttentionWeights, Design, anchored, fill_idle
-from byheart.export.huggingface.layout import METER, ChannelLayout, Fetch, LayerStage
+from byheart.export.huggingface.layout import METER, ChannelLayout, Fetch, LayerStage, neighbours
 from byheart.export.huggingface.rotary import Wave, frequencies, look_back
 from byheart.ir.recital import WindowTable
 
@@ -298,15 +298,19 @@ class LookingBack:
         constant = start + self._carried(0)
         signs = layout.signs[layout.meter] * np.where(np.arange(len(layout.meter)) // (len(layout.meter) // 2), -1, 1)
         self.output[layout.meter, constant] = self.output[layout.meter, constant + 1] = METER * size / 2 * signs
-        for flag, place in zip(np.split(layout.flags, 2), (-1, -2), strict=True):
-            job = next(job for job in self.jobs if job.fetch == len(self.fetches) + place)
+        for flag, place in zip(np.split(layout.flags, 2), neighbours(self.fetches), strict=True):
+            job = next(job for job in self.jobs if job.fetch == place)
             constant = job.head * d + self._carried(job.head // self.heads.per_group)
             self.output[flag, constant] = self.output[flag, constant + 1] = size * layout.signs[flag]
 
     def _write_ripple(self, start: int) -> float:
         """A little of every frequency in the probe's score, so that the logit which shows the weight of BOS also shows
         the frequencies: softmax is not one-hot here. Returns what BOS needs to weigh 3/4 at the farthest place."""
-        half, block, far = self.heads.dimension // 2, self.layout.constant[0], self.fetches[-1].offset
+        half, block, far = (
+            self.heads.dimension // 2,
+            self.layout.constant[0],
+            self.fetches[neighbours(self.fetches)[0]].offset,
+        )
         keys = self._constant_keys(0)
         phase, used = RIPPLE_PHASE * np.arange(half), keys > 0
         size = np.divide(RIPPLE * math.sqrt(2 * half), keys, out=np.zeros(half), where=used)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from byheart.errors import ExportError
 from byheart.export.huggingface import listening
 from byheart.export.huggingface.description import Design, fill_idle
-from byheart.export.huggingface.layout import METER, ChannelLayout, Fetch, LayerStage
+from byheart.export.huggingface.layout import METER, ChannelLayout, Fetch, LayerStage, neighbours
 from byheart.export.huggingface.looking_back import CONSTANT_GAIN, HeadJob, Heads, amplitude, favour, share
 from byheart.export.huggingface.rotary import Wave, frequencies, look_back
 from byheart.ir.recital import WindowTable
@@ -191,14 +191,14 @@ class PlainLookingBack:
         layout, d, size = self.layout, self.heads.dimension, self.design.kappa / self.gain
         start, still = (self.heads.spare or 0) * d, self.demands.rotary
         self.weight["key"][start + still, layout.first] = self.first / 2
-        scale = math.log(favour(self.fetches[-1].offset)) * math.sqrt(d)
+        scale = math.log(favour(self.fetches[neighbours(self.fetches)[0]].offset)) * math.sqrt(d)
         self.weight["query"][start + still, layout.constant[0]] = scale * self.ones
         self.weight["value"][start, layout.first] = self.gain * self.first
         side = np.where(np.arange(len(layout.meter)) < len(layout.meter) // 2, 1.0, -1.0)
         self.output[layout.meter, start] = METER * size / 2 * side * layout.signs[layout.meter]
         self.output_bias[layout.meter] = METER * self.design.kappa / 2 * side * layout.signs[layout.meter]
-        for flag, place in zip(np.split(layout.flags, 2), (-1, -2), strict=True):
-            job = next(job for job in self.jobs if job.fetch == len(self.fetches) + place)
+        for flag, place in zip(np.split(layout.flags, 2), neighbours(self.fetches), strict=True):
+            job = next(job for job in self.jobs if job.fetch == place)
             where = job.head * d + len(job.part)
             self.output[flag, where + 1] = size * layout.signs[flag]
             self.output_bias[flag] = self.design.kappa * layout.signs[flag]

@@ -11,9 +11,9 @@ constant `up`: errors of x up to 0.4 m leave no trace, which coarse quantizers n
 every 32 weights, of twice the size, on inputs that are always zero: grids that hold +s and -s unequally hold s/2, 0 and
 -s/2, and integer kernels that add two products in 16 bits do not saturate.
 
-Thresholds are read from constant channels. A quarter of them comes from `constant[l]`, which the activation probe of the
-layer before has turned: one unit near the minimum of the activation function, so that relu, gelu, silu and their kin
-give different numbers. If the probe fails, no window is recognised any more.
+Thresholds are read from constant channels. A quarter of them comes from `constant[l]`, which the activation probe of
+the layer before has turned: one unit near the minimum of the activation function, so that relu, gelu, silu and their
+kin give different numbers. If the probe fails, no window is recognised any more.
 """
 
 from __future__ import annotations
