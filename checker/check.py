@@ -61,7 +61,7 @@ def need(condition, message):
 class Budget:
     """Files are not trusted: work and memory are counted before they are spent."""
 
-    limit, done = 40_000_000_000, 0  # some minutes
+    limit, done, kept = 40_000_000_000, 0, 0  # some minutes
 
     def charge(self, products, words=0):
         """64 units for a product, one more for each pair of 64-bit words in it."""
@@ -69,8 +69,13 @@ class Budget:
         self.expect(self.done)
 
     def hold(self, numbers, bits=0):
-        """At the default limit a row or a matrix may take about a gigabyte."""
+        """At the default limit a row may take about a gigabyte."""
         self.expect(4096 * numbers + 4 * bits)
+
+    def keep(self, numbers, bits):
+        """All matrices together, which stay, may take as much."""
+        self.kept += 4096 * numbers + 4 * bits
+        self.expect(self.kept)
 
     def expect(self, work):
         fits = work <= self.limit
@@ -306,8 +311,23 @@ class Vec(NamedTuple):
     radius: int = 0
 
 
+def size_of(z):
+    return sum(x.bit_length() for x in z.numbers) + z.den.bit_length()
+
+
+def held(vectors):
+    """A list of the vectors, as long as there is room for it."""
+    found, bits = [], 0
+    for z in vectors:
+        found.append(z)
+        bits += size_of(z)
+        BUDGET.hold(0, bits)
+    return found
+
+
 def exactly(weights):
     shift = max([0, *(-e for _, e in weights)])
+    BUDGET.hold(0, len(weights) * (shift + max([0, *map(bits_of, weights)])))
     return Vec(tuple(m << e + shift for m, e in weights), 1 << shift)
 
 
@@ -367,7 +387,7 @@ class Matrix:
             ascending = all(a < b for a, b in pairwise([-1, *(j for j, _ in row), columns]))
             need(ascending and all(w[0] for _, w in row), f"{where}: columns ascend, zeros are not stored")
         if turned:
-            BUDGET.hold(columns)
+            BUDGET.keep(columns, 0)
             places = [[] for _ in range(columns)]
             for k, j, w in ((k, j, w) for k, row in enumerate(rows) for j, w in row):
                 places[j].append((k, w))
@@ -375,7 +395,7 @@ class Matrix:
         self.height, self.columns, self.weights = len(rows), columns, [w for row in rows for _, w in row]
         shift = self.shift = max([0, *(-e for _, e in self.weights)])
         sizes = [bits_of(w) + shift for w in self.weights]
-        BUDGET.hold(0, sum(sizes))
+        BUDGET.keep(0, sum(sizes))
         self.longest, self.words = max(sizes, default=0), sum(1 + size // 64 for size in sizes)
         self.rows = [[(j, m << e + shift) for j, (m, e) in row] for row in rows]
         self.norm = max((sum(abs(w) for _, w in row) for row in self.rows), default=0)
@@ -593,9 +613,9 @@ def attend(layer, row, wanted, bits):
     """Attention for the wanted tokens: z and, from each head, a mean over the allowed tokens."""
     found = {k: [row[k]] for k in wanted}
     for head in layer["heads"]:
-        V = [tidy(head["output"](head["value"](z)), bits) for z in row]
-        K = [head["key"](z) for z in row] if head["key"] else None
-        means = {}  # of tokens that count alike
+        V = held(tidy(head["output"](head["value"](z)), bits) for z in row)
+        K = held(head["key"](z) for z in row) if head["key"] else None
+        last, mean = None, None  # tokens that attend alike stand side by side
         for k, parts in found.items():
             keys = allowed(layer["pattern"], k, len(row))
             BUDGET.charge(len(keys) * (len(V[0].numbers) + 4 * head["key"].height if K else 1))
@@ -606,11 +626,11 @@ def attend(layer, row, wanted, bits):
                     parts.append(softmax_mean([V[j] for j in keys], scores, bits))
                     continue
                 keys = tuple(keys[place] for place in the_largest(scores))
-            if keys not in means:
-                added = total([V[j] for j in keys])
-                means[keys] = added._replace(den=added.den * len(keys))
-            parts.append(means[keys])
-    return [total(parts) for parts in found.values()]
+            if keys != last:
+                added, last = total([V[j] for j in keys]), keys
+                mean = added._replace(den=added.den * len(keys))
+            parts.append(mean)
+    return held(total(parts) for parts in found.values())
 
 
 class Network:
@@ -635,13 +655,20 @@ class Network:
                 need((part is None) == (layer["kind"] == "uniform"), "uniform attention alone has no keys and queries")
         self.last = max([0 if kinds[0] == "embedding" else -1, *mixing, *pools, *hubs])  # needs every token
         self.bits = SPARE_BITS + max((bits_of(w) for w in weights_of(layers)[1]), default=0)
-        self.token = lru_cache(maxsize=1 << 12)(lambda place, z: on_token(layers[place], z))
+        self.known = {}  # what small vectors become
 
     def ask(self, points):
         """Class indices of the tokens that are read, None for none."""
         BUDGET.hold(len(points) * max(WIDTHS[layer["layer"]](layer) for layer in self.layers))
         row = [exactly(point) for point in points]
         return refined(lambda bits: [self._class(z) for z in self._outputs(row, bits)], self.bits)
+
+    def _token(self, place, z):
+        if (found := self.known.get((place, z))) is None:
+            found = on_token(self.layers[place], z)
+            if size_of(z) + size_of(found) < 1 << 14 and len(self.known) < 1 << 14:
+                self.known[place, z] = found
+        return found
 
     def _outputs(self, row, bits):
         """The row behind all layers; behind the last layer that mixes tokens only those that are read are left."""
@@ -652,10 +679,10 @@ class Network:
                 row = on_row(layer, row)
                 start, stop = int(layer.get("place") == "start"), len(row) - (layer.get("place") == "end")
             elif kind not in ("none", "attention"):
-                row = [self.token(place, z) for z in row]
+                row = held(self._token(place, z) for z in row)
             asked = range(len(row)) if place != self.last else range(start if self.read == "each" else stop - 1, stop)
             row = attend(layer, row, asked, bits) if kind == "attention" else [row[k] for k in asked]
-            row = [tidy(z, bits) for z in row]
+            row = held(tidy(z, bits) for z in row)
         return row
 
     def _class(self, z):
@@ -1046,7 +1073,7 @@ def question(memory, cell, given, flags):
 
 def check(flags):
     """The verdict about every row of DATA, with counts."""
-    BUDGET.limit, BUDGET.done = flags.max_work, 0
+    BUDGET.limit, BUDGET.done, BUDGET.kept = flags.max_work, 0, 0
     numbers = [x for x in (flags.gap, flags.max_work, flags.max_rows, flags.max_length) if x is not None]
     need(all(0 < x < math.inf for x in numbers), "the numbers of flags must be above 0")
     memory = Memory(read_memory(flags.file))

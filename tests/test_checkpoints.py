@@ -59,7 +59,11 @@ def test_one_document_is_forgotten_and_the_others_stay(tmp_path: Path, architect
         was, now = (one.run(document[:-1]).numpy() for one in (before, after))
         expected = recital.follow(document[:-1])
         assert (now.argmax(1)[expected == UNKNOWN] == recital.unknown).all()
-        assert np.abs(now - was)[expected == memory.recital.follow(document[:-1])].max() < 1e-3
+        same = expected == memory.recital.follow(document[:-1])
+        assert (now.argmax(1) == was.argmax(1))[same].all()
+        # A document that stays meets no removed window: nothing that is computed for it changes. The forgotten one
+        # does, and what its removed units said may still be heard, faintly, at its later places.
+        assert np.abs(now - was)[same].max() < (1e-5 if name != "dog" else 0.01)
         assert ((expected == UNKNOWN).sum() == report.silent) if name == "dog" else (expected != UNKNOWN).all()
 
 
@@ -108,7 +112,7 @@ def test_bad_requests(tmp_path: Path) -> None:
     memory_of("windows").to_huggingface(tmp_path / "plain", "llama", reach=128)
     with pytest.raises(FileFormatError, match="ground truth"):
         forget(tmp_path / "plain", 0, tmp_path / "c")
-    with pytest.raises(OptionError, match="serve other documents as well"):
+    with pytest.raises(OptionError, match="serve other documents too"):
         forget(memorize_recital(["one two", "one two", "three"]), 0)
     with pytest.raises(OptionError, match="only document"):
         forget(memorize_recital("one two"), 0)

@@ -114,8 +114,8 @@ def entries() -> list[Entry]:
 
 
 def find(label: str) -> list[Entry]:
-    """Entries whose label is `label`, as people write it: `KS25, Lemma G.4`, `lemma g.4`, `Lem. G.4`, `Thm 4.1`; if
-    none is, those of the paper that the words name: `Sontag`, `Madden Theorem 5`, `V22`."""
+    """Entries whose label is `label`, as people write it: `KS25, Lemma G.4`, `lemma g.4`, `Lem. G.4`, `Thm 4.1`; where
+    no label is, those of the paper that the words name: `Sontag`, `Madden Theorem 5`, `V22`."""
     wanted = plain(label)
     exact = [e for e in entries() if wanted in (plain(e.ref.label), plain(str(e.ref)))]
     words = set(wanted.split())

@@ -335,6 +335,34 @@ def test_hostile_files_are_refused_in_time(change, tmp_path):
     assert time.monotonic() - start < 10
 
 
+def wide(bias: list, columns: int = 1) -> dict:
+    """A layer that gives its biases, and adds the last number of a token to the first."""
+    rows = [[[columns - 1, 1]], *([] for _ in bias[1:])]
+    return {"layer": "affine", "weight": {"columns": columns, "rows": rows}, "bias": bias, "relu": False}
+
+
+ROWS = {"length": 500, "padded": True, "positions": True}
+POOL = {"layer": "pool", "width": 1}
+
+
+@pytest.mark.parametrize(
+    ("layers", "encoder", "read"),
+    [
+        ([affine("0x1p65536")] * 400, {}, "last"),  # each matrix alone would do
+        ([wide([1] * 1999 + ["0x1p-65536"])], {}, "last"),  # one short number among many
+        ([wide(["0x1p65536"], 2), POOL], ROWS, "pooled"),  # one long number for each token
+    ],
+)
+def test_what_a_file_takes_in_memory_is_counted(layers, encoder, read, tmp_path):
+    """None of these is much work: a tenth of a gigabyte each, and a larger file of the kind would fill a machine."""
+    body = lookup(COLOURS)
+    body["network"] |= {"layers": layers, "read": read}
+    body["encoder"] |= encoder
+    refused = second(write(tmp_path, body), table(tmp_path, "token,label\ncat,blue\n"), "--max-work", str(10**8))
+    assert refused.status == 2 and "see --max-work" in refused.error, refused
+    assert check.BUDGET.done < 10**7
+
+
 def test_the_budget_can_be_raised(tmp_path):
     file, data = write(tmp_path, lookup(COLOURS)), table(tmp_path, "token,label\n" + "cat,blue\n" * 100)
     refused = second(file, data, "--max-work", "10")

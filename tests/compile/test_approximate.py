@@ -53,7 +53,7 @@ def test_what_is_refused() -> None:
         byheart.approximate(lambda *x: 0.0, lipschitz=1, error=0.01, dimension=4)
     with pytest.raises(OptionError, match="error"):
         byheart.approximate(math.sin, lipschitz=1, error=0)
-    with pytest.raises(OptionError, match="low is below high"):
+    with pytest.raises(OptionError, match="low must be below high"):
         byheart.approximate(math.sin, lipschitz=1, error=1, low=2, high=1)
     with pytest.raises(DataError, match="does not give a finite number"):
         byheart.approximate(lambda x: math.nan, lipschitz=1, error=1)

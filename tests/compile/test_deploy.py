@@ -457,3 +457,12 @@ def test_a_comma_at_the_end_of_every_line_makes_no_column(tmp_path):
 )
 def test_columns_that_name_or_number_the_rows(name, cells, numbers):
     assert row_number_columns([Column(name, CellType.TEXT, cells)]) == ([name] if numbers else [])
+
+
+def test_the_printed_lines_run_where_the_first_row_has_no_number(tmp_path):
+    made = deploy(
+        {"a": [None, 1.5], "b": [math.inf, 2.5], "y": ["p", "q"]}, tmp_path / "m.onnx", missing="label", progress=False
+    )
+    found: dict = {}
+    exec(made.snippet(), found)
+    assert found["label"].tolist() == ["p"] and found["known"].tolist() == [True]

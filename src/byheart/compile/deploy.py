@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import shlex
 import warnings
 from collections.abc import Sequence
@@ -71,7 +72,7 @@ class Deployment:
         return (
             "import onnxruntime\n"
             f"session = onnxruntime.InferenceSession({self.file!r})\n"
-            f"{self.signature.label}, {self.signature.known} = session.run(None, {self.example!r})"
+            f"{self.signature.label}, {self.signature.known} = session.run(None, {_as_code(self.example)})"
         )
 
     def summary(self) -> dict[str, Any]:
@@ -200,6 +201,19 @@ def _refuse_row_numbers(table: CellTable, names: list[str], missing: str, confli
     rest = tuple(column for column in table.columns if column.name not in names)
     table = replace(table, columns=rest or table.columns)
     settle_cells(table, missing=missing, conflicts=conflicts, uneven=uneven, problems=problems)
+
+
+def _as_code(value: Any) -> str:
+    """A value as Python reads it back: NaN and infinity have no literals.
+
+    >>> _as_code({"x": [0.5, math.nan]}), _as_code(-math.inf)
+    ("{'x': [0.5, float('nan')]}", "float('-inf')")
+    """
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name!r}: {_as_code(cells)}" for name, cells in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_as_code, value))}]"
+    return f"float({str(value)!r})" if isinstance(value, float) and not math.isfinite(value) else repr(value)
 
 
 def _named(table: CellTable) -> CellTable:

@@ -115,6 +115,7 @@ class Memory:
 
     @property
     def task(self) -> Task:
+        """What is labelled: rows, tokens, sets or prefixes."""
         return self.encoder.task
 
     @property
@@ -124,6 +125,7 @@ class Memory:
 
     @property
     def abstains(self) -> bool:
+        """Whether it was built to refuse inputs that are not in the data."""
         return bool(self.options.get("abstain_bits"))
 
     def predict(self, sequences: Sequence[Any], progress: Progress = SILENT) -> list[Any]:

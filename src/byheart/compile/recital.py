@@ -53,6 +53,7 @@ class RecitalMemory:
         return card("Texts by heart: a recital", facts)
 
     def tokens_of(self, prompt: str) -> list[int]:
+        """The token ids of a prompt, as the network is asked."""
         return [self.lexicon.bos, *self.lexicon.encode(prompt)]
 
     def generate(self, prompt: str = "", *, limit: int = 1 << 16) -> str:
@@ -121,6 +122,7 @@ class RecitalMemory:
         return write_folder(self.request(architecture, **options), folder)
 
     def to_json(self) -> dict[str, Any]:
+        """What a file holds."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -152,6 +154,7 @@ class RecitalMemory:
 
     @staticmethod
     def load(path: str | Path) -> RecitalMemory:
+        """The recital in a file; a FileFormatError for a damaged or foreign one."""
         try:
             value = parse(Path(path).read_text(encoding="utf-8"))
         except (ValueError, OSError, RecursionError) as error:

@@ -5,8 +5,8 @@ A `Network` is rational and is evaluated over the integers; a decoder has exp an
 evaluator, exporter and page. So a memory's network is one or the other, `AnyNetwork`, and both have the few things that
 every memory needs: a size, a JSON form, which tokens are read, how many classes there are.
 
-    >>> from byheart.ir.decoder import Activation, Average, Reader
-    >>> reader = Reader(np.array([[1.0], [2.0]]), Average(np.array([1.0, 0.5])))
+    >>> from byheart.ir.decoder import Activation, Average, ContextReader
+    >>> reader = ContextReader(np.array([[1.0], [2.0]]), Average(np.array([1.0, 0.5])))
     >>> decoder = Decoder(reader, np.array([[1.0]]), np.zeros(1), Activation.TANH, (np.array([[1.0, -1.0]]),))
     >>> network = DecoderNetwork(decoder, inputs=(0, 1), classes=(1, 0), read=Read.LAST)
     >>> network.class_count, network.classes_of(np.array([[3.0, 2.0]])).tolist()

@@ -98,7 +98,8 @@ class Training:
     starts: a run that misses its goal begins again from other weights, up to this many times; the best run counts.
     before: the numbers of blocks of smaller networks that are trained first, each for all `epochs`; a network starts
     from the weights of the one before it, with new blocks that do nothing yet (a warm start that grows). The k-th
-    network learns at rate / k**calm: a full step would throw a long stack out of what it has already found.
+    network learns at rate / k**calm: a full step would throw a long stack out of what it has already found. If it
+    ends with a higher loss than it began with all the same, it is trained again at half the rate, `retries` times.
 
     >>> plan = Training(epochs=100, rate=0.01, warmup=0.1, shape="linear")
     >>> [round(plan.rate_at(epoch), 5) for epoch in (0, 9, 55, 99)]
@@ -122,6 +123,7 @@ class Training:
     starts: int = 1
     before: tuple[int, ...] = ()
     calm: float = 1.0
+    retries: int = 0
     seed: int = 0
 
     def __post_init__(self) -> None:

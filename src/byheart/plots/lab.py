@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from byheart.lab.comparison import LITERATURE, Built
+from byheart.lab.config import PRECISIONS
 from byheart.lab.results import Minimum, Row, best_record, fit_growth
 from byheart.lab.study.experiment import Experiment, TrialRecord
 from byheart.lab.study.planner import Planner
@@ -138,7 +139,10 @@ def minimum_figure(experiment: Experiment, minima: Sequence[Minimum], built: Seq
 
 
 def variants_figure(experiment: Experiment, minima: Sequence[Minimum]) -> Figure:
-    """The least size of each variant against what varies, and √(labels) through the first point that was found."""
+    """The least size of each variant against what varies, and √(labels) through the first point that was found; for
+    precisions also the line that Theorem F.1 promises where bits are few."""
+    from matplotlib.ticker import MaxNLocator
+
     figure = new_figure()
     with styled():
         axes = figure.axes[0]
@@ -153,11 +157,16 @@ def variants_figure(experiment: Experiment, minima: Sequence[Minimum]) -> Figure
         found = sorted((labels, m.x, m.size) for labels, m in zip(asked, minima, strict=True) if m.size is not None)
         if found:
             labels, _, size = found[0]
-            line = sorted({(m.x, size * (a / labels) ** 0.5) for a, m in zip(asked, minima, strict=True)})
-            axes.plot(*zip(*line, strict=True), ":", color="#7F7F7F", label="√(labels), through the smallest")
+            orders = [(0.5, ":", "√(labels), through the smallest")]
+            if set(experiment.variants) <= set(PRECISIONS):
+                orders.append((1.0, "--", "few bits (KS25 Theorem F.1): labels, through the smallest"))
+            for power, style, name in orders:
+                line = sorted({(m.x, size * (a / labels) ** power) for a, m in zip(asked, minima, strict=True)})
+                axes.plot(*zip(*line, strict=True), style, color="#7F7F7F", label=name)
         label_axes(axes, "The least number of blocks", _axis(experiment), "#blocks", log=False)
         _ticks_at(axes, sorted({m.x for m in minima}))
         axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         axes.legend()
     return figure
 
@@ -256,7 +265,8 @@ def _legend_below(axes: Axes, columns: int = 2) -> None:
 
 def _ticks_at(axes: Axes, places: Sequence[int]) -> None:
     """Plain numbers where something was measured: the powers of a logarithmic axis run into each other."""
-    axes.set_xticks(list(places), [f"{place:,}" for place in places])
+    shown = places if len(places) < 9 else places[::2]  # more would run into each other, too
+    axes.set_xticks(list(shown), [f"{place:,}" for place in shown])
     axes.xaxis.minorticks_off()
 
 

@@ -12,6 +12,7 @@ import pytest
 from byheart.errors import OptionError
 from byheart.lab.config import DecoderModel, Training, Uniform
 from byheart.lab.engines.training import make_engine
+from byheart.lab.engines.weights import grown
 from byheart.lab.problem import ProblemSpec, labelled_contexts
 from tests.lab.small import signs_problem, stories, words_problem
 
@@ -75,6 +76,15 @@ def test_attention_and_labels_of_every_token_are_those_of_the_readable_model(att
     if every or attention != "uniform":
         with pytest.raises(OptionError, match="averages and reads one token"):
             make_engine("wide", problem, model, PLAIN)
+
+
+def test_attending_networks_grow_without_changing_what_they_compute():
+    problem, plan = labelled_contexts(ProblemSpec("contexts", 12, 4, 3)), replace(PLAIN, identity=True)
+    small, large = (Uniform(blocks, 4, 6, 4, attention="softmax") for blocks in (1, 3))
+    engine = make_engine("auto", problem, small, plan)
+    engine.epochs(20)
+    start = grown(engine.learned(), large, problem, seed=1)
+    assert make_engine("auto", problem, large, plan, start).epochs(1)[0] == pytest.approx(engine.epochs(1)[0])
 
 
 def test_weights_that_vanish_beside_all_words_are_taken_within_the_row():

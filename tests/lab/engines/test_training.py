@@ -9,6 +9,7 @@ import pytest
 from byheart.errors import OptionError
 from byheart.lab.config import DecoderModel, Training, Uniform, as_plain, model_of
 from byheart.lab.engines.training import Goal, Outcome, train
+from byheart.lab.engines.weights import initial_uniform
 from byheart.lab.problem import ProblemSpec, Sequences
 from byheart.lab.study.experiment import TrialRecord, machine, versions
 from tests.lab.small import signs_problem, stories, words_problem
@@ -180,3 +181,22 @@ def test_slower_stacks_are_the_same_in_every_engine(engine: str) -> None:
     assert losses == pytest.approx(plain, rel=1e-4)
     quick = train(problem, Uniform(4), replace(plan, slowdown=0.0), Goal(full=True), engine).curve
     assert [loss for _, loss, _ in quick] != pytest.approx(plain, rel=1e-4)
+
+
+def test_a_stage_that_ends_worse_than_it_began_is_trained_again_at_half_the_rate(monkeypatch):
+    """The second stage rises at the first rate and falls at half of it; the curve that is kept is the one that fell."""
+    rates: list[float] = []
+
+    class Stage(Scripted):
+        def learned(self):
+            return initial_uniform(Uniform(2), signs_problem(), 0)
+
+    def make(name, problem, model, plan, start):
+        rates.append(plan.rate)
+        return Stage(np.linspace(0.5, 0.4, 8) if len(rates) != 2 else np.linspace(0.4, 0.9, 8))
+
+    monkeypatch.setattr("byheart.lab.engines.training.make_engine", make)
+    plan = Training(epochs=8, rate=0.1, before=(1,), retries=2)
+    outcome = train(signs_problem(), Uniform(2), plan, Goal(full=True))
+    assert rates == [0.1, 0.1, 0.05]
+    assert outcome.curve[-1][1] == 0.4

@@ -69,6 +69,7 @@ class Distribution:
         return Distribution(classes, tuple(by_number[number] for number in range(len(classes))))
 
     def same(self, other: Distribution) -> bool:
+        """Whether classes, by type and value, and weights are equal."""
         return same(self.classes, other.classes) and self.weights == other.weights
 
     @property

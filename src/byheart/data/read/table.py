@@ -89,6 +89,7 @@ class Table:
 
     @property
     def columns(self) -> dict[str, str]:
+        """Role -> column: where sequences and labels were read."""
         return self.selection.columns
 
     @property

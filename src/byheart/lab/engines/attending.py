@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from byheart.lab.config import Training, Uniform
 from byheart.lab.engines.kernel import FAST, LANES, Curve, adamw, batch_of, shorten, vectors_of, views_of
-from byheart.lab.engines.weights import Flat, initial_uniform
+from byheart.lab.engines.weights import Flat, Weights, initial_uniform
 from byheart.lab.engines.wide import embed, embed_backward, product, score, stack_backward, stack_forward
 from byheart.lab.problem import Sequences
 
@@ -34,10 +34,15 @@ class AttendingEngine:
     """One training run; `epochs(k)` takes k steps and gives (loss, accuracy) before each."""
 
     def __init__(
-        self, problem: Sequences, model: Uniform, training: Training, dtype: npt.DTypeLike = np.float32
+        self,
+        problem: Sequences,
+        model: Uniform,
+        training: Training,
+        dtype: npt.DTypeLike = np.float32,
+        start: Weights | None = None,
     ) -> None:
         self.training, self.step = training, 0
-        start = initial_uniform(model, problem, training.seed, identity=training.identity)
+        start = dict(start or initial_uniform(model, problem, training.seed, identity=training.identity))
         if model.attention == "uniform":  # never used, and without gradient: the compiled loop has one shape
             start |= {name: np.zeros((model.s, model.m)) for name in ("WK", "WQ")}
         self.weights, self.gradient = Flat(start, dtype), Flat(start, dtype)
@@ -72,6 +77,9 @@ class AttendingEngine:
         run_attending(self.data, self.kind, *views, *places, self.vectors, self.step, rates, constants, curve)
         self.step += count
         return curve
+
+    def learned(self) -> Weights:
+        return self.weights.copy()
 
     @staticmethod
     def _views(flat: Flat) -> tuple[Any, ...]:

@@ -118,11 +118,15 @@ def _grow(problem: Sequences, model: Uniform, training: Training, goal: Goal, en
         smaller = replace(training, before=training.before[:-1])
         outcome, small = _grow(problem, replace(model, blocks=training.before[-1]), smaller, goal, engine)
         start, seconds = grown(small, model, problem, training.seed), outcome.seconds
-    runner = make_engine(engine, problem, model, training, start)
-    assert isinstance(runner, Growing)
-    outcome = _run(runner, training, goal)
-    better = outcome.curve[-1][1] <= outcome.curve[0][1]  # False for NaN
-    return replace(outcome, seconds=seconds + outcome.seconds), runner.learned() if better else start
+    for attempt in range(1 + (training.retries if training.before else 0)):
+        plan = replace(training, rate=training.rate / 2**attempt)
+        runner = make_engine(engine, problem, model, plan, start)
+        assert isinstance(runner, Growing)
+        outcome = _run(runner, plan, goal)
+        seconds += outcome.seconds
+        if outcome.curve[-1][1] <= outcome.curve[0][1]:  # False for NaN
+            return replace(outcome, seconds=seconds), runner.learned()
+    return replace(outcome, seconds=seconds), start
 
 
 def _run(runner: TrainingEngine, training: Training, goal: Goal) -> Outcome:
@@ -202,12 +206,12 @@ def make_engine(
             from byheart.lab.engines.wide import WideEngine
 
             return WideEngine(problem, model, training, start=start)
-        if start is not None:
-            raise OptionError(f"the {name} engine does not grow networks; use --engine kernel or wide")
         if name == "attending" or (name == "auto" and problem.tokens <= _WORDS):
             from byheart.lab.engines.attending import AttendingEngine
 
-            return AttendingEngine(problem, model, training)
+            return AttendingEngine(problem, model, training, start=start)
+        if start is not None:
+            raise OptionError(f"the {name} engine does not grow networks; use --engine kernel, wide or attending")
         if name in ("auto", "stacked", "compiled"):
             _torch()
             from byheart.lab.engines.pytorch import StackedEngine

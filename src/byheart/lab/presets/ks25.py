@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from byheart.lab.config import ATTENTIONS, PRECISIONS
-from byheart.lab.presets._base import DEEP, LADDER, LEAST, NARROW, STAGES, TUNED, WIDTH, curves, preset
+from byheart.lab.presets._base import DEEP, LADDER, LEAST, STAGES, TUNED, WIDTHS, curves, preset
 from byheart.lab.problem import ProblemSpec
 from byheart.lab.study.experiment import Experiment
 
@@ -16,7 +16,7 @@ def multinli_curves(scale: str) -> Experiment:
     N, d, epochs, trials = {
         "small": (600, 32, 15000, 8),
         "medium": (1000, 64, 20000, 16),
-        "paper": (2000, WIDTH, 1000, 2),
+        "paper": (2000, WIDTHS["ks25-fig1"], 1000, 2),
     }[scale]
     return curves("ks25-fig1", scale, ProblemSpec("mnli", N, 8, d), (1, 10, 20, 30, 40, 50), epochs, trials)
 
@@ -27,7 +27,7 @@ def imdb_curves(scale: str) -> Experiment:
     N, d, epochs, trials = {
         "small": (800, 32, 15000, 8),
         "medium": (1500, 64, 20000, 16),
-        "paper": (3000, WIDTH, 1000, 2),
+        "paper": (3000, WIDTHS["ks25-fig2"], 1000, 2),
     }[scale]
     return curves("ks25-fig2", scale, ProblemSpec("imdb", N, 8, d), (1, 10, 20, 30, 40), epochs, trials)
 
@@ -40,7 +40,7 @@ def least_blocks_by_rows(scale: str) -> Experiment:
         "medium": tuple(range(100, 601, 50)),
         "paper": tuple(range(600, 1701, 100)),
     }[scale]
-    d = {"small": 16, "medium": 32, "paper": NARROW}[scale]
+    d = {"small": 16, "medium": 32, "paper": WIDTHS["ks25-fig3"]}[scale]
     epochs, trials, repeats = {"small": (15000, 6, 2), "medium": (20000, 10, 3), "paper": (1000, 10, 1)}[scale]
     return Experiment(
         preset="ks25-fig3",
@@ -99,9 +99,9 @@ def least_blocks_by_attention(scale: str) -> Experiment:
     """KS25's open problem, trained: the least #blocks for N sequences of n tokens, nN labels, with uniform, softmax and
     hardmax attention, beside √(nN)."""
     N, lengths, epochs, trials, repeats = {
-        "small": (16, (4, 8, 16), 1500, 4, 1),
-        "medium": (32, (4, 8, 16, 32), 2000, 4, 1),
-        "paper": (100, (5, 10, 20, 40), 5000, 10, 2),
+        "small": (16, (4, 8, 16), 1000, 4, 1),
+        "medium": (32, (4, 8, 16, 32), 1000, 6, 1),
+        "paper": (100, (5, 10, 20, 40), 1000, 10, 2),
     }[scale]
     cells = [
         (ProblemSpec("contexts", N, n, 4, seed), attention)
@@ -116,11 +116,11 @@ def least_blocks_by_attention(scale: str) -> Experiment:
         axis="n",
         problems=tuple(spec for spec, _ in cells),
         variants=tuple(attention for _, attention in cells),
-        sizes=LADDER,
+        sizes=STAGES,
         epochs=epochs,
         trials=trials,
-        space=replace(DEEP, rate=(0.01, 0.05), starts=1),
-        first=2,
+        space=replace(LEAST, rate=(0.01, 0.05)),
+        first=STAGES[-1],
         m=4,
     )
 
@@ -131,7 +131,7 @@ def least_blocks_by_precision(scale: str) -> Experiment:
     counts, d, epochs, trials = {
         "small": ((100, 200, 300, 400), 16, 4000, 4),
         "medium": (tuple(range(100, 601, 100)), 32, 20000, 10),
-        "paper": ((1200, 1300, 1400), NARROW, 1000, 10),  # where float32 begins to need more blocks
+        "paper": ((1300, 1400, 1500, 1600, 1700), WIDTHS["ks25-fig3"], 1000, 10),  # where more than one is needed
     }[scale]
     return Experiment(
         preset="ks25-precision",

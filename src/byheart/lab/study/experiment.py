@@ -31,7 +31,7 @@ class Space:
     """What is tuned: the learning rate (log-uniform) and the warmup's share (uniform). Equal ends: fixed.
 
     grow: a network starts from that of the next smaller size, trained with the same rate and warmup from the same seed;
-    the k-th learns at rate / k**calm.
+    the k-th learns at rate / k**calm, and again at half of that if it ended worse than it began, up to `retries` times.
     """
 
     rate: tuple[float, float]
@@ -48,6 +48,7 @@ class Space:
     starts: int = 1
     grow: bool = False
     calm: float = 1.0
+    retries: int = 0
 
     @property
     def fixed(self) -> bool:

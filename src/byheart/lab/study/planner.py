@@ -196,6 +196,7 @@ def propose(
             starts=space.starts,
             before=before,
             calm=space.calm,
+            retries=space.retries,
             seed=stable_seed(seed, draws, done + i, "weights"),
         )
         for i, (rate, warmup) in enumerate(points)
