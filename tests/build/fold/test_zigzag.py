@@ -94,7 +94,7 @@ def test_the_recorded_options_build_the_same_network_again():
 def test_a_sign_needs_two_labels_and_few_parameters_as_the_aim():
     with pytest.raises(OptionError, match="exactly two labels"):
         memorize_dataset(random_dataset(9, 2, 2, 3), construction="compact", progress=False, head="sign")
-    with pytest.raises(OptionError, match="objective=depth"):
+    with pytest.raises(OptionError, match="not for objective=depth"):
         memorize(["ab", "ba"], [0, 1], construction="compact", progress=False, head="sign", objective="depth")
     with pytest.raises(OptionError, match="sign always names a class"):
         memorize(["ab", "ba"], [0, 1], construction="compact", progress=False, head="sign", abstain_bits=4)
