@@ -627,6 +627,7 @@ def attend(layer, row, wanted, bits):
                     continue
                 keys = tuple(keys[place] for place in the_largest(scores))
             if keys != last:
+                BUDGET.charge(len(keys) * len(V[0].numbers))
                 added, last = total([V[j] for j in keys]), keys
                 mean = added._replace(den=added.den * len(keys))
             parts.append(mean)

@@ -373,7 +373,15 @@ def sharp(body):
     body["network"]["stages"] = []
 
 
-@pytest.mark.parametrize("change", [huge, long, sharp])
+def many(body):
+    """One number of four million bits is no work; 20,000 places with one each are ten gigabytes."""
+    one = {"columns": 2, "rows": [[[1, 1]]]}
+    layer = {"layer": "affine", "weight": one, "bias": ["0x1p-4194304"], "relu": False}
+    body["network"].update(layers=[layer, {"layer": "pool", "width": 1}], read="pooled", stages=[])
+    body["encoder"].update(length=20_000, padded=True)
+
+
+@pytest.mark.parametrize("change", [huge, long, sharp, many])
 @pytest.mark.parametrize("command", ["verify", "predict"])
 def test_a_hostile_file_is_refused_before_it_costs_anything(tmp_path, change, command):
     table = write_table(tmp_path / "t.csv")

@@ -3,7 +3,7 @@
 A recital answers a place right when its answer is the distribution of what follows that prefix in the documents,
 weighted; with `first` or `majority`, when it is that one token.
 
->>> from byheart.ir.recital import Answer, Recital, Table
+>>> from byheart.ir.recital import Answer, Recital, WindowTable
 >>> table = WindowTable((0,), [[1], [3]], [0, 1])
 >>> recital = Recital(4, (table,), (Answer.of(3), Answer.of(2)), 0)
 >>> certify_recital(recital, [(1, 3, 2)]).verdict.value

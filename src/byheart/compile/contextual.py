@@ -67,7 +67,7 @@ def contextual_mapping(
     >>> found = contextual_mapping(["ab", "ba", "bb"])
     >>> found.sequence_ids[0] == found.sequence_ids[1] != found.sequence_ids[2]        # "ab" and "ba": equal multisets
     True
-    >>> found.context_ids[0] == found.context_ids[1][::-1]                             # the same two contexts
+    >>> found.context_ids[0] == tuple(reversed(found.context_ids[1]))                    # the same two contexts
     True
     >>> found.contexts, found.delta >= 1
     (3, True)

@@ -37,9 +37,11 @@ SMALL_JOB = 20_000  # row evaluations (inputs x weight rows) below which compile
 
 def run(steps: Sequence[Step], values: Values, progress: Progress = SILENT, name: str = "evaluating") -> Values:
     """Every row of `values` through `steps`, exactly, by the engine that suits the size of the job."""
-    if values.count * sum(_rows(step) for step in steps) <= SMALL_JOB:
+    small = values.count * sum(_rows(step) for step in steps) <= SMALL_JOB
+    if values.count > 1 or not small:
+        _estimate(steps, values, small)
+    if small:
         return reference.run(steps, values)
-    _estimate(steps, values)
     segments = list(_segments(steps))
     with progress.stage(name, total=values.count * len(segments)) as stage:
         for engine, segment in segments:
@@ -59,14 +61,19 @@ def run(steps: Sequence[Step], values: Values, progress: Progress = SILENT, name
     return values
 
 
-def _estimate(steps: Sequence[Step], values: Values) -> None:
-    """Inside a budget, one input is tried with a meter and counts for all of them."""
+def _estimate(steps: Sequence[Step], values: Values, small: bool) -> None:
+    """Inside a budget, one input is tried with a meter and counts for all of them; so does the room for its result."""
     limit = meter()
     if limit is None:
         return
     before = limit.work
-    reference.run(steps, Values(values.numerators[:1], values.denominator))
-    limit.spend((limit.work - before) * (values.count - 1))
+    tried = reference.run(steps, Values(values.numerators[:1], values.denominator))
+    if small:  # the reference does all of it, metered
+        limit.work = before
+    else:
+        limit.spend((limit.work - before) * (values.count - 1))
+    least = tried.denominator.bit_length()  # a numerator that happens to be short here may be long elsewhere
+    limit.hold(values.count * sum(max(least, int(x).bit_length()) for x in tried.numerators.ravel()) // 8)
 
 
 def _rows(step: Step) -> int:

@@ -64,7 +64,7 @@ def test_a_head_that_no_longer_looks_far_is_noticed(change: Callable[[np.ndarray
     text = "abcdefgh" * 4 + "x" + "abcdefgh" * 4 + "y"
     folder = write(tmp_path / "folder", texts=(text,), form="sparse")
     assert verify_folder(folder, [text], ("float32",)).verdict is Verdict.PROVED
-    edit_tensor(folder, "model.layers.1.self_attn.q_proj.weight", change)
+    edit_tensor(folder, ATTENTION + "q_proj.weight", change)
     assert verify_folder(folder, [text], ("float32",)).verdict is not Verdict.PROVED
 
 

@@ -88,7 +88,7 @@ def test_all_columns(tmp_path):
 
 def test_a_conflict_names_the_columns_that_were_guessed(tmp_path):
     table = read(write(tmp_path / "iris.csv", "sepal,petal,kind\n5.1,1.4,setosa\n5.1,1.5,setosa\n"))
-    with pytest.raises(ConflictError, match=r"--conflicts first.*column 'sepal'.*--sequence-column"):
+    with pytest.raises(ConflictError, match=r"--conflicts .*first.*column 'sepal'.*--sequence-column"):
         byheart.memorize(table, progress=False)
 
 

@@ -10,9 +10,10 @@ schedule would have.
 
 `choose_places` does without states: one table that looks at the newest places and at a few others, near ones and far
 ones. A head that shows the first token where there is nothing so far back has scores that rise with the distance up to
-its own, so its lead falls with the distance: LONGEST_NEAR places. One that shows the newest token there has two peaks,
-and leads at any distance at which the waves of rotary positions are about in step again: FAR_PLACES. A passage that
-occurs twice is told apart by one token before it; texts of 2,000 characters need 6 to 14 places.
+its own, so its lead falls with the distance, and the first places have very low scores: LONGEST_NEAR places. One that
+shows the newest token there has two peaks, and leads at any distance at which the waves of rotary positions are about
+in step again (far.py). A passage that occurs twice is told apart by one token before it; texts of 2,000 characters need
+6 to 14 places.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from byheart.build.recital.far import FAR_PLACES
+from byheart.build.recital.far import FAR_IN_NEED, FAR_PLACES
 from byheart.build.recital.goals import Goals, joined, merge_goals, suffix_lengths, tokens_at, told_alike, torn
 from byheart.data.tokens.script import Script
 from byheart.errors import DataError
@@ -31,7 +32,7 @@ from byheart.errors import DataError
 Ints = npt.NDArray[np.int64]
 Schedule = tuple[tuple[int, ...], ...]
 LONGEST_OFFSET = 10
-LONGEST_NEAR = 17  # in two steps: a head that looks 20 places back in this way leads by less than bfloat16 may err
+LONGEST_NEAR = 4  # farther ones lead by less, and score all places so low at the start that float16 overflows
 MOST_TABLES = 24
 MOST_PLACES = 64  # of a sparse table
 WORTH_FARTHER = 2  # places that are saved
@@ -170,8 +171,9 @@ class Places:
 REST = {
     offset: rest
     for rest in reversed(range(LONGEST_NEAR + 1))
-    for offset in (place + rest for place in FAR_PLACES)
-}  # fmt: skip
+    for offset in (place + rest for place in (*FAR_PLACES, *FAR_IN_NEED))
+}
+_EASY = frozenset(FAR_PLACES)
 _EVERYWHERE = Places(tuple(range(LONGEST_NEAR + 1)), tuple(sorted(REST)))
 
 
@@ -210,7 +212,7 @@ def _best_places(script: Script, goals: Goals, places: Places, left: Ints, state
     """One more offset, up to `most`, or two, after which fewest of the places `left` are undecided, measured by the
     factor per offset; of equals the nearest. Nothing if no offset makes any window differ.
 
-    Far places that rest on others than the newest, and pairs of these, are tried where no single one decides half: they
+    Other far places than FAR_PLACES, and pairs of these, are tried where no single one decides half: they
     tell the end of a long run of one token, whose beginning no single place marks.
     """
     windows, needs = len(np.unique(state)), goals.of_place[left]
@@ -230,9 +232,9 @@ def _best_places(script: Script, goals: Goals, places: Places, left: Ints, state
         return found
 
     single = [o for o in (*range(NEAREST, LONGEST_NEAR + 1), *far) if o not in places.offsets]
-    found = judged([(o,) for o in single if o <= LONGEST_NEAR or REST[o] == 0])
+    found = judged([(o,) for o in single if o <= LONGEST_NEAR or o in _EASY])
     if not found or min(found)[0] > 0.5:
-        others = [o for o in single if o > LONGEST_NEAR and REST[o] > 0]
+        others = [o for o in single if o > LONGEST_NEAR and o not in _EASY]
         found += judged([(o,) for o in others])
         found += judged([(o - 1, o) for o in others if o - 1 not in places.offsets and o - 1 in REST])
     return min(found)[2] if found else ()

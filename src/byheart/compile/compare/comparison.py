@@ -178,8 +178,8 @@ def compare(
     memory is predicted by its formula and marked so. Without one everything is built here, however long it takes.
 
     >>> found = compare(["sun", "moon"], ["day", "night"], constructions=["ks25", "vardi22"])
-    >>> [(row.construction, row.verdict) for row in found.rows][:2]
-    [('vardi22', 'proved'), ('ks25', 'proved')]
+    >>> {row.construction: row.verdict for row in found.rows if row.verdict != "baseline"}
+    {'vardi22': 'proved', 'ks25': 'proved'}
     """
     dataset = _loaded(data, labels, task, positions)
     problem = problem_of(dataset)

@@ -79,7 +79,7 @@ def design_of(dtype: str, flavour: str, shape: Mapping[str, Any] | None) -> Desi
     """The design that a user's words stand for; an OptionError for words without a meaning."""
     known = {"quantized": "plateau"}.get(flavour, flavour)
     if known not in FLAVOURS:
-        raise OptionError(f"flavour {flavour!r} is not one of {', '.join(FLAVOURS)}")
+        raise OptionError(f"flavour {flavour!r} is not one of parabola, quantized (or plateau), units")
     if dtype not in DTYPES:
         raise OptionError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
     try:

@@ -72,7 +72,8 @@ class Fetch:
 def neighbours(fetches: Sequence[Fetch]) -> tuple[int, int]:
     """Two fetches, the farther one first, of places that stand side by side: the farthest such. The scale probe
     measures at the one position at which only the farther one sees BOS."""
-    far = max(k for k in range(1, len(fetches)) if fetches[k].offset == fetches[k - 1].offset + 1)
+    near = [fetch for fetch in fetches if not fetch.far]  # they come first
+    far = max(k for k in range(1, len(near)) if near[k].offset == near[k - 1].offset + 1)
     return far, far - 1
 
 
@@ -135,6 +136,8 @@ def _steps(table: WindowTable, wide: int, most: int) -> list[_Step]:
     is filled, LONGEST_STEP away at most, and far ones from those that they rest on."""
     offsets, nears, count = table.offsets, len(table.offsets) - len(table.far), 1
     while count < min(wide, nears) and offsets[count] <= LONGEST_STEP:
+        count += 1
+    while nears <= count < min(wide, len(offsets)) and table.far[count - nears] == 0:
         count += 1
     parts: list[_Step] = [(tuple(range(count)), ())]
     while (filled := parts[-1][0][-1] + 1) < len(offsets):
@@ -257,7 +260,8 @@ class ChannelLayout:
         """What the heads of each distance bring, and where to."""
         slots, source, offsets = self.slots[stage.table], self.source(stage), table.offsets
         if not stage.sources:
-            return [Fetch(offsets[place], np.arange(len(source)), slots[place]) for place in stage.places]
+            every, near = np.arange(len(source)), len(offsets) - len(table.far)
+            return [Fetch(offsets[place], every, slots[place], place >= near) for place in stage.places]
         found: dict[tuple[int, bool], list[tuple[Index, Index]]] = {}
         for place, origin in zip(stage.places, stage.sources, strict=True):
             bits, far = np.searchsorted(source, slots[origin]), place >= len(offsets) - len(table.far)

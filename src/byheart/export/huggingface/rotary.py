@@ -22,6 +22,11 @@ from byheart.errors import ExportError
 
 Floats = npt.NDArray[np.float64]
 _PIVOTS = 20_000
+# Engines add -65504 to the scores of float16 that are not to be seen. Where a row sees nothing, as in the padding left
+# of a lone BOS, whose tokens have one position, a score below -16 at distance 0 overflows, and the row is not a number.
+# So heads of short offsets score distance 0 at -LOWEST of their size at least. Far heads do by themselves, and longer
+# offsets, which other forms than `sparse` may need, would lose too much by it.
+FARTHEST_LEVEL, LOWEST = 4, 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +95,11 @@ def look_back(
     chosen = np.arange(len(every)) if used is None else np.array(used)
     wanted, other = np.array(duels(offset, reach, window, trap, far), dtype=np.float64).T
     lead = _waves(wanted, every[chosen]) - _waves(other, every[chosen])
-    mixed = best_mixture(np.concatenate([lead, -lead], axis=1))
+    payoff = np.concatenate([lead, -lead], axis=1)
+    if offset <= FARTHEST_LEVEL and not far:
+        level = _waves(np.zeros(1), every[chosen])
+        payoff = np.concatenate([payoff, 10 * (np.concatenate([level, -level], axis=1) + LOWEST)])
+    mixed = best_mixture(payoff)
     signed = mixed[: lead.shape[1]] - mixed[lead.shape[1] :]
     wide = np.zeros((2, len(every)))
     wide[:, chosen] = signed.reshape(2, -1)
