@@ -105,7 +105,7 @@ def _sameness(encoder: Encoder, rows: list[list[object]]) -> str:
 
 
 def _remedy(encoder: Encoder, rows: list[list[object]]) -> str:
-    remedy = "relabel them, or choose which to keep with --conflicts (in Python: conflicts=) first, majority or drop"
+    remedy = "relabel them, or choose which to keep with --conflicts first, majority or drop (in Python: conflicts=)"
     if rows[0] == rows[1] and not (encoder.task is Task.SEQ_TO_SEQ and not encoder.positions):
         return remedy
     if encoder.task is Task.SET:
