@@ -30,6 +30,7 @@ from byheart.certify.checkpoint.config import Shape
 from byheart.certify.checkpoint.decoder import Expert, Layer, Linear, Mlp, Norm, StockAttention
 from byheart.certify.checkpoint.storage import Array
 from byheart.certify.checkpoint.tensors import read_json
+from byheart.data.tokens.pieces import QWEN2
 from byheart.errors import ExportError, FileFormatError, MissingExtraError, OptionError
 from byheart.export.stock import StockDecoder, read_decoder
 from byheart.files import write_atomically
@@ -247,7 +248,7 @@ def _characters(vocab: Mapping[str, int], special: Mapping[int, str]) -> tuple[d
 
 
 def _pre_tokenizer(path: Path, vocab: Mapping[str, int], merges: Sequence[str], texts: Sequence[str]) -> str:
-    """`llama-bpe` where it makes the same tokens of the texts as the tokenizer itself, else `gpt-2` where that does."""
+    """`llama-bpe` where it makes the same tokens of the texts as the tokenizer itself, else `gpt-2` or `qwen2`."""
     try:
         from tokenizers import Regex, Tokenizer, models, pre_tokenizers
     except ImportError:
@@ -265,12 +266,14 @@ def _pre_tokenizer(path: Path, vocab: Mapping[str, int], merges: Sequence[str], 
         "llama-bpe": other(True, pre_tokenizers.Split(Regex(LLAMA_3), "isolated"),
                            level(add_prefix_space=False, use_regex=False)),
         "gpt-2": other(False, level(add_prefix_space=False, use_regex=True)),
+        "qwen2": other(False, pre_tokenizers.Split(Regex(QWEN2), "isolated"),
+                       level(add_prefix_space=False, use_regex=False)),
     }  # fmt: skip
     for name, candidate in candidates.items():
         if texts and all(own.encode(t, add_special_tokens=False).ids == candidate.encode(t).ids for t in texts):
             return name
     if texts:
-        raise ExportError(f"{path} cuts the memorized text in a way that neither llama-bpe nor gpt-2 of llama.cpp does")
+        raise ExportError(f"{path} cuts the memorized text in a way that llama.cpp does not (llama-bpe, gpt-2, qwen2)")
     return "gpt-2"
 
 

@@ -62,7 +62,7 @@ class Lexicon:
         elif kind in pieces.TRAINED:
             if not size.isdigit() or not 2 <= int(size) <= pieces.LARGEST:
                 raise OptionError(f"tokens {tokens!r}: write {kind}:SIZE, for example bpe:400")
-            bare = json.loads(pieces.train(kind, int(size), list(texts)))
+            bare = json.loads(pieces.train(kind, int(size), list(texts), common=True))
         else:
             return _given(tokens, texts)
         return _finished(kind, bare, texts)

@@ -25,15 +25,16 @@ _APART = "\0"  # stands between words where unigram is trained; no piece holds i
 _UNIGRAM_TEXT = 200_000  # characters that unigram is trained on: it keeps all of them in one lattice
 
 
-def train(kind: str, size: int, texts: list[str]) -> str:
+def train(kind: str, size: int, texts: list[str], common: bool = False) -> str:
     """A model of at most about `size` pieces for these texts, the same one every time.
 
-    `bpe` works on bytes and keeps every text whole; `wordpiece` and `unigram` drop or merge spaces.
+    `bpe` works on bytes and keeps every text whole; `wordpiece` and `unigram` drop or merge spaces. `common`: Qwen2's
+    tokenizer in Transformers, which puts its own cutter in front, makes the same pieces of these texts.
     """
     if not texts:
         raise DataError(f"--tokens {kind}:{size} needs texts to be trained on, but the rows hold lists of tokens")
     library = _library()
-    make = {"bpe": _bpe, "wordpiece": _wordpiece, "unigram": _unigram}[kind]
+    make = {"bpe": _common_bpe if common else _bpe, "wordpiece": _wordpiece, "unigram": _unigram}[kind]
     with _rust_errors(DataError, f"{kind}:{size} cannot be trained on these texts"):
         model = make(library, size, texts)
         return str(library.Tokenizer.from_str(json.dumps(model)).to_str())
@@ -107,13 +108,36 @@ def _rust_errors(kind: Callable[[str], Exception], what: str) -> Iterator[None]:
         raise kind(f"{what}: {one_line(error)}") from None
 
 
+# Qwen2's cutter, which Transformers puts before every tokenizer of that architecture, whatever tokenizer.json says.
+QWEN2 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
 def _bpe(library: Any, size: int, texts: list[str]) -> Any:
+    return _bpe_behind(library, size, texts, library.pre_tokenizers.ByteLevel(add_prefix_space=False))
+
+
+def _common_bpe(library: Any, size: int, texts: list[str]) -> Any:
+    """Pieces that cross no boundary of GPT-2's cutter nor of Qwen2's. Both then make the same tokens, except sometimes
+    of white space; where they do not, Qwen2's own cutter is taken: other architectures obey tokenizer.json."""
+    cutters = library.pre_tokenizers
+    split, plain = cutters.Split(library.Regex(QWEN2), "isolated"), cutters.ByteLevel(add_prefix_space=False)
+    qwen2 = cutters.Sequence([split, cutters.ByteLevel(add_prefix_space=False, use_regex=False)])
+    model = _bpe_behind(library, size, texts, cutters.Sequence([split, plain]))
+    one, two = (library.Tokenizer.from_str(json.dumps(model)) for _ in range(2))
+    one.pre_tokenizer, two.pre_tokenizer = plain, qwen2
+    if all(one.encode(text).ids == two.encode(text).ids for text in texts):
+        return json.loads(one.to_str())
+    return _bpe_behind(library, size, texts, qwen2)
+
+
+def _bpe_behind(library: Any, size: int, texts: list[str], cutter: Any) -> Any:
     alphabet = sorted(library.pre_tokenizers.ByteLevel.alphabet())
     if size < len(alphabet):
         raise OptionError(f"bpe:{size} is too small: the {len(alphabet)} bytes alone are pieces")
     tokenizer = library.Tokenizer(library.models.BPE())
-    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = library.decoders.ByteLevel()
+    tokenizer.pre_tokenizer, tokenizer.decoder = cutter, library.decoders.ByteLevel()
     # All bytes belong to the alphabet: a model without them would silently drop characters that it has never seen.
     trainer = library.trainers.BpeTrainer(vocab_size=size, show_progress=False, initial_alphabet=alphabet)
     tokenizer.train_from_iterator(texts, trainer)
