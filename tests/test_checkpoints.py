@@ -62,7 +62,8 @@ def test_one_document_is_forgotten_and_the_others_stay(tmp_path: Path, architect
         same = expected == memory.recital.follow(document[:-1])
         assert (now.argmax(1) == was.argmax(1))[same].all()
         # A document that stays meets no removed window: nothing that is computed for it changes. The forgotten one
-        # does, and what its removed units said may still be heard, faintly, at its later places.
+        # does, and heads that copy are one-hot only up to a leak, so its other places change a little too (0.0011 at
+        # most in the cases here); the certificate claims nothing about them.
         assert np.abs(now - was)[same].max() < (1e-5 if name != "dog" else 0.01)
         assert ((expected == UNKNOWN).sum() == report.silent) if name == "dog" else (expected != UNKNOWN).all()
 

@@ -153,7 +153,9 @@ def variants_figure(experiment: Experiment, minima: Sequence[Minimum]) -> Figure
             look: dict[str, Any] = {"color": colour(place), "label": variant}
             axes.plot([m.x for m in known], [m.size or 0 for m in known], marker(place) + "-", **look)
             failed = [m for m in mine if m.size is None and m.largest_failed is not None]
-            axes.plot([m.x for m in failed], [m.largest_failed or 0 for m in failed], "^", color=colour(place))
+            axes.plot([m.x for m in failed], [m.largest_failed or 0 for m in failed], "x", ms=10, color=colour(place))
+        if any(m.size is None and m.largest_failed is not None for m in minima):
+            axes.plot([], [], "x", ms=10, color="#7F7F7F", label="even this many failed")
         found = sorted((labels, m.x, m.size) for labels, m in zip(asked, minima, strict=True) if m.size is not None)
         if found:
             labels, _, size = found[0]

@@ -104,7 +104,7 @@ class FoldChain:
 
     @cached_property
     def edges(self) -> list[int]:
-        """Values at which the label changes: a fold copies all of them, mirrored; two in the same place are none."""
+        """Values at which the label changes: a fold copies all of them, mirrored; two in the same place cancel."""
         found = {0}
         for threshold in reversed(self.thresholds):
             found ^= {threshold - e for e in found}
