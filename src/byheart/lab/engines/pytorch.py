@@ -10,11 +10,13 @@ Slower than `byheart.lab.engines.kernel` on a CPU, where each of these products 
 and value, since its earlier tokens end shorter contexts. A document of T tokens has T prefixes, and stories begin
 alike, so the distinct contexts are a fraction of the positions. A context's loss is that of its empirical next-token
 distribution, which is the same number. Half of the time would go into passes over the logits, so the last layer and its
-loss are one step with a gradient by hand.
+loss are one step with a gradient by hand, in an array that is made once; and a context's gradient from the longer ones
+is a product with a sparse matrix, where PyTorch's own would add row by row.
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -103,6 +105,8 @@ class DecoderEngine:
         self.tokens = torch.from_numpy(problem.contexts[np.arange(len(lengths)), lengths - 1])  # (n,) the last of each
         self.positions = sinusoids(problem.length, model.d).to(dtype)[torch.from_numpy(lengths - 1)]  # (n, d)
         self.prefixes = torch.from_numpy(_prefixes(problem.contexts))  # (n, T)
+        self.gather = _gather(self.prefixes, dtype)  # (n, n·T)
+        self.room = torch.empty(len(lengths), problem.vocabulary, dtype=dtype)  # the logits'
         places = torch.from_numpy(problem.pairs[:, 0] * problem.vocabulary + problem.pairs[:, 1])
         totals = np.bincount(problem.pairs[:, 0], weights=problem.weights)
         self.shares = (places, torch.from_numpy(problem.weights).to(dtype), torch.from_numpy(totals).to(dtype))
@@ -113,7 +117,7 @@ class DecoderEngine:
 
     def _measure(self) -> tuple[Tensor, Tensor]:
         w = self.weights
-        loss, accuracy = NextTokenLoss.apply(self._hidden(), w["output"], w["output_bias"], *self.shares)
+        loss, accuracy = NextTokenLoss.apply(self._hidden(), w["output"], w["output_bias"], *self.shares, self.room)
         return loss, accuracy
 
     def _hidden(self) -> Tensor:
@@ -128,7 +132,31 @@ class DecoderEngine:
 
     def _along(self, rows: Tensor) -> Tensor:
         """(n, d) -> (n, T, d): the rows of a context's tokens, which are those that end its prefixes."""
-        return torch.nn.functional.embedding(self.prefixes, rows)
+        return Spread.apply(rows, self.prefixes, self.gather)  # type: ignore[no-any-return]
+
+
+class Spread(torch.autograd.Function):
+    """rows[places], whose gradient is one product with the sparse matrix that `_gather` makes of the places."""
+
+    @staticmethod
+    def forward(context: Any, rows: Tensor, places: Tensor, gather: Tensor) -> Tensor:
+        context.save_for_backward(gather)
+        return torch.nn.functional.embedding(places, rows)
+
+    @staticmethod
+    def backward(context: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
+        (gather,) = context.saved_tensors
+        return gather @ slopes.reshape(gather.shape[1], -1), None, None
+
+
+def _gather(places: Tensor, dtype: torch.dtype) -> Tensor:
+    """(n, places) in compressed rows: what adds up all rows that stand at the places where a number is."""
+    flat = places.reshape(-1)
+    starts = torch.cat([torch.zeros(1, dtype=torch.int64), torch.bincount(flat, minlength=len(places)).cumsum(0)])
+    order, ones = torch.argsort(flat, stable=True), torch.ones(len(flat), dtype=dtype)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+        return torch.sparse_csr_tensor(starts, order, ones, (len(places), len(flat)), check_invariants=True)
 
 
 def _prefixes(contexts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -150,15 +178,16 @@ class NextTokenLoss(torch.autograd.Function):
 
     A pair of context and next token has a place in the flat (n, ω) logits and a weight; `totals` are the weights of
     each context. loss = Σ totals·log Σ exp − Σ weights·logit, so ∂loss/∂logits = totals·softmax, less the weights at
-    the pairs' places: the array of exponentials becomes the gradient in place, and no other of its size is made. A
-    prediction is right when no logit of its context is larger.
+    the pairs' places: the array of exponentials becomes the gradient in place, in `room`, and no other of its size is
+    made. A prediction is right when no logit of its context is larger.
     """
 
     @staticmethod
     def forward(
-        context: Any, x: Tensor, W: Tensor, b: Tensor, places: Tensor, weights: Tensor, totals: Tensor
+        context: Any, x: Tensor, W: Tensor, b: Tensor, places: Tensor, weights: Tensor, totals: Tensor, room: Tensor
     ) -> tuple[Tensor, Tensor]:
-        logits = torch.addmm(b, x, W)  # (n, ω)
+        logits = torch.mm(x, W, out=room)  # (n, ω)
+        logits += b
         top = logits.amax(dim=1, keepdim=True)
         logits -= top
         asked = logits.view(-1)[places]
@@ -176,4 +205,4 @@ class NextTokenLoss(torch.autograd.Function):
     def backward(context: Any, slope: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         x, W, gradient = context.saved_tensors
         gradient = gradient if slope.item() == 1 else gradient * slope
-        return gradient @ W.T, x.T @ gradient, gradient.sum(dim=0), None, None, None
+        return gradient @ W.T, x.T @ gradient, gradient.sum(dim=0), None, None, None, None

@@ -108,8 +108,9 @@ class Planner:
                 loss=experiment.loss,
                 accuracy=experiment.accuracy,
                 full=experiment.full,
-                # A network that has grown first loses what the smaller one had, and finds it again when the rate falls.
-                patience=1.0 if experiment.space.grow else Goal.patience,
+                # A network that has grown first loses what the smaller one had, and finds it again when the rate falls;
+                # and a cell of a grid is one run, which nobody tries again.
+                patience=1.0 if experiment.space.grow or experiment.kind == "grid" else Goal.patience,
                 bars=bars(experiment, earlier),
             )
             self._batches[place] = [
