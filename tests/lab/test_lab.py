@@ -56,8 +56,11 @@ def test_run_status_export_plot(tiny, tmp_path):
     records = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text(encoding="utf-8").splitlines()]
     assert all(record["outcome"]["curve"] for record in records)
 
+    (folder / "table.csv").unlink()
     again = answer("resume", folder, "--no-plots")
     assert again["rows"] == found["rows"] and again["finished"] == found["finished"]
+    assert "table.csv" in again["files"] and (folder / "table.csv").exists()  # tables need no pictures
+    assert not any(name.endswith((".png", ".html")) for name in again["files"])
     drawn = answer("plot", folder, "--no-constructed", "--output", tmp_path / "elsewhere")
     assert (tmp_path / "elsewhere/minimum.svg").exists() and "minimum.png" in drawn["files"]
 

@@ -87,7 +87,7 @@ def test_a_named_folder_is_the_only_place(tmp_path, monkeypatch):
     monkeypatch.setenv("BYHEART_DATA", str(write_rows(tmp_path)))
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(DataError, match=r"mnli.jsonl was not found in: .*empty\. Get it with"):
+    with pytest.raises(DataError, match=r"mnli.jsonl was not found in .*empty; name a file .* pip install"):
         make_problem(ProblemSpec("mnli", 5, 4, 5), None, str(empty))
 
 

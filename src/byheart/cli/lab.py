@@ -85,7 +85,7 @@ PRESET_LINES = "\n".join(["\b", "Presets:", *(f"  {name:20}  {preset.title}" for
 @click.option("--embedding", metavar="KIND", help="Words as fixed:D (random vectors of dimension D) or trained.")
 @click.option("--engine", default="auto", show_default=True, help="What trains: auto, kernel, stacked, compiled, …")
 @click.option("--seed", default=0, show_default=True)
-@click.option("--plots/--no-plots", default=True, help="Draw pictures and the page at the end.")
+@click.option("--plots/--no-plots", default=True, help="Draw pictures and the page at the end, besides tables.")
 @click.option("--constructed/--no-constructed", default=True, help="Build the same data for comparison.")
 @_processes
 @_executor
@@ -243,7 +243,7 @@ def plot(folder: Path, storage: str | None, constructed: bool, output: Path | No
     place = DataPlace(settings.data, settings.data_folder)
     progress = SILENT if as_json else console_progress()
     target = output or folder
-    names = publish(target, look(folder, storage), place, constructed, progress)
+    names = publish(target, look(folder, storage), place, True, constructed, progress)
     if as_json:
         show.print_json({"folder": str(target), "files": names})
     else:
@@ -305,7 +305,7 @@ def _report(
     folder: Path, study: Study, place: DataPlace, plots: bool, constructed: bool, as_json: bool, quiet: bool
 ) -> int:
     progress = SILENT if as_json or quiet else console_progress()
-    names = publish(folder, study, place, constructed, progress) if plots else []
+    names = publish(folder, study, place, plots, constructed, progress)
     if as_json:
         show.print_json({**results.plain_tables(study), "folder": str(folder), "files": names})
         return 0

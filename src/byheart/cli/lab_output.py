@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def publish(folder: Path, study: Study, data: DataPlace, constructed: bool, progress: Progress) -> list[str]:
-    """Writes everything into the folder; the names of what was written, and a line for what could not be."""
+def publish(
+    folder: Path, study: Study, data: DataPlace, plots: bool, constructed: bool, progress: Progress
+) -> list[str]:
+    """Writes tables into the folder, and with `plots` pictures and the page; the names of what was written, and a line
+    for what could not be."""
     folder.mkdir(parents=True, exist_ok=True)
     tables = results.plain_tables(study)
     names = ["records.jsonl", "table.csv"]
@@ -32,6 +35,8 @@ def publish(folder: Path, study: Study, data: DataPlace, constructed: bool, prog
     if tables["minima"]:
         write_csv(folder / "minima.csv", tables["minima"])
         names.append("minima.csv")
+    if not plots:
+        return names
     built = compared(folder, study, data, constructed, progress)
     try:
         figures = draw(study, data, built)

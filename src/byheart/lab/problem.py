@@ -373,10 +373,10 @@ def _picked(records: Records, source: DataSource) -> list[tuple[Any, ...]]:
 
 
 def _from_hub(name: str, source: DataSource, folder: str | None) -> list[tuple[Any, ...]]:
-    searched = ", ".join(str(place) for place in folders(folder))
+    searched = ", ".join(str(place.resolve()) for place in folders(folder))
     advice = (
-        f"{source.file} was not found in: {searched}. Get it with\n  pip install 'byheart[data]'\n  {source.command}\n"
-        "or name a file with --data FILE or a folder with --data-folder FOLDER"
+        f"{source.file} was not found in {searched}; name a file with --data FILE or a folder with --data-folder "
+        f"FOLDER, or get it where there is a network: pip install 'byheart[data]', then {source.command}"
     )
     if folder:
         raise DataError(f"no data for {name}: {advice}")

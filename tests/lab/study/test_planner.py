@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -131,3 +132,19 @@ def test_a_grid_of_hours_begins_with_what_is_cheap():
     wanted = Planner(experiment).needed({})
     assert (experiment.place(wanted[0].problem), wanted[0].size) == (100, 4)
     assert (experiment.place(wanted[-1].problem), wanted[-1].size) == (1000, 512)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_memorized_is_a_loss_below_the_threshold_and_nothing_else(name, scale):
+    """The papers' criterion: a run whose every answer is right but whose loss is above it has not memorized."""
+    experiment = experiment_of(name, scale)
+    assert not experiment.accuracy and experiment.loss == 0.01
+
+
+def test_a_grid_until_the_threshold_gives_no_run_up():
+    """A run that stalls for long may still come below one percent; and one that does ends there."""
+    experiment = experiment_of("madden24-threshold", "paper")
+    goal = Planner(experiment).needed({})[0].goal
+    assert goal.patience == 1.0 and not goal.full and not goal.bars
+    assert replace(experiment, preset="", full=True) == replace(experiment_of("madden24-fig1", "paper"), preset="")

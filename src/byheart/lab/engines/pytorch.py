@@ -10,14 +10,14 @@ Slower than `byheart.lab.engines.kernel` on a CPU, where each of these products 
 and value, since its earlier tokens end shorter contexts. A document of T tokens has T prefixes, and stories begin
 alike, so the distinct contexts are a fraction of the positions. A context's loss is that of its empirical next-token
 distribution, which is the same number. Half of the time would go into passes over the logits, so the last layer and its
-loss are one step with a gradient by hand, in an array that is made once; and a context's gradient from the longer ones
-is a product with a sparse matrix, where PyTorch's own would add row by row.
+loss are one step with a gradient by hand, some hundred contexts at a time, whose logits stay in the cache; and a
+context's gradient from the longer ones is a product with a sparse matrix, where PyTorch's own would add row by row.
 """
 
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,8 @@ from byheart.lab.config import DecoderModel, Training, Uniform
 from byheart.lab.engines.readable import Descent, sinusoids, weigh
 from byheart.lab.engines.weights import initial_decoder, initial_uniform
 from byheart.lab.problem import CROSS_ENTROPY, PADDING, Documents, Sequences
+
+CACHED = 1 << 16  # logits of a tile: 256 KiB
 
 
 class StackedEngine:
@@ -106,10 +108,8 @@ class DecoderEngine:
         self.positions = sinusoids(problem.length, model.d).to(dtype)[torch.from_numpy(lengths - 1)]  # (n, d)
         self.prefixes = torch.from_numpy(_prefixes(problem.contexts))  # (n, T)
         self.gather = _gather(self.prefixes, dtype)  # (n, n·T)
-        self.room = torch.empty(len(lengths), problem.vocabulary, dtype=dtype)  # the logits'
-        places = torch.from_numpy(problem.pairs[:, 0] * problem.vocabulary + problem.pairs[:, 1])
-        totals = np.bincount(problem.pairs[:, 0], weights=problem.weights)
-        self.shares = (places, torch.from_numpy(problem.weights).to(dtype), torch.from_numpy(totals).to(dtype))
+        self.tiles = _tiles(problem, dtype)
+        self.room = torch.empty(max(len(tile.totals) for tile in self.tiles), problem.vocabulary, dtype=dtype)
         self.descent = Descent(self.weights, training, model.size, problem.asked, fused=True)
 
     def epochs(self, count: int) -> npt.NDArray[np.float64]:
@@ -117,7 +117,7 @@ class DecoderEngine:
 
     def _measure(self) -> tuple[Tensor, Tensor]:
         w = self.weights
-        loss, accuracy = NextTokenLoss.apply(self._hidden(), w["output"], w["output_bias"], *self.shares, self.room)
+        loss, accuracy = NextTokenLoss.apply(self._hidden(), w["output"], w["output_bias"], self.tiles, self.room)
         return loss, accuracy
 
     def _hidden(self) -> Tensor:
@@ -173,36 +173,63 @@ def _prefixes(contexts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return found
 
 
+class Tile(NamedTuple):
+    """Contexts in a row, and their pairs: places in the flat (contexts, ω) logits, weights; the weights of contexts."""
+
+    rows: slice
+    places: Tensor
+    weights: Tensor
+    totals: Tensor
+
+
+def _tiles(problem: Documents, dtype: torch.dtype) -> list[Tile]:
+    """Contexts in parts whose logits stay in a core's second-level cache."""
+    order = np.argsort(problem.pairs[:, 0], kind="stable")
+    pairs, weights = problem.pairs[order], problem.weights[order]
+    totals = np.bincount(pairs[:, 0], weights=weights)
+    size = max(1, CACHED // problem.vocabulary)
+    found = []
+    for a in range(0, len(totals), size):
+        rows = slice(a, min(a + size, len(totals)))
+        first, last = np.searchsorted(pairs[:, 0], (rows.start, rows.stop))
+        places = (pairs[first:last, 0] - a) * problem.vocabulary + pairs[first:last, 1]
+        arrays = weights[first:last], totals[rows]
+        found.append(Tile(rows, torch.from_numpy(places), *(torch.from_numpy(each).to(dtype) for each in arrays)))
+    return found
+
+
 class NextTokenLoss(torch.autograd.Function):
     """(cross-entropy, share of right predictions) of logits x·W + b against empirical distributions.
 
-    A pair of context and next token has a place in the flat (n, ω) logits and a weight; `totals` are the weights of
-    each context. loss = Σ totals·log Σ exp − Σ weights·logit, so ∂loss/∂logits = totals·softmax, less the weights at
-    the pairs' places: the array of exponentials becomes the gradient in place, in `room`, and no other of its size is
-    made. A prediction is right when no logit of its context is larger.
+    loss = Σ totals·log Σ exp − Σ weights·logit, so ∂loss/∂logits = totals·softmax, less the weights at the pairs'
+    places: a tile of exponentials becomes its gradient in place, and from it the gradients of x, W and b, before the
+    next tile is made in the same `room`. A prediction is right when no logit of its context is larger.
     """
 
     @staticmethod
     def forward(
-        context: Any, x: Tensor, W: Tensor, b: Tensor, places: Tensor, weights: Tensor, totals: Tensor, room: Tensor
+        context: Any, x: Tensor, W: Tensor, b: Tensor, tiles: list[Tile], room: Tensor
     ) -> tuple[Tensor, Tensor]:
-        logits = torch.mm(x, W, out=room)  # (n, ω)
-        logits += b
-        top = logits.amax(dim=1, keepdim=True)
-        logits -= top
-        asked = logits.view(-1)[places]
-        logits.exp_()
-        sums = logits.sum(dim=1, keepdim=True)
-        loss = totals @ sums[:, 0].log() - weights @ asked
-        logits *= totals[:, None] / sums
-        logits.view(-1).index_add_(0, places, weights, alpha=-1)
-        context.save_for_backward(x, W, logits)
-        accuracy = weights @ (asked == 0).to(weights.dtype)
+        slopes = torch.empty_like(x), torch.zeros_like(W), torch.zeros_like(b)
+        loss, accuracy = x.new_zeros(()), x.new_zeros(())
+        for rows, places, weights, totals in tiles:
+            logits = torch.mm(x[rows], W, out=room[: len(totals)])  # (tile, ω)
+            logits += b
+            logits -= logits.amax(dim=1, keepdim=True)
+            asked = logits.view(-1)[places]
+            sums = logits.exp_().sum(dim=1)
+            loss += totals @ sums.log() - weights @ asked
+            accuracy += weights @ (asked == 0).to(weights.dtype)
+            logits *= (totals / sums)[:, None]
+            logits.view(-1).index_add_(0, places, weights, alpha=-1)
+            torch.mm(logits, W.T, out=slopes[0][rows])
+            slopes[1].addmm_(x[rows].T, logits)
+            slopes[2].add_(logits.sum(dim=0))
+        context.save_for_backward(*slopes)
         context.mark_non_differentiable(accuracy)
         return loss, accuracy
 
     @staticmethod
     def backward(context: Any, slope: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        x, W, gradient = context.saved_tensors
-        gradient = gradient if slope.item() == 1 else gradient * slope
-        return gradient @ W.T, x.T @ gradient, gradient.sum(dim=0), None, None, None, None
+        slopes = context.saved_tensors
+        return *(slopes if slope.item() == 1 else [slope * each for each in slopes]), None, None
