@@ -132,7 +132,7 @@ class DecoderEngine:
 
     def _along(self, rows: Tensor) -> Tensor:
         """(n, d) -> (n, T, d): the rows of a context's tokens, which are those that end its prefixes."""
-        return Spread.apply(rows, self.prefixes, self.gather)  # type: ignore[no-any-return]
+        return Spread.apply(rows, self.prefixes, self.gather)
 
 
 class Spread(torch.autograd.Function):
