@@ -102,3 +102,36 @@ def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = run("--N", "10", "--plot", str(tmp_path / "x.png"))
     assert isinstance(result.exception, MissingExtraError) and "byheart[plot]" in str(result.exception)
+
+
+def test_bounds_of_another_scope_have_tables_of_their_own() -> None:
+    """Sontag's N/2 stood among what "the hardest labels need", above what compact takes for the same N."""
+    shown = " ".join(run("--N", "10000", "--n", "8", "--d", "4", "--C", "16", "--omega", "50").output.split())
+    labels, rest = shown.split("what distributions need, not labels")
+    distributions, points = rest.split("one shape of network")[0], rest.split("one shape of network")[1]
+    assert "hardest labels need" in labels and " 5,000 " not in labels and "M24" not in labels
+    assert "(M24," in distributions and " 5,000 " not in distributions
+    assert " 5,000 " in points and "cited" in points and "a network for one data set may have fewer" in points
+
+
+def test_json_says_the_scope_and_what_is_cited() -> None:
+    found = json.loads(run("--N", "1000", "--n", "4", "--task", "seq-to-seq", "--json").stdout)["bounds"]
+    sontag = next(b for b in found if b["theorem"] == "S97, Theorem 1")
+    assert (sontag["value"], sontag["proved"], sontag["cited"], sontag["scope"]) == (500, False, True, "any points")
+    assert "N sequences of equal tokens" in sontag["assumptions"][0]
+
+
+def test_hard_documents_are_not_called_a_proof(tmp_path: Path) -> None:
+    target = tmp_path / "hard.jsonl"
+    shown = " ".join(run("--N", "20", "--omega", "5", "--documents", str(target)).output.split())
+    assert "almost all such documents force a smooth model to have 80 parameters or more" in shown
+    assert "this is not a proof about one file" in shown
+
+
+def test_one_hard_context_is_one(tmp_path: Path) -> None:
+    """--N 1 --omega 2 wrote two contexts and spoke of two parameters."""
+    target = tmp_path / "hard.jsonl"
+    found = json.loads(run("--N", "1", "--omega", "2", "--documents", str(target), "--json").stdout)["documents"]
+    assert (found["hard"], found["contexts"], found["forced"]) == (1, 1, 1)
+    assert "omega = 1" in str(run("--N", "4", "--omega", "1", "--documents", str(target)).exception)
+    assert "N = 0" in str(run("--N", "0", "--omega", "2", "--documents", str(target)).exception)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import random
+import re
+from dataclasses import replace
+from fractions import Fraction
 from itertools import combinations
 
 import pytest
 
 import byheart
 from byheart.compile import contextual
-from byheart.errors import BuildError
+from byheart.data.wording import short
+from byheart.errors import BuildError, DataError, OptionError
+from byheart.ir.layers import Affine, Matrix
+from byheart.ir.network import Network
 
 ROWS = [
     ["cat", "act", "tack", "dog", "good", "a"],
@@ -52,9 +58,67 @@ def test_one_averaging_layer_and_few_parameters() -> None:
     assert "contexts" in str(found)
 
 
-def test_a_collision_is_not_called_a_mapping() -> None:
-    with pytest.raises(BuildError, match="same id"):
-        contextual._least_distance({(1, 0), (1, 1)})
+def test_a_collision_is_not_called_a_mapping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A builder that fails: every token gets the same id."""
+    other = byheart.contextual_mapping(["aa", "cb"]).network
+    monkeypatch.setattr(contextual, "contextual_network", lambda dataset, **how: _merged(other))
+    with pytest.raises(BuildError, match=r"row 0, position 0 and row 1, position 0 have .* same id; try another seed"):
+        byheart.contextual_mapping(["aa", "cb"])
+
+
+def _merged(network: Network) -> Network:
+    """The network with a last layer that says 7 and 0, whatever comes in."""
+    last = network.layers[-1]
+    assert isinstance(last, Affine)
+    constant = replace(last, weight=Matrix.zero(*last.weight.shape), bias=(7, 0))
+    return replace(network, layers=(*network.layers[:-1], constant))
+
+
+def test_it_has_a_certificate() -> None:
+    found = byheart.contextual_mapping(["listen", "silent", "tiles"])
+    assert found.certificate.verdict.value == "proved" and found.certificate.tokens == 17
+    assert (found.certificate.r, found.certificate.delta) == (found.r, found.delta)
+    assert str(found).endswith("proved") and found.certificate.multisets == 2
+
+
+@pytest.mark.parametrize("constants", ["measured", "paper"])
+def test_ids_beyond_floats_are_shown(constants: str) -> None:
+    """Tokens as close as 2^-1070 have ids above 10^308: printing the mapping was an OverflowError."""
+    found = byheart.contextual_mapping([[[k * 2.0**-1070], [1.0]] for k in range(1, 6)], constants=constants)
+    assert found.r > 10**308 and re.search(r"r = \d\.\d+e\+3\d\d,", str(found))
+    assert short(Fraction(1, 2**2000)) == "8.710e-603"
+    pytest.importorskip("matplotlib")
+    from byheart.plots.memory import contexts_figure
+
+    assert "10^" in contexts_figure(found).axes[0].get_xlabel()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "message"),
+    [
+        (({"a": ["x"], "b": ["y"]},), {}, DataError, "table .dict., which goes through its columns"),
+        ((None,), {}, DataError, "sequences is None"),
+        (([None, "ab"],), {}, DataError, "row 0 is None"),
+        (([1, 2],), {}, DataError, "row 0 is 1 .int., not a sequence"),
+        (("abc",), {}, DataError, "the single string 'abc'"),
+        (([],), {}, DataError, "there are no sequences"),
+        ((["ab"],), {"constants": "foo"}, OptionError, "constants='foo' is not one of measured, paper"),
+        ((["ab"],), {"seed": -1}, OptionError, "seed=-1 is not a whole number"),
+        ((["ab"],), {"seed": "x"}, OptionError, "seed='x' is not a whole number"),
+    ],
+)
+def test_what_is_refused(arguments: tuple, options: dict, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        byheart.contextual_mapping(*arguments, **options)
+
+
+def test_a_data_frame_is_not_its_column_names() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"one": ["x", "y"], "two": ["z", "w"]})
+    for wrong in (lambda: byheart.contextual_mapping(frame), lambda: byheart.memorize(frame, [0, 1], progress=False)):
+        with pytest.raises(DataError, match=r"table \(DataFrame\).*frame.to_numpy"):
+            wrong()
+    assert byheart.contextual_mapping(frame.to_numpy().tolist()).sequences == (("x", "z"), ("y", "w"))
 
 
 def test_drawn() -> None:

@@ -72,3 +72,24 @@ def test_one_class_has_no_labelling_that_is_hard():
     memory = byheart.memorize(rows, ["x"] * 9, progress=False)
     assert lower_sentences(memory) == [] and all(row.hardest is None for row in size_rows(memory))
     assert not any("fails on" in sentence for sentence in compare(rows, ["x"] * 9, constructions=["compact"]).lower)
+
+
+def test_labels_per_token_are_not_those_of_rows_of_equal_tokens() -> None:
+    """Rows of equal tokens have one label each: what is said where every token has one is about contexts."""
+    rng = random.Random(3)
+    rows = [[rng.randrange(40) for _ in range(6)] for _ in range(30)]
+    labels = [[rng.randrange(2) for _ in row] for row in rows]
+    how = {"task": "seq-to-seq", "conflicts": "first", "progress": False}
+    memory = byheart.memorize(rows, labels, construction="ks25", **how)
+    (said, *_) = lower_sentences(memory)
+    assert f"labelling of {memory.certificate.contexts:,} contexts" in said and "uniform attention" in said
+    assert "equal tokens" not in said
+    assert compare(memory.dataset, constructions=["ks25"]).lower[0] == said
+
+
+def test_close_points_are_rows_not_tokens() -> None:
+    """20 rows of 50 tokens are 20 points: with a bound for 1,000 the sentence named a number that nothing proves."""
+    rows = [[[k * 2.0**-900]] * 49 + [[1.0 - k / 64]] for k in range(20)]
+    labels = [[k % 2] * 50 for k in range(20)]
+    dataset = load(rows, labels, task="seq-to-seq", positions=False)
+    assert close_sentences(dataset) == []

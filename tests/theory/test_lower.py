@@ -18,6 +18,7 @@ from byheart.theory.lower import (
     bounded_depth_parameters,
     close_points_parameters,
     general_position_parameters,
+    input_parameters,
     log2_binomial_down,
     next_token_parameters,
     next_token_root,
@@ -219,6 +220,21 @@ def test_every_number_of_a_token_needs_a_weight() -> None:
     """Remark 4.3: the bound is among the others."""
     found = next(b for b in lower_bound(N=10, d=300).bounds if b.ref.label == "Remark 4.3")
     assert found.value == 301 and found.scope == "labels"
+
+
+def test_a_network_on_the_whole_row_needs_a_weight_for_each_of_its_numbers() -> None:
+    """After Remark 4.3: d·n parameters for a feed-forward network, which longer rows do not cost a Transformer."""
+    rng = random.Random(0)
+    sizes = {}
+    for n in (2, 40):
+        rows = [[[rng.randrange(64) / 64 for _ in range(4)] for _ in range(n)] for _ in range(12)]
+        for construction in ("nilsson65", "ks25"):
+            memory = memorize(
+                rows, [k % 2 for k in range(12)], construction=construction, positions=False, progress=False
+            )
+            sizes[construction, n] = memory.size.parameters
+    assert sizes["nilsson65", 40] >= input_parameters(4 * 40) and sizes["nilsson65", 2] >= input_parameters(4 * 2)
+    assert sizes["nilsson65", 40] > 8 * sizes["nilsson65", 2] and sizes["ks25", 40] < 2 * sizes["ks25", 2]
 
 
 def test_close_points_need_linearly_many_parameters() -> None:

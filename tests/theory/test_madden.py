@@ -75,6 +75,13 @@ def test_hard_documents_are_fitted_by_theorem_5_with_no_less_than_they_force() -
     assert memory.certificate.verdict.value == "proved" and memory.size.parameters >= found.forced
 
 
+def test_a_model_without_parameters_has_one_hard_context() -> None:
+    found = hard_documents(0, 2)
+    assert (found.hard, found.forced, found.contexts, found.length, found.limit) == (1, 1, 1, 1, 1)
+    with pytest.raises(OptionError, match="contexts = 0"):
+        hard_documents(-1, 2)
+
+
 def test_hard_documents_need_repeats() -> None:
     with pytest.raises(OptionError, match="repeats = 2"):
         hard_documents(9, 3, repeats=2)

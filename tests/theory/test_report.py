@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 
 import pytest
 
@@ -138,3 +139,54 @@ def test_bad_separation() -> None:
 def test_no_such_quantity() -> None:
     with pytest.raises(OptionError, match="no lower bound on width"):
         lower_bound(N=10).strongest("width")
+
+
+@pytest.mark.parametrize("task", [Task.SEQ_TO_SEQ, Task.CAUSAL])
+def test_bounds_on_points_count_sequences_not_tokens(task: Task) -> None:
+    """A sequence of equal tokens is one point. 12 of them, 60 tokens long, were said to need 360 parameters."""
+    found = {b.ref.paper: b for b in lower_bound(task=task, N=12, n=60, r=1, delta=Fraction(1, 2**1000)).bounds}
+    one = {b.ref.paper: b for b in lower_bound(task="next-token", N=12, n=60, r=1, delta=Fraction(1, 2**1000)).bounds}
+    assert found["S97"].value == one["S97"].value == 6 and found["SI24"].value == one["SI24"].value <= 7
+    fewer = {b.ref.paper: b.value for b in lower_bound(task=task, N=12, n=60, contexts=4).bounds}
+    assert fewer["S97"] == 2
+
+
+def test_such_rows_are_memorized_with_fewer_parameters_than_were_said_to_be_needed() -> None:
+    """The network that refuted the bound with nN in it: 12 rows of 60 equal tokens, as close as 2^-1000."""
+    rows = [[[value]] * 60 for value in [*(k * 2.0**-1000 for k in range(11)), 1.0]]
+    labels = [[k * k % 3 % 2] * 60 for k in range(12)]
+    how = {"task": "seq-to-seq", "construction": "compact", "positions": False, "progress": False}
+    memory = byheart.memorize(rows, labels, **how)  # type: ignore[arg-type]
+    assert memory.certificate.verdict.value == "proved"
+    bounds = lower_bound(task="seq-to-seq", N=12, n=60, r=1, delta=Fraction(1, 2**1000)).bounds
+    assert all(b.value <= memory.size.parameters for b in bounds if b.scope == "any points")
+
+
+def test_a_cited_bound_says_so() -> None:
+    sontag = next(b for b in lower_bound(N=100).bounds if b.ref.paper == "S97")
+    assert not sontag.proved and sontag.cited and sontag.as_dict()["cited"] is True
+    assert sontag.sentence == "at least 50 parameters (cited, not proved here)"
+    assert all(b.proved and not b.cited for b in lower_bound(N=100).bounds if b.ref.paper != "S97")
+
+
+@pytest.mark.parametrize(
+    ("task", "N", "n", "omega", "contexts"),
+    [
+        ("next-token", 100, 1, 10, 10),
+        ("next-token", 100, 2, 10, 100),
+        ("seq-to-seq", 100, 1, 10, 10),
+        ("seq-to-seq", 1000, 4, 5, 2500),
+        ("causal", 1000, 8, 50, 50 + 7 * 1000),
+        ("causal", 1000, 3, 10, 1110),
+        ("causal", 7, 5, 7, 35),
+        ("causal", 10**18, 10**18, 2, 2**60 - 2 + 10**18 * (10**18 - 59)),
+        ("next-token", 1, 1, 2, 1),
+    ],
+)
+def test_no_more_contexts_than_the_vocabulary_has(task: str, N: int, n: int, omega: int, contexts: int) -> None:
+    """1,000 documents of 8 tokens out of 50 have 7,050 prefixes at most, not 8,000: Theorem 5 serves them with fewer
+    parameters than 8,000 would force."""
+    problem = Problem(task, N, n, omega=omega)
+    assert problem.distinct_contexts == contexts
+    found = {str(b.ref): b.value for b in bounds(N, n, task=task, omega=omega)}
+    assert found["M24, Lemma 1"] == contexts * (omega - 1)

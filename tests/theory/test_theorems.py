@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from fractions import Fraction
 from math import isqrt, log2, pi, sqrt
 
 import pytest
 
+import byheart
 from byheart.errors import OptionError
 from byheart.theory import theorems
 from byheart.theory.rounding import PI_UP
@@ -122,3 +124,32 @@ def test_d_enters_linearly_in_the_input_map_and_by_logarithms_elsewhere(form: st
     # √d in R: a bit more per key for every factor 4 of d, so equal steps of the logarithm cost about the same
     step = rest[1] - rest[0]
     assert rest == sorted(rest) and rest[-1] - rest[0] <= 10 * step and rest[-1] < 2 * rest[0]
+
+
+@pytest.mark.parametrize(("task", "n"), [("next-token", 8), ("seq-to-seq", 8)])
+def test_total_bits_of_built_networks_grow_like_their_labels(task: str, n: int) -> None:
+    """Remarks 4.4 and 4.6: Õ(N) bits in all (Õ(nN)), at most what is promised and at least what is needed."""
+    rng, held, needed = random.Random(5), [], []
+    per_token = task == "seq-to-seq"
+    for N in (8, 16, 32, 64) if per_token else (50, 100, 200, 400):
+        rows = [[[rng.randrange(1024) / 1024 for _ in range(4)] for _ in range(n)] for _ in range(N)]
+        labels = [[rng.randrange(4) for _ in range(n)] if per_token else rng.randrange(4) for _ in range(N)]
+        memory = byheart.memorize(rows, labels, task=task, construction="ks25", positions=False, progress=False)
+        assert memory.certificate.verdict.value == "proved"
+        promised = memory.certificate.promised
+        assert memory.size.total_bits <= promised["parameters"] * promised["max_bits"]
+        needed.append(byheart.lower_bound(task=task, N=N, n=n, C=4).total_bits)
+        held.append(memory.size.total_bits)
+    assert all(bits >= least for bits, least in zip(held, needed, strict=True))
+    exponent = log2(held[-1] / held[0]) / log2(needed[-1] / needed[0])
+    assert 0.9 < exponent < 1.2  # proportional to the labels, up to logarithms
+
+
+def test_promised_total_bits_are_linear_up_to_logarithms() -> None:
+    """Parameters times bits, for N up to 10^12: at most 3,000·N·(log2 N)², and the quotient falls."""
+    found = []
+    for N in (10**3, 10**4, 10**6, 10**9, 10**12):
+        promise = transformer(worst_case(N, 8, 4, 2, r_squared=1, delta_squared=1), "residual")
+        assert promise.total_bits == promise.parameters * promise.max_bits
+        found.append(promise.total_bits / (N * log2(N) ** 2))
+    assert found == sorted(found, reverse=True) and found[0] < 3000

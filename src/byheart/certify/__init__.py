@@ -4,6 +4,7 @@ from byheart.certify.answering import AT_ONCE, Asking
 from byheart.certify.any_order import proof as any_order
 from byheart.certify.certificate import Certificate, Gap, Verdict, Witness
 from byheart.certify.checker import FRACTION, STRANGE, Handed, Record, certify
+from byheart.certify.contextual import ContextCertificate, ContextWitness, certify_contexts
 from byheart.certify.properties import connections
 
 __all__ = [
@@ -12,6 +13,8 @@ __all__ = [
     "STRANGE",
     "Asking",
     "Certificate",
+    "ContextCertificate",
+    "ContextWitness",
     "Gap",
     "Handed",
     "Record",
@@ -19,5 +22,6 @@ __all__ = [
     "Witness",
     "any_order",
     "certify",
+    "certify_contexts",
     "connections",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from byheart.data.task import Task
 from byheart.errors import OptionError
 from byheart.files import write_atomically
 from byheart.theory import Architecture, Bound, LowerBound, Problem, hard_documents, lower_bound, upper_bounds
+from byheart.theory.madden import HardDocuments
+from byheart.theory.problem import Scope, count
 
 _UNITS = {
     "parameters": "parameters",
@@ -25,7 +28,9 @@ _UNITS = {
 
 @click.command("bounds")
 @click.option("--N", "sequences", type=int, required=True, help="Sequences (sets).")
-@click.option("--n", "length", type=int, default=1, show_default=True, help="Tokens per sequence.")
+@click.option(
+    "--n", "length", type=int, default=None, help="Tokens per sequence.  [default: 1, or the contexts' of --documents]"
+)
 @click.option(
     "--d", "dimension", type=int, default=None, help="Numbers per token.  [default: the architecture's, or 1]"
 )
@@ -41,13 +46,14 @@ _UNITS = {
     "--documents",
     type=click.Path(dir_okay=False, path_type=Path),
     default=None,
-    help="With --omega: a JSON Lines file to write, documents whose N contexts force N(ω − 1) parameters.",
+    help="With --omega: a JSON Lines file to write, N contexts with random next tokens. Almost all such documents "
+    "force a smooth model to have N(ω − 1) parameters.",
 )
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), default=None, help="PNG, SVG or PDF to write.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def command(
     sequences: int,
-    length: int,
+    length: int | None,
     dimension: int | None,
     classes: int,
     task: str,
@@ -70,10 +76,11 @@ def command(
       byheart bounds --N 50 --omega 10 --documents hard.jsonl
     """
     shape = None if architecture is None else Architecture.parse(architecture)
+    found = None if documents is None else hard(sequences, omega)
     lower = lower_bound(
         task=task,
         N=sequences,
-        n=length,
+        n=length if length is not None else 1 if found is None else found.length,
         d=dimension,
         C=classes,
         omega=omega,
@@ -84,26 +91,28 @@ def command(
     )
     problem = Problem(lower.task, lower.N, lower.n, lower.d, lower.C, omega, r, delta, limit)
     upper = upper_bounds(problem)
-    hard = None if documents is None else write_documents(documents, sequences, omega)
+    written = None if documents is None or found is None else write_documents(documents, found)
     if plot is not None:
         draw(problem, plot)
     if as_json:
-        found = {**as_object(lower, upper, omega, plot), "documents": hard}
-        click.echo(json.dumps(found, ensure_ascii=False))
+        answer = {**as_object(lower, upper, omega, plot), "documents": written}
+        click.echo(json.dumps(answer, ensure_ascii=False))
     else:
         show(lower, upper, plot)
-        if hard is not None:
-            sentence = (
-                "{file}: {documents:,} documents, {contexts:,} contexts; M24's Theorem 1 forces {forced:,} parameters"
-            )
-            output().print(sentence.format(**hard), highlight=False)
+        if written is not None:
+            sentence = "{file}: documents {documents:,}, contexts {contexts:,}; {meaning}"
+            output().print(sentence.format(**written), highlight=False)
 
 
-def write_documents(path: Path, contexts: int, omega: int | None) -> dict[str, Any]:
-    """Writes the documents of M24's Theorem 1 for this many hard contexts, and says what they force."""
+def hard(contexts: int, omega: int | None) -> HardDocuments:
+    """The documents of M24's Theorem 1 with this many hard contexts: for models with one parameter too few."""
     if omega is None:
         raise OptionError("--documents needs --omega, the number of tokens that may follow a context")
-    found = hard_documents(max(1, contexts * (omega - 1) - 1), omega)
+    return hard_documents(count("N", contexts) * (omega - 1) - 1, omega)
+
+
+def write_documents(path: Path, found: HardDocuments) -> dict[str, Any]:
+    """Writes the documents, and says what almost all such documents force."""
     lines = [json.dumps({"tokens": [str(token) for token in document]}) for document in found.documents]
     write_atomically(path, ("\n".join(lines) + "\n").encode("utf-8"))
     return {
@@ -113,6 +122,8 @@ def write_documents(path: Path, contexts: int, omega: int | None) -> dict[str, A
         "hard": found.hard,
         "forced": found.forced,
         "theorem": "M24, Theorem 1",
+        "meaning": f"almost all such documents force a smooth model to have {found.forced:,} parameters or more (M24, "
+        "Theorem 1, as their number grows); this is not a proof about one file",
     }
 
 
@@ -133,10 +144,15 @@ def as_object(lower: LowerBound, upper: list[Bound], omega: int | None, plot: Pa
 
 
 def show(lower: LowerBound, upper: list[Bound], plot: Path | None) -> None:
-    """Two tables and the verdict."""
+    """The lower bounds, a table for each scope, what is enough, and the verdict."""
     console = output()
     size = f"N = {lower.N:,}, n = {lower.n:,}, d = {lower.d:,}, C = {lower.C:,}"
-    console.print(lower_table(lower.bounds, f"{lower.task}: what the hardest labels need ({size})"))
+    for scope, (title, words) in SCOPES.items():
+        bounds = [bound for bound in lower.bounds if bound.scope == scope]
+        if bounds:
+            console.print(lower_table(bounds, f"{lower.task}: {title} ({size})"))
+            if words:
+                console.print(words, style="dim", highlight=False)
     console.print(upper_table(upper, f"{lower.task}: what is enough"))
     if lower.verdict is not None:
         console.print(f"This architecture {lower.verdict.sentence}.", highlight=False)
@@ -146,7 +162,21 @@ def show(lower: LowerBound, upper: list[Bound], plot: Path | None) -> None:
         console.print(f"plot: {plot}", highlight=False)
 
 
-def lower_table(bounds: tuple[Bound, ...], title: str) -> Table:
+SCOPES: dict[Scope, tuple[str, str]] = {
+    "labels": ("what the hardest labels need", ""),
+    "distributions": (
+        "what distributions need, not labels",
+        "For a smooth model that fits every choice of next-token distributions; those at hand may be easier.",
+    ),
+    "any points": (
+        "what one shape of network needs for every such set of points",
+        "For every labelling of every N sequences of equal tokens (sets of one element), wherever they lie; a network "
+        "for one data set may have fewer.",
+    ),
+}
+
+
+def lower_table(bounds: Sequence[Bound], title: str) -> Table:
     """One line per bound: the number, what it counts, where it comes from, by which formula."""
     table = Table(title=title, title_justify="left")
     table.add_column("", justify="right", no_wrap=True)
@@ -160,10 +190,11 @@ def lower_table(bounds: tuple[Bound, ...], title: str) -> Table:
 
 
 def _source(bound: Bound) -> str:
-    """The bound's name and theorem, without saying the theorem twice."""
+    """The bound's name and theorem, without saying the theorem twice, and whether it is only cited."""
+    remark = f"; {bound.remark}" if bound.remark else ""
     if bound.name.startswith(bound.ref.label):
-        return f"{bound.ref.paper}, {bound.name}"
-    return f"{bound.name} ({bound.ref})"
+        return f"{bound.ref.paper}, {bound.name}{remark}"
+    return f"{bound.name} ({bound.ref}{remark})"
 
 
 def upper_table(bounds: list[Bound], title: str) -> Table:

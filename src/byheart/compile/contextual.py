@@ -2,8 +2,8 @@
 
 A token's context is the token together with the multiset of its sequence. A map gives each context a number, its
 context id, and is called an (r, δ)-contextual mapping when no id is larger than r and ids of different contexts are at
-least δ apart. KS25 builds one with a single averaging layer; here it is built, asked for every token, and measured
-exactly.
+least δ apart. KS25 builds one with a single averaging layer; here it is built, and the checker asks it for every token,
+measures r and δ exactly and proves that it is one.
 
 `byheart.plots.memory.contexts_figure` draws it.
 """
@@ -13,23 +13,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
 from typing import Any
 
 from byheart.build.ks25.construction import contextual_network
-from byheart.data.dataset.dataset import Dataset, load
+from byheart.certify import ContextCertificate, Verdict, certify_contexts
+from byheart.data.dataset.dataset import load
+from byheart.data.dataset.sequences import as_list, read_tokens
 from byheart.data.task import Task
-from byheart.errors import BuildError
-from byheart.ir.evaluate import outputs
+from byheart.data.wording import short
+from byheart.errors import BuildError, OptionError
 from byheart.ir.network import Network
-from byheart.ir.size import Size, measure
+from byheart.ir.size import Size
 
 Ids = tuple[tuple[Fraction, ...], ...]
+CONSTANTS = ("measured", "paper")
 
 
 @dataclass(frozen=True)
 class ContextualMapping:
-    """Ids that `network` gave, in exact arithmetic, to every token of every sequence.
+    """Ids that `network` gave, in exact arithmetic, to every token of every sequence, with the checker's certificate.
 
     `r` is the largest absolute context id, `delta` the smallest distance between ids of different contexts (None where
     there is only one context). Both are facts about these sequences, found by asking the network about each of them.
@@ -37,73 +39,66 @@ class ContextualMapping:
 
     network: Network
     sequences: tuple[tuple[Any, ...], ...]
-    context_ids: Ids
-    sequence_ids: tuple[Fraction, ...]
-    contexts: int
-    r: Fraction
-    delta: Fraction | None
+    certificate: ContextCertificate
+
+    @property
+    def context_ids(self) -> Ids:
+        return self.certificate.context_ids
+
+    @property
+    def sequence_ids(self) -> tuple[Fraction, ...]:
+        return self.certificate.sequence_ids
+
+    @property
+    def contexts(self) -> int:
+        return self.certificate.contexts
+
+    @property
+    def r(self) -> Fraction:
+        return self.certificate.r or Fraction(0)
+
+    @property
+    def delta(self) -> Fraction | None:
+        return self.certificate.delta
 
     @property
     def size(self) -> Size:
-        return measure(self.network)
+        return self.certificate.size
 
     def __str__(self) -> str:
-        apart = "no two to tell apart" if self.delta is None else f"δ = {_short(self.delta)}"
+        apart = "no two to tell apart" if self.delta is None else f"δ = {short(self.delta)}"
         return (
-            f"contextual mapping: sequences {len(self.sequences):,}, contexts {self.contexts:,}, r = {_short(self.r)}, "
-            f"{apart}, parameters {self.size.parameters:,}"
+            f"contextual mapping: sequences {len(self.sequences):,}, contexts {self.contexts:,}, r = {short(self.r)}, "
+            f"{apart}, parameters {self.size.parameters:,}, {self.certificate.verdict.value}"
         )
 
 
 def contextual_mapping(
     sequences: Iterable[Any], *, positions: bool = False, seed: int = 0, constants: str = "measured"
 ) -> ContextualMapping:
-    """The context id of every token of every sequence, by one averaging layer.
+    """The context id of every token of every sequence, by one averaging layer, with a certificate.
 
     `positions` adds each token's place to the token, so that the order of a sequence is part of its context;
     `constants` is "measured" (short ids) or "paper" (the ranges of the proof). Sequences are as `byheart.memorize`
-    takes them; they need no labels.
+    takes them; they need no labels. `certificate.verdict` is the checker's, which asked the network for every token.
 
     >>> found = contextual_mapping(["ab", "ba", "bb"])
     >>> found.sequence_ids[0] == found.sequence_ids[1] != found.sequence_ids[2]        # "ab" and "ba": equal multisets
     True
     >>> found.context_ids[0] == tuple(reversed(found.context_ids[1]))                    # the same two contexts
     True
-    >>> found.contexts, found.delta >= 1
-    (3, True)
+    >>> found.contexts, found.delta >= 1, found.certificate.verdict.value
+    (3, True, 'proved')
     """
-    given = list(sequences)
-    dataset = load(given, [[0] * len(row) for row in given], task=Task.SEQ_TO_SEQ, positions=positions)
+    if constants not in CONSTANTS:
+        raise OptionError(f"constants={constants!r} is not one of {', '.join(CONSTANTS)}")
+    if type(seed) is not int or not 0 <= seed < 1 << 64:
+        raise OptionError(f"seed={seed!r} is not a whole number from 0 to 2^64 - 1")
+    given = sequences if isinstance(sequences, str) else as_list(sequences)
+    labels = [[0] * length for length in read_tokens(given).lengths.tolist()]
+    dataset = load(given, labels, task=Task.SEQ_TO_SEQ, positions=positions)
     network = contextual_network(dataset, seed=seed, constants=constants)
-    return _asked(network, dataset)
-
-
-def _asked(network: Network, dataset: Dataset) -> ContextualMapping:
-    state = outputs(network, dataset.inputs)
-    found = [state.points.row(point) for point in range(state.points.count)]
-    asked = zip(state.index.tolist(), dataset.contexts.of_label.tolist(), strict=True)
-    # A shorter row is padded; its padding has no context of its own.
-    rows = [[(c, *found[p]) for p, c in zip(places, names, strict=True) if c >= 0] for places, names in asked]
-    ids = tuple(tuple(value for _, value, _ in row) for row in rows)
-    return ContextualMapping(
-        network=network,
-        sequences=tuple(tuple(row) for row in dataset.sequences()),
-        context_ids=ids,
-        sequence_ids=tuple(row[0][2] for row in rows),
-        contexts=len(dataset.contexts),
-        r=max(abs(value) for row in ids for value in row),
-        delta=_least_distance({(value, context) for row in rows for context, value, _ in row}),
-    )
-
-
-def _least_distance(pairs: set[tuple[Fraction, int]]) -> Fraction | None:
-    """The smallest distance between ids of different contexts: only neighbours along the line can have it."""
-    line = sorted(pairs)
-    gaps = [b - a for (a, one), (b, other) in pairwise(line) if one != other]
-    if gaps and not min(gaps):
-        raise BuildError("two different contexts were given the same id; try another seed")
-    return min(gaps, default=None)
-
-
-def _short(value: Fraction) -> str:
-    return str(value) if value.denominator == 1 and value < 10**9 else f"{float(value):.4g}"
+    certificate = certify_contexts(network, dataset)
+    if certificate.verdict is not Verdict.PROVED:
+        raise BuildError(f"what was built is not a contextual mapping: {certificate.reason}; try another seed")
+    return ContextualMapping(network, tuple(tuple(row) for row in dataset.sequences()), certificate)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from byheart.compile.memory import Memory
 from byheart.data.dataset.dataset import Dataset
+from byheart.data.task import Task
 from byheart.ir.decoder_network import DecoderNetwork
 from byheart.ir.size import uniform_parameters
 from byheart.theory import Bound, lower_bound
@@ -64,7 +65,7 @@ def lower_sentences(memory: Memory) -> list[str]:
     if not found:
         return given_sentences(memory.dataset)
     sentences = [
-        hardest_sentence(found["parameters"], certificate.rows),
+        hardest_sentence(found["parameters"], memory.task, certificate.rows, certificate.contexts),
         f"some labelling of {certificate.contexts:,} contexts with {len(memory.classes):,} classes takes at least "
         f"{found['total_bits'].value:,} bits, whatever holds it ({found['total_bits'].ref})",
     ]
@@ -100,27 +101,37 @@ FAR_ABOVE_THE_ROOT = 4
 
 
 def close_sentences(dataset: Dataset) -> list[str]:
-    """What Siegel's bound says, where the tokens stand so close together that it is far above √N; else nothing."""
-    found, labels = dataset.separation, len(dataset.contexts)
+    """What Siegel's bound says, where the tokens stand so close together that it is far above √N; else nothing.
+
+    Its points are sequences of equal tokens: as many as there are rows, not as there are tokens with labels.
+    """
+    found, points = dataset.separation, min(dataset.N, len(dataset.contexts))
     if found.delta_squared is None or dataset.C < 2:
         return []
     spread = found.r_squared / found.delta_squared
-    least = close_points_parameters(labels, spread)
-    if least**2 < FAR_ABOVE_THE_ROOT**2 * labels:
+    least = close_points_parameters(points, spread)
+    if least**2 < FAR_ABOVE_THE_ROOT**2 * points:
         return []
     bits = spread.numerator.bit_length() - spread.denominator.bit_length()
     return [
         f"two tokens are about 2^-{max(0, bits) // 2} of the largest norm apart: one shape of network for every "
-        f"{labels:,} points that close needs at least {least:,} parameters (SI24, Theorem 1), so √N is out of reach "
+        f"{points:,} points that close needs at least {least:,} parameters (SI24, Theorem 1), so √N is out of reach "
         "for such points in general; those at hand may be easier"
     ]
 
 
-def hardest_sentence(bound: Bound, rows: int) -> str:
+def hardest_sentence(bound: Bound, task: Task, rows: int, contexts: int) -> str:
     """The shattering bound with its quantifiers in order: for every small architecture there is a labelling.
 
-    It is shown for rows of equal tokens, which the proof is about; other rows may be easier or harder.
+    With one label per row it is shown for rows of equal tokens, which the proof is about; other rows may be easier or
+    harder. Rows of equal tokens have one label each, so with a label per token it is about contexts, and attention must
+    be linear in the row.
     """
+    if task.labels_per_token:
+        return (
+            f"every chain of layers with uniform attention and fewer than {bound.value:,} parameters fails on some "
+            f"labelling of {contexts:,} contexts ({bound.ref}); the labels at hand may be easier"
+        )
     return (
         f"every chain of layers with fewer than {bound.value:,} parameters fails on some labelling of {rows:,} rows of "
         f"equal tokens ({bound.ref}); the labels at hand may be easier"

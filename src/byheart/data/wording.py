@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Context
+from fractions import Fraction
 
 _LIMIT = 34
 _ITEMS = 8
@@ -78,3 +80,19 @@ def quote_row(tokens: Sequence[object]) -> str:
     if shown and all(isinstance(t, str) and len(t) == 1 for t in shown):
         return cut(repr("".join(map(str, tokens))))
     return "[" + ", ".join(map(quote, shown)) + dots + "]"
+
+
+_WIDE = Context(prec=20, Emax=10**17, Emin=-(10**17))  # for numbers beyond what a float holds
+
+
+def short(value: Fraction) -> str:
+    """A number in few characters, however large or small it is.
+
+    >>> short(Fraction(12)), short(Fraction(67, 8)), short(Fraction(3) ** 1000), short(Fraction(1, 2**2000))
+    ('12', '8.375', '1.322e+477', '8.710e-603')
+    """
+    if value.denominator == 1 and abs(value) < 10**9:
+        return str(value)
+    if not value or -900 < value.numerator.bit_length() - value.denominator.bit_length() < 900:
+        return f"{float(value):.4g}"
+    return f"{_WIDE.divide(_WIDE.create_decimal(value.numerator), _WIDE.create_decimal(value.denominator)):.4g}"

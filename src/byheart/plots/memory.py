@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from byheart.compile.contextual import ContextualMapping
 from byheart.compile.memory import Memory
 from byheart.compile.size_rows import size_rows
+from byheart.data.wording import short
 from byheart.engines.questions import read_questions
 from byheart.errors import MissingExtraError, OptionError
 from byheart.exact import bit_length
@@ -95,6 +96,8 @@ def contexts_figure(mapping: ContextualMapping, most: int = 40) -> Figure:
     and no two contexts come closer than δ. Of more than `most` sequences the first ones are shown, as the title says.
     """
     rows = list(zip(mapping.sequences, mapping.context_ids, mapping.sequence_ids, strict=True))[:most]
+    power = max(0, len(str(int(mapping.r))) - 300)  # a float holds no more than 10^308
+    unit, along = 10**power, f"context id / 10^{power}" if power else "context id"
     inks = {token: colour(number) for number, token in enumerate(dict.fromkeys(t for row, _, _ in rows for t in row))}
     figure = new_figure(width=8.0, height=0.34 * len(rows) + 1.6)
     with styled():
@@ -102,14 +105,15 @@ def contexts_figure(mapping: ContextualMapping, most: int = 40) -> Figure:
         for height, (tokens, ids, _) in enumerate(rows):
             axes.axhline(height, color="#B8C4D0", linewidth=0.6, zorder=0)
             for token, place in zip(tokens, ids, strict=True):
-                axes.plot(float(place), height, "o", color=inks[token], markersize=11)
-                axes.text(float(place), height, str(token)[:3], ha="center", va="center", fontsize=7, color="white")
+                x = float(place / unit)
+                axes.plot(x, height, "o", color=inks[token], markersize=11)
+                axes.text(x, height, str(token)[:3], ha="center", va="center", fontsize=7, color="white")
         shown = f" (the first {len(rows)} of {len(mapping.sequences):,})" if len(rows) < len(mapping.sequences) else ""
-        apart = "" if mapping.delta is None else f", different contexts at least {float(mapping.delta):.3g} apart"
-        label_axes(axes, f"{mapping.contexts:,} contexts{apart}{shown}", "context id", "sequence, its id", log=False)
+        apart = "" if mapping.delta is None else f", different contexts at least {short(mapping.delta)} apart"
+        label_axes(axes, f"{mapping.contexts:,} contexts{apart}{shown}", along, "sequence, its id", log=False)
         words = [" ".join(map(str, tokens))[:24] for tokens, _, _ in rows]
         axes.set_yticks(
-            range(len(rows)), [f"{word}  {float(id):g}" for word, (_, _, id) in zip(words, rows, strict=True)]
+            range(len(rows)), [f"{word}  {short(id)}" for word, (_, _, id) in zip(words, rows, strict=True)]
         )
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)

@@ -211,7 +211,8 @@ def input_parameters(d: int) -> int:
 
     The first matrix has a column for each of the d numbers. A column of zeros makes two tokens that differ in this
     number alone the same token, so a shape that serves all data sets has at least one weight per column, and E_out
-    has one more.
+    has one more. A feed-forward network that reads a row of n tokens as one vector has d·n columns, and needs d·n + 1
+    parameters for the same reason; a Transformer shares its weights among tokens.
 
     >>> input_parameters(768)
     769

@@ -45,8 +45,11 @@ def distribution_capacity(parameters: int, omega: int) -> int:
 
 
 def document_capacity(parameters: int, omega: int) -> Fraction:
-    """(2 + 1/(ω−1))·k/(ω−1) + 1: some documents with at most this many contexts are too much for k parameters."""
-    _check(parameters, omega)
+    """(2 + 1/(ω−1))·k/(ω−1) + 1: some documents with at most this many contexts are too much for k parameters.
+
+    k may be 0: a model without parameters says one thing after every context, and one context is too much for it.
+    """
+    _check(parameters + 1, omega)
     return (2 + Fraction(1, omega - 1)) * Fraction(parameters, omega - 1) + 1
 
 
@@ -80,13 +83,18 @@ class HardDocuments:
 
     @property
     def forced(self) -> int:
-        """hard·(ω−1): the parameters that such a model needs."""
+        """hard·(ω−1): the parameters that such a model needs for almost all frequencies."""
         return self.hard * (self.omega - 1)
 
     @property
     def limit(self) -> Fraction:
         """Theorem 1's bound on all contexts, (2 + 1/(ω−1))·k/(ω−1) + 1 with k = forced − 1 parameters."""
-        return document_capacity(max(1, self.forced - 1), self.omega)
+        return document_capacity(self.forced - 1, self.omega)
+
+    @property
+    def length(self) -> int:
+        """T, the number of tokens of a hard context."""
+        return len(self.documents[0]) - 1
 
     @cached_property
     def contexts(self) -> int:
@@ -106,13 +114,14 @@ def hard_documents(parameters: int, omega: int, *, repeats: int | None = None, s
 
     `repeats` documents go through each hard context (4ω where not given); more of them come closer to the drawn
     distribution. Contexts are the first n' words of length T = ⌈log n'/log ω⌉ in lexicographic order, which have the
-    fewest prefixes. The paper's T is 0 for k < ω − 1, where a context would be empty; here it is at least 1.
+    fewest prefixes. The paper's T is 0 for k < ω − 1, where a context would be empty; here it is at least 1. With
+    parameters=0 there is one hard context.
 
     >>> documents = hard_documents(parameters=20, omega=3)
     >>> documents.hard, documents.forced, documents.contexts, float(documents.limit)
     (11, 22, 17, 27.25)
     """
-    _check(parameters, omega)
+    _check(parameters + 1, omega)
     hard, length = parameters // (omega - 1) + 1, 1
     while omega**length < hard:
         length += 1
@@ -210,6 +219,7 @@ def capacity_ratio(decoder: OneLayerDecoder) -> Fraction:
 
 
 def _check(count: int, omega: int) -> None:
-    check_counts(contexts=count, omega=omega)
+    check_counts(omega=omega)
     if omega < 2:
         raise OptionError(f"omega = {omega}: a distribution over one token has nothing to store; give at least 2")
+    check_counts(contexts=count)

@@ -26,9 +26,10 @@ class Bound:
     """`quantity` is at least (lower) or at most (upper) `value`.
 
     `points` counts sequences that an architecture can shatter. `proved` is False for orders of growth with constant 1,
-    reconstructions of constants that a paper does not print, and estimates. `scope`: whether the bound is about labels
-    of separated points (all of ours), about distributions, or about points that may lie arbitrarily close together; the
-    last two may be larger than what a memory of separated rows takes.
+    reconstructions of constants that a paper does not print, and estimates, and where a theorem is `cited` alone: its
+    proof is in the paper, not here. `scope`: whether the bound is about labels of separated points (all of ours), about
+    distributions, or about one shape of network for every set of points, wherever they lie; the last two may be larger
+    than what a memory of the rows at hand takes.
     """
 
     name: str
@@ -40,6 +41,12 @@ class Bound:
     assumptions: tuple[str, ...] = ()
     proved: bool = True
     scope: Scope = "labels"
+    cited: bool = False
+
+    @property
+    def remark(self) -> str:
+        """Why the number is not one of ours that are proved; empty where it is."""
+        return "" if self.proved else "cited, not proved here" if self.cited else "not proved"
 
     @property
     def sentence(self) -> str:
@@ -49,7 +56,7 @@ class Bound:
         'at least 1,000 total bits'
         """
         least = "at least" if self.kind == "lower" else "at most"
-        return f"{least} {self.value:,} {self.quantity.replace('_', ' ')}{'' if self.proved else ' (not proved)'}"
+        return f"{least} {self.value:,} {self.quantity.replace('_', ' ')}{f' ({self.remark})' if self.remark else ''}"
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
@@ -72,6 +79,7 @@ class Bound:
             "formula": self.formula,
             "assumptions": list(self.assumptions),
             "proved": self.proved,
+            "cited": self.cited,
             "scope": self.scope,
         }
 
@@ -124,6 +132,34 @@ class Problem:
     def labels(self) -> int:
         """Labels to be stored: one per context, N or nN of them unless stated otherwise."""
         return label_count(self.kind, self.N, self.n) if self.contexts is None else self.contexts
+
+    @property
+    def points(self) -> int:
+        """Sequences of equal tokens that may each have a label of their own: N, whatever the length, because the
+        tokens of such a sequence are one point.
+
+        >>> Problem(task="seq-to-seq", N=100, n=8).points
+        100
+        """
+        return min(self.N, self.labels)
+
+    @property
+    def distinct_contexts(self) -> int:
+        """The labels, but no more than ω symbols have contexts: ω^n rows of n tokens, ω^t prefixes of length t.
+
+        >>> Problem(task="causal", N=1000, n=3, omega=10).distinct_contexts        # 10 + 100 + 1000 prefixes
+        1110
+        """
+        if self.omega is None or self.omega < 2:
+            return self.labels
+        short = next(t for t in range(65) if self.omega ** (t + 1) >= self.N)  # up to t tokens, fewer than N rows exist
+        if self.kind is Task.CAUSAL:
+            few = min(short, self.n)
+            exist = sum(self.omega**t for t in range(1, few + 1)) + self.N * (self.n - few)
+        else:
+            each = self.n if self.kind is Task.SEQ_TO_SEQ else 1
+            exist = each * (self.N if self.n > short else self.omega**self.n)
+        return int(min(self.labels, exist))
 
     @property
     def r_squared(self) -> Fraction:

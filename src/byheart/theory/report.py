@@ -109,9 +109,14 @@ def _theorem(p: Problem, C: int = 2) -> Bound:
     else:
         value = next_token_parameters(p.labels, C)
         formula = f"−9 + √(72 + 12T), T = N·log2({C})/log2(32e·{C - 1}·N/3)"
-        inputs = "N sets of one element" if p.kind is Task.SET else "N sequences of equal tokens"
-        given = ("a Transformer of eq. (4), attention parameters in every block", f"{_EVERY} of {inputs}", classes)
+        inputs = f"{_EVERY} of {_equal_tokens(p)}"
+        given = ("a Transformer of eq. (4), attention parameters in every block", inputs, classes)
     return Bound(name, "lower", "parameters", value, ref, formula, given)
+
+
+def _equal_tokens(p: Problem) -> str:
+    """The inputs that the proofs of Theorem 4.2 and its relatives are about, as the task has them."""
+    return "N sets of one element" if p.kind is Task.SET else "N sequences of equal tokens"
 
 
 def _more_parameters(p: Problem) -> Iterator[Bound]:
@@ -126,12 +131,12 @@ def _more_parameters(p: Problem) -> Iterator[Bound]:
             quadratic_parameters(p.labels),
             Ref("KS25", "Theorem 4.2"),
             "(√(1 + N/2) − 1)/2, from Goldberg and Jerrum's 4W(t + 2)",
-            ("a Transformer of eq. (4)", f"{_EVERY} of N sequences of equal tokens", "two classes, so any more"),
+            ("a Transformer of eq. (4)", f"{_EVERY} of {_equal_tokens(p)}", "two classes, so any more"),
         )
     if p.kind.labels_per_token:
         given = ("attention, where there is any, is uniform", f"{_EVERY} of nN distinct tokens")
     else:
-        given = ("attention of any kind", f"{_EVERY} of N sequences of equal tokens")
+        given = ("attention of any kind", f"{_EVERY} of {_equal_tokens(p)}")
     yield Bound(
         CHAIN,
         "lower",
@@ -163,35 +168,48 @@ def _bits(p: Problem, zeros: int) -> Bound:
 
 
 def _any_points(p: Problem) -> Iterator[Bound]:
-    """What separation saves: without it, √N is out of reach."""
+    """What separation saves: without it, √N is out of reach.
+
+    Both are about points, and a sequence of equal tokens is one point: N of them have N labels to choose, not nN, even
+    where every token has a label. For nN points there is no such bound, because tokens of a row are not free to move.
+    """
     if p.C > 1:
         yield Bound(
             "points however close together",
             "lower",
             "parameters",
-            general_position_parameters(p.labels),
+            general_position_parameters(p.points),
             Ref("S97", "Theorem 1"),
             "(N − 1)/2",
-            ("one shape of network for every labelling of every N points in general position, at any δ",),
+            (
+                f"one shape of network for every labelling of every {_equal_tokens(p)}, in general position, at any δ",
+                "ReLU, sigmoid or threshold units",
+            ),
+            proved=False,
+            cited=True,
             scope="any points",
         )
         yield Bound(
             "points this close together",
             "lower",
             "parameters",
-            close_points_parameters(p.labels, p.r_squared / p.delta_squared),
+            close_points_parameters(p.points, p.r_squared / p.delta_squared),
             Ref("SI24", "Theorem 1"),
             "p(log2⌊V/2⌋ − W/2) ≤ W(log2 V + W/2 + log2(W/2 + 1) + log2 8e), p = ⌊N/2⌋, V = ⌊2r/δ⌋ + 1",
             (
-                "one shape of network for every labelling of every N points of norm r that are δ apart",
-                "ReLU units with a bias each; attention of any kind on sequences of equal tokens",
+                f"one shape of network for every labelling of every {_equal_tokens(p)}, of norm at most r and at "
+                "least δ apart",
+                "ReLU units with a bias each; attention of any kind",
             ),
             scope="any points",
         )
 
 
 def _distributions(p: Problem) -> Iterator[Bound]:
-    """Madden et al.: only where the answer is a distribution over a known vocabulary."""
+    """Madden et al.: only where the answer is a distribution over a known vocabulary.
+
+    ω tokens make ω^t contexts of length t and no more, so prefixes of many documents are fewer than their tokens.
+    """
     if p.omega is None or p.omega < 2 or p.kind is Task.SET:
         return
     smooth = "a C¹ function of the parameters"
@@ -199,7 +217,7 @@ def _distributions(p: Problem) -> Iterator[Bound]:
         "distributions",
         "lower",
         "parameters",
-        madden.distribution_parameters(p.labels, p.omega),
+        madden.distribution_parameters(p.distinct_contexts, p.omega),
         Ref("M24", "Lemma 1"),
         "contexts·(ω − 1)",
         (smooth, "any next-token distribution over ω tokens after each of the contexts, not just a label"),
@@ -209,7 +227,7 @@ def _distributions(p: Problem) -> Iterator[Bound]:
         "distributions of documents",
         "lower",
         "parameters",
-        madden.document_parameters(p.labels, p.omega),
+        madden.document_parameters(p.distinct_contexts, p.omega),
         Ref("M24", "Theorem 1"),
         "more than (contexts − 1)(ω − 1)²/(2ω − 1)",
         (smooth, "definable by exp and analytic functions", "the empirical distributions of any set of documents"),

@@ -1,8 +1,8 @@
 """Statements of the papers that no single function carries: definitions, remarks, figures, open problems.
 
 Together with the labels in the code they make the paper map complete: every definition, lemma, theorem, corollary,
-remark and footnote of KS25 and M24 has a row, and so has every equation that something here rests on. A row says where
-the statement lives, or why nothing can be built of it.
+remark and footnote of KS25 and M24 has a row, and so has every equation that something here rests on; those of the main
+text that have none are named in another's. A row says where the statement lives, or why nothing can be built of it.
 
     >>> from byheart.paper import find
     >>> [entry.status for entry in find("Open Problem")]
@@ -74,6 +74,46 @@ state(
     code="byheart.data.dataset.settle.settle",
     test="tests/data/dataset/test_settle.py",
 )
+state(
+    Ref("KS25", "eq. (6)"),
+    "the label at the last token: E_out ∘ F₂ ∘ F^(SA) ∘ F₁ ∘ E_in of a row is y, for every row; what every certificate "
+    "of the task next-token decides",
+    "built",
+    code="byheart.build.ks25.construction.build_ks25",
+    test="tests/build/ks25/test_ks25.py",
+)
+state(
+    Ref("KS25", "eq. (11)"),
+    "the same at every token k of every row, the task seq-to-seq",
+    "built",
+    code="byheart.build.ks25.construction.build_ks25",
+    test="tests/build/ks25/test_ks25.py",
+)
+state(
+    Ref("KS25", "eq. (13)"),
+    "shattering: some parameters for every labelling of the nN tokens. What an architecture cannot shatter is decided; "
+    "that it can is never claimed",
+    "a number",
+    code="byheart.theory.capacity.seq_to_seq_patterns",
+    test="tests/theory/test_capacity.py",
+)
+state(
+    Ref("KS25", "after Remark 4.3"),
+    "a feed-forward network that reads the row as one vector needs d·n parameters: a weight for each of its numbers "
+    "(the argument of Remark 4.3 with dn in place of d), and one to answer with",
+    "a number",
+    code="byheart.theory.lower.input_parameters",
+    test="tests/theory/test_lower.py",
+)
+for _label, _count, _what in (("Remark 4.4", "N", "Theorem 4.1"), ("Remark 4.6", "nN", "Corollary 4.1")):
+    state(
+        Ref("KS25", _label),
+        f"the other half: the network of {_what} has Õ({_count}) bits in all, parameters times bits of the longest; as "
+        "a number, and built networks hold fewer (docs/ks25.md, Bits)",
+        "a number",
+        code="byheart.theory.theorems.transformer",
+        test="tests/theory/test_theorems.py",
+    )
 state(
     Ref("KS25", "eq. (7)"),
     "sums of φ as sequence ids, well separated: here different integers; (8) and (9) are the steps of the same outline",
@@ -217,8 +257,6 @@ for _label, _what in (
     ("eq. (165)", "the trained architecture: E_out, blocks, uniform attention, blocks, E_in"),
     ("Figure 1", "training losses and accuracies on MultiNLI, 1 to 50 blocks"),
     ("Figure 2", "the same on IMDb, 1 to 40 blocks"),
-    ("Figure 3", "fewest blocks for N = 600 to 1700: √N, then a jump"),
-    ("Appendix H, length", "the blocks needed do not depend on the length n of the sequences"),
 ):
     state(
         Ref("KS25", _label),
@@ -228,6 +266,20 @@ for _label, _what in (
         test="tests/lab/study/test_study.py",
     )
 
+state(
+    Ref("KS25", "Figure 3"),
+    "fewest blocks for N = 600 to 1700: √N, then a jump; trained by `byheart lab`, docs/lab.md",
+    "partly: the jump is there; up to N = 1200 one block is enough with our vectors, so √N is not told from a constant",
+    code="byheart.lab.presets.ks25",
+    test="tests/lab/study/test_study.py",
+)
+state(
+    Ref("KS25", "Appendix H, length"),
+    "the blocks needed do not depend on the length n of the sequences; trained by `byheart lab`, docs/lab.md",
+    "partly: the blocks are the same for all n; our stream is six numbers wide instead of two",
+    code="byheart.lab.presets.ks25",
+    test="tests/lab/study/test_study.py",
+)
 state(
     Ref("M24", "Section 2"),
     "what holds generically fails only on the zeros of an analytic function, which have measure zero; softmax, tanh, "

@@ -224,7 +224,8 @@ def _lower(dataset: Dataset, problem: Problem) -> tuple[str, ...]:
     if dataset.C < 2:  # one labelling, which no network fails on
         return tuple(given_sentences(dataset))
     found = hardest(lower_bounds(problem))
-    return (hardest_sentence(found["parameters"], dataset.N), *given_sentences(dataset))
+    sentence = hardest_sentence(found["parameters"], problem.kind, dataset.N, len(dataset.contexts))
+    return (sentence, *given_sentences(dataset))
 
 
 def compare_growth(

@@ -16,7 +16,7 @@ Real vectors become exact values, integers over one power of two, without loss.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from fractions import Fraction
@@ -214,7 +214,12 @@ def _rows(sequences: Iterable[Any], unordered: bool) -> list[Any]:
 
 
 def as_list(sequences: Iterable[Any]) -> list[Any]:
-    """All rows of anything that can be gone through."""
+    """All rows of anything that can be gone through, but of no table, whose elements are its columns."""
+    if isinstance(sequences, Mapping) or any(hasattr(type(sequences), name) for name in ("columns", "column_names")):
+        raise DataError(
+            f"sequences is a table ({type(sequences).__name__}), which goes through its columns; give its rows as "
+            "lists of tokens, for a data frame frame.to_numpy().tolist()"
+        )
     try:
         return list(sequences)
     except TypeError:
