@@ -169,7 +169,7 @@ GENTLE = 0.48  # a slope that could be taken for less than the square root
 def gentle_bits(comparisons: Sequence[Comparison]) -> dict[str, str]:
     """Why total bits with a slope below 1 do not break Remark 4.4, by which N labels need bits in proportion to N.
 
-    The labels' own bits are a share of the whole that grows as N does; what is there beside them grows more slowly.
+    The labels' own bits are a share of the whole that grows as N does; at small N the network is mostly something else.
     """
     slopes, found = growth_exponents(comparisons, "total_bits"), {}
     labels = {c.N: row.total_bits for c in comparisons for row in c.rows if row.construction == INFORMATION}
@@ -179,8 +179,8 @@ def gentle_bits(comparisons: Sequence[Comparison]) -> dict[str, str]:
             (low, first), (high, last) = times[0], times[-1]
             found[name] = (
                 f"bits are {first:,.1f} times those of the labels alone at N = {low:,} and {last:,.1f} times at "
-                f"N = {high:,}; labels need bits in proportion to N (KS25, Remark 4.4) and the rest grows more slowly, "
-                "so the slope is below 1 at these sizes and cannot stay there"
+                f"N = {high:,}; those grow like N (KS25, Remark 4.4), so a slope below 1 shows how much of the network "
+                "is something else at these sizes, and cannot stay there"
             )
     return found
 
