@@ -17,7 +17,7 @@ from pathlib import Path
 from doc_tables import insert
 
 from byheart.compile.compare.comparison import compare, compare_growth, random_dataset
-from byheart.compile.compare.rows import Comparison, gentle_growth, growth_exponents
+from byheart.compile.compare.rows import Comparison, gentle_bits, gentle_growth, growth_exponents
 from byheart.data.dataset.dataset import load
 from byheart.report.compare_page import picture_file
 
@@ -72,7 +72,8 @@ def growth_markdown(parts: list[Comparison]) -> str:
         if any(cells):
             found = [f"N^{table[name]:.2f}" if name in table else "" for table in (slopes, bits)]
             lines.append(f"| `{name}` | {' | '.join(cells)} | {' | '.join(found)} |")
-    lines += ["", *(f"- `{name}`: {why}." for name, why in gentle_growth(parts).items())]
+    reasons = [*gentle_growth(parts).items(), *gentle_bits(parts).items()]
+    lines += ["", *(f"- `{name}`: {why}." for name, why in reasons)]
     return "\n".join(lines)
 
 

@@ -20,7 +20,7 @@ from rich.table import Table
 from byheart.cli import show
 from byheart.cli.data_options import DataFlags, data_options, output_options, progress_for
 from byheart.compile.compare.comparison import compare_growth, random_dataset, subsets
-from byheart.compile.compare.rows import CompareRow, Comparison, csv_table, gentle_growth, growth_exponents
+from byheart.compile.compare.rows import CompareRow, Comparison, csv_table, gentle_bits, gentle_growth, growth_exponents
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import MissingExtraError, OptionError
@@ -206,10 +206,15 @@ def _print(found: list[Comparison]) -> None:
         for sentence in comparison.lower:
             out.print(sentence)
     if len(found) > 1:
-        gentle = gentle_growth(found)
-        for name, slope in sorted(growth_exponents(found).items()):
-            why = f" ({gentle[name]})" if name in gentle else ""
-            out.print(f"{name}: parameters grow like N^{slope:.2f}{why}")
+        _print_growth(out, found)
+
+
+def _print_growth(out: Console, found: list[Comparison]) -> None:
+    """The slopes of parameters and bits, and why one may be below what is needed as N grows."""
+    for quantity, reasons in (("parameters", gentle_growth(found)), ("total_bits", gentle_bits(found))):
+        for name, slope in sorted(growth_exponents(found, quantity).items()):
+            why = f" ({reasons[name]})" if name in reasons else ""
+            out.print(f"{name}: {quantity.removeprefix('total_')} grow like N^{slope:.2f}{why}")
 
 
 def _print_table(out: Console, comparison: Comparison) -> None:

@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from byheart import __version__
 from byheart.build import recipes
-from byheart.compile.compare.rows import CompareRow, Comparison, gentle_growth, growth_exponents
+from byheart.compile.compare.rows import CompareRow, Comparison, gentle_bits, gentle_growth, growth_exponents
 from byheart.files import write_atomically
 from byheart.theory.report import CHAIN
 
@@ -234,7 +234,7 @@ def render(comparisons: Sequence[Comparison]) -> str:
         sizes=[part.N for part in comparisons],
         exponents=sorted(growth_exponents(comparisons).items(), key=lambda item: item[1]),
         bit_exponents=growth_exponents(comparisons, "total_bits"),
-        gentle=gentle_growth(comparisons),
+        gentle=[gentle_growth(comparisons), gentle_bits(comparisons)],
     )
 
 

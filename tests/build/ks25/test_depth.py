@@ -22,7 +22,9 @@ def words(count: int, length: int, seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("form", ["residual", "plain"])
-@pytest.mark.parametrize(("construction", "depths"), [("vardi22", (30, 90)), ("ks25", (80, 130))])
+@pytest.mark.parametrize(
+    ("construction", "depths"), [("vardi22", (30, 90)), ("ks25", (80, 130)), ("ks25-sparse", (80, 130))]
+)
 def test_no_deeper_than_asked(construction: str, form: str, depths: tuple[int, int]) -> None:
     rows = words(60, 4, seed=2)
     labels = [k % 5 for k in range(60)]
@@ -71,9 +73,34 @@ def test_lanes_are_as_few_as_the_depth_allows(form: str) -> None:
             assert all(least(-(-piece // K), K, rho, c) > depth for K in range(1, piece + 1))
 
 
+@pytest.mark.parametrize("form", ["residual", "plain"])
+@pytest.mark.parametrize("construction", ["ks25", "ks25-sparse", "vardi22"])
+def test_the_least_depth_is_named_and_is_the_least(construction: str, form: str) -> None:
+    rows, labels = words(25, 4, seed=2), [k % 5 for k in range(25)]
+
+    def build(depth: int) -> Any:
+        return byheart.memorize(rows, labels, construction=construction, form=form, depth=depth)
+
+    with pytest.raises(OptionError, match="the least is depth=") as caught:
+        build(3)
+    least = int(str(caught.value).rpartition("depth=")[2])
+    memory = build(least)
+    assert memory.certificate.verdict.value == "proved" and memory.size.depth <= least
+    with pytest.raises(OptionError, match=f"the least is depth={least}"):
+        build(least - 1)
+
+
+def test_what_a_bounded_depth_does_not_go_with_is_named() -> None:
+    options: Any
+    for options in ({"constants": "paper"}, {"shape": "uniform", "attention": "softmax"}, {"input_map": False}):
+        wanted = {"constants": "constants=measured", "shape": "shape=fitted", "input_map": "an input map"}
+        with pytest.raises(OptionError, match=f"depth=90 needs {wanted[next(iter(options))]}"):
+            byheart.memorize(["abc", "bca"], [0, 1], construction="ks25", depth=90, **options)
+
+
 def test_too_shallow() -> None:
     assert lanes_within(5, 10, 8, 1, "residual") is None
-    for construction in ("ks25", "vardi22"):
+    for construction in ("ks25", "ks25-sparse", "vardi22"):
         with pytest.raises(OptionError, match="depth=6"):
             byheart.memorize(["abc", "bca", "cab"], [0, 1, 1], construction=construction, depth=6)
         with pytest.raises(OptionError, match="constants=measured"):

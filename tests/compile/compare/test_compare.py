@@ -21,7 +21,7 @@ from rich.console import Console
 import byheart
 from byheart.build import recipes
 from byheart.cli import commands
-from byheart.cli.compare import _print_table, parse_grid
+from byheart.cli.compare import _print_growth, _print_table, parse_grid
 from byheart.compile.compare.comparison import (
     applicable,
     compare,
@@ -33,7 +33,7 @@ from byheart.compile.compare.comparison import (
     random_dataset,
     subsets,
 )
-from byheart.compile.compare.rows import csv_table, gentle_growth, growth_exponents
+from byheart.compile.compare.rows import csv_table, gentle_bits, gentle_growth, growth_exponents
 from byheart.compile.compare.worker import Worker
 from byheart.data.dataset.dataset import load
 from byheart.errors import AssumptionError, DataError, OptionError
@@ -280,6 +280,31 @@ def test_slopes_below_one_half_are_explained():
     assert growth_exponents(parts)["with a constant"] < 0.3
     printed = gentle_growth(parts)
     assert list(printed) == ["with a constant"] and "39.4·√N" in printed["with a constant"]
+
+
+def test_bits_below_proportional_are_explained():
+    """What labels need grows like N, so a slope below 1 is that of a constant part; the sentence has both ratios."""
+
+    def row(name: str, bits: int) -> SimpleNamespace:
+        return SimpleNamespace(construction=name, total_bits=bits, built=name != "information limit")
+
+    sizes = (100, 300, 1000, 3000)
+    kinds = {"with a constant": lambda N: 4000 + 4 * N, "linear": lambda N: 9 * N, "information limit": lambda N: N}
+    parts = [SimpleNamespace(N=N, rows=[row(name, bits(N)) for name, bits in kinds.items()]) for N in sizes]
+    printed = gentle_bits(parts)
+    assert list(printed) == ["with a constant"]
+    assert "44.0 times those of the labels alone at N = 100 and 5.3 times at N = 3,000" in printed["with a constant"]
+    assert "Remark 4.4" in printed["with a constant"]
+
+
+def test_the_terminal_and_the_page_explain_both_slopes():
+    parts = compare_growth([random_dataset(N, 2, 2, 2) for N in (10, 40)], constructions=["park21"])
+    out = Console(file=io.StringIO(), width=400)
+    _print_growth(out, parts)
+    printed = out.file.getvalue()
+    assert "park21: parameters grow like N^" in printed and "park21: bits grow like N^" in printed
+    for place in (printed, render(parts)):
+        assert "times those of the labels alone" in place and "cannot stay there" in place
 
 
 def test_rows_tables_and_data_sets_are_compared_alike():

@@ -52,8 +52,10 @@ from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 from byheart.theory import theorems
 from byheart.theory.promises.ks25 import (
+    NO_PAPER_DEPTH,
     SHAPES,
     context_part,
+    least_depth,
     setting_of,
     shared_depth,
     star_connections,
@@ -138,14 +140,15 @@ def transformer(contents: Contents, token: Lookup, label: Lookup, mixing: tuple[
     ]
 
 
-def in_lanes(contents: Contents, depth: int) -> tuple[Contents, Lookup, Lookup]:
-    """Both memories cut into lanes, so that the whole network is no deeper than `depth`."""
+def in_lanes(contents: Contents, depth: int, attention: int = 1) -> tuple[Contents, Lookup, Lookup]:
+    """Both memories cut into lanes, so that the whole network, with its attention layers, is no deeper than `depth`."""
     style, code, keys = contents.style, contents.code, contents.keys
     token_need = needed(style, code.line.floors, code.labels)
     label_need = needed(style, keys.keys, contents.labels)
-    found = shared_depth(depth, token_need, label_need, style.form)
+    found = shared_depth(depth, token_need, label_need, style.form, attention)
     if found is None:
-        raise too_shallow(depth, f"{style.form} memories with keys of {token_need[1]} and {label_need[1]} bits")
+        least = least_depth(token_need, style.form) + attention + least_depth(label_need, style.form)
+        raise too_shallow(depth, f"{style.form} memories with keys of {token_need[1]} and {label_need[1]} bits", least)
     first, second = found
     style = replace(style, lanes=max(first.count, second.count))
     token = Lookup.in_lanes(style, code.line.floors, code.labels, first)
@@ -222,13 +225,13 @@ def build_ks25(
     token memory, which needs it anyway, so the plain form has width 12 instead of 14.
     """
     style = Style.of(form, constants, seed)
+    if depth is not None:
+        _check_bounded(style, depth, shape, input_map)
     contents = contents_of(dataset, style, progress)
     if style.plain and (shape == UNIFORM or not input_map):
         raise OptionError("eq. (4) and Remark 3.1 are about blocks with skip connections: use form=residual")
     token, label = memories_of(contents)
     stages = transformer(contents, token, label, (averaging(style, Kind(attention), dataset.n),))
-    if depth is not None and (style.as_in_the_paper or shape == UNIFORM or not input_map):
-        raise OptionError(f"depth={depth} needs constants=measured, shape={FITTED} and an input map")
     if depth is not None and measure(finished(dataset, stages)).depth > depth:
         contents, token, label = in_lanes(contents, depth)
         stages = transformer(contents, token, label, (averaging(contents.style, Kind(attention), dataset.n),))
@@ -236,8 +239,9 @@ def build_ks25(
         stages = without_input_map(stages, contents.code.line, dataset.inputs.points)
     if shape == UNIFORM:
         stages = uniform_stages(stages, Kind(attention))
+    network = finished(dataset, stages)
     return Construction(
-        finished(dataset, stages),
+        network,
         {
             "form": form,
             "constants": constants,
@@ -246,8 +250,32 @@ def build_ks25(
             "input_map": input_map,
             "depth": depth,
         },
-        (contents.note(), f"token memory: {token.fields}; label memory: {label.fields}"),
+        (contents.note(), f"token memory: {token.fields}; label memory: {label.fields}", *_shape_note(network, shape)),
     )
+
+
+def _check_bounded(style: Style, depth: int, shape: str = FITTED, input_map: bool = True) -> None:
+    """Lanes are for what the data needs, on a stream that is as wide as they are many."""
+    if style.as_in_the_paper:
+        raise OptionError(f"depth={depth} needs constants=measured: {NO_PAPER_DEPTH}")
+    if shape == UNIFORM:
+        raise OptionError(
+            f"depth={depth} needs shape={FITTED}: eq. (4) is promised for one memory's stream of 10 and 14 hidden "
+            "units in every block, and memories beside each other make both wider"
+        )
+    if not input_map:
+        raise OptionError(
+            f"depth={depth} needs an input map: without E_in the stream is the token, and has no room for memories "
+            "beside each other"
+        )
+
+
+def _shape_note(network: Network, shape: str) -> tuple[str, ...]:
+    """For eq. (4)'s shape: how its L and the depth that is measured belong together."""
+    if shape != UNIFORM:
+        return ()
+    size = measure(network)
+    return (f"L = {size.blocks} blocks (KS25's depth), {size.depth} layers: attention and feed-forward in each",)
 
 
 CONTEXT_ID, SEQUENCE_ID = "context id", "sequence id"
@@ -301,7 +329,7 @@ def star(style: Style, kind: Kind, n: int) -> tuple[Layer, ...]:
     "instead of n².",
     ref=REMARK,
     tasks=(Task.NEXT_TOKEN, Task.SEQ_TO_SEQ),
-    options=(*SHARED, ATTENTION),
+    options=(*SHARED, ATTENTION, DEPTH),
 )
 @implements(
     REMARK,
@@ -316,18 +344,25 @@ def build_ks25_sparse(
     form: str = "residual",
     constants: str = "measured",
     attention: str = "uniform",
+    depth: int | None = None,
 ) -> Construction:
     """`ks25` with its averaging layer replaced by `star`; the token joins after the token code.
 
     The connections are those of the layers' patterns, which evaluation follows: no weight could break them.
     """
     style = Style.of(form, constants, seed)
+    if depth is not None:
+        _check_bounded(style, depth)
     contents = contents_of(dataset, style, progress)
     token, label = memories_of(contents)
     network = finished(dataset, transformer(contents, token, label, star(style, Kind(attention), dataset.n)))
+    if depth is not None and measure(network).depth > depth:
+        contents, token, label = in_lanes(contents, depth, attention=2)
+        mixing = star(contents.style, Kind(attention), dataset.n)
+        network = finished(dataset, transformer(contents, token, label, mixing))
     return Construction(
         network,
-        {"form": form, "constants": constants, "attention": attention},
+        {"form": form, "constants": constants, "attention": attention, "depth": depth},
         (contents.note(), f"{star_connections(dataset.n)} connections, averaging over all would have {dataset.n**2}"),
     )
 

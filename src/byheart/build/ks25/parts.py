@@ -86,7 +86,14 @@ ATTENTION = Option(
     "the averaging layer as uniform attention (eq. 39), or as softmax (eq. 2) or hardmax (eq. 12) with zero keys",
     tuple(kind.value for kind in Kind),
 )
-DEPTH = Option("depth", int, None, "no deeper than this: memories beside each other, Õ(N/L) weights", optional=True)
+DEPTH = Option(
+    "depth",
+    int,
+    None,
+    "no deeper than this: memories beside each other, Õ(N/L) weights; with constants=measured, and in ks25 with "
+    "shape=fitted and an input map",
+    optional=True,
+)
 SHARED = (FORM, CONSTANTS)
 
 

@@ -55,15 +55,16 @@ class HeadLine:
 def separation_note(vectors: Values, n: int, gap_bits: int) -> str:
     """How far apart labels change behind the head, beside what the theorem promises for such tokens."""
     found = separation(vectors)
+    distance = f"2^-{gap_bits}" if gap_bits else "1"
     norms = (vectors.numerators * vectors.numerators).sum(axis=1)
     shortest = Fraction(int(norms.min()), vectors.denominator**2)
     if found.delta_squared is None or n == 1 or not shortest:
-        return f"contexts with different labels are at least 2^-{gap_bits} apart behind the head"
+        return f"contexts with different labels are at least {distance} apart behind the head"
     promised = boltzmann_separation(
         n, vectors.width, vectors.count, math.sqrt(shortest), math.sqrt(found.r_squared), math.sqrt(found.delta_squared)
     )
     return (
-        f"contexts with different labels are at least 2^-{gap_bits} apart behind the head; KS24's Theorem 2, whose "
+        f"contexts with different labels are at least {distance} apart behind the head; KS24's Theorem 2, whose "
         f"logits are larger, has 2^{promised:.3g}"
     )
 

@@ -106,9 +106,10 @@ def solve_outputs(found: Floats, labels: Index, rows: Index, assumed: Sequence[s
 @implements(
     Ref("MA24", "Assumption 1"),
     statement="every n of the query tokens are linearly independent (Kruskal rank at least n): refuted with rows, or "
-    "proved by ranks modulo a prime where the sets are few",
+    "proved by ranks modulo a prime where the sets are few; that no two are proportional is checked for all",
     test="tests/build/table1/test_mahdavi24.py",
-    partly="where there are more than 1,000 sets of n queries, a sample of them is checked, which proves nothing",
+    partly="where there are more than 1,000 sets of n > 2 queries, all pairs and a sample of the sets are checked, "
+    "which proves nothing for the other sets",
 )
 @implements(
     Ref("MA24", "Assumption 2"),
@@ -141,18 +142,43 @@ def assumption_notes(points: Values, index: Index) -> tuple[str, ...]:
 def _kruskal_note(queries: list[list[int]], rows: Index, n: int) -> list[str]:
     """Nothing where every n queries are proved independent."""
     size = min(n, len(queries))
+    found = proportional(queries) if size > 1 else next(((q,) for q, query in enumerate(queries) if not any(query)), ())
     every = math.comb(len(queries), size)
-    sets: Iterable[tuple[int, ...]] = combinations(range(len(queries)), size)
-    if every > SETS:
+    sets: Iterable[tuple[int, ...]] = combinations(range(len(queries)), size) if size > 2 else ()
+    if size > 2 and every > SETS:
         rng = np.random.default_rng(0)
         sets = (tuple(rng.choice(len(queries), size, replace=False).tolist()) for _ in range(SETS))
-    for chosen in sets:
-        if not independent([queries[q] for q in chosen]):
-            named = ", ".join(str(int(rows[q])) for q in chosen)
-            return [f"{NOT_ASSUMED} every {n} queries are independent (Assumption 1; rows {named})"]
-    if every > SETS:
-        return [f"Assumption 1 was only sampled: {SETS:,} of {every:.2g} sets of {n} queries, all independent"]
+    dependent = found or next((chosen for chosen in sets if not independent([queries[q] for q in chosen])), ())
+    if dependent:
+        named = ", ".join(str(int(rows[q])) for q in dependent)
+        return [f"{NOT_ASSUMED} every {n} queries are independent (Assumption 1; rows {named})"]
+    if size > 2 and every > SETS:
+        return [
+            f"Assumption 1 was checked in part: no two of {len(queries):,} queries are proportional (all pairs), and "
+            f"{SETS:,} sampled of about 10^{math.log10(every):.0f} sets of {n} queries are independent"
+        ]
     return []
+
+
+def proportional(queries: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Two rows of which one is a multiple of the other, or a row of zeros alone; () where there are none.
+
+    Rows divided by their common divisor, with a first entry above 0, are equal exactly where they are proportional.
+
+    >>> proportional([[1, 2], [3, 4], [-2, -4]]), proportional([[1, 2], [0, 0]]), proportional([[1, 2], [2, 1]])
+    ((0, 2), (1,), ())
+    """
+    seen: dict[tuple[int, ...], int] = {}
+    for place, query in enumerate(queries):
+        first = next((x for x in query if x), 0)
+        if not first:
+            return (place,)
+        common = math.gcd(*query) * (1 if first > 0 else -1)
+        direction = tuple(x // common for x in query)
+        if direction in seen:
+            return seen[direction], place
+        seen[direction] = place
+    return ()
 
 
 def independent(rows: list[list[int]]) -> bool:

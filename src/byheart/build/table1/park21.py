@@ -6,7 +6,15 @@ Park et al. 2021 in our reconstruction. N sorted keys are cut into groups of K; 
 shift is bad when it puts one of K keys on one of at most N places that are taken, so M > K·N always leaves a good one.
 The table of M places is cut into rows; each row's labels are the bits of one long word.
 
-The blocks of park21, on a stream of six numbers.
+form=plain has three units per layer, the theorem's width, because no more than two numbers are ever carried:
+
+    v          where the row stands on the line, then its place in the table, then word·G + the place within the word;
+               a step, v + a from some threshold on, takes v and two more units
+    t, p       v twice; the word is taken off p bit by bit, and p is the place within the word
+    t, p       t loses its bits from the top; at the place that p names, p becomes what is left of t
+    p, y       p begins with the label's bits, which go to y
+
+form=residual has the blocks of eq. (3) of KS25, wider and shallower, on a stream of six numbers:
 
     x      where the row stands on the line; later the offset of its word, then the bit that is read
     z      its place in the table
@@ -25,10 +33,21 @@ from itertools import pairwise
 
 import numpy as np
 
-from byheart.build._base import Construction, register
+from byheart.build._base import Construction, Option, register
 from byheart.build.shared.projection import Constants, KeyLine
-from byheart.build.shared.wires import ZERO, Effect, Form, WireBlock, affine, residual, wire
-from byheart.build.table1.flattened import feed_forward_network, flat_rows, row_line
+from byheart.build.shared.wires import (
+    ZERO,
+    Effect,
+    Form,
+    WireBlock,
+    affine,
+    assemble,
+    carried,
+    residual,
+    wire,
+    wires,
+)
+from byheart.build.table1.flattened import Stage, feed_forward_network, flat_rows, row_line
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import BuildError
@@ -36,7 +55,7 @@ from byheart.exact import Number, dyadic
 from byheart.ir.layers import Affine
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.promises.table1 import cheapest_cut, longest_table, table_length
+from byheart.theory.promises.table1 import PARK_FORMS, cheapest_cut, longest_table, table_length
 
 
 @dataclass(frozen=True)
@@ -115,6 +134,100 @@ def _modulus(keys: Sequence[int], group: int) -> int:
     raise BuildError(f"no table of {least:,} places or a few more keeps the keys of a group apart; try another seed")
 
 
+def ascending(values: Sequence[int], modulus: int) -> list[int]:
+    """The same residues, each larger than the one before, as small as that allows.
+
+    >>> ascending([4, 1, 1, 3], 10)
+    [4, 11, 21, 23]
+    """
+    found: list[int] = []
+    for value in values:
+        before = found[-1] if found else value - 1
+        found.append(value + modulus * max(0, -(-(before + 1 - value) // modulus)))
+    return found
+
+
+class NarrowPlan:
+    """Layers of at most three units, written down one after another; forms are over the units of the last layer.
+
+    All thresholds are met on multiples of 1/one, so relu(one·a + 1) - relu(one·a) is 1 where a >= 0 and 0 elsewhere.
+    """
+
+    def __init__(self, one: int) -> None:
+        self.one = one
+        self.plan: list[dict[str, Form]] = []
+
+    def then(self, **units: Form) -> None:
+        """One more layer."""
+        self.plan.append(carried(units))
+
+    def stairs(self, v: Form, steps: Sequence[tuple[int, int]]) -> Form:
+        """v + the amounts of all (threshold, amount) with v >= threshold, the highest threshold first.
+
+        Amounts are such that what was raised never falls below a threshold that it had passed.
+        """
+        for threshold, amount in steps:
+            at = self.one * (v - threshold)
+            self.then(v=v, above=at + 1, below=at)
+            self.then(v=wire("v") + amount * (wire("above") - wire("below")))
+            v = wire("v")
+        return v
+
+    def remainder(self, v: Form, top: int, modulus: int) -> Form:
+        """v modulo this, for v up to `top`: 2^k of it are taken off where v has them."""
+        amounts = [modulus << k for k in reversed(range((top // modulus).bit_length()))]
+        return self.stairs(v, [(amount, -amount) for amount in amounts])
+
+    def bit(self, short: Form, **kept: Form) -> Form:
+        """1 where `short` is at most 0, and 0 where it is at least 1; the kept numbers are still there behind it."""
+        self.then(**kept, short=short)
+        self.then(**wires(carried(kept)), bit=1 - wire("short"))
+        return wire("bit")
+
+
+def narrow_plan(line: KeyLine, table: ShiftedTable) -> tuple[list[dict[str, Form]], Form]:
+    """Layers of three units from x, the row's place on the line without bias, to the label."""
+    layers = NarrowPlan(line.denominator)
+    layers.then(v=wire("x") + line.bias)
+    shifts = ascending(table.shifts, table.modulus)
+    steps = [(first, b - a) for first, (a, b) in zip(table.firsts[1:], pairwise(shifts), strict=True)]
+    v = layers.stairs(wire("v"), steps[::-1]) + shifts[0]
+    v = layers.remainder(v, line.top + shifts[-1], table.modulus)
+    unit = 1 << (table.places - 1).bit_length()  # of the word, above the place within it
+    words = ascending(table.words, 1 << table.word_bits)
+    steps = [(r * table.places, unit * (b - a) - table.places) for r, (a, b) in enumerate(pairwise(words), start=1)]
+    v = layers.stairs(v, steps[::-1]) + unit * words[0]
+    v = layers.remainder(v, unit * (words[-1] + 1), unit << table.word_bits)
+    return _read_places(layers, v, unit, table)
+
+
+def _read_places(layers: NarrowPlan, v: Form, unit: int, table: ShiftedTable) -> tuple[list[dict[str, Form]], Form]:
+    """From v = unit·word + place to the label at that place of the word.
+
+    p goes from (1, places + 1], where it says how many places from the end to read, to [0, 1), where it says what was
+    read: the label's bits and, behind them, the rest of the word.
+    """
+    one, c = layers.one, table.label_bits
+    t = p = v
+    for k in reversed(range(table.word_bits)):
+        bit = layers.bit(one * ((unit << k) - p), t=t, p=p)
+        t, p = wire("t"), wire("p") - (unit << k) * bit
+    p = table.places + 1 - p
+    for left in range(table.places, 0, -1):
+        hit = layers.bit(one * (left - p) + 1, t=t, p=p)
+        scale = dyadic(1, 1 - (unit << left * c).bit_length())  # t is below 1/scale
+        layers.then(t=wire("t"), p=wire("p") - (table.places + 1) * hit, read=scale * wire("t") + hit - 1)
+        t, p = wire("t"), wire("p") + wire("read")
+        for k in reversed(range((left - 1) * c, left * c)):
+            bit = layers.bit(one * ((unit << k) - t), t=t, p=p)
+            t, p = wire("t") - (unit << k) * bit, wire("p")
+    fine, y = one * (unit << table.word_bits), ZERO  # p is a multiple of 1/fine
+    for k in reversed(range(c)):
+        bit = layers.bit((fine >> c - k) - fine * p, p=p, y=y)
+        p, y = wire("p") - dyadic(1, k - c) * bit, (ZERO if y.is_zero else wire("y")) + (1 << k) * bit
+    return layers.plan, y
+
+
 STREAM = ("x", "z", "u1", "u2", "miss", "y")
 
 
@@ -189,6 +302,10 @@ def scan_blocks(table: ShiftedTable, one: int) -> list[WireBlock]:
 
 
 THEOREM = Ref("P21", "Theorem 1")
+RESIDUAL, PLAIN = PARK_FORMS
+FORM = Option(
+    "form", str, PLAIN, "plain: layers of width 3, as the theorem has; residual: blocks, wider, shallower", PARK_FORMS
+)
 
 
 @register(
@@ -201,15 +318,17 @@ THEOREM = Ref("P21", "Theorem 1")
     "Reconstructed from the theorem's order of growth.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN,),
+    options=(FORM,),
 )
 @implements(
     THEOREM,
-    statement="N separated points are memorized by a feed-forward network of O(N^(2/3) + log(r/δ)) parameters.",
+    statement="N separated points are memorized by a feed-forward network of width 3 and O(N^(2/3) + log(r/δ)) "
+    "parameters.",
     test="tests/build/table1/test_park21.py",
-    partly="our reconstruction; constant width, but ten hidden units on a stream of six where the theorem has width 3",
+    partly="our reconstruction of the network from the theorem's width and order of growth",
 )
-def build_park21(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT) -> Construction:
-    """Projection · one block per group adds its shift · modulo by halving · one block per word · bit extraction.
+def build_park21(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT, form: str = PLAIN) -> Construction:
+    """Projection · a step per group adds its shift · modulo by halving · a step per word · bit extraction.
 
     Reconstructed from the theorem's order of growth: N^(2/3) groups, a table of length K·N + 1 > N^(4/3) that always
     has room, and words read bit by bit. The table's length is the theorem's, not the shortest that would do.
@@ -220,38 +339,46 @@ def build_park21(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT
         stage.advance()
         order = sorted(range(rows.count), key=line.numerators.__getitem__)
         label_bits = max(1, (dataset.C - 1).bit_length())
-        cut = cheapest_cut(rows.count, label_bits)
+        cut = cheapest_cut(rows.count, label_bits, form)
         keys = [line.numerators[i] // line.denominator for i in order]
         table = shift_groups(keys, [rows.labels[i] for i in order], cut.group, cut.places, label_bits)
         stage.advance()
-    steps = _steps(line, table)
-    network = feed_forward_network(
-        [
-            ("row", (rows.layer,)),
-            ("E_in", (_entrance(line),)),
-            *((name, tuple(residual(STREAM, block) for block in blocks)) for name, blocks in steps),
-            ("E_out", (affine(STREAM, {"y": wire("y")}, relu=False, bias=False),)),
-        ],
-        dataset.C,
-    )
+    make = narrow_stages if form == PLAIN else block_stages
+    network = feed_forward_network([("row", (rows.layer,)), *make(line, table)], dataset.C)
     note = (
         f"{len(table.firsts)} groups of {cut.group} rows, a table of {table.modulus} places in {len(table.words)} words"
     )
-    return Construction(network, {}, (note,))
+    return Construction(network, {"form": form}, (note,))
 
 
-def _entrance(line: KeyLine) -> Affine:
-    inputs = tuple(f"x{j}" for j in range(len(line.weight)))
-    projected = Form(dict(zip(inputs, line.weight, strict=True)))
-    return affine(inputs, {name: projected if name == "x" else ZERO for name in STREAM}, relu=False, bias=False)
-
-
-def _steps(line: KeyLine, table: ShiftedTable) -> list[tuple[str, list[WireBlock]]]:
-    one = line.denominator  # x is a multiple of 1/one: steps this steep meet no key half-way
+def narrow_stages(line: KeyLine, table: ShiftedTable) -> list[Stage]:
+    """E_in, layers of three units, E_out."""
+    plan, label = narrow_plan(line, table)
     return [
+        ("E_in", (_entrance(line, ("x",)),)),
+        ("table", assemble(("x",), plan)),
+        ("E_out", (affine(tuple(plan[-1]), {"y": label}, relu=False, bias=False),)),
+    ]
+
+
+def block_stages(line: KeyLine, table: ShiftedTable) -> list[Stage]:
+    """E_in, blocks on a stream of six numbers, E_out."""
+    one = line.denominator  # x is a multiple of 1/one: steps this steep meet no key half-way
+    steps = [
         ("start", [start_block(line.bias, table.word_bits, table.shifts[0])]),
         ("shift", shift_blocks(table, one)),
         ("modulo", fold_blocks(line.top, table.modulus, one)),
         ("word", look_blocks(table, one)),
         ("bits", scan_blocks(table, one)),
     ]
+    return [
+        ("E_in", (_entrance(line, STREAM),)),
+        *((name, tuple(residual(STREAM, block) for block in blocks)) for name, blocks in steps),
+        ("E_out", (affine(STREAM, {"y": wire("y")}, relu=False, bias=False),)),
+    ]
+
+
+def _entrance(line: KeyLine, stream: Sequence[str]) -> Affine:
+    inputs = tuple(f"x{j}" for j in range(len(line.weight)))
+    projected = Form(dict(zip(inputs, line.weight, strict=True)))
+    return affine(inputs, {name: projected if name == "x" else ZERO for name in stream}, relu=False, bias=False)

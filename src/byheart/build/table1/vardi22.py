@@ -19,7 +19,7 @@ from byheart.errors import OptionError
 from byheart.ir.layers import Layer
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.promises.ks25 import too_shallow
+from byheart.theory.promises.ks25 import NO_PAPER_DEPTH, least_depth, too_shallow
 from byheart.theory.promises.table1 import FlatFacts
 from byheart.theory.upper import DENSE, PLAIN_WIDTH, label_bits, lanes_within
 
@@ -60,7 +60,7 @@ def build_vardi22(
     """
     style = Style.of(form, constants, seed)
     if depth is not None and style.as_in_the_paper:
-        raise OptionError(f"depth={depth} needs constants=measured")
+        raise OptionError(f"depth={depth} needs constants=measured: {NO_PAPER_DEPTH}")
     with progress.stage("numbering rows", total=1) as stage:
         rows = flat_rows(dataset)
         line = row_line(dataset, rows, style.constants, seed)
@@ -108,6 +108,7 @@ def in_lanes(style: Style, line: KeyLine, labels: list[int], depth: int) -> tupl
     entries, key_bits, label_bits = needed(style, line.floors, labels)
     lanes = lanes_within(depth, entries, key_bits, label_bits, style.form)
     if lanes is None:
-        raise too_shallow(depth, f"{style.form} memories with keys of {key_bits} bits")
+        least = least_depth((entries, key_bits, label_bits), style.form)
+        raise too_shallow(depth, f"{style.form} memories with keys of {key_bits} bits", least)
     style = replace(style, lanes=lanes.count)
     return style, Lookup.in_lanes(style, line.floors, labels, lanes)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from math import isqrt
 from typing import TYPE_CHECKING, Any
 
-from byheart.compile.compare.rows import CompareRow, Comparison, Floor
+from byheart.compile.compare.rows import INFORMATION, CompareRow, Comparison, Floor
 from byheart.compile.compare.worker import Worker
 from byheart.compile.size_rows import given_sentences, hardest, hardest_sentence
 from byheart.data.dataset.dataset import Dataset, load, numbered
@@ -44,7 +44,7 @@ def baselines(dataset: Dataset) -> list[CompareRow]:
             "sorted array", _array_bits(dataset), "distinct rows and labels, packed and searched", "exact look-up"
         ),
         _baseline_row(
-            "information limit", _label_bits(dataset), "labels·log2 C: the labels alone, inputs for free", "no look-up"
+            INFORMATION, _label_bits(dataset), "labels·log2 C: the labels alone, inputs for free", "no look-up"
         ),
     ]
 

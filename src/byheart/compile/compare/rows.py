@@ -166,6 +166,29 @@ def gentle_growth(comparisons: Sequence[Comparison]) -> dict[str, str]:
 GENTLE = 0.48  # a slope that could be taken for less than the square root
 
 
+def gentle_bits(comparisons: Sequence[Comparison]) -> dict[str, str]:
+    """Why total bits with a slope below 1 do not break Remark 4.4, by which N labels need bits in proportion to N.
+
+    The labels' own bits are a share of the whole that grows as N does; at small N the network is mostly something else.
+    """
+    slopes, found = growth_exponents(comparisons, "total_bits"), {}
+    labels = {c.N: row.total_bits for c in comparisons for row in c.rows if row.construction == INFORMATION}
+    for name, points in _built_sizes(comparisons, "total_bits").items():
+        times = [(N, bits / own) for N, bits in sorted(points) if (own := labels.get(N))]
+        if slopes[name] < LINEAR and len(times) > 1 and times[-1][1] < times[0][1]:
+            (low, first), (high, last) = times[0], times[-1]
+            found[name] = (
+                f"bits are {first:,.1f} times those of the labels alone at N = {low:,} and {last:,.1f} times at "
+                f"N = {high:,}; those grow like N (KS25, Remark 4.4), so a slope below 1 shows how much of the network "
+                "is something else at these sizes, and cannot stay there"
+            )
+    return found
+
+
+LINEAR = 0.97  # a slope that could be taken for less than proportional
+INFORMATION = "information limit"  # the row with the bits of the labels alone
+
+
 def _built_sizes(comparisons: Sequence[Comparison], quantity: str) -> dict[str, list[tuple[int, int]]]:
     """(N, size) of every construction that was built on at least two sizes."""
     points: dict[str, list[tuple[int, int]]] = {}

@@ -19,6 +19,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import count
 from math import isqrt
 from typing import Any
 
@@ -268,13 +269,17 @@ def ks25(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     if mapped and not uniform:
         return _claim(ref, found, paper)
     claim = _claim(ref, in_other_shape(found, s.d, uniform, mapped), paper)
-    return replace(claim, formulas={**claim.formulas, "parameters": SHAPE_FORMULA})
+    formulas = {**claim.formulas, "parameters": SHAPE_FORMULA}
+    if not uniform:
+        return replace(claim, formulas=formulas)
+    L = claim.bounds["depth"] // 2
+    return replace(claim, bounds={**claim.bounds, "blocks": L}, formulas={**formulas, **UNIFORM_FORMULAS})
 
 
 Need = tuple[int, int, int]  # entries, key bits, label bits
 
 
-def shared_depth(depth: int, token: Need, label: Need, form: str) -> tuple[Lanes, Lanes] | None:
+def shared_depth(depth: int, token: Need, label: Need, form: str, attention: int = 1) -> tuple[Lanes, Lanes] | None:
     """How many lanes each of the two memories has when both and attention are no deeper than `depth`; None if too deep.
 
     >>> shared_depth(300, (50, 12, 10), (1000, 20, 1), "residual")
@@ -283,7 +288,7 @@ def shared_depth(depth: int, token: Need, label: Need, form: str) -> tuple[Lanes
     best: tuple[int, int, Lanes, Lanes] | None = None
     for first in range(1, depth - 1):
         lanes = lanes_within(first, *token, form)
-        rest = lanes_within(depth - 1 - first, *label, form)
+        rest = lanes_within(depth - attention - first, *label, form)
         if lanes is None or rest is None:
             continue
         cost = (max(lanes.count, rest.count), lanes.count + rest.count)
@@ -292,15 +297,24 @@ def shared_depth(depth: int, token: Need, label: Need, form: str) -> tuple[Lanes
     return None if best is None else best[2:]
 
 
-def too_shallow(depth: int, what: str) -> OptionError:
-    return OptionError(f"depth={depth} is less than {what} take for a single entry; allow more layers")
+def least_depth(need: Need, form: str) -> int:
+    """The fewest layers or blocks in which one entry can be looked up.
+
+    >>> least_depth((1000, 20, 1), "residual"), lanes_within(24, 1000, 20, 1, "residual")
+    (25, None)
+    """
+    return next(depth for depth in count(1) if lanes_within(depth, *need, form) is not None)
 
 
-def lanes_promise(depth: int, lanes: int, d: int, form: str, bits: int) -> dict[str, int]:
+def too_shallow(depth: int, what: str, least: int) -> OptionError:
+    return OptionError(f"depth={depth} is less than {what} take for a single entry; the least is depth={least}")
+
+
+def lanes_promise(depth: int, lanes: int, d: int, form: str, bits: int, attention: int = 1) -> dict[str, int]:
     """What a network of this depth with so many lanes has at most; `bits` are those of the projection."""
     stream = STREAM + (STREAM - 2) * (lanes - 1)
     width = TRANSFORMER_WIDTH * lanes
-    maps = max(stream, width) * (d + 4 * theorems.HEAD + 2)
+    maps = max(stream, width) * (d + 4 * theorems.HEAD * attention + 2 + (attention > 1))  # two share a global token
     layers = dense_layers(depth, width) if form == "plain" else dense_blocks(depth, stream, width)
     weights = LANE_WEIGHTS * lanes * depth + d + 20 * lanes
     return {"width": width, "depth": depth, "parameters": layers + maps, "nonzero": weights, "max_bits": depth + bits}
@@ -315,25 +329,32 @@ LANE_FORMULAS = {
 }
 
 
-def _bounded(ref: Ref, dataset: Dataset, depth: Any, form: str) -> Claim:
+def _bounded(ref: Ref, dataset: Dataset, depth: int, form: str, attention: int = 1) -> Claim:
     token, label = token_part(dataset, form), context_part(dataset, form)
     needs = [(part.entries, part.key_bits, part.label_bits) for part in (token, label)]
-    found = shared_depth(depth, needs[0], needs[1], form)
+    found = shared_depth(depth, needs[0], needs[1], form, attention)
     # keys of the data may be shorter than promised: where the promised ones are too deep, a lane for each entry
     lanes = max(lanes.count for lanes in found) if found else max(token.entries, label.entries)
     s = replace(setting_of(dataset), points=dataset.inputs.points.count)
     bits = max(s.tokens.projection_bits, s.attended.projection_bits, token.line_bits, label.line_bits)
-    return Claim(ref, lanes_promise(depth, lanes, s.d, form, bits), dict(LANE_FORMULAS))
+    return Claim(ref, lanes_promise(depth, lanes, s.d, form, bits, attention), dict(LANE_FORMULAS))
+
+
+NO_PAPER_DEPTH = "constants=paper has the theorem's one memory with its number of groups, and so its depth"
 
 
 def bounded_by(options: Mapping[str, Any], paper: bool) -> int | None:
     """The option `depth`: a bound on the depth, or none."""
     depth = options.get("depth")
     if depth is not None and (type(depth) is not int or depth < 1 or paper):
-        raise OptionError(f"depth={depth!r}: give a number of layers, with constants=measured")
+        raise OptionError(f"depth={depth!r}: give a number of layers, with constants=measured ({NO_PAPER_DEPTH})")
     return depth
 
 
+UNIFORM_FORMULAS = {
+    "depth": "2L layers: an attention layer and a feed-forward layer in each of L blocks",
+    "blocks": "L, which is what KS25 calls the depth (Section 3.2): the promised depth of the blocks in other shapes",
+}
 SHAPE_FORMULA = "eq. (4), md + L(4msH + 2mq + q + m) + m, m = 10 (without E_in m = d), s = H = 1, q = 14, L blocks"
 
 
@@ -357,7 +378,14 @@ def ks25_sparse(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     _task(dataset, Task.NEXT_TOKEN, Task.SEQ_TO_SEQ)
     star = star_promise(s.n, form)
     found = theorems.sparse(s, form) if paper else measured(dataset, form, TRANSFORMER_WIDTH, star)
-    return _claim(Ref("KS25", "Remark 4.5"), found, paper, properties=(f"connections: {star_connections(dataset.n)}",))
+    ref, depth, properties = (
+        Ref("KS25", "Remark 4.5"),
+        bounded_by(options, paper),
+        (f"connections: {star_connections(dataset.n)}",),
+    )
+    if depth is not None and depth < found.depth:
+        return replace(_bounded(ref, dataset, depth, form, attention=2), properties=properties)
+    return _claim(ref, found, paper, properties=properties)
 
 
 def token_id_count(dataset: Dataset) -> int:
