@@ -143,7 +143,7 @@ class FoldChain:
         return Reading.logits(rows)
 
 
-def _falling(levels: int, share: float, top: int) -> list[int]:
+def falling(levels: int, share: float, top: int) -> list[int]:
     """Thresholds from `top` on whose traps leave this share of the range, each with as much to tell as the others."""
     fine = 2000
     d = (1 - share) / fine
@@ -160,14 +160,14 @@ def _falling(levels: int, share: float, top: int) -> list[int]:
 
 def spread_chain(levels: int, share: float, trapped: int, steep: float) -> FoldChain:
     """Edges all over a range that is so wide that clusters stay wide, too."""
-    return FoldChain(tuple(_falling(levels, share, int(FINE * max(64.0, steep)))), trapped, True)
+    return FoldChain(tuple(falling(levels, share, int(FINE * max(64.0, steep)))), trapped, True)
 
 
 def fine_chain(copies: int, levels: int, share: float, trapped: int, steep: float) -> FoldChain:
     """2^(copies - 1) + 1 places, as far apart as a line has to rise for its clusters to be `FINE` wide."""
     distance = int(FINE * max(64.0, steep))
     overlay = [distance << k for k in reversed(range(copies))]
-    return FoldChain((*overlay, *_falling(levels, share, FINE)), trapped, False)
+    return FoldChain((*overlay, *falling(levels, share, FINE)), trapped, False)
 
 
 def clusters(ids: Sequence[int], labels: Ints) -> Iterator[list[Cluster]]:

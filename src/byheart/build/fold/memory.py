@@ -8,7 +8,7 @@ apart. Every line is checked in exact integers before it is taken: a plan that f
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from math import sqrt
@@ -20,7 +20,8 @@ from byheart.build.fold import traps as trapping
 from byheart.build.fold import walk as walking
 from byheart.build.fold.block import Reading, StreamBlock, interpolate, overlay, stir
 from byheart.build.fold.job import Job, choice, group_digits, make_job
-from byheart.build.fold.lens import focus
+from byheart.build.fold.lens import Focused, focus
+from byheart.build.fold.pins import PinBeam, pin
 from byheart.build.fold.plan import (
     SECONDS,
     TRIES,
@@ -48,6 +49,9 @@ FEW_RUNS = 3000  # runs of equal labels up to which one line per run is consider
 NEAR = 1.12  # plans within this factor of the best are tried, where there is time
 DISAPPOINTING = 1.2  # times the predicted size: the ids are too regular
 FOCUS_WORK = {Effort.QUICK: 2e6, Effort.NORMAL: 3e7, Effort.HIGH: 3e8}  # meetings of ids and edges: 0.1 µs each
+PINS = {Effort.QUICK: PinBeam(4, 12, 0), Effort.NORMAL: PinBeam(8, 24, 1), Effort.HIGH: PinBeam(24, 48, 2)}
+PINNED = {Effort.QUICK: 60, Effort.NORMAL: 160, Effort.HIGH: 250}  # ids of any kind up to which pinned lines are tried
+PINNED_REGULAR = 600  # … where nothing comes near the predicted size
 OTHER_FOLDS = (1.35, 1.8, 0.65, 0.4, 0.25)  # times the folds: more for regular ids, fewer for groups that gaps end
 
 
@@ -179,8 +183,13 @@ def _smallest(job: Job, workers: Executor | None, resume: str | Path | None, lin
         for factor in OTHER_FOLDS:
             plan = resized(job, job.plans[0], max(2, round(factor * job.plans[0].folds)))
             found.extend(filter(None, [_carry_out(job, plan, 0, workers, resume)]))
-    if _disappointing(job, found):
-        found.extend(_focused(job, min((m.parameters for m in found), default=None)))
+    regular = _disappointing(job, found)
+    if len(job.ids) <= (PINNED_REGULAR if regular else PINNED[job.effort]):
+        beam = PINS[job.effort] if len(job.ids) <= PINNED[job.effort] else PINS[job.effort].narrower
+        found.extend(_by_lines(job, found, lambda most: pin(job.ids, job.labels, most, beam), "pins"))
+    if regular:
+        looks = FOCUS_WORK[job.effort]
+        found.extend(_by_lines(job, found, lambda most: focus(job.ids, job.labels, most, looks), "lens"))
     if _disappointing(job, found):
         found.extend(_stirred(job, min(found, key=lambda m: m.price(job.goal), default=None), workers, resume))
     if not found and not job.about.abstain_bits:  # very few awkward ids: a line through all of them always exists
@@ -191,19 +200,22 @@ def _smallest(job: Job, workers: Executor | None, resume: str | Path | None, lin
     return min(found, key=lambda m: m.price(job.goal))
 
 
-def _focused(job: Job, most: int | None) -> list[LabelMemory]:
-    """A memory for tight clusters, two to a line: fewer than `most` parameters, or none."""
+def _by_lines(
+    job: Job, found: Sequence[LabelMemory], search: Callable[[float], Focused | None], name: str
+) -> list[LabelMemory]:
+    """The memory of lines over a short chain that a search finds, if smaller than all found before; two classes."""
     if len(job.about.shares) != 2 or job.about.abstain_bits or job.goal is not Objective.PARAMETERS:
         return []
-    more, reading = trapping.zero_or_one(1) if job.about.head == "value" else ((), None)
-    least = 3 * len(job.ids) if most is None else most
-    found = focus(job.ids, job.labels, least - sum(block.parameters for block in more), FOCUS_WORK[job.effort])
-    if found is None:
+    more = trapping.zero_or_one(1)[0] if job.about.head == "value" else ()
+    most = min((m.parameters for m in found), default=3 * len(job.ids))
+    lines = search(most - sum(block.parameters for block in more))
+    if lines is None:
         return []
+    reading = lines.chain.reading
     if job.about.head == "value":
-        more, reading = trapping.zero_or_one(found.chain.trapped)
-    note = f"lens, {len(found.lines)} lines, {len(found.chain.thresholds)} folds"
-    return [LabelMemory((*found.blocks, *more), reading or found.chain.reading, len(found.lines), note)]
+        more, reading = trapping.zero_or_one(lines.chain.trapped)
+    note = f"{name}, {len(lines.lines)} lines, {len(lines.chain.thresholds)} folds"
+    return [LabelMemory((*lines.blocks, *more), reading, len(lines.lines), note)]
 
 
 def _disappointing(job: Job, found: Sequence[LabelMemory]) -> bool:
