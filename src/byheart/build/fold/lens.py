@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import sqrt
 from statistics import median
 
@@ -40,6 +40,7 @@ MARGIN = FINE >> 22  # of an offset's interval, at least: what rounding may move
 AHEAD = 40  # clusters that a line is tried on
 TRIED = 400  # lines whose offsets are looked for, per group
 STEEPNESS = tuple(2.0 ** (k / 3) for k in range(-12, 10))  # of a line that holds one cluster alone
+AGAIN = 8  # other lines that are tried in place of the last one, where no two clusters can follow it
 MANY = 40  # clusters from which more folds pay
 RETREATS = 30  # in all, before a chain is given up
 
@@ -254,7 +255,7 @@ class _Focus:
             for levels in (5, 6, 4, 7):
                 self._try(spread_chain(levels, 0.5, self.need.trapped, self.need.steep))
         many = len(self.parts) > MANY
-        here = (2 + many, max(2, round(0.75 * self.need.size)) + many, 2)  # copies, levels, steepness
+        here = (2 + many, max(2, round(0.75 * self.need.size)) + many, 1)  # copies, levels, steepness
         seen = {here}
         self._fine(*here)
         while self.left > 0:
@@ -306,10 +307,16 @@ class _Lines:
         """Whether there are lines for all clusters."""
         place, retreats = 0, 0
         counts: list[int] = []
+        others: Iterator[tuple[Line, int]] = iter(())  # what else the last line could be
         while place < len(self.parts):
             if len(self.lines) >= self.most:
                 return False
-            found = self._two(place) or self._one(place)
+            pairs = self._two(place)
+            found = next(pairs, None)
+            if found is None and counts:
+                found, pairs = self._behind_another(place, counts[-1], others)
+            found = found or self._one(place)
+            others = pairs
             if found is not None:
                 self.lines.append(found[0])
                 counts.append(found[1])
@@ -322,6 +329,23 @@ class _Lines:
             place -= counts[-1]
             self.limit[place] = counts.pop() - 1
         return True
+
+    def _behind_another(
+        self, place: int, count: int, others: Iterator[tuple[Line, int]]
+    ) -> tuple[tuple[Line, int] | None, Iterator[tuple[Line, int]]]:
+        """Two clusters from here on, behind another line for as many clusters as the last one holds."""
+        last = self.lines.pop()
+        for line, held in islice(others, AGAIN):
+            if held != count:
+                continue
+            self.lines.append(line)
+            pairs = self._two(place)
+            found = next(pairs, None)
+            if found is not None:
+                return found, pairs
+            self.lines.pop()
+        self.lines.append(last)
+        return None, iter(())
 
     def _held(self, place: int) -> list[int]:
         """The clusters from here on that must be sent to a place of their own: the first three."""
@@ -347,11 +371,11 @@ class _Lines:
             good[self.chain.whole.trapped(at) != (part.label == self.chain.trapped)] = k - place
         return good
 
-    def _two(self, place: int) -> tuple[Line, int] | None:
-        """A line that sends two clusters to two places."""
+    def _two(self, place: int) -> Iterator[tuple[Line, int]]:
+        """Lines that send two clusters to two places and meet the last one."""
         held = self._held(place)[:2]
         if len(held) < 2:
-            return None
+            return
         a, b = (self.parts[k] for k in held)
         first, second = np.nonzero(~np.eye(len(self.places), dtype=bool))
         slope = (self.positions[second] - self.positions[first]) / float(b.first - a.first)
@@ -369,8 +393,7 @@ class _Lines:
             start, rise = p.position + int(left), q.position + int(right) - p.position - int(left)
             line = self._line(place, int(reach[k]), a.first, start, rise, b.first - a.first)
             if line is not None:
-                return line, int(reach[k])
-        return None
+                yield line, int(reach[k])
 
     def _turned(self, part: Cluster, places: Ints, slope: Floats) -> npt.NDArray[np.bool_]:
         """Whether the labels can change in the right direction, where a place is a single edge."""
