@@ -19,15 +19,8 @@ from typing import Any
 import numpy as np
 
 from byheart.build._base import Construction, Option, register
-from byheart.build.compact.tokens import (
-    TokenHash,
-    TokenLine,
-    context_sums,
-    hash_tokens,
-    mean_count,
-    needs_start,
-    token_codes,
-)
+from byheart.build.compact.codes import TokenLine
+from byheart.build.compact.tokens import TokenHash, context_sums, hash_tokens, mean_count, needs_start
 from byheart.build.fold import Effort, LabelMemory, Objective, StreamBlock, build_label_memory, smallest_head
 from byheart.build.fold._trap_beam import trap_beam
 from byheart.build.fold.plan import beam_for
@@ -110,7 +103,7 @@ def features(dataset: Dataset, token: TokenHash) -> tuple[Any, Any]:
     Symbols have one coordinate, their hash.
     """
     vectors = dataset.encoder.symbols is None
-    columns = dataset.inputs.points.numerators.T.tolist() if vectors else [token_codes(token)]
+    columns = dataset.inputs.points.numerators.T.tolist() if vectors else [token.codes.tolist()]
     kind = np.int64 if max(abs(v) for column in columns for v in column) * mean_count(dataset) < 2**50 else object
     own, total = [], []
     for column in columns:
@@ -127,7 +120,7 @@ def _front(dataset: Dataset, token: TokenHash, order: Order) -> TokenHash:
     if dataset.encoder.symbols is not None:
         return replace(token, factor=0, mean_factor=times)
     weights = tuple(w * dataset.inputs.points.denominator for w in order.weights)
-    return replace(token, line=TokenLine(weights, 0, ()), scale=1, shift=0, blocks=(), factor=0, mean_factor=times)
+    return replace(token, line=TokenLine(weights, 0, ()), scale=1, blocks=(), codes=(), factor=0, mean_factor=times)
 
 
 THEOREM = Ref("byheart", "compact memory")

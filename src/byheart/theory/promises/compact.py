@@ -13,6 +13,7 @@ with a BuildError that says so), and a checker computes it again from the same f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, erfc, inf, lcm, log2, sqrt
@@ -32,7 +33,7 @@ ID_BIT = 2.5  # c2: per bit of an id, for the walk; traps do not depend on the l
 LONG = 1.72  # times c2, where ids are so long that no digit is left to choose
 TRAP_CLASSES = 16  # up to which traps can be taken, where logits are read
 REST = 60.0  # c3
-HASH_SPREAD = 14  # folds of the token hash beyond the length of tokens
+HASH_SPREAD = 14  # blocks of the token hash beyond the length of tokens
 CELL_LOSS = 0.26  # bits by which equal cells under a normal walk cost more than log2 C
 CELL_SPARE, CELL_SKEW = 0.1, 1.05  # bits that a walk into cells by frequency may cost more than they should, and times
 MOST_CELLS = 4096  # classes whose frequencies are looked at
@@ -68,8 +69,7 @@ class CompactFacts:
         task = dataset.encoder.task
         started = task is Task.CAUSAL and not dataset.encoder.positions and dataset.n > 1
         sums = lcm(*range(1, dataset.n + 1 + started)) if task is Task.CAUSAL else dataset.n
-        numbers = [abs(int(v)) for column in points.numerators.T.tolist() for v in column]
-        length = max(1, *(v.bit_length() for v in numbers)) if numbers else 1
+        length = _longest(points.numerators)
         drawn = 0
         if dataset.encoder.symbols is not None:
             length += (len(dataset.encoder.symbols) + 1).bit_length() if points.width > 1 else 0
@@ -135,6 +135,19 @@ class CompactFacts:
         return 2.0 * self.token_bits + self.sum_bits + 6
 
 
+def _longest(numerators: Any) -> int:
+    """Bits of the longest number, at least 1; there may be millions of them.
+
+    >>> _longest(np.array([[3, -9], [1 << 80, 0]], dtype=object)), _longest(np.array([[3, -9]], dtype=object))
+    (81, 4)
+    """
+    if not numerators.size:
+        return 1
+    with suppress(OverflowError):  # some are longer than a word
+        numerators = numerators.astype(np.int64)
+    return max(1, int(numerators.max()).bit_length(), int(numerators.min()).bit_length())
+
+
 ODD = 0x9E3779B97F4A7C15  # a word that spreads
 
 
@@ -152,8 +165,8 @@ def sums_differ(dataset: Dataset) -> bool:
     if symbols is None or task is Task.CAUSAL:
         return False
     columns = dataset.inputs.points.numerators
-    numbers = columns @ np.array((1, len(symbols) + 1)[: columns.shape[1]], dtype=object)
-    words = np.array([*numbers.tolist(), 0], dtype=np.uint64)  # the last entry stands for absent tokens
+    weights = np.array((1, len(symbols) + 1)[: columns.shape[1]], dtype=np.int64)
+    words = np.append(columns.astype(np.int64) @ weights, 0).astype(np.uint64)  # the last one stands for absent tokens
     sums = np.zeros(len(dataset.inputs.index), dtype=np.uint64)
     for column in dataset.inputs.index.T:
         sums += words[column]
