@@ -13,6 +13,8 @@ import random
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from itertools import accumulate
+from math import factorial
 from statistics import mean
 
 import byheart
@@ -64,6 +66,19 @@ def families(count: int, rng: random.Random) -> Iterator[tuple[str, list[int]]]:
         yield "powers of three", [3**i for i in range(count)]
         yield "Fibonacci", fibonacci(count)
         yield "geometric, 1.1", sorted({11**i // 10**i + i for i in range(count)})
+        yield "mirrored powers of two", [(1 << count) - (1 << i) for i in reversed(range(count))]
+        yield "pairs at powers of sixteen", [16 ** (i // 2) + i % 2 for i in range(count)]
+        yield "factorials", [factorial(i + 1) for i in range(count)]
+    for base in (12, 40):
+        yield (
+            f"sets within sets, 2^{base}",
+            [sum(((i >> b) & 1) << (base * b) for b in range(16)) for i in range(count)],
+        )
+    for bits in (30, 100):
+        gaps = [1 + rng.getrandbits(rng.randrange(1, bits)) for _ in range(count)]
+        yield f"gaps of all lengths to {bits} bits", list(accumulate(gaps))
+    pairs = clusters(rng, count // 2, 2, 8, 60, False) if count > 3 else []
+    yield "half pairs", sorted({*pairs, *(rng.randrange(count << 59) for _ in range(count - len(pairs)))})
     for size in (2, 4, 10, 16, 64):
         if 2 * size > count:
             continue

@@ -32,7 +32,7 @@ from typing import Any
 import byheart
 
 PARITY = "81c0c75"  # the last commit with the parity memory
-LIMIT = 2 * math.sqrt(6)  # of a line and folds: docs/compact.md, "What this architecture cannot do"
+LIMIT = 2 * math.sqrt(6)  # of lines over folds that are fixed beforehand: docs/compact.md, Lemma 4
 TEXT = 100_000  # characters
 Rows = tuple[list[tuple[int, ...]], list[int]]
 Measured = tuple[int, int, dict[str, float], dict[str, float] | None]  # rows, classes, compact, parity
@@ -106,7 +106,7 @@ def parity(given: Rows) -> dict[str, float] | None:
 
 COLUMNS = (
     "rows", "C", "effort", "parameters", "/√(contexts·log2 C)", "promised", "limit", "lower bound",
-    "bits per label bit", "processor s", "of them proof", "parity before",
+    "bits per label bit", "processor s", "of them proof", "parity (before)",
 )  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def show(name: str, effort: str, found: dict[str, float], old: dict[str, float] 
         name, classes, effort, f"{found['parameters']:,}", f"{found['parameters'] / root:.2f}",
         f"{found['promised']:,}", f"{LIMIT * root:,.0f}", f"{least:,}",
         f"{found['total_bits'] / contexts / bits:.2f}", f"{found['processor']:.1f}", f"{proof:.1f}",
-        f"{old['parameters']:,}" if old else "",
+        f"{old['parameters']:,}, {old['processor']:.1f} s" if old else "",
     )  # fmt: skip
     print(f"| {' | '.join(map(str, cells))} |", flush=True)
 
@@ -152,7 +152,7 @@ def codes(count: int, kind: str, classes: int = 60) -> tuple[list[str], list[int
     return [ordered[k] for k in order], [labels[k] for k in order]
 
 
-def keep(path: Path, found: list[Measured], ks25: dict[int, int]) -> None:
+def keep(path: Path, found: list[Measured], ks25: dict[int, dict[str, float]]) -> None:
     """What was measured so far, beside the picture: a drawing needs no second run."""
     given = {"command": " ".join(sys.argv[1:]), "rows": found, "ks25": list(ks25.items())}
     path.with_suffix(".json").write_text(json.dumps(given, indent=1) + "\n")
@@ -164,33 +164,39 @@ def redraw(path: Path) -> None:
     picture(path, [tuple(row) for row in given["rows"]], dict(given["ks25"]))
 
 
-def picture(path: Path, found: list[Measured], ks25: dict[int, int]) -> None:
-    """Parameters against N for the first number of classes."""
+def picture(path: Path, found: list[Measured], ks25: dict[int, dict[str, float]]) -> None:
+    """Parameters and processor seconds against N; further numbers of classes as lines of compact alone."""
     from byheart.plots.style import colour, label_axes, new_figure, save, styled
 
-    classes = found[0][1]
-    chosen = [(n, c, o) for n, k, c, o in found if k == classes]
-    sizes = [n for n, _, _ in chosen]
-    roots = [math.sqrt(c["contexts"] * math.log2(classes)) for _, c, _ in chosen]
-    figure = new_figure(width=7.2, height=4.6)
-    (axes,) = figure.axes
+    kinds = list(dict.fromkeys(classes for _, classes, _, _ in found))
+    series = [[(n, c, o) for n, k, c, o in found if k == classes] for classes in kinds]
+    figure = new_figure(columns=2)
+    sized, timed = figure.axes
     with styled():
-        if ks25:
-            axes.plot(list(ks25), list(ks25.values()), "^-", color=colour(3), label="ks25")
-        if any(o for _, _, o in chosen):
-            old = [(n, o["parameters"]) for n, _, o in chosen if o]
-            axes.plot([n for n, _ in old], [p for _, p in old], "s-", color=colour(5), label="parity (before)")
-        axes.plot(sizes, [c["parameters"] for _, c, _ in chosen], "o-", color=colour(0), label="compact")
-        axes.plot(
-            sizes, [LIMIT * r for r in roots], "--", color=colour(6), label="4.90·√(N·log₂ C): its architecture's limit"
-        )
+        for axes, what in ((sized, "parameters"), (timed, "processor")):
+            if ks25:
+                axes.plot(list(ks25), [k[what] for k in ks25.values()], "^-", color=colour(3), label="ks25")
+            old = [(n, o[what]) for n, _, o in series[0] if o]
+            if old:
+                axes.plot([n for n, _ in old], [v for _, v in old], "s-", color=colour(5), label="parity (before)")
+            for place, (classes, points) in enumerate(zip(kinds, series, strict=True)):
+                values = [c[what] for _, c, _ in points]
+                name = "compact" if len(kinds) == 1 else f"compact, C = {classes}"
+                axes.plot([n for n, _, _ in points], values, "oD"[place % 2] + "-", color=colour(place), label=name)
+        sizes = [n for n, _, _ in series[0]]
+        roots = [math.sqrt(c["contexts"] * math.log2(kinds[0])) for _, c, _ in series[0]]
         least = [
-            byheart.lower_bound(task="next-token", N=int(c["contexts"]), n=8, d=1, C=classes) for _, c, _ in chosen
+            byheart.lower_bound(task="next-token", N=int(c["contexts"]), n=8, d=1, C=kinds[0]).parameters
+            for _, c, _ in series[0]
         ]
-        words = "the hardest labels need at least this"
-        axes.plot(sizes, [b.parameters for b in least], ":", color=colour(7), label=words)
-        label_axes(axes, f"Parameters that know N rows by heart, C = {classes}", "N", "parameters")
-        axes.legend()
+        words = f"4.90·√N: folds fixed beforehand, C = {kinds[0]}"
+        sized.plot(sizes, [LIMIT * r for r in roots], "--", color=colour(6), label=words)
+        sized.plot(sizes, least, ":", color=colour(7), label="the hardest labels need at least this")
+        beside = f"; ks25, parity: C = {kinds[0]}" if len(kinds) > 1 else f", C = {kinds[0]}"
+        label_axes(sized, f"Parameters that know N rows by heart{beside}", "N", "parameters")
+        label_axes(timed, "Build and proof", "N", "processor seconds")
+        sized.legend()
+        timed.legend()
         save(figure, path)
 
 
@@ -236,11 +242,12 @@ def main() -> None:
             found.append((count, classes, compact, old))
             if arguments.picture:
                 keep(arguments.picture, found, {})
-    ks25 = {}
+    ks25: dict[int, dict[str, float]] = {}
     for count in map(int, filter(None, arguments.ks25.split(","))):
         built = measure("ks25", rows(count, arguments.vocabulary, kinds[0], arguments.seed))
-        ks25[count] = int(built["parameters"])
-        print(f"N={count} C={kinds[0]} ks25: {ks25[count]} parameters", flush=True)
+        ks25[count] = built
+        words = f"{built['parameters']:,} parameters, {built['processor']:.1f} s"
+        print(f"N={count} C={kinds[0]} ks25: {words}", flush=True)
     if arguments.picture:
         keep(arguments.picture, found, ks25)
         picture(arguments.picture, found, ks25)

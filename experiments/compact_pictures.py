@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from byheart.build.fold import LabelMemory, StreamBlock, build_label_memory
-from byheart.build.fold.block import run_blocks, stir
+from byheart.build.fold.block import run_blocks
 from byheart.build.fold.lens import FINE, focus
+from byheart.build.fold.pins import PinBeam, pin
 from byheart.build.fold.zigzag import zigzag
 from byheart.exact import dyadic
 from byheart.plots.style import colour, label_axes, new_figure, save, styled
@@ -33,20 +34,22 @@ def small_memory(classes: int) -> tuple[list[int], list[int], LabelMemory]:
 
 
 def draw_hash(path: Path) -> None:
-    """What folds make of the numbers of tokens, and of sums of two of them."""
-    tokens = list(range(64))
-    front = stir(tokens, 6, seed=2)
-    assert front is not None
-    _, phi = front
+    """What bends make of the numbers of tokens, and of sums of two of them."""
+    rng, tokens = random.Random(3), list(range(64))
+    phi = [64.0 * t for t in tokens]
+    for _ in range(3):
+        middle, slope = (min(phi) + max(phi)) / 2 + rng.uniform(-200, 200), rng.uniform(0.5, 1.5)
+        phi = [h if h < middle else middle - slope * (h - middle) for h in phi]
+    phi = [round(h) for h in phi]
     figure = new_figure(columns=2, width=4.6, height=3.4)
     left, right = figure.axes
     with styled():
         left.plot(tokens, phi, ".-", color=colour(0), linewidth=0.6, markersize=4)
-        label_axes(left, "Six folds with random offsets", "token t", "φ(t)", log=False)
-        pairs = list(combinations(tokens[:24], 2))
+        label_axes(left, "Three bends with random slopes", "token t", "φ(t)", log=False)
+        pairs = list(combinations(tokens, 2))
         plain, hashed = [a + b for a, b in pairs], [phi[a] + phi[b] for a, b in pairs]
-        right.plot(plain, hashed, ".", color=colour(1), markersize=3)
-        words = f"{len(pairs)} pairs: {len(set(plain))} sums of t, {len(set(hashed))} of φ"
+        right.plot(plain, hashed, ".", color=colour(1), markersize=2)
+        words = f"{len(pairs):,} pairs: {len(set(plain))} sums of t, {len(set(hashed)):,} of φ"
         label_axes(right, words, "t + t'", "φ(t) + φ(t')", log=False)
         save(figure, path)
 
@@ -240,6 +243,35 @@ def draw_lens(path: Path) -> None:
         save(figure, path)
 
 
+def draw_pins(path: Path) -> None:
+    """Pairs at random places: each line meets two changes of the label at two edges, however narrow their gaps."""
+    rng = random.Random(4)
+    starts = sorted(rng.sample(range(0, 1 << 26, 1 << 12), 14))
+    ids = [start + x for start in starts for x in (0, 1 + rng.randrange(6))]
+    labels = np.array([rng.randrange(2) for _ in ids], np.int64)
+    found = pin(ids, labels, 1000, PinBeam(8, 24, 1))
+    assert found is not None
+    first, unit = found.blocks[0], float(found.chain.edges[-1] * found.scale)
+    figure = new_figure(width=6.4, height=3.6)
+    (axes,) = figure.axes
+    with styled():
+        edges = [e * found.scale / unit for e in found.chain.edges]
+        for k, (a, b) in enumerate(zip([-0.3, *edges], [*edges, 1.3], strict=True)):
+            axes.axhspan(a, b, color=colour(found.chain.trapped if k % 2 == 0 else 1 - found.chain.trapped), alpha=0.12)
+        kinks = [float(-b) / float(w) for w, b, _ in first.units[1:]]
+        ends = [ids[0], *kinks, ids[-1]]
+        axes.plot(ends, [float(first(round(x))) / unit for x in ends], color=colour(7), linewidth=0.8)
+        for x, y in zip(ids, labels.tolist(), strict=True):
+            axes.plot(x, float(first(x)) / unit, ".", color=colour(y), markersize=6)
+        for a, b, changed in zip(ids, ids[1:], np.diff(labels) != 0, strict=False):
+            if changed and b - a < 8:
+                axes.plot(a, float(first(a)) / unit, "o", color=colour(7), markersize=10, fillstyle="none")
+        axes.set_ylim(-0.3, 1.3)
+        words = f"{len(starts)} pairs, {len(found.lines)} lines, {len(found.chain.thresholds)} folds"
+        label_axes(axes, f"{words}: pairs of two labels sit on edges", "id x", "z / range", log=False)
+        save(figure, path)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--docs", default="docs")
@@ -255,6 +287,7 @@ def main() -> None:
     draw_walk(folder / "compact-walk.png")
     draw_cells(folder / "compact-cells.png")
     draw_lens(folder / "compact-lens.png")
+    draw_pins(folder / "compact-pins.png")
     print(f"{COUNT} ids, two classes: {memory.parameters} parameters, {memory.groups} groups; wrote {folder}")
 
 

@@ -7,7 +7,7 @@ WORDS = {
     "embedding": "looks the token's vector up",
     "start": "a first token that every token can look back at",
     "row": "writes all tokens of the row one after another",
-    "token hash": "folds the numbers until different tokens are far apart",
+    "token hash": "bends and folds the numbers until sums over different rows differ",
     "token code": "gives every token a number of its own",
     "phi": "gives every token a number of its own",
     "attention": "adds the mean over the row: the token becomes its context",
