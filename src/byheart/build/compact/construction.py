@@ -162,7 +162,7 @@ def _kernels() -> tuple[Any, ...]:
 
 @register(
     "compact",
-    summary="a stream of one number: folds that trap, about 5.5·sqrt(contexts·log2 C) parameters",
+    summary="a stream of one number: folds that trap, 5.4 (C = 2) to 6·sqrt(contexts·log2 C) parameters",
     formula="byheart compact",
     words="A stream of one number: a hashed id is folded at ever smaller places, and where it is trapped, or what the "
     "folds leave of it, is the label. The smallest network here; its weights are long integers. Use it by default.",

@@ -28,7 +28,7 @@ from byheart.ir.size import Claim
 from byheart.paper import Ref
 from byheart.theory.promises import choice, promises
 
-ROOT = 6.6  # c1: per square root of a label bit; the limit of the architecture is 4.90
+ROOT = 6.6  # c1: per square root of a label bit; 4.90 is the least for folds that are fixed beforehand
 ID_BIT = 2.5  # c2: per bit of an id, for the walk; traps do not depend on the length of ids
 LONG = 1.72  # times c2, where ids are so long that no digit is left to choose
 TRAP_CLASSES = 16  # up to which traps can be taken, where logits are read
