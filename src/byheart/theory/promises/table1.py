@@ -204,7 +204,7 @@ def cheapest_cut(count: int, bits: int, form: str) -> Cut:
     """K and the labels per word that need the fewest parameters; K grows like N^(1/3).
 
     >>> cheapest_cut(1000, 1, "plain").group, cheapest_cut(8000, 1, "plain").group
-    (6, 12)
+    (5, 10)
     """
     look, scan = _step_costs(bits, form)
 
