@@ -19,7 +19,7 @@ SHOWN = "shown"
 
 state(
     Ref("KS25", "Section 3.2"),
-    "width max(m, sH, q) and depth L of a Transformer: how every network here is measured",
+    "width max(m, sH, q) and depth L of a Transformer; L is our `blocks`, our `depth` counts layers",
     "checked",
     code="byheart.ir.size.measure",
     test="tests/ir/test_layers.py",
@@ -337,8 +337,8 @@ state(
 )
 state(
     Ref("M24", "Figure 1"),
-    "the gap against neurons and contexts, trained (`byheart lab`), with the closed form beside it: docs/decoder.md",
-    SHOWN,
+    "the gap against neurons and contexts, and the parameters that close it, trained (`byheart lab`): docs/lab.md",
+    "partly: the parameters that close the gap are shown beside the authors' own; of the gaps, the cells that were run",
     code="byheart.lab.presets.madden24",
     test="tests/lab/study/test_study.py",
 )
