@@ -37,6 +37,7 @@ def rows_in_any_order(count: int, n: int, vocabulary: int, seed: int) -> list[tu
     [
         Draft("plain", 0, 5),
         Draft("bends", 3, 4),
+        Draft("bends", 3, 4, extra=2),
         Draft("bends", 2, 40),
         Draft("folds", 4, 9),
         Draft("folds", 4, 70),

@@ -123,6 +123,7 @@ class Draft:
     kind: str  # "plain", "bends", "folds" or "table"
     count: int
     low: int
+    extra: int = 0  # first bends whose slopes are a bit longer: bends lengthen codes by their number, these by one each
     factor: int = 0  # where attention's factor is drawn from: from this to twice this
 
     def parameters(self, line: TokenLine) -> int:
@@ -145,21 +146,21 @@ def _plain(draft: Draft, line: TokenLine, rng: random.Random) -> Codes:
 def _bends(draft: Draft, line: TokenLine, rng: random.Random) -> Codes:
     """Bends in the middle of what is there, or near it.
 
-    In front of bend j the stream is 2^(k·(F - j)) times a whole number h, k the length of a slope: the bend divides by
-    2^k what it multiplies by m, so that all codes are whole.
+    In front of a bend the stream is a whole number h times 2 to the power of the lengths of all slopes to come: a bend
+    divides by 2^k what it multiplies by m, so that all codes are whole.
     """
-    k, count = draft.low, draft.count
-    long = line.bits + count * (k + 2) > SAFE_BITS
+    lengths = [draft.low + (j < draft.extra) for j in range(draft.count)]
+    long = line.bits + sum(lengths) + 2 * len(lengths) > SAFE_BITS
     h = line.values.astype(object if long else np.int64)
     blocks = []
-    for j in range(count):
+    for j, k in enumerate(lengths):
         lowest, highest = int(h.min()), int(h.max())
         eighth = (highest - lowest) // 8
         place = (lowest + highest) // 2 + (rng.randint(-eighth, eighth) if rng.getrandbits(1) else 0)
         m = (1 << (k - 1)) + rng.getrandbits(k) | 1
         h = np.where(h > place, (place << k) - m * (h - place), h << k)
-        blocks.append(StreamBlock(((1, -(place << (k * (count - j))), dyadic(-(1 << k) - m, -k)),)))
-    return _lifted(1 << (k * count), blocks, h)
+        blocks.append(StreamBlock(((1, -(place << sum(lengths[j:])), dyadic(-(1 << k) - m, -k)),)))
+    return _lifted(1 << sum(lengths), blocks, h)
 
 
 def _folds(draft: Draft, line: TokenLine, rng: random.Random) -> Codes:

@@ -160,11 +160,13 @@ def _shorter(
         least = max(least, line.bits + 2 - draft.count)
     if draft.kind == "bends":
         least = max(2, (least - line.bits) // draft.count)
+    extras = range(draft.count if draft.kind == "bends" else 1)
+    lengths = [(low, extra) for low in range(least, draft.low + 1) for extra in extras]
     for factors in ((2, 3), range(dataset.n + 1, 8 * dataset.n + 1)):
-        for low in range(least, draft.low + 1):
+        for low, extra in lengths:
             for draw in range(SHORT_DRAWS):
-                rng = random.Random(f"shorter {seed} {draft.count} {low} {draw}")
-                shorter = _draw(dataset, line, replace(draft, low=low), rng, factors, found[0].draws)
+                rng = random.Random(f"shorter {seed} {draft.count} {low} {draw}" + f" {extra}" * (extra > 0))
+                shorter = _draw(dataset, line, replace(draft, low=low, extra=extra), rng, factors, found[0].draws)
                 stage.advance()
                 if shorter is not None:
                     return shorter if max(shorter[1]) < max(found[1]) else found
