@@ -14,7 +14,7 @@ with equally many groups, the states that have come farthest live on, at most a 
 
 So ids whose distances span hundreds of bits (pairs at powers of sixteen, gaps of all sizes, sets within sets) cost no
 more than 1.5 parameters for every change of the label and a short chain, where folds would pay 4 for every bit. For up
-to some 150 ids it is the smallest memory of random ids, too: chance is generous to short groups.
+to some 100 ids it is the smallest memory of random ids, too: chance is generous to short groups.
 
 Heights are floats while lines are sought (as shares of the way between the pins, which are divided exactly); whether a
 line is right, and whether it meets the one before, is decided in integers.
