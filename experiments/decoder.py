@@ -23,7 +23,13 @@ from doc_tables import insert, markdown
 from polish import few_neurons
 from stories import TEN, dataset, token_rows
 
-from byheart.build.madden24.construction import Features, closed_form, sampled_condition, table_decoder
+from byheart.build.madden24.construction import (
+    TELLABLE,
+    Features,
+    closed_form,
+    sampled_condition,
+    table_decoder,
+)
 from byheart.build.madden24.fit import DecoderFit, DecoderShape, MixerKind
 from byheart.build.madden24.lowrank import assemble, smallest, smallest_factors
 from byheart.certify.next_token import prove_gap
@@ -123,7 +129,8 @@ def sampled(texts: list[str], docs: Path, arguments: argparse.Namespace) -> None
             fit = closed_form(contexts, DecoderShape(activation=kind[0]), features=Features.SAMPLED, scaled=kind[1])
             gap = f"{proved(fit, contexts, 1e-5):.1e}"
             row = [f"{size}", f"{contexts.count:,}", kind_name(*kind)]
-            table.append([*row, *(f"{median:.0e}" for median in medians), gap])
+            shown = (f"{median:.0e}" if median < TELLABLE else f"> {TELLABLE:.1e}" for median in medians)
+            table.append([*row, *shown, gap])
             print(table[-1], flush=True)
     write(docs, "sampled", table, largest_sampled(texts, max(arguments.documents)))
     save(condition_figure(lines), docs / "pictures" / "decoder-sampled.png")

@@ -127,3 +127,19 @@ def test_drawn() -> None:
 
     axes = contexts_figure(byheart.contextual_mapping(["cat", "act", "dog"])).axes[0]
     assert [label.get_text().split()[0] for label in axes.get_yticklabels()] == ["c", "a", "d"]
+
+
+def test_sequences_come_back_in_plain_numbers() -> None:
+    rows = [[0.1, 0.2], [0.2, 0.2]]
+    assert byheart.contextual_mapping(rows).sequences == ((0.1, 0.2), (0.2, 0.2))
+    vectors = [[(0.1, 2.0)], [(0.3, 10**400)]]
+    found = byheart.contextual_mapping(vectors)
+    assert found.sequences == (((0.1, 2),), ((0.3, 10**400),))
+    pytest.importorskip("matplotlib")
+    from byheart.plots.memory import contexts_figure
+
+    for mapping in (byheart.contextual_mapping(rows), found):
+        axes = contexts_figure(mapping).axes[0]
+        shown = [label.get_text() for label in (*axes.get_yticklabels(), *axes.texts)]
+        assert shown and not any("Dyadic" in text or text.startswith("(Dy") for text in shown)
+    assert [text.get_text() for text in axes.texts] == ["1", "2"]

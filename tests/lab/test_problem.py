@@ -6,9 +6,10 @@ import sys
 import numpy as np
 import pytest
 
+from byheart.compile.documents import memorize_documents
 from byheart.errors import DataError, OptionError
-from byheart.lab.comparison import compare, rows_of
-from byheart.lab.problem import SOURCES, ProblemSpec, Sequences, make_problem
+from byheart.lab.comparison import DECODERS, compare, constructions_for, rows_of
+from byheart.lab.problem import PADDING, SOURCES, ProblemSpec, Sequences, make_problem
 from tests.lab.small import signs_problem, stories, write_rows
 
 
@@ -79,8 +80,18 @@ def test_comparison_certifies_the_same_data():
     assert lines["hardest labels: KS25 Theorem 4.2"].parameters <= lines["ks25"].parameters
     sequences, labels = rows_of(problem)
     assert len(sequences) == 6 and len(sequences[0]) == 3 and set(labels) <= {-1, 1}
-    names = [line.name for line in compare(stories())]
-    assert names == ["any distributions (Madden et al., Lemma 1)", "one-layer decoder (Madden et al., Theorem 5)"]
+
+
+def test_comparison_solves_the_same_documents():
+    """The decoders are of the very contexts that are trained on, and proved at the gap that training aims at."""
+    bounds = ["any distributions (Madden et al., Lemma 1)", "one-layer decoder (Madden et al., Theorem 5)"]
+    assert [line.name for line in compare(stories(), ())] == bounds
+    lines = {line.name: line for line in compare(stories())}
+    assert list(lines) == [*bounds, *DECODERS] == [*bounds, *constructions_for(stories())]
+    assert {lines[name].verdict for name in DECODERS} == {"proved"}
+    documents = [[str(t) for t in row if t != PADDING] for row in stories().tokens.tolist()]
+    assert memorize_documents(documents).certificate.contexts == len(stories().contexts)
+    assert 0 < lines["fewest parameters"].parameters <= lines["closed form"].parameters
 
 
 def test_a_named_folder_is_the_only_place(tmp_path, monkeypatch):

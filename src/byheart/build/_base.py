@@ -54,8 +54,8 @@ class Option:
                 return None
             raise OptionError(f"option {self.name} needs a value: {self.help}")
         try:
-            parsed = _boolean(value) if self.type is bool else self.type(value)
-        except (TypeError, ValueError):
+            parsed = READERS.get(self.type, self.type)(value)
+        except (TypeError, ValueError, OverflowError):
             raise OptionError(
                 f"option {self.name}={value!r} is not of type {self.type.__name__}: {self.help}"
             ) from None
@@ -71,6 +71,16 @@ def _boolean(value: Any) -> bool:
     if str(value).lower() not in known:
         raise ValueError(value)
     return known[str(value).lower()]
+
+
+def _whole(value: Any) -> int:
+    """A whole number; nothing is cut off, and no boolean is taken for one."""
+    if isinstance(value, bool) or (whole := int(value)) != (value if not isinstance(value, str) else whole):
+        raise ValueError(value)
+    return whole
+
+
+READERS: dict[type, Callable[[Any], Any]] = {bool: _boolean, int: _whole}
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from byheart.errors import ByheartError, MissingExtraError
 from byheart.files import replacing, write_atomically
 from byheart.lab import results
-from byheart.lab.comparison import CONSTRUCTIONS, Built, as_plain, compare
+from byheart.lab.comparison import Built, as_plain, compare, constructions_for
 from byheart.lab.presets import PRESETS
 from byheart.lab.problem import Documents, make_problem
 from byheart.lab.study.run import DataPlace
@@ -59,17 +59,17 @@ def compared(folder: Path, study: Study, data: DataPlace, constructed: bool, pro
             known = json.loads(kept.read_text(encoding="utf-8"))
         except ValueError:
             known = {}  # half a file of an older program: build again
-    wanted = CONSTRUCTIONS if constructed else ()
     specs = study.experiment.problems
+    keys = []
     with progress.stage("comparing with constructions", total=len(specs)) as stage:
         for spec in specs:
             problem = make_problem(spec, data.file, data.folder)
-            key = f"{problem.fingerprint} {','.join(wanted)}"
+            wanted = constructions_for(problem) if constructed else ()
+            keys.append(key := f"{problem.fingerprint} {','.join(wanted)}")
             if key not in known:
                 known[key] = as_plain(compare(problem, wanted))
                 write_atomically(kept, (json.dumps(known, indent=1) + "\n").encode())
             stage.advance()
-    keys = {f"{make_problem(s, data.file, data.folder).fingerprint} {','.join(wanted)}" for s in specs}
     return [Built(**line) for key in known if key in keys for line in known[key]]
 
 

@@ -91,8 +91,9 @@ class Approximation:
 
 @implements(
     Ref("Y20", "universal approximation"),
-    statement="a Lipschitz function on a box is approximated to any error by memorizing a grid: sup error at most "
-    "λ·h/2 + η/2 (and rounding), for a memory behind rounding to cells (the rounding is not part of the network)",
+    statement="a Lipschitz function on a box is approximated by memorizing a grid of as many cells as its error needs, "
+    "at most 200,000: sup error at most λ·h/2 + η/2 (and rounding), for a memory behind rounding to cells (the "
+    "rounding is not part of the network)",
     test="tests/compile/test_approximate.py",
 )
 def approximate(

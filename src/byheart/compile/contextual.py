@@ -22,6 +22,7 @@ from byheart.data.dataset.sequences import as_list, read_tokens
 from byheart.data.task import Task
 from byheart.data.wording import short
 from byheart.errors import BuildError, OptionError
+from byheart.exact.number import as_fraction
 from byheart.ir.network import Network
 from byheart.ir.size import Size
 
@@ -101,4 +102,27 @@ def contextual_mapping(
     certificate = certify_contexts(network, dataset)
     if certificate.verdict is not Verdict.PROVED:
         raise BuildError(f"what was built is not a contextual mapping: {certificate.reason}; try another seed")
-    return ContextualMapping(network, tuple(tuple(row) for row in dataset.sequences()), certificate)
+    return ContextualMapping(network, tuple(tuple(map(_plain, row)) for row in dataset.sequences()), certificate)
+
+
+def _plain(token: Any) -> Any:
+    """A token in Python's own numbers: floats where they are exact, fractions elsewhere; a vector of one is its number.
+
+    >>> from byheart.exact.number import from_fraction
+    >>> _plain("a"), _plain((from_fraction(Fraction(3, 4)),)), _plain((3, from_fraction(Fraction(1, 2**80))))
+    ('a', 0.75, (3, 8.271806125530277e-25))
+    """
+    if not isinstance(token, tuple):
+        return token
+    numbers = tuple(_number(as_fraction(x)) for x in token)
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+def _number(value: Fraction) -> int | float | Fraction:
+    if value.denominator == 1:
+        return value.numerator
+    try:
+        near = float(value)
+    except OverflowError:
+        return value
+    return near if near == value else value

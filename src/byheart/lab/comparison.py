@@ -1,8 +1,9 @@
 """Trained sizes beside constructed ones and the bounds: the same data, compiled instead of trained.
 
 The rows of a problem are memorized by byheart's constructions as the networks of KS25 see them: no positions, the read
-token last. The lower bounds are about the hardest labels of that many rows, whether a network is trained or built: the
-labels at hand may need less.
+token last. Documents are solved instead of trained, by the decoders of Madden et al. and smaller ones, to the gap at
+which a trained one counts as memorizing. The lower bounds are about the hardest labels of that many rows, whether a
+network is trained or built: the labels at hand may need less.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from typing import Any
 
 from byheart.build import recipes
 from byheart.compile import memorize
+from byheart.compile.documents import memorize_documents
 from byheart.errors import ByheartError
-from byheart.lab.problem import Problem, Sequences
+from byheart.lab.problem import PADDING, Documents, Problem, Sequences
 from byheart.progress import SILENT, Progress
 from byheart.theory import lower_bound
 from byheart.theory.lower import any_chain_parameters
 from byheart.theory.madden import decoder_parameters, distribution_parameters
 
 CONSTRUCTIONS = ("ks25", "compact", "native")
+DECODERS = {"closed form": "closed-form", "shared outputs": "low-rank", "fewest parameters": "size"}  # objectives
 LITERATURE = {
     "2 bits per parameter (Allen-Zhu and Li 2024)": 2.0,
     "3.6 bits per parameter (Morris et al. 2025)": 3.6,
@@ -42,16 +45,17 @@ class Built:
     note: str = ""
 
 
-def compare(problem: Problem, names: Sequence[str] = CONSTRUCTIONS, progress: Progress = SILENT) -> list[Built]:
-    """Bounds and, where the problem is small enough, constructed networks for one problem."""
+def constructions_for(problem: Problem) -> tuple[str, ...]:
+    """What a problem is built with: constructions of sequences, or decoders of documents."""
+    return CONSTRUCTIONS if isinstance(problem, Sequences) else tuple(DECODERS)
+
+
+def compare(problem: Problem, names: Sequence[str] | None = None, progress: Progress = SILENT) -> list[Built]:
+    """Bounds and, where the problem is small enough, constructed networks for one problem; `names`: which, if not all
+    of `constructions_for`."""
+    names = constructions_for(problem) if names is None else names
     if not isinstance(problem, Sequences):
-        contexts, omega = len(problem.contexts), problem.vocabulary
-        lemma = distribution_parameters(contexts, omega)
-        theorem = decoder_parameters(contexts, omega, problem.length, d=16)
-        return [
-            Built(problem.name, "any distributions (Madden et al., Lemma 1)", "lower", lemma),
-            Built(problem.name, "one-layer decoder (Madden et al., Theorem 5)", "upper", theorem),
-        ]
+        return _compare_documents(problem, names, progress)
     least = lower_bound(task="next-token", N=problem.N, n=problem.n, d=problem.d, C=problem.classes)
     any_chain = any_chain_parameters(problem.N, problem.classes)
     found = [
@@ -61,6 +65,26 @@ def compare(problem: Problem, names: Sequence[str] = CONSTRUCTIONS, progress: Pr
     for name in names:
         if name in recipes():
             found.append(_built(problem, name, progress))
+    return found
+
+
+def _compare_documents(problem: Documents, names: Sequence[str], progress: Progress) -> list[Built]:
+    contexts, omega = len(problem.contexts), problem.vocabulary
+    lemma = distribution_parameters(contexts, omega)
+    theorem = decoder_parameters(contexts, omega, problem.length, d=16)
+    found = [
+        Built(problem.name, "any distributions (Madden et al., Lemma 1)", "lower", lemma),
+        Built(problem.name, "one-layer decoder (Madden et al., Theorem 5)", "upper", theorem),
+    ]
+    documents = [[str(token) for token in row if token != PADDING] for row in problem.tokens.tolist()]
+    for name in names:
+        try:
+            memory = memorize_documents(documents, objective=DECODERS[name], progress=progress)
+        except ByheartError as error:
+            found.append(Built(problem.name, name, "constructed", 0, note=f"not built: {error}"))
+            continue
+        verdict = memory.certificate.verdict.value
+        found.append(Built(problem.name, name, "constructed", memory.size.parameters, verdict=verdict))
     return found
 
 

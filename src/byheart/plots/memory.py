@@ -17,9 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from byheart.build.madden24.construction import TELLABLE
 from byheart.compile.contextual import ContextualMapping
 from byheart.compile.memory import Memory
 from byheart.compile.size_rows import size_rows
@@ -37,11 +39,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-SOLVABLE = 1e15  # condition numbers from here on leave float64 no digit
-
-
 def condition_figure(lines: Sequence[tuple[int, str, Mapping[int, float]]]) -> Figure:
-    """A line for each (contexts, kind, {dimension: condition number}); one colour per number of contexts."""
+    """A line for each (contexts, kind, {dimension: condition number}); one colour per number of contexts, and all that
+    is infinite stands at the largest number that float64 can tell."""
     figure = new_figure(height=5.0)
     counts = list(dict.fromkeys(count for count, _, _ in lines))
     kinds = list(dict.fromkeys(kind for _, kind, _ in lines))
@@ -50,11 +50,12 @@ def condition_figure(lines: Sequence[tuple[int, str, Mapping[int, float]]]) -> F
         for count, kind, found in lines:
             place, dashes = counts.index(count), ("-", "--", ":", "-.")[kinds.index(kind) % 4]
             label = f"n = {count:,}, {kind}"
-            axes.plot(list(found), list(found.values()), marker(place) + dashes, color=colour(place), label=label)
-        axes.axhline(SOLVABLE, color="#7F7F7F", linewidth=0.8)
+            heights = [min(number, TELLABLE) for number in found.values()]
+            axes.plot(list(found), heights, marker(place) + dashes, color=colour(place), label=label)
         right = max(dimension for _, _, found in lines for dimension in found)
-        words = "from here on float64 cannot solve the system"
-        axes.annotate(words, (right, 1.4 * SOLVABLE), fontsize=8, color="#5F5F5F", ha="right")
+        axes.axhline(TELLABLE, color="#7F7F7F", linewidth=0.8)
+        words = "here or above: float64 cannot solve the system, nor tell where"
+        axes.annotate(words, (right, 1.4 * TELLABLE), fontsize=8, color="#5F5F5F", ha="right")
         label_axes(axes, "Sampling all of θ: condition number of the system for V", "dimension d", "condition number")
         axes.set_xscale("log", base=2)
         figure.legend(loc="outside lower center", ncols=3)
@@ -92,13 +93,15 @@ def size_figure(memory: Memory) -> Figure:
 def contexts_figure(mapping: ContextualMapping, most: int = 40) -> Figure:
     """KS25's Definition 4.1 drawn: one line per sequence, each token at its context id.
 
-    Left the sequence id, which is the same for sequences with equal multisets; tokens of one colour are equal tokens,
-    and no two contexts come closer than δ. Of more than `most` sequences the first ones are shown, as the title says.
+    Left the sequence id, which is the same for sequences with equal multisets; tokens of one colour are equal tokens
+    (vectors are numbered in the order in which they come up), and no two contexts come closer than δ. Of more than
+    `most` sequences the first ones are shown, as the title says.
     """
     rows = list(zip(mapping.sequences, mapping.context_ids, mapping.sequence_ids, strict=True))[:most]
     power = max(0, len(str(int(mapping.r))) - 300)  # a float holds no more than 10^308
     unit, along = 10**power, f"context id / 10^{power}" if power else "context id"
-    inks = {token: colour(number) for number, token in enumerate(dict.fromkeys(t for row, _, _ in rows for t in row))}
+    seen = {token: number for number, token in enumerate(dict.fromkeys(t for row, _, _ in rows for t in row))}
+    marks = {token: f"{number + 1}" if isinstance(token, tuple) else str(token)[:3] for token, number in seen.items()}
     figure = new_figure(width=8.0, height=0.34 * len(rows) + 1.6)
     with styled():
         axes = figure.axes[0]
@@ -106,18 +109,22 @@ def contexts_figure(mapping: ContextualMapping, most: int = 40) -> Figure:
             axes.axhline(height, color="#B8C4D0", linewidth=0.6, zorder=0)
             for token, place in zip(tokens, ids, strict=True):
                 x = float(place / unit)
-                axes.plot(x, height, "o", color=inks[token], markersize=11)
-                axes.text(x, height, str(token)[:3], ha="center", va="center", fontsize=7, color="white")
+                axes.plot(x, height, "o", color=colour(seen[token]), markersize=11)
+                axes.text(x, height, marks[token], ha="center", va="center", fontsize=7, color="white")
         shown = f" (the first {len(rows)} of {len(mapping.sequences):,})" if len(rows) < len(mapping.sequences) else ""
         apart = "" if mapping.delta is None else f", different contexts at least {short(mapping.delta)} apart"
         label_axes(axes, f"{mapping.contexts:,} contexts{apart}{shown}", along, "sequence, its id", log=False)
-        words = [" ".join(map(str, tokens))[:24] for tokens, _, _ in rows]
+        words = [" ".join(map(_word, tokens))[:24] for tokens, _, _ in rows]
         axes.set_yticks(
             range(len(rows)), [f"{word}  {short(id)}" for word, (_, _, id) in zip(words, rows, strict=True)]
         )
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
     return figure
+
+
+def _word(token: Any) -> str:
+    return f"({', '.join(short(Fraction(x)) for x in token)})" if isinstance(token, tuple) else str(token)
 
 
 def weights_figure(memory: Memory) -> Figure:

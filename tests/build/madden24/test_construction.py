@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import byheart
-from byheart.build.madden24.construction import Features, closed_form
+from byheart.build.madden24.construction import TELLABLE, Features, closed_form, sampled_condition
 from byheart.build.madden24.fit import DecoderShape, MixerKind, target_logits
 from byheart.certify.next_token import prove_gap
 from byheart.data.dataset.targets import Distributions
@@ -118,6 +118,13 @@ def test_the_draw_on_a_line_is_singular() -> None:
     contexts = Corpus.of_texts(random_texts(30, 30, 6, seed=4)).contexts()
     with pytest.raises(BuildError, match="condition number"):
         closed_form(contexts, DecoderShape(dimension=1), features=Features.SAMPLED)
+
+
+def test_no_condition_number_beyond_what_float64_can_tell() -> None:
+    """There NumPy gives 10^19 for matrices of 10^158 and more."""
+    contexts = Corpus.of_texts(random_texts(30, 30, 6, seed=4)).contexts()
+    assert sampled_condition(contexts, 1) == np.inf
+    assert 1 < sampled_condition(contexts, 16) < TELLABLE
 
 
 def test_more_dimensions_make_the_draw_better_conditioned() -> None:

@@ -108,3 +108,29 @@ def test_what_holds_is_told():
     rows, labels = letters(30)
     memory = memorize(rows, labels, construction="mahdavi24", progress=False)
     assert "not true of this data, and not assumed" in " ".join(memory.notes)  # letters end alike
+
+
+@pytest.mark.parametrize("constant", [0, 1, -40])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_constant_coordinate_does_no_harm(constant, seed):
+    """A spread of zero once made its weights so large that rounding left nothing of the others."""
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.integers(-9, 9, size=(12, 3, 4)), np.full((12, 3, 1), constant)], axis=2)
+    labels = rng.integers(0, 3, 12).tolist()
+    memory = memorize(rows.tolist(), labels, construction="mahdavi24", positions=False, seed=seed, progress=False)
+    assert memory.certificate.verdict.value == "proved"
+
+
+def test_coordinates_of_very_different_sizes():
+    rng = np.random.default_rng(0)
+    rows = rng.integers(-99, 99, size=(30, 2, 3)).astype(float)
+    rows[:, :, 0] *= 1e-200
+    memory = memorize(rows.tolist(), rng.integers(0, 2, 30).tolist(), construction="mahdavi24", progress=False)
+    assert memory.certificate.verdict.value == "proved"
+
+
+def test_rows_of_one_token_are_promised_nothing():
+    rows, labels = [[[1, 2]], [[2, 4]], [[5, 7]], [[-1, 3]], [[2, 2]]], [0, 1, 0, 1, 1]
+    with pytest.raises(AssumptionError, match="promises nothing for rows of one") as caught:
+        memorize(rows, labels, construction="mahdavi24", positions=False, progress=False)
+    assert "hold on this data" not in str(caught.value)

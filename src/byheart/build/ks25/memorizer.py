@@ -204,6 +204,8 @@ def lookup_plan(groups: Sequence[Group], state: Units) -> tuple[list[Units], Uni
     statement="A network of width 2, depth 2 and 2 bits is 1 where x is in [y, y + 1] and 0 where x > y + 3/2 or "
     "x < y - 1/2.",
     test="tests/build/ks25/test_memorizer.py",
+    partly="the two distances of which it is made close the gate of eq. (158) themselves, which saves a layer; the "
+    "indicator as such is not built",
 )
 def misses(x: Form, key: Form) -> Units:
     """How far x is below the stored key and above key + 1; both are 0 when ⌊x⌋ is the key.

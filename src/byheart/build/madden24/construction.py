@@ -118,7 +118,8 @@ def closed_form(
     it for a ψ that is analytic near one point; ours are analytic on the whole line, so the minors are analytic in all
     of θ and vanish on a null set with or without it.
     Cost: O(n²ω) for steps, O(n³ + n²ω) for the others. Steps and directions depart from the proof in the choice of w
-    and b only: the proof takes any generic w near 0 and b = η, these stand where the condition number stays of order n.
+    and b only: the proof takes any generic w near 0 and b = η, these stand where the system is well conditioned
+    (steps: of order n; directions: as long as contexts are few for the dimension, see docs/decoder.md).
     """
     follow = np.unique(contexts.pair_token) if factored else None
     columns = contexts.vocabulary_size if follow is None else len(follow)
@@ -214,6 +215,9 @@ def _neurons(
     return reader, np.outer(direction, neurons.weight), neurons.bias, ()
 
 
+TELLABLE = 1 / float(np.finfo(np.float64).eps)  # the largest condition number that float64 tells from infinity
+
+
 def sampled_condition(
     contexts: Distributions,
     dimension: int,
@@ -222,11 +226,15 @@ def sampled_condition(
     scaled: bool = True,
     seed: int = 0,
 ) -> float:
-    """The condition number of the system for V that one draw of θ gives, also where float64 could not solve it."""
+    """The condition number of the system for V that one draw of θ gives.
+
+    inf above `TELLABLE`: what float64 computes there is rounding, and the true number can be 10^100 times as large.
+    """
     rng, shape = np.random.default_rng(seed), DecoderShape(activation=activation)
     mixed = sampled_reader(contexts, shape, dimension, rng).mixed(contexts.tokens)
     weight, bias, _ = sampled_neurons(mixed, contexts.count, activation, scaled, rng)
-    return float(np.linalg.cond(activation(mixed @ weight + bias)))
+    found = float(np.linalg.cond(activation(mixed @ weight + bias)))
+    return found if found < TELLABLE else math.inf
 
 
 def _smallest_distance(mixed: Floats) -> float:

@@ -20,9 +20,10 @@ n·ω operations. Where the activation only nears its limits (arctan), refinemen
 
 In R^d, d > 1, each neuron looks in the direction of its own context (`own_directions`). In the coordinates in which the
 contexts have unit covariance, neuron i measures how far a context lies in direction x_i, and its threshold stands
-between context i and the runner-up. In enough dimensions most contexts are extreme points, so the matrix of features is
-nearly diagonal. This serves activations that do not saturate (GELU), for which neurons on a line must cancel large
-numbers. Its system is solved backward stably, by LU with partial pivoting and iterative refinement (`solve`).
+between context i and the runner-up. In enough dimensions most contexts are extreme points, and the matrix of features
+is nearly diagonal; with many contexts it is not, only far better conditioned than on a line. This serves activations
+that do not saturate (GELU), for which neurons on a line must cancel large numbers. Its system is solved backward
+stably, by LU with partial pivoting and iterative refinement (`solve`).
 
     >>> points = np.random.default_rng(0).standard_normal((40, 24))
     >>> weight, bias = own_directions(points)

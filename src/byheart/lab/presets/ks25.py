@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from byheart.lab.config import ATTENTIONS, PRECISIONS
-from byheart.lab.presets._base import DEEP, LADDER, LEAST, STAGES, TUNED, WIDTHS, curves, preset
+from byheart.lab.presets._base import ATTENDING, DEEP, LADDER, LEAST, LONG_STAGES, STAGES, TUNED, WIDTHS, curves, preset
 from byheart.lab.problem import ProblemSpec
 from byheart.lab.study.experiment import Experiment
 
@@ -100,7 +100,7 @@ def least_blocks_by_attention(scale: str) -> Experiment:
     N, lengths, epochs, trials, repeats = {
         "small": (16, (4, 8, 16), 1000, 4, 1),
         "medium": (32, (4, 8, 16, 32), 1000, 6, 1),
-        "paper": (100, (5, 10, 20, 40), 1000, 10, 2),
+        "paper": (100, (5, 10, 20), 1000, 6, 1),
     }[scale]
     cells = [
         (ProblemSpec("contexts", N, n, 4, seed), attention)
@@ -115,11 +115,11 @@ def least_blocks_by_attention(scale: str) -> Experiment:
         axis="n",
         problems=tuple(spec for spec, _ in cells),
         variants=tuple(attention for _, attention in cells),
-        sizes=STAGES,
+        sizes=(stages := LONG_STAGES if scale == "paper" else STAGES),
         epochs=epochs,
         trials=trials,
-        space=replace(LEAST, rate=(0.01, 0.05)),
-        first=STAGES[-1],
+        space=ATTENDING,
+        first=stages[-1],
         m=4,
     )
 

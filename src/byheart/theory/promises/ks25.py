@@ -307,7 +307,10 @@ def least_depth(need: Need, form: str) -> int:
 
 
 def too_shallow(depth: int, what: str, least: int) -> OptionError:
-    return OptionError(f"depth={depth} is less than {what} take for a single entry; the least is depth={least}")
+    return OptionError(
+        f"depth={depth}: {what} may take {least} layers for a single entry (a few less once they are built); "
+        f"the least that can be promised is depth={least}"
+    )
 
 
 def lanes_promise(depth: int, lanes: int, d: int, form: str, bits: int, attention: int = 1) -> dict[str, int]:

@@ -411,7 +411,8 @@ def mahdavi24(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
         {
             "width": "heads times head size",
             "depth": "one attention layer",
-            "parameters": "H·4r(d + 1), H = ceil((contexts - 1) / (r - 1)), r = min(n, d); maps C(d + 2) and E_in",
+            "parameters": "H·4r(d + 1), H = ceil((contexts - 1) / (r - 1)), r = min(n, d), H = 1 if r = 1; "
+            "maps C(d + 2) and E_in",
         },
         assumptions=(INDEPENDENT, "parameters of any length"),
     )
