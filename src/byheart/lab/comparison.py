@@ -76,7 +76,7 @@ def _compare_documents(problem: Documents, names: Sequence[str], progress: Progr
         Built(problem.name, "any distributions (Madden et al., Lemma 1)", "lower", lemma),
         Built(problem.name, "one-layer decoder (Madden et al., Theorem 5)", "upper", theorem),
     ]
-    documents = [[str(token) for token in row if token != PADDING] for row in problem.tokens.tolist()]
+    documents = [tuple(str(token) for token in row if token != PADDING) for row in problem.tokens.tolist()]
     for name in names:
         try:
             memory = memorize_documents(documents, objective=DECODERS[name], progress=progress)

@@ -220,7 +220,7 @@ def grid_figure(
         label_axes(gaps, "Gap between loss and entropy", "neurons m", "nats per token")
         needed.plot(list(least), list(least.values()), "o-", color=colour(0), label="trained: gap below 1 % of entropy")
         _draw_built(needed, {row.problem: row.x for row in rows}, built)
-        label_axes(needed, "Parameters: trained and by theorem", "documents", "parameters")
+        label_axes(needed, "Parameters: trained, solved and by theorem", "documents", "parameters")
         _ticks_at(gaps, sorted({row.size for row in rows}))
         _ticks_at(needed, sorted({row.x for row in rows}))
         gaps.legend()
