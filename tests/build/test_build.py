@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import byheart
 from byheart.build import recipes
+from byheart.build._base import Option
 from byheart.compile import Memory
 from byheart.data.task import Task
-from byheart.errors import AssumptionError
+from byheart.errors import AssumptionError, OptionError
 from tests.cases import Case, cases
 
 GRID = [
@@ -61,3 +63,12 @@ def test_a_construction_says_what_it_is(name: str) -> None:
     listing = byheart.constructions()[name]
     assert listing.summary and listing.paper and listing.tasks
     assert all(words for words in listing.options.values())
+
+
+@pytest.mark.parametrize("value", [80.9, float("inf"), float("nan"), True, "6.5", [1]])
+def test_whole_numbers_are_whole(value):
+    """80.9 once became 80, and infinity a bare OverflowError."""
+    depth = Option("depth", int, None, "how deep", optional=True)
+    assert [depth.parse(good) for good in (60, "60", 60.0, np.int64(60), None)] == [60, 60, 60, 60, None]
+    with pytest.raises(OptionError, match="is not of type int"):
+        depth.parse(value)
