@@ -75,7 +75,8 @@ def _boolean(value: Any) -> bool:
 
 def _whole(value: Any) -> int:
     """A whole number; nothing is cut off, and no boolean is taken for one."""
-    if isinstance(value, bool) or (whole := int(value)) != (value if not isinstance(value, str) else whole):
+    whole = int(value)
+    if isinstance(value, bool) or not (isinstance(value, str) or whole == value):
         raise ValueError(value)
     return whole
 

@@ -248,6 +248,8 @@ def bits_figure(trained: Sequence[tuple[str, float]], built: Sequence[Built]) ->
 
 
 def _draw_built(axes: Axes, places: Mapping[str, int], built: Sequence[Built]) -> None:
+    """Bounds, and constructed networks as far as they are proved."""
+    built = [b for b in built if b.kind != "constructed" or b.verdict == "proved"]
     names = list(dict.fromkeys(b.name for b in built))
     for place, name in enumerate(names, start=1):
         points = sorted({(places[b.problem], b.parameters) for b in built if b.name == name and b.parameters})
