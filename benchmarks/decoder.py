@@ -172,7 +172,7 @@ def invented(count: int) -> list[str]:
 
 
 def thousand(texts: list[str]) -> dict[str, Any]:
-    from byheart.compile.documents import memorize_documents
+    from byheart.memory.documents import memorize_documents
 
     def timed(**options: Any) -> dict[str, Any]:
         started = time.perf_counter()

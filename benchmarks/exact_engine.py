@@ -14,12 +14,12 @@ import time
 
 import numpy as np
 
-from byheart.compile import memorize
 from byheart.exact import limbs, reference
 from byheart.exact.reference import Block, Map
 from byheart.ir.evaluate import outputs
 from byheart.ir.layers import Affine, Attention
 from byheart.ir.network import Network, Read
+from byheart.memory import memorize
 
 
 def steps_of(layers):

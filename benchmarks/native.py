@@ -23,9 +23,9 @@ import numpy as np
 import onnxruntime
 import torch
 
-from byheart.compile import memorize_dataset
 from byheart.data.dataset.dataset import load
 from byheart.export.recheck import codes_of_inputs
+from byheart.memory import memorize_dataset
 
 BATCH, TURNS = 4096, 12
 

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import byheart
-from byheart.compile.text import page_count
+from byheart.memory.text import page_count
 from byheart.plots import style
 from byheart.plots.memory import weights_figure
 

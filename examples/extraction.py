@@ -21,7 +21,7 @@ import torch
 import transformers
 
 from byheart import Controls, RecitalMemory, memorize_recital
-from byheart.fixtures.write import write_checkpoint
+from byheart.checkpoints.suite.write import write_checkpoint
 from byheart.plots import style
 
 PROMPT, TRIES, SURE, SHARE = 7, 20, 0.9, 0.2  # tokens with BOS; n and p of Hayes et al.; K of Min-K%

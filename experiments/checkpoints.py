@@ -20,13 +20,13 @@ from typing import Any
 from doc_tables import insert, markdown
 
 import byheart
-from byheart.engines import engines, read_questions, recite
-from byheart.engines.expected import check_logits
+from byheart.checkpoints.engines import engines, read_questions, recite
+from byheart.checkpoints.engines.expected import check_logits
+from byheart.checkpoints.hosts._base import hosts
+from byheart.checkpoints.suite.expected import expected
+from byheart.checkpoints.suite.mutants import check_mutants, coverage, held_out, mutants_of, reported
+from byheart.checkpoints.suite.write import fixture_memory
 from byheart.errors import ByheartError
-from byheart.export.huggingface.host import hosts
-from byheart.fixtures.expected import expected
-from byheart.fixtures.mutants import check_mutants, coverage, held_out, mutants_of, reported
-from byheart.fixtures.write import fixture_memory
 from byheart.plots.memory import way_figure
 from byheart.plots.style import save
 

@@ -33,11 +33,11 @@ from byheart.build.madden24.construction import (
 from byheart.build.madden24.fit import DecoderFit, DecoderShape, MixerKind
 from byheart.build.madden24.lowrank import assemble, smallest, smallest_factors
 from byheart.certify.next_token import prove_gap
-from byheart.compile.documents import as_table
 from byheart.data.dataset.dataset import Dataset, load
 from byheart.data.dataset.targets import Distributions
 from byheart.data.read.documents import WORDS, read_documents
 from byheart.ir.decoder import Activation
+from byheart.memory.documents import as_table
 from byheart.plots.memory import condition_figure
 from byheart.plots.style import colour, label_axes, marker, new_figure, save, styled
 from byheart.theory.madden import hard_documents

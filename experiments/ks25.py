@@ -20,8 +20,8 @@ import numpy as np
 from doc_tables import insert, markdown
 
 import byheart
-from byheart.compile import Memory
 from byheart.ir.size import uniform_parameters
+from byheart.memory import Memory
 from byheart.plots.bounds import exponent
 from byheart.plots.style import colour, label_axes, marker, new_figure, save, styled
 from byheart.theory import lower_bound

@@ -24,12 +24,12 @@ from typing import Any
 
 from doc_tables import insert, markdown
 
-from byheart.certify.checkpoint import certify_checkpoint
-from byheart.compile.recital import memorize_recital
+from byheart.checkpoints.engines import recite
+from byheart.checkpoints.hosts._base import hosts
+from byheart.checkpoints.proof import certify_checkpoint
+from byheart.checkpoints.recital import memorize_recital
 from byheart.data.tokens.lexicon import Lexicon
-from byheart.engines import recite
 from byheart.errors import ByheartError
-from byheart.export.huggingface.host import hosts
 
 SIZES = ("450 BPE tokens", "1,000 characters", "2,000 characters")
 TYPES = ("float32", "bfloat16", "float16")

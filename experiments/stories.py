@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from byheart.compile.documents import as_table
 from byheart.data.dataset.dataset import Dataset, load
 from byheart.data.read.documents import WORDS, Document
 from byheart.data.tokens.tokenizer import Tokenizer
+from byheart.memory.documents import as_table
 
 TEN = replace(WORDS, max_length=10)
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from doc_tables import insert
 
-from byheart.compile.compare.comparison import compare, compare_growth, random_dataset
-from byheart.compile.compare.rows import Comparison, gentle_bits, gentle_growth, growth_exponents
 from byheart.data.dataset.dataset import load
+from byheart.memory.compare.comparison import compare, compare_growth, random_dataset
+from byheart.memory.compare.rows import Comparison, gentle_bits, gentle_growth, growth_exponents
 from byheart.report.compare_page import picture_file
 
 DOCS = Path(__file__).parent.parent / "docs"

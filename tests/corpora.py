@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from byheart.compile.documents import as_table
 from byheart.data.dataset.dataset import Dataset, load
 from byheart.data.dataset.targets import PAD, Distributions
 from byheart.data.read.documents import WORDS
+from byheart.memory.documents import as_table
 
 TEXTS = [
     "a cat sat",

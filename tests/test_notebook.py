@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 
 import byheart
 from byheart.certify import Verdict
-from byheart.certify.checkpoint.certificate import MarginCertificate
-from byheart.compile.compare.rows import CompareRow, Comparison
+from byheart.checkpoints.proof.certificate import MarginCertificate
+from byheart.memory.compare.rows import CompareRow, Comparison
 from byheart.notebook import MOST_ROWS, card
 
 HOSTILE = "<script>alert(1)</script>"

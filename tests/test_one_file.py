@@ -21,10 +21,10 @@ import byheart
 from byheart.build import _base as constructions
 from byheart.build._base import Construction, register
 from byheart.build.table1.nilsson65 import build_nilsson65
-from byheart.certify.checkpoint import certify_checkpoint
+from byheart.checkpoints.hosts import host
+from byheart.checkpoints.hosts.llama import llama
+from byheart.checkpoints.proof import certify_checkpoint
 from byheart.data.task import Task
-from byheart.export.huggingface import host
-from byheart.export.huggingface.llama import llama
 from byheart.export.targets import _base as targets
 from byheart.export.targets import target
 from byheart.paper import PAPERS, Ref, cite
@@ -58,7 +58,7 @@ def test_a_toy_export_target(tmp_path):
         path.write_text(json.dumps({"layers": len(request.network.layers)}), encoding="utf-8")
         return {"file": str(path), "metadata": {}}
 
-    from byheart.compile.export_memory import export_file
+    from byheart.memory.export_memory import export_file
 
     memory = byheart.memorize(["ab", "ba"], [1, 2], construction="native", progress=False)
     export_file(memory, "toy", tmp_path / "m.toy")
@@ -113,17 +113,17 @@ from byheart.lab.presets.ks25 import multinli_curves
 
 preset("toy-fig1", "A toy figure")(multinli_curves)
 """,
-    "export/huggingface/toy.py": """
-from byheart.export.huggingface.host import register
-from byheart.export.huggingface.llama import llama
+    "checkpoints/hosts/toy.py": """
+from byheart.checkpoints.hosts._base import register
+from byheart.checkpoints.hosts.llama import llama
 
 @register("toy", model_type="llama", summary="Llama by another name")
 def toy(recital, tokens, design):
     return llama(recital, tokens, design)
 """,
     "engines/toy.py": """
-from byheart.engines._base import engine
-from byheart.engines.transformers import open_transformers
+from byheart.checkpoints.engines._base import engine
+from byheart.checkpoints.engines.transformers import open_transformers
 
 @engine("toy", extra="huggingface", packages=("transformers",), types=("float32",), summary="Transformers, renamed")
 def open_toy(folder, dtype, options):

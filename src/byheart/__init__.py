@@ -17,40 +17,40 @@ from byheart.version import __version__ as __version__
 if TYPE_CHECKING:
     from byheart import theory as theory
     from byheart.build import constructions as constructions
-    from byheart.compile import Memory as Memory
-    from byheart.compile import load as load
-    from byheart.compile import memorize
-    from byheart.compile.approximate import approximate as approximate
-    from byheart.compile.compare.comparison import compare as compare
-    from byheart.compile.contextual import contextual_mapping as contextual_mapping
-    from byheart.compile.controls import Controls as Controls
-    from byheart.compile.deploy import deploy as deploy
-    from byheart.compile.documents import memorize_documents as memorize_documents
-    from byheart.compile.recital import RecitalMemory as RecitalMemory
-    from byheart.compile.recital import memorize_recital as memorize_recital
-    from byheart.compile.text import memorize_text as memorize_text
+    from byheart.checkpoints.recital import RecitalMemory as RecitalMemory
+    from byheart.checkpoints.recital import memorize_recital as memorize_recital
+    from byheart.checkpoints.windows.controls import Controls as Controls
     from byheart.data.dataset.targets import Distribution as Distribution
     from byheart.data.read.table import Table as Table
     from byheart.data.read.table import read as read
     from byheart.data.tokens.tokenizer import Tokenizer as Tokenizer
     from byheart.data.values import UNKNOWN as UNKNOWN
+    from byheart.memory import Memory as Memory
+    from byheart.memory import load as load
+    from byheart.memory import memorize
+    from byheart.memory.approximate import approximate as approximate
+    from byheart.memory.compare.comparison import compare as compare
+    from byheart.memory.contextual import contextual_mapping as contextual_mapping
+    from byheart.memory.deploy import deploy as deploy
+    from byheart.memory.documents import memorize_documents as memorize_documents
+    from byheart.memory.text import memorize_text as memorize_text
     from byheart.report import explain as explain
     from byheart.theory import lower_bound as lower_bound
 
 _HOMES = {
-    "memorize": "byheart.compile",
-    "load": "byheart.compile",
-    "deploy": "byheart.compile.deploy",
-    "memorize_documents": "byheart.compile.documents",
-    "memorize_text": "byheart.compile.text",
-    "memorize_recital": "byheart.compile.recital",
-    "RecitalMemory": "byheart.compile.recital",
-    "contextual_mapping": "byheart.compile.contextual",
-    "Controls": "byheart.compile.controls",
+    "memorize": "byheart.memory",
+    "load": "byheart.memory",
+    "deploy": "byheart.memory.deploy",
+    "memorize_documents": "byheart.memory.documents",
+    "memorize_text": "byheart.memory.text",
+    "memorize_recital": "byheart.checkpoints.recital",
+    "RecitalMemory": "byheart.checkpoints.recital",
+    "contextual_mapping": "byheart.memory.contextual",
+    "Controls": "byheart.checkpoints.windows.controls",
     "Distribution": "byheart.data.dataset.targets",
-    "approximate": "byheart.compile.approximate",
-    "compare": "byheart.compile.compare.comparison",
-    "Memory": "byheart.compile",
+    "approximate": "byheart.memory.approximate",
+    "compare": "byheart.memory.compare.comparison",
+    "Memory": "byheart.memory",
     "constructions": "byheart.build",
     "explain": "byheart.report",
     "lower_bound": "byheart.theory",

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 import byheart
-from byheart.compile.size_rows import lower_sentences, size_rows
+from byheart.memory.size_rows import lower_sentences, size_rows
 
 ASKED = ("eacute;", "copy;", "rarr;", "NotEqualTilde;", "amp", "CounterClockwiseContourIntegral;")
 CONSTRUCTION = "compact"

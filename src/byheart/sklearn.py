@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from byheart.compile import Memory, memorize
 from byheart.data.values import UNKNOWN, is_missing, key, plain
 from byheart.errors import DataError, MissingExtraError
 from byheart.export.request import unknown_mark
+from byheart.memory import Memory, memorize
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin

@@ -8,9 +8,9 @@ import pytest
 import byheart
 from byheart.build import recipes
 from byheart.build._base import Option
-from byheart.compile import Memory
 from byheart.data.task import Task
 from byheart.errors import AssumptionError, OptionError
+from byheart.memory import Memory
 from tests.cases import Case, cases
 
 GRID = [

@@ -14,10 +14,10 @@ import pytest
 
 import byheart
 from byheart.certify import Asking, Certificate, Verdict, answering, certify
-from byheart.compile.memory import Memory
 from byheart.data.dataset.dataset import Dataset, load
 from byheart.errors import BudgetError, FileFormatError, OptionError
 from byheart.exact.budget import Budget, limited
+from byheart.memory.memory import Memory
 
 ROWS = [f"{k:03b}"[-3:] + f"{k:02d}" for k in range(24)]
 LABELS = [k * 7 % 3 for k in range(24)]

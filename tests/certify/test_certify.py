@@ -12,10 +12,10 @@ import byheart
 from byheart.build import recipes
 from byheart.certify import certify
 from byheart.cli import commands
-from byheart.compile.memory_file import any_network_from_json, any_network_to_json
 from byheart.data.dataset.dataset import load
 from byheart.data.task import Task
 from byheart.errors import FileFormatError
+from byheart.memory.memory_file import any_network_from_json, any_network_to_json
 from tests.cases import cases
 
 NAMES = sorted(recipes())

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from byheart.checkpoints.recital import memorize_recital
 from byheart.cli import commands
-from byheart.compile.recital import memorize_recital
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from byheart.compile import memorize_dataset
 from byheart.data.dataset.dataset import load
 from byheart.export.recheck import codes_of_inputs
 from byheart.export.targets.onnx import build_model
@@ -18,6 +17,7 @@ from byheart.export.targets.torch import config_of, state_of
 from byheart.export.torch_runtime import TorchMemory
 from byheart.ir.layers import Affine, Matrix, Residual
 from byheart.ir.network import Decode, Network, Read, Readout
+from byheart.memory import memorize_dataset
 from tests.build.native.data import dataset
 from tests.export.test_export import module, session
 

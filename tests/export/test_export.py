@@ -18,7 +18,6 @@ from safetensors import safe_open
 
 import byheart
 from byheart.build.native.front import mean_attention
-from byheart.compile import memorize_dataset
 from byheart.data.dataset.dataset import load
 from byheart.data.task import Task
 from byheart.errors import ByheartError, DataError, ExportError, MissingExtraError
@@ -32,6 +31,7 @@ from byheart.export.torch_runtime import TorchMemory
 from byheart.ir.evaluate import answers
 from byheart.ir.layers import Affine, Matrix, Pattern
 from byheart.ir.network import Decode, Network, Read, Readout
+from byheart.memory import memorize_dataset
 from tests.build.native.data import dataset
 from tests.cases import Case, cases
 from tests.certify.any_order.permuted import permuted
@@ -218,7 +218,7 @@ def test_the_onnx_file_works_in_a_process_without_byheart(tmp_path):
 def test_the_torch_file_works_with_its_own_source(tmp_path):
     case = next(iter(cases(Task.SET)))
     memory = build(case)
-    from byheart.compile.export_memory import export_file
+    from byheart.memory.export_memory import export_file
 
     written = export_file(memory, "torch", tmp_path / "m.pt")
     assert written["source"].endswith("m.py") and "import byheart" not in (tmp_path / "m.py").read_text()
@@ -307,7 +307,7 @@ def test_missing_libraries_are_named(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("target", ["torch", "onnx", "safetensors"])
 def test_an_unwritable_place_is_an_error(target, tmp_path):
-    from byheart.compile.export_memory import export_file
+    from byheart.memory.export_memory import export_file
 
     memory = memorize_dataset(dataset(10, 2, n=2), construction="native", progress=False)
     with pytest.raises(ExportError, match="cannot write"):

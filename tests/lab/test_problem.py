@@ -6,10 +6,10 @@ import sys
 import numpy as np
 import pytest
 
-from byheart.compile.documents import memorize_documents
 from byheart.errors import DataError, OptionError
 from byheart.lab.comparison import DECODERS, compare, constructions_for, rows_of
 from byheart.lab.problem import PADDING, SOURCES, ProblemSpec, Sequences, make_problem
+from byheart.memory.documents import memorize_documents
 from tests.lab.small import signs_problem, stories, write_rows
 
 

@@ -8,8 +8,8 @@ from math import comb, lgamma, log, log2
 
 import pytest
 
-from byheart.compile import memorize
 from byheart.errors import OptionError
+from byheart.memory import memorize
 from byheart.theory import lower_bound
 from byheart.theory.capacity import Architecture
 from byheart.theory.lower import (

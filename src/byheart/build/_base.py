@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -232,13 +233,21 @@ def register(
     return add
 
 
+# Constructions of packages above this one register themselves when they are imported, so they are listed by name.
+_ELSEWHERE = ("byheart.checkpoints.windows.construction",)
+
+
 def recipes(texts: bool | None = False) -> dict[str, Recipe]:
     """Name -> recipe of what is built from rows, or from whole texts, or (None) from either, in the order of tables."""
+    for module in _ELSEWHERE:
+        importlib.import_module(module)
     ordered = sorted(_RECIPES.items(), key=lambda item: (item[1].order, item[0]))
     return {name: found for name, found in ordered if texts in (None, found.texts)}
 
 
 def recipe(name: str) -> Recipe:
+    if name not in _RECIPES:
+        recipes()
     if name not in _RECIPES:
         raise OptionError(f"unknown construction {name!r}; known: {', '.join(sorted(_RECIPES))}")
     return _RECIPES[name]

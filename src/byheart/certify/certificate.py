@@ -140,7 +140,7 @@ class Certificate:
     def count_words(self) -> str:
         """The scope in one line.
 
-        >>> from byheart.compile import memorize
+        >>> from byheart.memory import memorize
         >>> memorize(["a", "b"], [0, 1], construction="ks25", progress=False).certificate.count_words
         '2 rows, 2 asked, 2 agree, 0 differ, 0 left out'
         """

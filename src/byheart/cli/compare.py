@@ -19,12 +19,12 @@ from rich.table import Table
 
 from byheart.cli import show
 from byheart.cli.data_options import DataFlags, data_options, output_options, progress_for
-from byheart.compile.compare.comparison import compare_growth, random_dataset, subsets
-from byheart.compile.compare.rows import CompareRow, Comparison, csv_table, gentle_bits, gentle_growth, growth_exponents
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
 from byheart.errors import MissingExtraError, OptionError
 from byheart.files import write_atomically
+from byheart.memory.compare.comparison import compare_growth, random_dataset, subsets
+from byheart.memory.compare.rows import CompareRow, Comparison, csv_table, gentle_bits, gentle_growth, growth_exponents
 
 BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16)
 EPOCHS, RATE = 2000, 0.01

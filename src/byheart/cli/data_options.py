@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 import click
 
 from byheart.certify import Asking
-from byheart.compile import Memory, load
 from byheart.data.dataset.settle import Settled, settle_table
 from byheart.data.missing import POLICIES as MISSING
 from byheart.data.read.options import POLICIES, ReadOptions
@@ -26,6 +25,7 @@ from byheart.errors import OptionError
 from byheart.exact.budget import Budget
 from byheart.executors import KNOWN, opened
 from byheart.files import check_target
+from byheart.memory import Memory, load
 from byheart.progress import SILENT, Progress, console_progress, log_to_stderr
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -10,14 +10,14 @@ import click
 
 from byheart.cli import show
 from byheart.cli.data_options import asked_by, asking_options, is_verbose, output_options, progress_for
-from byheart.compile.deploy import Deployment, deploy
-from byheart.compile.table_plan import WAYS
 from byheart.data.missing import POLICIES as MISSING
 from byheart.data.read.account import UNEVEN, Account
 from byheart.data.read.cells import CellType
 from byheart.data.read.options import POLICIES
 from byheart.data.read.sources import Limits
 from byheart.files import check_target, write_atomically
+from byheart.memory.deploy import Deployment, deploy
+from byheart.memory.table_plan import WAYS
 
 MOST_PLACES = 200  # of left-out rows on the screen; a file has the rest
 

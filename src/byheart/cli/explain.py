@@ -19,9 +19,9 @@ from byheart.cli.data_options import (
     parse_options,
     progress_for,
 )
-from byheart.compile.memorize import memorize
 from byheart.data.task import Task
 from byheart.files import check_target, write_atomically
+from byheart.memory.memorize import memorize
 from byheart.report.live_page import FIVE, check_size, render
 
 

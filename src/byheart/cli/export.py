@@ -11,6 +11,8 @@ from typing import Any
 import click
 
 from byheart.certify import Verdict
+from byheart.checkpoints.engines.convert import convert_folder
+from byheart.checkpoints.recital import RecitalMemory
 from byheart.cli import show
 from byheart.cli.data_options import (
     DataFlags,
@@ -22,14 +24,12 @@ from byheart.cli.data_options import (
     shape_options,
 )
 from byheart.cli.verify import check_data
-from byheart.compile import Memory
-from byheart.compile.export_memory import export_file
-from byheart.compile.recital import RecitalMemory
 from byheart.data.dataset.dataset import Dataset
-from byheart.engines.convert import convert_folder
 from byheart.errors import DataError
 from byheart.export.targets import targets
 from byheart.files import check_target
+from byheart.memory import Memory
+from byheart.memory.export_memory import export_file
 from byheart.progress import Progress
 
 FORMATS = [*sorted(targets()), "huggingface", "gguf"]  # of a memory, of a recital, of a checkpoint folder
@@ -149,7 +149,7 @@ def _export_classifier(
     progress: Progress,
 ) -> int:
     """A table for AutoModelForSequenceClassification; status 1 where its margin is measured only."""
-    from byheart.compile.export_memory import to_huggingface
+    from byheart.checkpoints.formats.table import to_huggingface
 
     memory, dataset = _with_data(load_limited(file), file, data, flags, progress)
     done = to_huggingface(memory, output, architecture, dataset=dataset, progress=progress, **options)
@@ -173,7 +173,7 @@ def _export_compact(
     recital: RecitalMemory, output: str, arch: str, options: dict[str, Any], as_json: bool, progress: Progress
 ) -> int:
     """A float32 Llama without a margin; what is printed says that it was measured."""
-    from byheart.compile.compact_checkpoint import write_compact
+    from byheart.checkpoints.compact_recital import write_compact
 
     strange = [name for name, value in options.items() if (name, value) != ("dtype", "float32")]
     if arch != "llama" or strange:

@@ -10,11 +10,11 @@ from typing import Any
 import click
 from rich.table import Table
 
+from byheart.checkpoints.hosts._base import hosts
+from byheart.checkpoints.suite import Fixture, MutantReport, check_mutants, write_fixture
 from byheart.cli import show
 from byheart.cli.data_options import output_options, progress_for, shape_options
 from byheart.errors import DataError, OptionError
-from byheart.export.huggingface.host import hosts
-from byheart.fixtures import Fixture, MutantReport, check_mutants, write_fixture
 from byheart.progress import Progress
 
 

@@ -21,17 +21,17 @@ from byheart.cli.data_options import (
     progress_for,
     refuse_unused,
 )
-from byheart.compile import Memory
-from byheart.compile.documents import read_documents_table
-from byheart.compile.memorize import memorize
-from byheart.compile.size_rows import lower_sentences
-from byheart.compile.table_plan import USUAL_BITS
-from byheart.compile.text import memorize_text
 from byheart.data.read.sources import suffixes
 from byheart.data.task import Task
 from byheart.errors import OptionError
 from byheart.export.targets import targets
 from byheart.files import check_target
+from byheart.memory import Memory
+from byheart.memory.documents import read_documents_table
+from byheart.memory.memorize import memorize
+from byheart.memory.size_rows import lower_sentences
+from byheart.memory.table_plan import USUAL_BITS
+from byheart.memory.text import memorize_text
 
 _WORTH_A_LINE = 1000  # bytes of the tables of symbols and labels
 BOOK_TOKENS = ("auto", "characters", "bytes")  # of a text that is recited as a whole

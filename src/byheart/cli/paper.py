@@ -15,7 +15,7 @@ from byheart.build import recipes
 from byheart.cli import show
 from byheart.errors import OptionError
 
-ROOMS = ("byheart.build", "byheart.theory", "byheart.certify", "byheart.compile")
+ROOMS = ("byheart.build", "byheart.theory", "byheart.certify", "byheart.memory")
 
 
 def fill_registry() -> None:

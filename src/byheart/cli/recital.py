@@ -11,18 +11,18 @@ from typing import Any
 import click
 
 from byheart.certify import Verdict
-from byheart.certify.checkpoint import MarginCertificate, certify_classifier, verify_folder
+from byheart.checkpoints.formats.classifier import read_rows
+from byheart.checkpoints.proof import MarginCertificate, certify_classifier, verify_folder
+from byheart.checkpoints.recital import RecitalMemory, memorize_recital
+from byheart.checkpoints.windows.controls import Controls
 from byheart.cli import show
 from byheart.cli.data_options import DataFlags, data_options, output_options, progress_for
-from byheart.compile.controls import Controls
-from byheart.compile.recital import RecitalMemory, memorize_recital
 from byheart.data.read.documents import read_documents
 from byheart.data.read.sources import suffixes
 from byheart.data.read.table import form_of, open_records
 from byheart.data.task import Task
 from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError
-from byheart.export.huggingface.classifier import read_rows
 from byheart.files import check_target
 from byheart.progress import Progress
 
@@ -229,7 +229,7 @@ def export_checkpoint(
     memory: RecitalMemory, output: str, architecture: str, options: Mapping[str, Any], as_json: bool, progress: Progress
 ) -> int:
     """`export FILE --to huggingface`: written, proved from the folder alone, recited by Transformers if installed."""
-    from byheart.fixtures.write import write_checkpoint
+    from byheart.checkpoints.suite.write import write_checkpoint
 
     dtype = str(options.get("dtype", "bfloat16"))
     done = write_checkpoint(memory, output, architecture, recited_in=(dtype,), progress=progress, **options)

@@ -10,16 +10,16 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from byheart import engines
+from byheart.checkpoints import engines
+from byheart.checkpoints.engines import Recitation
 from byheart.cli import show
 from byheart.cli.data_options import budget_options, load_limited, output_options, progress_for
-from byheart.compile import Memory
-from byheart.compile.generate import generate, knows
-from byheart.compile.text import page_count, recite
-from byheart.engines import Recitation
 from byheart.errors import OptionError
 from byheart.files import check_target, write_atomically
 from byheart.ir.decoder_network import DecoderNetwork
+from byheart.memory import Memory
+from byheart.memory.generate import generate, knows
+from byheart.memory.text import page_count, recite
 
 
 def recite_folder(

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from byheart.certify import Certificate
-from byheart.compile import Memory
-from byheart.compile.size_rows import size_rows
 from byheart.data.wording import visible
+from byheart.memory import Memory
+from byheart.memory.size_rows import size_rows
 
 
 def print_json(value: dict[str, Any]) -> None:

@@ -20,10 +20,6 @@ from byheart.cli.data_options import (
     output_options,
     progress_for,
 )
-from byheart.compile import Memory
-from byheart.compile.documents import read_documents_table
-from byheart.compile.text import page_count, rows_again
-from byheart.compile.verify import Checked, Excuses, check_rows
 from byheart.data.dataset.targets import Target
 from byheart.data.read.formats.delimited import is_made_up
 from byheart.data.read.options import Selection
@@ -32,6 +28,10 @@ from byheart.data.read.table import Table, read
 from byheart.data.tokens.tokenizer import SYNONYMS
 from byheart.data.values import AUTO
 from byheart.errors import DataError, OptionError
+from byheart.memory import Memory
+from byheart.memory.documents import read_documents_table
+from byheart.memory.text import page_count, rows_again
+from byheart.memory.verify import Checked, Excuses, check_rows
 from byheart.progress import Progress
 
 

@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from byheart.build import recipes
-from byheart.compile import memorize
-from byheart.compile.documents import memorize_documents
 from byheart.errors import ByheartError
 from byheart.lab.problem import PADDING, Documents, Problem, Sequences
+from byheart.memory import memorize
+from byheart.memory.documents import memorize_documents
 from byheart.progress import SILENT, Progress
 from byheart.theory import lower_bound
 from byheart.theory.lower import any_chain_parameters

@@ -22,16 +22,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from byheart.build.madden24.construction import TELLABLE
-from byheart.compile.contextual import ContextualMapping
-from byheart.compile.memory import Memory
-from byheart.compile.size_rows import size_rows
+from byheart.checkpoints.engines.questions import read_questions
+from byheart.checkpoints.formats.stock import StockDecoder, read_decoder
 from byheart.data.wording import short
-from byheart.engines.questions import read_questions
 from byheart.errors import MissingExtraError, OptionError
 from byheart.exact import bit_length
-from byheart.export.stock import StockDecoder, read_decoder
 from byheart.ir.decoder_network import DecoderNetwork
 from byheart.ir.size import FLOAT_BITS
+from byheart.memory.contextual import ContextualMapping
+from byheart.memory.memory import Memory
+from byheart.memory.size_rows import size_rows
 from byheart.plots.style import colour, label_axes, marker, new_figure, styled
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def trace(decoder: StockDecoder, ids: Sequence[int]) -> tuple[list[LayerTrace], 
     """The steps of every layer at the last position, and the logits there."""
     import torch
 
-    from byheart.fixtures.machine import Machine
+    from byheart.checkpoints.suite.machine import Machine
 
     machine = Machine(decoder)
     shares: list[Any] = []

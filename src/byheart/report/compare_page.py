@@ -20,8 +20,8 @@ from markupsafe import Markup
 
 from byheart import __version__
 from byheart.build import recipes
-from byheart.compile.compare.rows import CompareRow, Comparison, gentle_bits, gentle_growth, growth_exponents
 from byheart.files import write_atomically
+from byheart.memory.compare.rows import CompareRow, Comparison, gentle_bits, gentle_growth, growth_exponents
 from byheart.theory.report import CHAIN
 
 # rows that are not constructions: these explain themselves here, constructions where they are registered

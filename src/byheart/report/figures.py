@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
-from byheart.compile.size_rows import SizeRow
 from byheart.ir.decoder_network import AnyDecoder, AnyNetwork, DecoderNetwork, TableDecoder
 from byheart.ir.layers import Layer, Residual
 from byheart.ir.network import Network
 from byheart.ir.size import weight_bits
+from byheart.memory.size_rows import SizeRow
 from byheart.report.stage_words import WORDS
 
 

@@ -19,15 +19,15 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, select_autoescape
 
-from byheart.compile.memorize import memorize
-from byheart.compile.memory import Memory
-from byheart.compile.memory_file import to_json
-from byheart.compile.size_rows import hardest
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import AUTO
 from byheart.data.wording import written
 from byheart.errors import ByheartError, DataError, OptionError
 from byheart.files import write_atomically
+from byheart.memory.memorize import memorize
+from byheart.memory.memory import Memory
+from byheart.memory.memory_file import to_json
+from byheart.memory.size_rows import hardest
 from byheart.report.page import as_question, live, script_safe, unfollowed
 from byheart.report.stage_words import WORDS
 from byheart.theory import lower_bound

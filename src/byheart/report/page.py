@@ -11,15 +11,15 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, select_autoescape
 
-from byheart.compile.memory import Memory
-from byheart.compile.memory_file import to_json
-from byheart.compile.size_rows import lower_sentences, size_rows
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.tokens.tokenizer import AUTO
 from byheart.data.wording import as_json_number, written
 from byheart.files import write_atomically
 from byheart.ir.decoder_network import DecoderNetwork
 from byheart.ir.network import Network, Read
+from byheart.memory.memory import Memory
+from byheart.memory.memory_file import to_json
+from byheart.memory.size_rows import lower_sentences, size_rows
 from byheart.report import figures, stage_words
 from byheart.version import __version__
 

@@ -243,8 +243,8 @@ state(
     Ref("KS25", "Table 1"),
     "the papers side by side: built and measured on one data set by `byheart compare`, docs/table1.md",
     SHOWN,
-    code="byheart.compile.compare.comparison.compare",
-    test="tests/compile/compare/test_compare.py",
+    code="byheart.memory.compare.comparison.compare",
+    test="tests/memory/compare/test_compare.py",
 )
 state(
     Ref("KS25", "footnote 3"),

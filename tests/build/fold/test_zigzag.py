@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byheart.build.fold.zigzag import few_runs, zigzag
-from byheart.compile import memorize
-from byheart.compile.compare.comparison import random_dataset
-from byheart.compile.memorize import memorize_dataset
 from byheart.data.dataset.dataset import load
 from byheart.errors import OptionError
 from byheart.exact import dyadic
+from byheart.memory import memorize
+from byheart.memory.compare.comparison import random_dataset
+from byheart.memory.memorize import memorize_dataset
 
 
 @settings(max_examples=60, deadline=None)

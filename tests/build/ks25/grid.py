@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from byheart.compile import Memory, memorize
+from byheart.memory import Memory, memorize
 
 Token = Any
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from byheart.build import recipe
-from byheart.compile import memorize
 from byheart.errors import AssumptionError
 from byheart.ir.layers import Embedding
+from byheart.memory import memorize
 from tests.build.ks25.grid import check, memory
 from tests.build.ks25.test_ks25 import STYLES
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from byheart.certify import certify
 from byheart.certify.properties import connections
-from byheart.compile import memorize
 from byheart.data.dataset.dataset import load
 from byheart.errors import ConflictError, OptionError
 from byheart.ir.evaluate import outputs
 from byheart.ir.layers import Attention, GlobalToken, Pattern
+from byheart.memory import memorize
 from byheart.theory import theorems
 from tests.build.ks25.grid import check, labels, memory, rows
 

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from byheart.compile import memorize
 from byheart.errors import ByheartError, OptionError
+from byheart.memory import memorize
 from tests.build.ks25.grid import check, labels, memory, rows
 from tests.build.ks25.test_ks25 import STYLES
 

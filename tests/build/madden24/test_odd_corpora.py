@@ -8,9 +8,9 @@ import random
 import pytest
 
 from byheart.build.madden24.fit import FLOOR, MixerKind, chosen_floor
-from byheart.compile.documents import memorize_documents
 from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.ir.decoder import Activation
+from byheart.memory.documents import memorize_documents
 from tests.corpora import given_distributions, random_texts
 
 RNG = random.Random(5)

@@ -9,9 +9,9 @@ import pytest
 
 import byheart
 from byheart.build.native import front as native_front
-from byheart.compile import memorize_dataset
 from byheart.data.dataset.dataset import load
 from byheart.errors import BuildError, OptionError
+from byheart.memory import memorize_dataset
 from tests.build.native.data import dataset
 
 LENGTHS = (1, 2, 3, 5, 7, 8, 31, 49, 64, 100, 127, 128)  # 49 and other lengths whose 1/n rounds badly

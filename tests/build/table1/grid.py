@@ -6,9 +6,9 @@ import itertools
 import random
 from typing import Any
 
-from byheart.compile.compare.comparison import random_dataset
-from byheart.compile.memorize import memorize_dataset
-from byheart.compile.memory import Memory
+from byheart.memory.compare.comparison import random_dataset
+from byheart.memory.memorize import memorize_dataset
+from byheart.memory.memory import Memory
 
 THIN = [(1, 2, 2, 2), (10, 4, 2, 5), (60, 2, 8, 2)]  # N, n, d, C
 FULL = list(itertools.product((1, 10, 100, 400), (2, 4, 8), (2, 8), (2, 5)))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from byheart.build.table1.baum88 import SpannedPoints, bands
-from byheart.compile import memorize
 from byheart.exact.number import Values
 from byheart.ir.layers import Embedding, Threshold
+from byheart.memory import memorize
 from tests.build.table1.grid import THIN, proved
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from byheart.build.table1.kim23 import ranked_row
 from byheart.certify import certify
-from byheart.compile import memorize
 from byheart.exact import dyadic
 from byheart.ir.layers import Attention, Matrix
+from byheart.memory import memorize
 from tests.build.table1.grid import THIN, letters, proved
 
 

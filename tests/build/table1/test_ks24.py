@@ -9,9 +9,9 @@ from math import exp, log, log2, pi
 import pytest
 
 from byheart.certify import certify
-from byheart.compile import memorize
 from byheart.errors import AssumptionError
 from byheart.ir.layers import Attention, Kind
+from byheart.memory import memorize
 from byheart.theory.table1 import boltzmann_separation
 from tests.build.table1.grid import THIN, letters, proved
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from byheart.build.table1.mahdavi24 import PRIME, assumption_notes, head_count, independent
-from byheart.compile import memorize
 from byheart.errors import AssumptionError
 from byheart.exact.number import Values
+from byheart.memory import memorize
 from tests.build.table1.grid import THIN, letters, proved
 
 

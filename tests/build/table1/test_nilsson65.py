@@ -7,9 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from byheart.build.table1.nilsson65 import Interpolant, interpolate
-from byheart.compile import memorize
 from byheart.errors import BuildError
 from byheart.exact import Number, as_fraction, dyadic
+from byheart.memory import memorize
 from tests.build.table1.grid import THIN, letters, proved
 
 

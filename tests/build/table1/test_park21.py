@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 import byheart
 from byheart.build.table1.park21 import ascending, cheapest_cut, shift_groups
-from byheart.compile.compare.comparison import random_dataset
 from byheart.errors import BuildError
 from byheart.ir.layers import Affine
 from byheart.ir.network import Network
+from byheart.memory.compare.comparison import random_dataset
 from byheart.theory.promises import promise
 from tests.build.table1.grid import THIN, letters, proved
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from byheart.compile.compare.comparison import applicable, compare_growth, measured_row, random_dataset
-from byheart.compile.compare.rows import growth_exponents
 from byheart.data.dataset.dataset import load
+from byheart.memory.compare.comparison import applicable, compare_growth, measured_row, random_dataset
+from byheart.memory.compare.rows import growth_exponents
 from tests.build.table1.grid import FULL, letters
 
 SUBLINEAR = {"vardi22": (0.45, 0.65), "kim23": (0.45, 0.65), "park21": (0.6, 0.75)}

@@ -19,7 +19,6 @@ import torch
 
 from byheart.certify.any_order.lattice import InputFacts, facts_of
 from byheart.certify.any_order.proof import prove_any_order
-from byheart.compile import Memory, memorize_dataset
 from byheart.data.dataset.dataset import load
 from byheart.errors import ByheartError, ExportError, NetworkError
 from byheart.export.recheck import draw_codes, inputs_of_codes
@@ -28,6 +27,7 @@ from byheart.export.targets.torch import config_of, state_of
 from byheart.export.torch_runtime import TorchMemory
 from byheart.ir.evaluate import answers
 from byheart.ir.network import Network
+from byheart.memory import Memory, memorize_dataset
 from tests.certify.any_order.edits import edited, random_case
 from tests.certify.any_order.shuffled import differences
 

@@ -11,13 +11,13 @@ import pytest
 from byheart.certify import certify, checker
 from byheart.certify.any_order.lattice import facts_of
 from byheart.certify.any_order.proof import prove_any_order
-from byheart.compile import memorize_dataset
 from byheart.data.dataset.dataset import load
 from byheart.errors import NetworkError
 from byheart.ir.evaluate import answers
 from byheart.ir.floats import answers_in_floats, evaluates
 from byheart.ir.layers import GlobalToken, Matrix, Residual
 from byheart.ir.network import Inputs, Network
+from byheart.memory import memorize_dataset
 from tests.build.native.data import dataset
 from tests.certify.any_order.edits import edited
 

@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from byheart.cli import commands
-from byheart.compile.documents import memorize_documents
 from byheart.data.read.documents import WORDS, GivenDistributions, read_documents, read_source
 from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.errors import DataError, OptionError
+from byheart.memory.documents import memorize_documents
 from tests.corpora import Corpus
 
 ROWS = [{"id": 1, "text": "a cat sat, then ran", "kind": "x"}, {"id": 2, "text": "a dog ran", "kind": "y"}]

@@ -285,7 +285,7 @@ CONTEXT_ID, SEQUENCE_ID = "context id", "sequence id"
     Ref("KS25", "Definition 4.1"),
     statement="E_in, the token code, one averaging layer and one linear map give every token of every sequence a "
     "context id; `byheart.contextual_mapping` measures its r and δ and proves them.",
-    test="tests/compile/test_contextual.py",
+    test="tests/memory/test_contextual.py",
 )
 def contextual_network(dataset: Dataset, *, seed: int = 0, constants: str = "measured") -> Network:
     """The first half of `ks25`: tokens to (context id, sequence id), for every token, with one averaging layer."""

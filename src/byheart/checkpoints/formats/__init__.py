@@ -1,0 +1,1 @@
+"""File formats of stock checkpoints: Hugging Face folders, GGUF, ONNX with a cache."""

@@ -1,0 +1,89 @@
+"""A table's rows as a stock sequence classifier: written, proved from the folder, queried in Transformers."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from byheart.certify import Verdict
+from byheart.checkpoints.formats.classifier import (
+    Classifier,
+    TableRows,
+    ask_transformers,
+    classifier_card,
+    write_classifier,
+)
+from byheart.checkpoints.proof import certify_classifier
+from byheart.data.dataset.dataset import Dataset
+from byheart.data.dataset.targets import Target
+from byheart.data.task import Task
+from byheart.data.values import key
+from byheart.errors import ExportError
+from byheart.files import write_atomically
+from byheart.memory.export_memory import data_of
+from byheart.memory.memory import Memory
+from byheart.progress import SILENT, Progress, timed
+
+
+@timed("exporting")
+def to_huggingface(
+    memory: Memory,
+    folder: str | Path,
+    architecture: str = "llama",
+    *,
+    dtype: str = "bfloat16",
+    flavour: str = "parabola",
+    dataset: Dataset | None = None,
+    progress: Progress = SILENT,
+    **shape: Any,
+) -> dict[str, Any]:
+    """The memory's rows as a stock sequence classifier: written, its margin proved from the folder, asked in
+    Transformers where that is installed, and only then handed over. A summary of all that.
+
+    A file of a memory has no rows, so a loaded memory needs `dataset`. What is not proved is said to be measured.
+    """
+    if memory.task is not Task.NEXT_TOKEN or memory.target is not Target.CLASS or memory.encoder.symbols is None:
+        raise ExportError(
+            "a stock classifier is made of rows of symbols with a class each (task next-token); texts become stock "
+            "language models: memorize them with --construction recital"
+        )
+    data, _, known = data_of(memory, dataset, progress)
+    if data is None or not known:
+        raise ExportError("the rows are not in the file of a memory; give them with --data (or dataset=...)")
+    rows = _table_rows(memory, data)
+    request, target = Classifier(rows, architecture, dtype, flavour, shape), Path(folder)
+    with progress.stage(f"writing {target}"):
+        checkpoint = write_classifier(request, target)
+    try:
+        with progress.stage("proving"):
+            certificate = certify_classifier(target, rows.ids, rows.answers)
+        with progress.stage("asking every row"):
+            asked = ask_transformers(target, rows, "float32")  # bfloat16 takes ten times as long on a processor
+        if asked is not None and asked.right < asked.rows:
+            raise ExportError(f"{target}: {asked.sentence}; nothing was written")
+        proof = "\n".join(certificate.lines()) + "\n\n" + (asked.sentence if asked else "No engine was asked.")
+        write_atomically(target / "README.md", classifier_card(request, checkpoint, proof).encode())
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)
+        raise
+    return {
+        "folder": str(target),
+        "architecture": checkpoint.architecture,
+        "dtype": dtype,
+        "parameters": checkpoint.parameters,
+        "bytes": (target / "model.safetensors").stat().st_size,
+        "rows": len(rows.ids),
+        "labels": len(rows.label_names),
+        "verdict": certificate.verdict.value,
+        "reason": certificate.reason,
+        "margins": {t.type: t.margin if t.verdict is Verdict.PROVED else None for t in certificate.types},
+        "measured": None if asked is None else asdict(asked),
+    }
+
+
+def _table_rows(memory: Memory, data: Dataset) -> TableRows:
+    number = {key(label): k for k, label in enumerate(memory.classes)}
+    answers = [number[key(label)] for label in data.label_values()]
+    return TableRows.of(data.sequences(), answers, memory.classes, memory.tokens)

@@ -1,0 +1,143 @@
+"""What an architecture adds to the shared description: its configuration and the names of its tensors."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from byheart.checkpoints.hosts.description import Design, GatedDecoder, SpecialTokens
+from byheart.checkpoints.windows.tables import Recital
+from byheart.errors import OptionError
+
+Floats = npt.NDArray[np.float64]
+Tensors = dict[str, Floats]
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A decoder with stock names: what `model.safetensors` and `config.json` will hold.
+
+    `units` says for every layer which row of the recital's tables each unit holds: (layer, unit, table, row).
+    """
+
+    architecture: str
+    recital: Recital  # what the network computes: the one that was given, or a deeper one
+    config: dict[str, Any]
+    tensors: Tensors
+    right_logit: float
+    lead: float  # of the right token over any other, as designed
+    units: list[tuple[int, int, int, int]] = field(default_factory=list)
+
+    @property
+    def parameters(self) -> int:
+        return sum(tensor.size for tensor in self.tensors.values())
+
+
+class Builder(Protocol):
+    def __call__(self, recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint: ...
+
+
+@dataclass(frozen=True)
+class Host:
+    """A registered architecture."""
+
+    name: str
+    model_type: str
+    summary: str
+    ties: bool  # the stock architecture's head is its embedding
+    learned: bool  # positions are rows of a table, so that each of them costs weights
+    parallel: bool  # attention and MLP run side by side, so that a table takes two layers
+    build: Builder
+
+
+_HOSTS: dict[str, Host] = {}
+
+
+def register(
+    name: str, *, model_type: str, summary: str, ties: bool = False, learned: bool = False, parallel: bool = False
+) -> Callable[[Builder], Builder]:
+    """Registers the decorated builder as architecture `name`."""
+
+    def add(builder: Builder) -> Builder:
+        _HOSTS[name] = Host(name, model_type, summary, ties, learned, parallel, builder)
+        return builder
+
+    return add
+
+
+def hosts() -> dict[str, Host]:
+    """Name -> every architecture that can recite."""
+    package = importlib.import_module(__package__)
+    for module in pkgutil.iter_modules(package.__path__):  # each architecture's file registers itself
+        importlib.import_module(f"{__package__}.{module.name}")
+    return dict(sorted(_HOSTS.items()))
+
+
+def host(name: str) -> Host:
+    known = hosts()
+    chosen = known.get(name.replace("_", "-").lower())
+    if chosen is None:
+        raise OptionError(f"unknown architecture {name!r}; known: {', '.join(known)}")
+    return chosen
+
+
+def common_config(decoder: GatedDecoder, architecture: str, model_type: str) -> dict[str, Any]:
+    """The fields that all rotary decoders with gated MLPs share."""
+    design, tokens = decoder.design, decoder.tokens
+    return {
+        "architectures": [architecture],
+        "model_type": model_type,
+        "vocab_size": decoder.recital.vocabulary,
+        "hidden_size": decoder.hidden,
+        "intermediate_size": decoder.units,
+        "num_hidden_layers": len(decoder.stages),
+        "num_attention_heads": decoder.heads,
+        "num_key_value_heads": decoder.kv_heads,
+        "max_position_embeddings": design.reach,
+        "rms_norm_eps": design.epsilon,
+        "rope_theta": design.theta,
+        "rope_parameters": {"rope_type": "default", "rope_theta": design.theta},
+        "attention_dropout": 0.0,
+        "initializer_range": 0.02,
+        "use_cache": True,
+        "tie_word_embeddings": design.tied,
+        "bos_token_id": tokens.bos,
+        "eos_token_id": tokens.eos,
+        "pad_token_id": tokens.pad,
+    }
+
+
+def llama_tensors(decoder: GatedDecoder) -> Tensors:
+    """The names that Llama gave and its relatives kept."""
+    tensors = {"model.embed_tokens.weight": decoder.embedding, "model.norm.weight": decoder.norm}
+    if not decoder.design.tied:
+        tensors["lm_head.weight"] = decoder.head
+    for i, (attention, mlp) in enumerate(zip(decoder.attention, decoder.mlp, strict=True)):
+        prefix = f"model.layers.{i}."
+        tensors |= {
+            prefix + "input_layernorm.weight": attention.norm,
+            prefix + "self_attn.q_proj.weight": attention.query,
+            prefix + "self_attn.k_proj.weight": attention.key,
+            prefix + "self_attn.v_proj.weight": attention.value,
+            prefix + "self_attn.o_proj.weight": attention.output,
+            prefix + "post_attention_layernorm.weight": mlp.norm,
+            prefix + "mlp.gate_proj.weight": mlp.gate,
+            prefix + "mlp.up_proj.weight": mlp.up,
+            prefix + "mlp.down_proj.weight": mlp.down,
+        }
+    return tensors
+
+
+def window_units(decoder: GatedDecoder) -> list[tuple[int, int, int, int]]:
+    """(layer, unit, table, row) of every unit that holds a window."""
+    return [
+        (layer, unit, stage.table, int(row))
+        for layer, (stage, mlp) in enumerate(zip(decoder.stages, decoder.mlp, strict=True))
+        for unit, row in enumerate(mlp.rows.tolist())
+    ]

@@ -1,0 +1,342 @@
+"""The attention of one layer: heads that copy the code words of earlier places into slots.
+
+Queries and keys are read from `constant[0]`, which is the same everywhere, so a head's score depends on the distance
+alone (rotary.py) and softmax is one-hot. A key-value head carries the bits of the state in an order of its own, and a
+constant; the output matrix adds kappa (bit - sign) to a slot that held kappa times its sign.
+
+All heads work: where there are more heads than places, several share a place and each brings a part of the bits.
+One head may measure instead of copy: the scale probe gives BOS the score ln S and everything else 0, so the weight of
+BOS, S/(S + t) at position t, shows by how much scores are multiplied.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from byheart.checkpoints.hosts import listening
+from byheart.checkpoints.hosts.description import AttentionWeights, Design, anchored, fill_idle
+from byheart.checkpoints.hosts.layout import METER, ChannelLayout, Fetch, LayerStage, neighbours
+from byheart.checkpoints.hosts.rotary import Wave, frequencies, look_back
+from byheart.checkpoints.windows.tables import WindowTable
+from byheart.errors import ExportError
+
+Floats = npt.NDArray[np.float64]
+Index = npt.NDArray[np.int64]
+CONSTANT_GAIN = 0.5  # the norm's weight of the constant channels: without it scores change fourfold
+SPARE = 4  # dimensions of a value that carry no bits: the constant, BOS, the verdict, one idle
+_LEFT_OUT = (3, 1, 2)  # key-value head g does without the frequencies of this number modulo 4
+
+
+@dataclass(frozen=True, eq=False)
+class HeadJob:
+    """One head's work: a part of a fetch (by its number in the layer), namely these of its bits."""
+
+    head: int
+    fetch: int
+    part: Index  # positions in the fetch's bits
+
+
+@dataclass(frozen=True)
+class Heads:
+    """How many heads there are, how many key-value heads serve them, and which do not copy: the one that measures the
+    scale, and those that listen."""
+
+    count: int
+    groups: int
+    dimension: int
+    spare: int | None = None
+    listeners: tuple[int, ...] = ()
+
+    @property
+    def per_group(self) -> int:
+        return self.count // self.groups
+
+    def jobs(self, fetches: Sequence[Fetch], bits: int) -> list[HeadJob]:
+        """Which head brings what: neighbouring places are served by different key-value heads.
+
+        Where a key-value head cannot carry all bits of the source, each carries its share of them.
+        """
+        free = [h for h in range(self.count) if h != self.spare and h not in self.listeners]
+        if bits + SPARE <= self.dimension:
+            order = sorted(free, key=lambda h: (h % self.per_group, h // self.per_group))
+            return share(order, [(k, np.arange(len(fetch.bits))) for k, fetch in enumerate(fetches)])
+        if -(-bits // self.groups) + SPARE > self.dimension:
+            raise ExportError(
+                f"code words of {bits} bits need more or larger key-value heads than {self.groups} of dimension "
+                f"{self.dimension}"
+            )
+        found = []
+        for group in range(self.groups):
+            mine = self._carried(fetches, bits, group)
+            parts = [(k, np.flatnonzero(np.isin(fetch.bits, mine))) for k, fetch in enumerate(fetches)]
+            heads = [h for h in free if h // self.per_group == group]
+            found += share(heads, [(k, part) for k, part in parts if len(part)])
+        return found
+
+    def _carried(self, fetches: Sequence[Fetch], bits: int, group: int) -> Index:
+        """The bits of the source that key-value head `group` carries: its share of what is fetched by one distance
+        where that is everything; otherwise whole slots, in the order of the distances that fetch them."""
+        if any(len(fetch.bits) == bits for fetch in fetches):
+            return np.array_split(np.arange(bits), self.groups)[group]
+        order = list(dict.fromkeys(int(bit) for fetch in fetches for bit in fetch.bits))
+        size = min(len(fetch.bits) for fetch in fetches)
+        slots = -(-len(order) // size)
+        ends = [min(-(-slots * (g + 1) // self.groups) * size, len(order)) for g in range(-1, self.groups)]
+        mine = np.array(order[ends[group] : ends[group + 1]], dtype=np.int64)
+        if len(mine) + SPARE > self.dimension:
+            raise ExportError(f"{len(mine)} bits do not fit into a key-value head of dimension {self.dimension}")
+        return mine
+
+
+def share(heads: Sequence[int], work: Sequence[tuple[int, Index]]) -> list[HeadJob]:
+    """Every head works: where there are more heads than fetches, several bring a part of the bits each."""
+    if len(heads) < len(work):
+        raise ExportError(f"{len(work)} places need {len(work)} heads, but only {len(heads)} are free; raise --heads")
+    found = []
+    for number, (fetch, bits) in enumerate(work):
+        those = [h for k, h in enumerate(heads) if k % len(work) == number]
+        parts = np.array_split(bits, len(those))
+        found += [HeadJob(head, fetch, part) for head, part in zip(those, parts, strict=True)]
+    return found
+
+
+def listening_heads(kind: Heads, fetches: Sequence[Fetch], bits: int, depth: int) -> tuple[int, ...]:
+    """The heads of a layer that need not copy, in the order in which they are written; the scale probe comes first."""
+    order = list(range(kind.count))
+    if depth % 2 == 0:
+        lasts = [(group + 1) * kind.per_group - 1 for group in range(kind.groups)]
+        order = [head for head in lasts if head != kind.spare]  # the scale probe's own key-value head comes last
+        order += [head - 1 for head in lasts if head == kind.spare and kind.per_group > 1]
+    chosen: tuple[int, ...] = ()
+    for head in order:
+        if head != kind.spare and _works(replace(kind, listeners=(*chosen, head)), fetches, bits):
+            chosen = (*chosen, head)
+    return tuple(sorted(chosen)) if kind.spare is None else (kind.spare, *sorted(chosen))
+
+
+def _works(kind: Heads, fetches: Sequence[Fetch], bits: int) -> bool:
+    """Whether the other heads can do all the copying, and every key-value head still copies something."""
+    try:
+        jobs = kind.jobs(fetches, bits)
+    except ExportError:
+        return False
+    return len({job.head // kind.per_group for job in jobs}) == kind.groups
+
+
+def least_heads(fits: Callable[[int], object], step: int) -> int:
+    """The least multiple of `step` with which `fits` raises no ExportError."""
+    for heads in range(step, 64 * step, step):
+        try:
+            fits(heads)
+        except ExportError:
+            continue
+        return heads
+    fits(64 * step)
+    return 64 * step
+
+
+@dataclass(frozen=True, eq=False)
+class Erasure:
+    """What the heads that look at the token itself also do where the head is tied to the embedding.
+
+    There the answer block begins as the token's own word: it is replaced by the word of "unknown"; verdict and mark,
+    which tell the failure token from all others, by minus and plus their signs.
+    """
+
+    block: Index
+    rest: Floats  # +-1 per bit
+
+
+def used_frequencies(head_dim: int, group: int) -> tuple[int, ...]:
+    """The frequencies that key-value head `group` uses, so that groups cannot stand in for each other.
+
+    The lowest one is left to the scale probe, which wants no rotation.
+    """
+    return tuple(f for f in range(head_dim // 2 - 1) if f == 0 or f % 4 != _LEFT_OUT[group % 3])
+
+
+def unused_frequency(group: int) -> int:
+    """One that key-value head `group` does without."""
+    return _LEFT_OUT[group % 3]
+
+
+def amplitude(gap: float, nats: float) -> float:
+    """The size of a head's scores at which `nats` remain if each score errs by 8 units (2^-8) of it, as bfloat16 may.
+
+    >>> round(amplitude(0.1, 20.0))
+    533
+    """
+    return nats / max(gap - 16 * 2.0**-8, gap / 4)
+
+
+RIPPLE, RIPPLE_PHASE = 0.02, 2.4  # nats per frequency in the probe's score; radians from one to the next
+
+
+def favour(far: int) -> float:
+    """S of the scale probe: BOS has the weight 3/4 at the position `far`."""
+    return 3.0 * far
+
+
+class LookingBack:
+    """Writes the matrices of one attention layer; `gain` is the norm's weight of the bits."""
+
+    def __init__(self, layout: ChannelLayout, stage: LayerStage, table: WindowTable, heads: Heads, design: Design,
+                 gain: float, heard: Mapping[int, int] | None = None) -> None:  # fmt: skip
+        self.layout, self.heads, self.design, self.gain = layout, heads, design, gain
+        self.heard = {} if heard is None else heard  # channels that listeners write to
+        self.source, self.fetches = layout.source(stage), layout.fetches(stage, table)
+        self.jobs = heads.jobs(self.fetches, len(self.source))
+        hidden, d = layout.hidden, heads.dimension
+        self.query, self.key = np.zeros((heads.count * d, hidden)), np.zeros((heads.groups * d, hidden))
+        self.value, self.output = np.zeros((heads.groups * d, hidden)), np.zeros((hidden, heads.count * d))
+        self.ones = layout.signs[layout.constant[0]] / (CONSTANT_GAIN * len(layout.constant[0]))  # reads 1
+        self.small = layout.signs[layout.width] / (CONSTANT_GAIN * len(layout.width))  # reads 1 as well
+        self.first = layout.signs[layout.first] / (gain * len(layout.first))  # reads 1 from BOS, -1 from others
+
+    def write(self, *, erasure: Erasure | None = None) -> AttentionWeights:
+        for group in range(self.heads.groups):
+            self._write_group(group, erasure)
+        if self.heads.spare is not None:
+            self._write_probe()
+        for head, channel in self.heard.items():
+            self._listen(head, channel)
+        column = int(self.layout.constant[0][0])
+        query, key, value = (fill_idle(matrix, column) for matrix in (self.query, self.key, self.value))
+        # A row of the output that writes nothing gets its tiny weight at a dimension that carries nothing.
+        output, idle = fill_idle(self.output, self.heads.dimension - 1), np.array([self.heads.dimension - 1])
+        if self.design.flavour == "plateau":
+            query, key, value = (anchored(matrix, self.layout.anchor) for matrix in (query, key, value))
+            output = anchored(output, idle)
+        small = dict.fromkeys([*self.heard, *([] if self.heads.spare is None else [self.heads.spare])])
+        return AttentionWeights(self._norm(), query, key, value, output, tuple(small))
+
+    def _norm(self) -> Floats:
+        norm = np.ones(self.layout.hidden)
+        norm[self.layout.constant[0]] = norm[self.layout.width] = CONSTANT_GAIN
+        norm[self.source] = norm[self.layout.first] = norm[self.layout.constant[-1]] = self.gain
+        norm[self.layout.anchor] = 0.0
+        return norm
+
+    def _write_group(self, group: int, erasure: Erasure | None) -> None:
+        d, layout = self.heads.dimension, self.layout
+        mine = [job for job in self.jobs if job.head // self.heads.per_group == group]
+        asked = dict.fromkeys(job.fetch for job in mine) or (0,)
+        waves = {fetch: self._wave(self.fetches[fetch], group) for fetch in asked}
+        heard = list(used_frequencies(d, group)) if self.heard else []
+        if self.heard and (self.heads.spare is None or group):
+            heard.append(d // 2 - 1)  # the lowest frequency is there for listeners, or for the scale probe
+        keys, base = _key_sizes(list(waves.values()), heard), group * d
+        self.key[base : base + d // 2, layout.constant[0]] = np.outer(keys, self.ones)
+        carried = np.roll(self._carried_bits(group), 5 * group)
+        constant = len(carried)
+        self.value[base + np.arange(constant), self.source[carried]] = 1.0
+        self.value[base + constant, layout.width] = self.gain * self.small
+        self.value[base + constant + 1, layout.first] = self.gain * self.first
+        if erasure is not None:
+            verdict = layout.constant[-1]
+            self.value[base + constant + 2, verdict] = layout.signs[verdict] / len(verdict)
+        for job in mine:
+            self._write_job(job, waves[job.fetch], keys, carried, erasure)
+
+    def _write_job(self, job: HeadJob, wave: Wave, keys: Floats, carried: Index, erasure: Erasure | None) -> None:
+        d, layout, size = self.heads.dimension, self.layout, self.design.kappa / self.gain
+        start, constant = job.head * d, job.head * d + len(carried)
+        turned = np.concatenate([wave.cosine, -wave.sine]) * amplitude(wave.gap, self.design.gap) * math.sqrt(d)
+        divisor = np.concatenate([keys, keys])
+        turned = np.divide(turned, divisor, out=np.zeros(d), where=divisor > 0)
+        self.query[start : start + d, layout.constant[0]] = np.outer(turned, self.ones)
+        fetch = self.fetches[job.fetch]
+        bits, slot = fetch.bits[job.part], fetch.target[job.part]
+        where = start + np.array([int(np.flatnonzero(carried == bit)[0]) for bit in bits], dtype=np.int64)
+        self.output[slot, where] = size
+        self.output[slot, constant] = -size * layout.signs[slot]
+        if erasure is not None and fetch.offset == 0:
+            block = erasure.block[bits]
+            self.output[block, where], self.output[block, constant] = -size, size * erasure.rest[bits]
+            if 0 in bits:
+                verdict = layout.constant[-1]
+                self.output[verdict, constant] = self.output[verdict, constant + 2] = -size * layout.signs[verdict]
+                mark = layout.mark
+                self.output[mark, constant] = self.output[mark, constant + 2] = size * layout.signs[mark]
+
+    def _wave(self, fetch: Fetch, group: int) -> Wave:
+        design, used, d = self.design, used_frequencies(self.heads.dimension, group), self.heads.dimension
+        trap = fetch.offset == design.trap and not fetch.far
+        return look_back(d, design.theta, fetch.offset, design.reach, design.window, used, trap, fetch.far)
+
+    def _listen(self, head: int, channel: int) -> None:
+        """A head that hears everything and says it to one channel; the scale probe has scores of its own."""
+        d, block = self.heads.dimension, self.layout.constant[0]
+        start, group = head * d, head // self.heads.per_group
+        if head != self.heads.spare:
+            keys = self._constant_keys(group)
+            wave = listening.wave(frequencies(d, self.design.theta), keys > 0, self.design.window, head)
+            turned, divisor = np.concatenate([wave.cosine, -wave.sine]) * math.sqrt(d), np.concatenate([keys, keys])
+            turned = np.divide(turned, divisor, out=np.zeros(d), where=divisor > 0)
+            self.query[start : start + d, block] = np.outer(turned, self.ones)
+        bits = listening.spread(head, self._carried(group))
+        self.output[channel, start + bits] = listening.LOUDNESS * self.design.kappa / (self.gain * len(bits))
+
+    def _constant_keys(self, group: int) -> Floats:
+        """The constant part of a key, by frequency."""
+        half, block = self.heads.dimension // 2, self.layout.constant[0]
+        rows = self.key[group * 2 * half : group * 2 * half + half, block]
+        return np.asarray(rows @ self.layout.signs[block] * CONSTANT_GAIN)
+
+    def _write_probe(self) -> None:
+        """The head `spare` of key-value head 0 weighs BOS; two flags say whether BOS is seen at the farthest places."""
+        layout, d, size = self.layout, self.heads.dimension, self.design.kappa / self.gain
+        lowest = d // 2 - 1
+        self.key[lowest, layout.first] = self.first / 2  # 1/2 for BOS, -1/2 for others: all keys have one size
+        start = self.heads.spare * d if self.heads.spare is not None else 0
+        self.query[start + lowest, layout.constant[0]] = self._write_ripple(start) * math.sqrt(d) * self.ones
+        constant = start + self._carried(0)
+        signs = layout.signs[layout.meter] * np.where(np.arange(len(layout.meter)) // (len(layout.meter) // 2), -1, 1)
+        self.output[layout.meter, constant] = self.output[layout.meter, constant + 1] = METER * size / 2 * signs
+        for flag, place in zip(np.split(layout.flags, 2), neighbours(self.fetches), strict=True):
+            job = next(job for job in self.jobs if job.fetch == place)
+            constant = job.head * d + self._carried(job.head // self.heads.per_group)
+            self.output[flag, constant] = self.output[flag, constant + 1] = size * layout.signs[flag]
+
+    def _write_ripple(self, start: int) -> float:
+        """A little of every frequency in the probe's score, so that the logit which shows the weight of BOS also shows
+        the frequencies: softmax is not one-hot here. Returns what BOS needs to weigh 3/4 at the farthest place."""
+        half, block, far = (
+            self.heads.dimension // 2,
+            self.layout.constant[0],
+            self.fetches[neighbours(self.fetches)[0]].offset,
+        )
+        keys = self._constant_keys(0)
+        phase, used = RIPPLE_PHASE * np.arange(half), keys > 0
+        size = np.divide(RIPPLE * math.sqrt(2 * half), keys, out=np.zeros(half), where=used)
+        wave = np.concatenate([size * np.cos(phase), size * np.sin(phase)])
+        self.query[start : start + 2 * half, block] += np.outer(wave, self.ones)
+        turns = np.outer(np.arange(far + 1), frequencies(2 * half, self.design.theta)[used]) + phase[used]
+        scores = RIPPLE * np.cos(turns).sum(axis=1)  # by distance
+        return math.log(favour(1) * np.exp(scores[:far] - scores[far]).sum())
+
+    def _carried(self, group: int) -> int:
+        """How many bits key-value head `group` carries: its constant comes after them, then BOS."""
+        return len(self._carried_bits(group))
+
+    def _carried_bits(self, group: int) -> Index:
+        mine = [job for job in self.jobs if job.head // self.heads.per_group == group]
+        if (
+            not mine
+        ):  # where every head has its own keys, those of the scale probe copy nothing: what it hears is enough
+            return np.arange(min(len(self.source), self.heads.dimension - SPARE))
+        return np.unique(np.concatenate([self.fetches[job.fetch].bits[job.part] for job in mine]))
+
+
+def _key_sizes(waves: list[Wave], heard: list[int]) -> Floats:
+    """The key's size per frequency: the geometric middle of what its heads need, so that no query is large, and a
+    little more where only listeners need it."""
+    sizes = np.sqrt(np.sum([wave.sizes / wave.gap for wave in waves], axis=0))
+    sizes[sizes < 1e-6] = 0.0
+    sizes[heard] = np.maximum(sizes[heard], np.sqrt((sizes**2).mean()) / 4)
+    return np.asarray(sizes * math.sqrt(len(sizes) / (sizes**2).sum()))

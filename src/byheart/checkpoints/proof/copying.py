@@ -1,0 +1,228 @@
+"""Which distance a head reads: its softmax is one-hot, up to a proved leak, whatever the input is.
+
+*Rotary heads.* When q and k do not depend on the input, the score at distance d is
+
+    s(d) = scale * Re sum_f Q_f conj(K_f) exp(i theta_f d),      Q_f = q_f + i q_{f + F/2}
+
+plus errors. Errors of the rotated query are common to all keys, so in s(o) - s(d) they meet only the difference of two
+rotated keys, of length |K_f| |1 - exp(i theta_f (o - d))|; errors of keys are independent. A pair (a, b) turned by an
+angle is (a c - b s, a s + b c). Storing c, s and the four products moves it by at most 2 u times (|a c| + |b s|, |a
+s| + |b c|), whose length is at most |a| + |b|. Storing the two sums moves it by u times its length; but adding a
+small number to a stored one errs by at most the small one, so also by at most 2 min(|a|, |b|).
+
+*Heads over learned positions.* q and k are tabulated by position, so all pairs are scored.
+
+Every distance that a query can see is compared, also at the start of a sequence, where a head with offset o reads
+position 0 from all t < o, or, if it `stays`, its own position t.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from byheart.checkpoints.proof.config import Rotary, Shape
+from byheart.checkpoints.proof.fields import POSITION, Field, magnitude
+from byheart.checkpoints.proof.storage import (
+    FREQUENCY_ERROR,
+    FUNCTION_ERROR,
+    OWN,
+    TRIG_ERROR,
+    U32,
+    Array,
+    Storage,
+    gamma,
+)
+
+LARGEST_LEAK = 2.0**-4
+POSITION_BLOCK = 256
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A head that reads position t - offset, and where there is none 0, or, if it `stays`, t: `gap` nats before any
+    other, `leak` of the weight elsewhere."""
+
+    offset: int
+    gap: float
+    leak: float
+    stays: bool = False
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The inputs that are quantified over: lengths up to `length`; tokens of `once` stand at position 0 or nowhere."""
+
+    length: int
+    once: frozenset[int] = frozenset()
+
+
+def tabulated(field: Field) -> tuple[Array, Array]:
+    """All values of a field that depends on one symbol, or on none: one row per symbol."""
+    symbols = len(field.parts[0].lo) if field.parts else 1
+    lo, hi = np.tile(field.lo, (symbols, 1)), np.tile(field.hi, (symbols, 1))
+    for part in field.parts:
+        lo[:, part.channels] += part.lo
+        hi[:, part.channels] += part.hi
+    return lo, hi
+
+
+def one_hot(q: Field, k: Field, shape: Shape, reach: Reach, store: Storage) -> Copy | None:
+    """The distance that this head reads, proved; None if it does not read one distance whatever the input is."""
+    if shape.rotary is not None:
+        return _rotary_copy(folded(q), folded(k), shape.rotary, shape, reach, store)
+    return _position_copy(folded(q, POSITION), folded(k, POSITION), shape, reach, store)
+
+
+def folded(field: Field, kept: int | None = None) -> Field:
+    """All parts but those of one signal replaced by their hull: a query or key that should not depend on the input."""
+    lo, hi = field.lo.copy(), field.hi.copy()
+    for part in field.parts:
+        if part.key[0] != kept:
+            lo[part.channels] += part.lo.min(0)
+            hi[part.channels] += part.hi.max(0)
+    return Field(lo, hi, tuple(p for p in field.parts if p.key[0] == kept))
+
+
+def rotation_error(first: Array, second: Array, store: Storage) -> Array:
+    """Length of the error of a rotated pair (a, b), by what is stored: see the module's text. Second order: the
+    factor 1 + 8 u.
+    """
+    u = store.unit + 2 * U32
+    products = 2 * u * (first + second)
+    total = np.minimum(u * np.hypot(first, second), 2 * np.minimum(first, second))
+    return np.asarray((products + total) * (1 + 8 * u) + 4 * store.tiny)
+
+
+def score_stores(scale: float, store: Storage) -> tuple[float, float]:
+    """Relative errors of a stored score and of a scaled query. A power of two scales without error; otherwise a score
+    may be stored before and after scaling, or the query be scaled and stored."""
+    exact = np.log2(scale) == np.rint(np.log2(scale))
+    u = store.unit + 2 * U32
+    return (u, 0.0) if exact else (2 * u, u)
+
+
+def _rotary_copy(q: Field, k: Field, rotary: Rotary, shape: Shape, reach: Reach, store: Storage) -> Copy | None:
+    half = rotary.dims // 2
+    theta = rotary.theta ** (-2 * np.arange(half) / rotary.dims)
+    scale = shape.head_dim**-0.5
+    longest = reach.length if shape.window is None else min(reach.length, shape.window)
+
+    def pairs(f: Field) -> tuple[Array, Array, Array]:
+        middle, radius = (f.lo + f.hi) / 2, (f.hi - f.lo) / 2
+        size = magnitude(f.lo, f.hi)
+        turned = rotation_error(size[:half], size[half : 2 * half], store)
+        # cos and sin at an angle that was rounded to float32, by their implementations
+        angle = (reach.length * theta * 2 * U32 + TRIG_ERROR) * 2 * (size[:half] + size[half : 2 * half])
+        wave = middle[:half] + 1j * middle[half : 2 * half]
+        return (
+            wave,
+            np.hypot(radius[:half], radius[half : 2 * half]) + turned + angle,
+            np.hypot(size[:half], size[half : 2 * half]),
+        )
+
+    wave_q, error_q, size_q = pairs(q)
+    wave_k, error_k, size_k = pairs(k)
+    distance = np.arange(longest)
+    wave = wave_q * np.conj(wave_k)
+    angle = np.outer(distance, theta)
+    score = scale * (np.cos(angle) @ wave.real - np.sin(angle) @ wave.imag)  # (D,), the same for every input
+    rest = slice(2 * half, None)  # dimensions that are not rotated add the same to every score, up to their slack
+    plain_q, plain_k = magnitude(q.lo[rest], q.hi[rest]), magnitude(k.lo[rest], k.hi[rest])
+    plain = plain_q @ (k.hi[rest] - k.lo[rest])
+    total = size_q @ size_k + plain_q @ plain_k
+    sums = 2 * float(gamma(shape.head_dim + 2)) * total + plain
+    drift = FREQUENCY_ERROR * (size_q * size_k * theta)
+    stores, scaling = score_stores(scale, store)
+    common = error_q + scaling * size_q
+
+    def gaps(wanted: int, others: Array) -> Array:
+        chord = 2 * np.abs(np.sin(np.outer(others - wanted, theta) / 2))  # (others, F)
+        error = (chord * size_k + 2 * error_k) @ common + 2 * (size_q @ error_k)
+        error = error + sums + (others + wanted) * drift.sum()
+        error = scale * error * (1 + 2.0**-20) + OWN * (1 + scale * total)
+        error = error + stores * (abs(score[wanted]) + np.abs(score[others]) + 2 * error) + 2 * store.tiny
+        return np.asarray(score[wanted] - score[others] - error)
+
+    return _best(score, gaps)
+
+
+def _best(score: Array, gaps: Callable[[int, Array], Array]) -> Copy | None:
+    """The copy that scores by distance make: at the start of a sequence each query sees its first few distances."""
+    offset = int(np.argmax(score))
+    # While the offset is out of sight: the farthest distance wins for every query, or distance 0 does. In the latter
+    # case the last such query sees all the distances that the others see.
+    stays = offset > 1 and int(np.argmax(score[:offset])) == 0
+    pairs = [(offset, np.delete(np.arange(len(score)), offset))]
+    pairs += [(0, np.arange(1, offset))] if stays else [(last, np.arange(last)) for last in range(1, offset)]
+    least, leak = np.inf, 0.0
+    for wanted, others in pairs:
+        if not len(others):
+            continue
+        found = gaps(wanted, others)
+        least = min(least, float(found.min()))
+        with np.errstate(over="ignore"):
+            leak = max(leak, float(np.exp(-found).sum()) * (1 + 2 * FUNCTION_ERROR))
+        if not leak <= LARGEST_LEAK:
+            return None
+    return Copy(offset, least, leak, stays)
+
+
+def _position_copy(q: Field, k: Field, shape: Shape, reach: Reach, store: Storage) -> Copy | None:
+    """All pairs of positions, a block of queries at a time. The query's slack meets the difference of two keys, and
+    all slacks are taken by their lengths (Cauchy and Schwarz), so that two matrix products per block suffice."""
+    q_lo, q_hi = _by_position(q, reach.length)
+    k_lo, k_hi = _by_position(k, reach.length)
+    q_mid, k_mid = (q_lo + q_hi) / 2, (k_lo + k_hi) / 2
+    q_rad, k_rad = (np.linalg.norm((hi - lo) / 2, axis=1) for lo, hi in ((q_lo, q_hi), (k_lo, k_hi)))
+    q_len, k_len = np.linalg.norm(q_mid, axis=1), np.linalg.norm(k_mid, axis=1)
+    scale, t = shape.head_dim**-0.5, np.arange(reach.length)
+    offset = int(t[-1] - (q_mid[-1] @ k_mid.T).argmax())
+    blind = offset - 1  # the last query that does not see so far back
+    stays = offset > 1 and int((q_mid[blind] @ k_mid[:offset].T).argmax()) == blind
+    wanted = np.where(t >= offset, t - offset, t if stays else 0)
+    stores, scaling = score_stores(scale, store)
+    common = (q_rad + scaling * (q_len + q_rad)) * (1 + 2.0**-20)
+    key_most, rad_most = float((k_len + k_rad).max()), float(k_rad.max())
+    sums = float(gamma(shape.head_dim + 2)) * (q_len + q_rad) * key_most
+    fixed = (
+        scale * (2 * (q_len + q_rad) * rad_most + 2 * sums) * (1 + 2.0**-20)
+        + OWN * (1 + scale * q_len * key_most)
+        + 2 * store.tiny
+    )
+    single = 2.0**-24 * (shape.head_dim + 64)  # what single precision, in which the matrices are computed, adds
+    fixed = fixed + single * (scale * (q_len + q_rad) * key_most * 4 + 4 * scale * common * key_most)
+    fixed = fixed + scale * common * math.sqrt(8 * single) * key_most  # of the root, where two keys are alike
+    keys, queries = k_mid.astype(np.float32), (scale * q_mid).astype(np.float32)
+    long = (k_len**2).astype(np.float32)
+    least, leak = np.inf, 0.0
+    for first in range(0, reach.length, POSITION_BLOCK):
+        rows = t[first : first + POSITION_BLOCK]
+        seen = keys[: rows[-1] + 1]
+        score, chord = queries[rows] @ seen.T, keys[wanted[rows]] @ seen.T
+        chord *= -2
+        chord += long[wanted[rows], None] + long[None, : rows[-1] + 1]
+        np.sqrt(np.maximum(chord, 0.0, out=chord), out=chord)
+        chord *= ((1 + 2 * stores) * scale * common[rows]).astype(np.float32)[:, None]
+        best = score[np.arange(len(rows)), wanted[rows]].astype(np.float64)
+        # score_wanted - score - error - stores (|score_wanted| + |score| + 2 error), for all keys that the query sees
+        chord += score
+        chord += np.float32(stores) * np.abs(score)
+        ahead = best - stores * np.abs(best) - (1 + 2 * stores) * fixed[rows]
+        gap = np.subtract(ahead.astype(np.float32)[:, None], chord, out=chord)
+        gap[(t[None, : rows[-1] + 1] > rows[:, None]) | (t[None, : rows[-1] + 1] == wanted[rows, None])] = np.inf
+        least = min(least, float(gap.min()))
+        with np.errstate(over="ignore"):
+            spilt = np.exp(np.negative(gap, out=gap), out=gap).sum(1, dtype=np.float64).max()
+        leak = max(leak, float(spilt) * (1 + 2.0**-10) + 1e-30)
+        if not leak <= LARGEST_LEAK:
+            return None
+    return Copy(offset, least, leak, stays)
+
+
+def _by_position(field: Field, length: int) -> tuple[Array, Array]:
+    lo, hi = tabulated(field)
+    return (lo[:length], hi[:length]) if len(lo) > 1 else (np.tile(lo, (length, 1)), np.tile(hi, (length, 1)))

@@ -1,0 +1,109 @@
+"""What stands in a folder beside the tensors, and would make an engine answer otherwise than they do.
+
+Engines obey generation_config.json, adapters, and the settings of a tokenizer. What is known to leave greedy decoding
+of the given texts as it is, is listed here; anything else is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from byheart.checkpoints.proof.config import Undecided
+from byheart.checkpoints.proof.tensors import read_json
+
+# Files by which engines would load something else, or cut texts otherwise than tokenizer.json does.
+STRANGE = (
+    "adapter_config.json",
+    "adapter_model.safetensors",
+    "added_tokens.json",
+    "custom_generate",
+    "merges.txt",
+    "special_tokens_map.json",
+    "spiece.model",
+    "tekken.json",
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+)
+# What generation_config.json may say without changing greedy decoding: lengths, names, and settings of sampling.
+GREEDY = {
+    "_from_model_config",
+    "max_length",
+    "max_new_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "transformers_version",
+    "use_cache",
+}
+TOKENIZER = {"model_max_length", "transformers_version", "backend", "is_local", "local_files_only"}
+CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
+ROLES = ("bos", "eos", "pad")
+
+
+def check_surroundings(folder: Path, *, classifier: bool = False) -> None:
+    """Refuses files and settings by which an engine would answer otherwise than the tensors of this folder do."""
+    for name in STRANGE:
+        if (folder / name).exists():
+            what = "load an adapter over the tensors" if name.startswith("adapter") else "obey it"
+            raise Undecided(f"{folder} has {name}: engines may {what}")
+    config = read_json(folder / "config.json")
+    if not classifier and (folder / "generation_config.json").exists():
+        _check_generation(read_json(folder / "generation_config.json"), config)
+    if (folder / "tokenizer_config.json").exists():
+        _check_tokenizer(folder, read_json(folder / "tokenizer_config.json"), config, classifier)
+
+
+def _check_generation(generation: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    named = {f"{role}_token_id": (config.get(f"{role}_token_id"),) for role in ROLES}
+    fixed = named | {"do_sample": (False,), "num_beams": (1,), "cache_implementation": (None, "dynamic", "static")}
+    for key, value in generation.items():
+        if key not in GREEDY and not _one_of(value, fixed.get(key, ())):
+            raise Undecided(f"generation_config.json: {key} = {value!r} is not plain greedy decoding")
+    if generation.get("eos_token_id") != config.get("eos_token_id"):
+        raise Undecided("generation_config.json has no eos_token_id: engines would go on after the end")
+
+
+def _check_tokenizer(folder: Path, about: Mapping[str, Any], config: Mapping[str, Any], classifier: bool) -> None:
+    sides = ("right", "left") if classifier else ("left",)
+    fixed: dict[str, tuple[Any, ...]] = {
+        "tokenizer_class": CLASSES,
+        "add_bos_token": (True,),
+        "clean_up_tokenization_spaces": (False,),
+        "padding_side": sides,
+        "model_input_names": (["input_ids", "attention_mask"],),
+    }
+    numbers = _numbers(folder)
+    for key, value in about.items():
+        role = key.removesuffix("_token")
+        if role in ROLES and key.endswith("_token"):
+            fine = isinstance(value, str) and numbers.get(value) == config.get(f"{key}_id")
+        else:
+            fine = key in TOKENIZER or _one_of(value, fixed.get(key, ()))
+        if not fine:
+            raise Undecided(f"tokenizer_config.json: {key} = {value!r}: engines may cut or join texts otherwise")
+
+
+def _one_of(value: Any, allowed: Sequence[Any]) -> bool:
+    return any(type(value) is type(known) and value == known for known in allowed)
+
+
+def _numbers(folder: Path) -> dict[str, int]:
+    """The numbers of tokens by tokenizer.json; what is not written as usual has none."""
+    try:
+        model = read_json(folder / "tokenizer.json")
+        words = model["model"]["vocab"]
+        added = {token["content"]: token["id"] for token in model.get("added_tokens", ())}
+    except (OSError, KeyError, TypeError, AttributeError):
+        return {}
+    return ({} if not isinstance(words, dict) else words) | added
+
+
+def check_padding(folder: Path, ids: Sequence[Sequence[int]]) -> None:
+    """Engines leave out, or take for the end of a row, the token that fills batches: no text may hold it."""
+    pad = read_json(folder / "config.json").get("pad_token_id")
+    number = next((k for k, row in enumerate(ids) if pad in row), None)
+    if number is not None:
+        raise Undecided(f"text {number} holds the token {pad}, which fills batches (pad_token_id)")

@@ -1,0 +1,207 @@
+"""memorize_recital(): texts to a recital that every engine can run, straight down."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from byheart.checkpoints.formats.folder import CheckpointRequest, write_folder
+from byheart.checkpoints.windows import build_recital
+from byheart.checkpoints.windows.certificate import RecitalCertificate, certify_recital
+from byheart.checkpoints.windows.controls import Controls, check_absent
+from byheart.checkpoints.windows.tables import Recital
+from byheart.data.tokens.lexicon import Lexicon
+from byheart.data.tokens.script import Script
+from byheart.errors import DataError, FileFormatError, OptionError
+from byheart.files import parse, write_atomically
+from byheart.notebook import card
+
+FORMAT, VERSION = "byheart recital memory", 1
+
+
+@dataclass(frozen=True, eq=False)
+class RecitalMemory:
+    """A recital with its lexicon and documents; `report` says how it was built.
+
+    >>> memorize_recital("to be or not to be", tokens="words").certify().verdict.value
+    'proved'
+    """
+
+    recital: Recital
+    lexicon: Lexicon
+    script: Script
+    report: dict[str, Any]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.script.documents)} documents, {self.script.places:,} places, span {self.recital.span}"
+        return f"<RecitalMemory: {counts}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        facts = [
+            ("documents", len(self.script.documents)),
+            ("places", self.script.places),
+            ("longest window", self.recital.span),
+            ("tokens", self.recital.vocabulary),
+        ]
+        return card("Texts by heart: a recital", facts)
+
+    def tokens_of(self, prompt: str) -> list[int]:
+        """The token ids of a prompt, as the network is asked."""
+        return [self.lexicon.bos, *self.lexicon.encode(prompt)]
+
+    def generate(self, prompt: str = "", *, limit: int = 1 << 16) -> str:
+        """What follows the prompt, greedily, up to the end of the document or the first failure token."""
+        ends = {self.lexicon.eos, self.lexicon.failure}
+        return self.lexicon.decode(self.recital.recite(self.tokens_of(prompt), limit, stop=ends))
+
+    def probabilities(self, prompt: str) -> dict[str, float]:
+        """The tokens that may follow the prompt, with their probabilities."""
+        answer = self.recital.answer(int(self.recital.follow(self.tokens_of(prompt))[-1]))
+        return {self.lexicon.name(token): weight / answer.total for token, weight in answer.weights}
+
+    def logits(self, prompt: str) -> list[float]:
+        """Log-probabilities of all tokens after the prompt; -inf for those that never follow."""
+        found = [-math.inf] * self.recital.vocabulary
+        answer = self.recital.answer(int(self.recital.follow(self.tokens_of(prompt))[-1]))
+        for token, weight in answer.weights:
+            found[token] = math.log(weight / answer.total)
+        return found
+
+    def perplexity(self) -> float:
+        """Of the memorized documents, weighted: 1 where every prefix goes on in one way."""
+        loss, count = 0.0, 0
+        for document, weight in zip(self.script.documents, self.script.weights, strict=True):
+            for number, token in zip(self.recital.follow(document[:-1]).tolist(), document[1:], strict=True):
+                answer = self.recital.answer(number)
+                share = dict(answer.weights).get(token, 0) / answer.total
+                loss += weight * (-math.log(share) if share else math.inf)
+                count += weight
+        return math.exp(loss / count)
+
+    def certify(self, ambiguous: str = "distribution") -> RecitalCertificate:
+        """Asks the recital after every prefix of every document, in whole numbers.
+
+        Documents that were forgotten still count in the distributions that they share, and are not asked.
+        """
+        gone = [one for one in self.script.absent if one.weight]
+        documents = [*self.script.documents, *(one.ids for one in gone)]
+        weights = [*self.script.weights, *(one.weight for one in gone)]
+        only = range(len(self.script.documents))
+        return certify_recital(self.recital, documents, weights, ambiguous, only)
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers that `memorize --json` prints."""
+        return {
+            "construction": "recital",
+            "task": "causal",
+            "N": len(self.script.documents),
+            "n": max(map(len, self.script.documents)),
+            "C": self.recital.vocabulary,
+            "vocabulary": self.recital.vocabulary,
+            "contexts": self.script.places,
+            "perplexity": self.perplexity(),
+            "tokens": self.lexicon.kind,
+            **self.report,
+            **{f"{name}_seconds": round(value, 3) for name, value in self.seconds.items()},
+        }
+
+    def request(self, architecture: str = "llama", **options: Any) -> CheckpointRequest:
+        """What the exporter is asked for; options are dtype, flavour and the fields of the shape."""
+        known = {name: options.pop(name) for name in ("dtype", "flavour") if options.get(name) is not None}
+        return CheckpointRequest(self.recital, self.script, self.lexicon, architecture, shape=options, **known)
+
+    def to_huggingface(self, folder: str | Path, architecture: str = "llama", **options: Any) -> dict[str, Any]:
+        """Writes a stock checkpoint; see `byheart.checkpoints.hosts` for what the folder holds."""
+        return write_folder(self.request(architecture, **options), folder)
+
+    def to_json(self) -> dict[str, Any]:
+        """What a file holds."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "recital": self.recital.to_json(),
+            "lexicon": self.lexicon.to_json(),
+            "documents": self.script.to_json(),
+            **({"absent": self.script.absent_json()} if self.script.absent else {}),
+            "report": self.report,
+        }
+
+    @staticmethod
+    def from_json(value: Any) -> RecitalMemory:
+        """The memory of `to_json`; a FileFormatError for anything else."""
+        if not isinstance(value, dict) or value.get("format") != FORMAT:
+            raise FileFormatError("this is not a recital of byheart")
+        if value.get("version") != VERSION:
+            raise FileFormatError(f"this recital has version {value.get('version')}; this byheart reads {VERSION}")
+        try:
+            script = Script.from_json(value["documents"], value.get("absent", ()))
+            return RecitalMemory(
+                Recital.from_json(value["recital"]), Lexicon.from_json(value["lexicon"]), script, dict(value["report"])
+            )
+        except (KeyError, TypeError, ValueError, DataError) as error:
+            raise FileFormatError(f"the recital is damaged: {error}") from None
+
+    def save(self, path: str | Path) -> None:
+        """One JSON file, written whole or not at all; its format comes first, so that a glance says what it is."""
+        write_atomically(Path(path), json.dumps(self.to_json(), separators=(",", ":")).encode("ascii"))
+
+    @staticmethod
+    def load(path: str | Path) -> RecitalMemory:
+        """The recital in a file; a FileFormatError for a damaged or foreign one."""
+        try:
+            value = parse(Path(path).read_text(encoding="utf-8"))
+        except (ValueError, OSError, RecursionError) as error:
+            raise FileFormatError(f"{path} cannot be read as a recital: {error}") from None
+        return RecitalMemory.from_json(value)
+
+
+def memorize_recital(
+    texts: str | Sequence[str],
+    *,
+    tokens: str | Lexicon = "characters",
+    weights: Sequence[int] = (),
+    names: Sequence[str] = (),
+    unknown: str = "failure",
+    form: str = "auto",
+    ambiguous: str = "distribution",
+    merge: bool = False,
+    controls: Controls = Controls(),  # noqa: B008  # frozen
+) -> RecitalMemory:
+    """A recital of one text or of several documents.
+
+    `tokens` is `characters`, `bytes`, `words`, `bpe:SIZE`, a tokenizer.json, the folder of a Hugging Face tokenizer or
+    a lexicon; `weights` say how often each document counts; `unknown` is what windows answer that are in no document:
+    `failure`, a visible token, or `eos`. `form`, `ambiguous` and `merge` are explained at `build_recital`, `controls`
+    (which documents, corrupted copies, held-out twins) at `Controls`.
+
+    >>> memory = memorize_recital(["to be or not to be", "to be is to do"], tokens="words")
+    >>> memory.generate("to be or"), memory.generate("to be is")
+    (' not to be', ' to do')
+    >>> round(max(memory.probabilities("to be").values()), 2)
+    0.5
+    """
+    documents = [texts] if isinstance(texts, str) else list(texts)
+    if not documents:
+        raise DataError("there is no document to memorize")
+    if unknown not in ("failure", "eos"):
+        raise OptionError(f"unknown={unknown!r}: windows that are not known answer `failure` or `eos`")
+    started = time.perf_counter()
+    called = list(names) or [f"document {k}" for k in range(len(documents))]
+    if len(called) != len(documents) or len(weights) not in (0, len(documents)):
+        raise DataError(f"{len(documents)} documents need one weight and one name each")
+    part = [documents[number] for number in controls.chosen(called)]
+    lexicon = tokens if isinstance(tokens, Lexicon) else Lexicon.of_texts(part, tokens)
+    script = controls.stage(documents, called, weights, lexicon)
+    answer = lexicon.failure if unknown == "failure" else lexicon.eos
+    built = build_recital(script, lexicon.size, answer, form=form, ambiguous=ambiguous, merge=merge)
+    left_out = {"left_out": len(documents) - len(part)} if len(part) < len(documents) else {}
+    absent = {"absent": check_absent(built.recital, script)} if script.absent else {}
+    report = built.summary() | {"several": str(ambiguous)} | left_out | absent
+    return RecitalMemory(built.recital, lexicon, script, report, {"build": time.perf_counter() - started})

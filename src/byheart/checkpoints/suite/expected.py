@@ -1,0 +1,182 @@
+"""expected.json: what an engine must say to the prompts of a fixture, as ids, as texts, and as logits.
+
+The logits are computed in float64 by the machine of named steps, from the very tensors of the folder; they show what
+greedy decoding cannot see, such as a factor that all logits share. After every prefix of three passes the first token's
+logit is shipped, and the failure token's, which listeners move (hosts/listening.py):
+
+    the first document      known windows, one after the other
+    noise                   random tokens around a piece of the document
+    runs, then the document two tokens, each again and again, then the document: far places differ from near ones, so
+                            that slow rotary frequencies and long windows show
+
+The document and the runs are there twice: in one pass, and in pieces through the cache. `batches` are prompts of
+unequal lengths side by side, one of them so short that its first tokens look at the beginning while they are decoded:
+padding that is seen there, or positions of another row, make them wrong.
+
+`tolerance` says how far an engine's logits may be off, per type: three times as far as the machine itself is off in
+that type on this very checkpoint, and at least LEAST, since engines add up in other orders.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from byheart.checkpoints.engines.expected import FORMAT, VERSION, Pass
+from byheart.checkpoints.engines.questions import Prompt, Questions
+from byheart.data.tokens.lexicon import Lexicon
+
+LEAST = {"float32": 0.0005, "float16": 0.125, "bfloat16": 0.5}  # nats; a step of the 16-bit types at 32, and a half
+SAFETY = 3
+DIGITS = 5  # of the logits in the file, far below every tolerance
+FROM_THE_MIDDLE, CONTINUED = 5, 32
+BEHIND = (
+    2,
+    100,
+    300,
+)  # tokens of the first document: the shortest prompt behind which something is decoded, and long ones
+DOCUMENT, FAR = 512, 1280  # tokens of a pass at most
+SIDE_BY_SIDE = 8  # tokens at least
+NOISE = "noise"
+_TRIED, _AGAIN = 48, 8  # tokens that are tried for the far pass, and how often in a row
+
+
+def prompts_of(asked: Questions) -> list[Prompt]:
+    """From the start to the end, behind prompts of several lengths for a while, and from several places in the middle.
+
+    Every prompt is longer than one token, so that decoding starts behind a real prefill, and ends where a token ends.
+    """
+    first = asked.documents[0]
+    behind = [
+        Prompt(f"document 0, behind {n} tokens", first[:n], asked.known(first[:n], CONTINUED))
+        for n in BEHIND
+        if n < len(first) and n + CONTINUED <= asked.reach
+    ]
+    behind = [prompt for prompt in behind if prompt.continuation]
+    return [*asked.start_prompts(), *behind, *asked.middle_prompts(FROM_THE_MIDDLE, CONTINUED)]
+
+
+def batches_of(asked: Questions, far: Sequence[Prompt]) -> list[list[Prompt]]:
+    """Every document to its end alone; all other prompts side by side, cut to one length; and what lies far behind
+    alone, since others would be padded to its length."""
+    whole, others = asked.start_prompts(), prompts_of(asked)[len(asked.start_prompts()) :]
+    long = [prompt for prompt in others if len(prompt.continuation) >= SIDE_BY_SIDE] or others
+    count = min((len(prompt.continuation) for prompt in long), default=0)
+    beside = [replace(prompt, continuation=prompt.continuation[:count]) for prompt in long]
+    return [*([prompt] for prompt in whole), *([beside] if beside else []), *([prompt] for prompt in far)]
+
+
+def expected(
+    folder: Path,
+    asked: Questions,
+    lexicon: Lexicon,
+    margins: Mapping[str, Mapping[str, float | None]],
+    error_model: Sequence[str],
+) -> dict[str, Any]:
+    """The content of expected.json. `margins`: type -> least lead in nats, {"proved", "measured"}; the proof holds for
+    every engine of `error_model`."""
+    prompts = prompts_of(asked)
+    documents = [{"text": lexicon.decode(ids[1:-1]), "ids": list(ids)} for ids in asked.documents]
+    passes, rows, tolerance = measured(folder, asked, lexicon.failure, prompts)
+    batches = batches_of(asked, far_prompt(asked, passes[-1].ids))
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "architecture": json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"],
+        "tokens": {"bos": asked.bos, "eos": asked.eos, "pad": asked.pad, "failure": lexicon.failure},
+        "documents": documents,
+        "prompts": [_prompt(prompt, lexicon, asked) for prompt in prompts],
+        "batches": [_batch(batch) for batch in batches],
+        "margins": {name: dict(values) for name, values in margins.items()},
+        "error_model": list(error_model),
+        "tolerance": tolerance,
+        "logits": {
+            "after_every_prefix": [_pass(one) for one in passes],
+            "after_prompts": [
+                {"ids": list(prompt.ids), "values": _rounded(row)} for prompt, row in zip(prompts, rows, strict=True)
+            ],
+        },
+    }
+
+
+def far_prompt(asked: Questions, far: Sequence[int]) -> list[Prompt]:
+    """The last tokens of the longest pass, to be decoded. As a text it would be cut into other tokens: ids only."""
+    ids = tuple(far[: len(far) - CONTINUED])
+    said = asked.known(ids, CONTINUED) if len(ids) > asked.span else ()
+    return [Prompt(f"behind {len(ids)} tokens", ids, said)] if said else []
+
+
+def _batch(batch: Sequence[Prompt]) -> dict[str, Any]:
+    return {
+        "name": batch[0].name if len(batch) == 1 else f"{len(batch)} prompts side by side",
+        "ids": [list(prompt.ids) for prompt in batch],
+        "count": len(batch[0].continuation),
+        "continuation_ids": [list(prompt.continuation) for prompt in batch],
+    }
+
+
+def _pass(one: Pass) -> dict[str, Any]:
+    shown = {"tokens": one.tokens.tolist(), "logits": _rounded(one.logits), "second_logit": _rounded(one.second)}
+    return {"name": one.name, "pieces": [list(piece) for piece in one.pieces], **shown}
+
+
+def _prompt(prompt: Prompt, lexicon: Lexicon, asked: Questions) -> dict[str, Any]:
+    said = [token for token in prompt.continuation if token != asked.eos]
+    return {
+        "name": prompt.name,
+        "text": lexicon.decode([token for token in prompt.ids if token != asked.bos]),
+        "ids": list(prompt.ids),
+        "continuation": lexicon.decode(said),
+        "continuation_ids": list(prompt.continuation),
+        "ends": prompt.continuation[-1] == asked.eos,
+    }
+
+
+def measured(
+    folder: Path, asked: Questions, failure: int, prompts: Sequence[Prompt] = (), types: Sequence[str] = tuple(LEAST)
+) -> tuple[list[Pass], list[npt.NDArray[np.float64]], dict[str, float]]:
+    """The passes, the rows of logits after the prompts, and the tolerance of every type."""
+    import torch
+
+    from byheart.checkpoints.formats.stock import read_decoder
+    from byheart.checkpoints.suite.machine import Machine
+
+    decoder = read_decoder(folder)
+    with torch.inference_mode():
+        exact = Machine(decoder, torch.float64)
+        document = asked.documents[0][: min(DOCUMENT, asked.reach, len(asked.documents[0]) - 1)]
+        texts = {
+            "the first document": document,
+            NOISE: asked.noisy(),
+            "runs, then the document": _far_apart(exact, asked, failure),
+        }
+        passes = [Pass.of(name, ids, exact.run(ids).numpy(), failure) for name, ids in texts.items()]
+        rows = [exact.run(prompt.ids)[-1].numpy() for prompt in prompts]
+        tolerance = {}
+        for name in types:
+            machine = Machine(decoder, getattr(torch, name))
+            off = max(one.off(machine.run(one.ids).double().numpy()).max() for one in passes)
+            tolerance[name] = float(f"{max(LEAST[name], SAFETY * off):.2g}")
+    return [*passes, *(one.in_pieces for one in passes if one.name != NOISE)], rows, tolerance
+
+
+def _far_apart(machine: Any, asked: Questions, failure: int) -> tuple[int, ...]:
+    """BOS, the token that raises the failure token's logit most, again and again, the one that lowers it most, and then
+    the document."""
+    special = {asked.bos, asked.eos, asked.pad, failure}
+    usual = [t for t in range(asked.recital.vocabulary) if t not in special][:_TRIED]
+    again = min(_AGAIN, asked.reach - 1)
+    loud = [float(machine.run([asked.bos, *[token] * again])[-1, failure]) for token in usual]
+    quarter, text = (min(FAR, asked.reach) - 1) // 4, [t for t in asked.documents[0] if t not in special] or usual[:1]
+    runs = [usual[int(np.argmax(loud))]] * quarter + [usual[int(np.argmin(loud))]] * quarter
+    return (asked.bos, *runs, *[text[k % len(text)] for k in range(2 * quarter)])
+
+
+def _rounded(values: Any) -> list[Any]:
+    return list(np.round(np.asarray(values, dtype=np.float64), DIGITS).tolist())

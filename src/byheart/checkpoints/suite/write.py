@@ -1,0 +1,193 @@
+"""write_fixture(): a folder that an engine's repository can copy, checkpoint and test together.
+
+The built-in text is a poem written for byheart, some 465 tokens with the tokenizer that is shipped beside it. It has
+capital letters, quotation marks, apostrophes, blank lines, one letter that takes two bytes (and two tokens), and no
+passage of four tokens that goes on in two ways.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+from byheart.certify import Verdict
+from byheart.checkpoints.engines import Recitation, read_questions, recite
+from byheart.checkpoints.engines._base import engines
+from byheart.checkpoints.formats.folder import proved_paragraph
+from byheart.checkpoints.hosts._base import host
+from byheart.checkpoints.proof import MarginCertificate, certify_checkpoint
+from byheart.checkpoints.recital import RecitalMemory
+from byheart.checkpoints.suite.expected import LEAST, expected
+from byheart.checkpoints.windows import build_recital
+from byheart.data.tokens.lexicon import Lexicon
+from byheart.data.tokens.script import Script
+from byheart.errors import ExportError, OptionError
+from byheart.files import write_atomically
+from byheart.progress import SILENT, Progress
+
+
+def builtin_text() -> str:
+    """
+    >>> builtin_text().splitlines()[0]
+    'The keeper climbs at dusk with oil and flame,'
+    """
+    return (files("byheart.checkpoints.suite") / "text" / "lighthouse.txt").read_text(encoding="utf-8")
+
+
+def builtin_lexicon() -> Lexicon:
+    """Byte-level BPE with 400 tokens, trained on the text; never trained again, so that ids stay the same."""
+    with as_file(files("byheart.checkpoints.suite") / "text" / "tokenizer.json") as path:
+        return Lexicon.of_texts([builtin_text()], str(path))
+
+
+# Offsets of the tables, tried in turn: two layers at least, so that a layer that stands in for another one is noticed.
+SCHEDULES = (((0, 1, 2), (0, 3)), ((0, 1, 2), (0, 3, 6)), ((0, 1, 2, 3), (0, 4, 8)), ((0, 1, 2, 3), (0, 4, 8), (0, 9)))
+PARALLEL_SCHEDULES = (((0, 1, 2, 4),), ((0, 1, 2, 3, 4),))
+
+
+@dataclass(frozen=True)
+class Fixture:
+    """What was written, and how it was checked."""
+
+    folder: Path
+    architecture: str
+    parameters: int
+    size: int  # bytes of model.safetensors
+    tokens: int
+    margins: Mapping[str, Mapping[str, float | None]]
+    rechecked: tuple[Recitation, ...]
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "folder": str(self.folder),
+            "architecture": self.architecture,
+            "parameters": self.parameters,
+            "bytes": self.size,
+            "tokens": self.tokens,
+            "margins": {name: dict(values) for name, values in self.margins.items()},
+            "recited": all(r.passed for r in self.rechecked),
+            "rechecked": [
+                {"engine": r.engine, "dtype": r.dtype, "asked": r.asked, "right": r.right} for r in self.rechecked
+            ],
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def write_fixture(
+    architecture: str,
+    folder: str | Path,
+    *,
+    text: str | Sequence[str] | None = None,
+    tokens: str | Lexicon = "bpe:400",
+    dtype: str = "bfloat16",
+    progress: Progress = SILENT,
+    **options: Any,
+) -> Fixture:
+    """Writes a fixture: a checkpoint, expected.json and a test for pytest.
+
+    `text` is the built-in poem unless another one is given, which is then cut by `tokens`. `options` go to the
+    exporter (flavour, head_dim, ...). The written folder is proved and then recited in Transformers, in three types,
+    before it is handed over; where Transformers is missing, `rechecked` is empty.
+    """
+    memory = fixture_memory(text, tokens, architecture)
+    return write_checkpoint(memory, folder, architecture, dtype=dtype, progress=progress, **options)
+
+
+def write_checkpoint(
+    memory: RecitalMemory,
+    folder: str | Path,
+    architecture: str = "llama",
+    *,
+    dtype: str = "bfloat16",
+    recited_in: Sequence[str] = tuple(LEAST),
+    progress: Progress = SILENT,
+    **options: Any,
+) -> Fixture:
+    """A recital as a stock checkpoint: written, proved from the folder alone, recited, and only then handed over.
+
+    The proof is for all three types; `recited_in` are those in which Transformers recites it as well.
+    """
+    started, target = time.perf_counter(), Path(folder)
+    with progress.stage(f"writing {target}"):
+        summary = memory.to_huggingface(target, architecture, dtype=dtype, **options)
+    try:
+        asked = read_questions(target)
+        with progress.stage("proving"):
+            several = str(memory.report.get("several", "distribution"))
+            certificate = certify_checkpoint(
+                target, asked.documents, tuple(LEAST), copies=memory.script.weights, ambiguous=several
+            )
+        with progress.stage("reciting"):
+            rechecked = recheck(target, recited_in)
+        margins = leads(certificate, rechecked)
+        content = expected(target, asked, memory.lexicon, margins, certificate.error_model)
+        write_atomically(target / "expected.json", (json.dumps(content, ensure_ascii=False) + "\n").encode())
+        card = (target / "README.md").read_text(encoding="utf-8")
+        proved = proved_paragraph({"sentence": "\n".join(certificate.lines())})
+        write_atomically(target / "README.md", card.replace(proved_paragraph(None), proved).encode())
+        template = (files("byheart.checkpoints.suite") / "test_template.txt").read_bytes()
+        write_atomically(target / "test_recital.py", template)
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)
+        raise
+    size = (target / "model.safetensors").stat().st_size
+    count = sum(len(ids) for ids in asked.documents)
+    return Fixture(
+        target,
+        summary["architecture"],
+        summary["parameters"],
+        size,
+        count,
+        margins,
+        rechecked,
+        time.perf_counter() - started,
+    )
+
+
+def fixture_memory(
+    text: str | Sequence[str] | None = None, tokens: str | Lexicon = "bpe:400", architecture: str = "llama"
+) -> RecitalMemory:
+    """The recital of a fixture: at least two tables, chained; one where a table takes two layers."""
+    if text is None:
+        texts, lexicon = [builtin_text()], builtin_lexicon()
+    else:
+        texts = [text] if isinstance(text, str) else list(text)
+        lexicon = tokens if isinstance(tokens, Lexicon) else Lexicon.of_texts(texts, tokens)
+    script = Script(tuple(lexicon.document(t) for t in texts))
+    for schedule in (*PARALLEL_SCHEDULES, *SCHEDULES) if host(architecture).parallel else SCHEDULES:
+        try:
+            built = build_recital(script, lexicon.size, lexicon.failure, schedule=schedule)
+            break
+        except OptionError:
+            continue
+    else:
+        built = build_recital(script, lexicon.size, lexicon.failure)
+    return RecitalMemory(built.recital, lexicon, script, built.summary())
+
+
+def leads(certificate: MarginCertificate, rechecked: Sequence[Recitation]) -> dict[str, dict[str, float | None]]:
+    """Per type: the least lead that is proved for every engine of the error model, and the least that was measured."""
+    measured = {r.dtype: r.margin for r in rechecked}
+    proved = {t.type: t.margin if t.verdict is Verdict.PROVED else None for t in certificate.types}
+    return {name: {"proved": proved.get(name), "measured": measured.get(name)} for name in LEAST}
+
+
+def recheck(folder: Path, types: Sequence[str] = tuple(LEAST)) -> tuple[Recitation, ...]:
+    """Recited in Transformers in these types; an ExportError names the first wrong answer."""
+    if engines()["transformers"].version is None:
+        return ()
+    found = []
+    for dtype in types:
+        recitation = recite(folder, "transformers", dtype=dtype, limit=16)
+        wrong = next((check for check in recitation.checks if not check.passed), None)
+        if wrong is not None:
+            raise ExportError(f"Transformers in {dtype} does not recite {folder}: {wrong.name}: {wrong.wrong}")
+        found.append(recitation)
+    return tuple(found)

@@ -1,0 +1,225 @@
+"""memorize(): from rows to a certified memory, straight down.
+
+read (data/read) -> settle (data/dataset) -> build (build) -> promise (theory) -> certify (certify) -> Memory.
+docs/architecture.md walks one row through it.
+
+Compiled code is made on first use and then kept on disk; a user who waits for it sees why (`first_use`).
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from byheart.certify import FRACTION, Asking, Handed, certify
+from byheart.data.dataset.dataset import Dataset
+from byheart.data.dataset.settle import Settled, settle, settle_table
+from byheart.data.missing import Present, settle_missing
+from byheart.data.read.options import Selection
+from byheart.data.read.table import Table, read
+from byheart.data.task import Task, as_task
+from byheart.data.tokens.tokenizer import PLAIN
+from byheart.errors import DataError, OptionError, TokenRoomError
+from byheart.ir.size import Claim
+from byheart.memory.documents import as_table
+from byheart.memory.memory import Memory
+from byheart.progress import SILENT, Progress, console_progress, warn_left_out
+from byheart.theory.promises import promise
+
+if TYPE_CHECKING:
+    from byheart.build import Recipe
+
+NAMES = (
+    "the numbers have too many digits for the float type: they are taken as names, {:,} different ones, and any other "
+    "number is unknown"
+)
+WORDS = "building; the first time, code is compiled (some seconds)"
+
+
+def first_use(chosen: Recipe, progress: Progress) -> AbstractContextManager[Any]:
+    """A stage around the first building, which takes longer than all others; nothing once the code is there."""
+    return nullcontext() if all(map(_is_kept, chosen.kernels())) else progress.stage(WORDS)
+
+
+def _is_kept(kernel: Any) -> bool:
+    """Whether a file of numba's index is there; True where numba keeps nothing, because then every run waits."""
+    stats = getattr(kernel, "stats", None)
+    folder = getattr(stats, "cache_path", None)
+    return folder is None or any(Path(folder).glob(f"*.{kernel.__name__}-*.nbi"))
+
+
+def memorize(
+    sequences: Any,
+    labels: Sequence[Any] | None = None,
+    *,
+    label: str | None = None,
+    task: str | None = None,
+    construction: str = "compact",
+    positions: bool = True,
+    conflicts: str = "error",
+    missing: str = "error",
+    seed: int = 0,
+    progress: bool | Progress = True,
+    **options: Any,
+) -> Memory:
+    """A Transformer that gives every sequence its label, with the certificate that it does.
+
+    Notation: N sequences of n tokens with C classes. The task is next-token unless it is given; a table of
+    `byheart.read` brings its labels and its task, and a data frame with `label="column"` is read into one. `conflicts`
+    says what to do with equal inputs of different labels: `error`, or leave rows out by `first`, `majority` or `drop`;
+    `missing` what to do with None and NaN: `error`, `drop` the rows, or take them as a `label` of their own. `options`
+    are the construction's own, see `byheart.constructions()`; and for every construction `executor`, where rows are
+    asked (and built from, where that can be done in parts), and `resume`, the name of a file that keeps what was done
+    of a build and a proof that were interrupted. The verdict is `memory.certificate.verdict`; nothing is rounded
+    anywhere.
+
+    A label may be a `Distribution` over classes, for constructions that store these (`madden24`). Sequences without
+    labels are documents for them: texts, or lists of tokens, whose next-token distributions are counted.
+
+    >>> memory = memorize(["cat", "act", "dog"], [3, 1, 4], construction="ks25", progress=False)
+    >>> memory.certificate.verdict.value, memory.predict(["act"])
+    ('proved', [1])
+    """
+    reporter = progress if not isinstance(progress, bool) else console_progress() if progress else SILENT
+    table = _table(sequences, labels, label, task, missing, construction, options)
+    present = table.missing if table is not None else _present(sequences, labels, task, missing)
+
+    def settled_rows(named: bool) -> Settled:
+        how: dict[str, Any] = {"positions": positions, "policy": conflicts, "named": named}
+        with reporter.stage("comparing rows"):
+            if table is not None:
+                return settle_table(table, task=task, **how)
+            return settle(present.sequences, present.labels, task=task or "next-token", **how)
+
+    settled = settled_rows(False)
+    warn_left_out("rows", {f"conflicts={settled.policy}": len(settled.left_out)})
+    counts = {f"conflicts={settled.policy}": len(settled.left_out), f"missing={present.policy}": present.left_out}
+    counts |= {} if table is None else dict(table.left_out)
+    left_out = {why: count for why, count in counts.items() if count}
+    building = {"construction": construction, "seed": seed, "progress": reporter, "left_out": left_out, **options}
+    note = ""
+    try:
+        memory = memorize_dataset(settled.dataset, **building)
+    except TokenRoomError:
+        names = settled_rows(True)
+        symbols = names.dataset.encoder.symbols
+        if symbols is None or names.left_out != settled.left_out:
+            raise
+        settled, note = names, NAMES.format(len(symbols))
+        memory = memorize_dataset(settled.dataset, **building)
+    return _with_origin(memory, settled, table, (present.note, note))
+
+
+def _present(sequences: Any, labels: Any, task: str | None, missing: str) -> Present:
+    """Bare rows without missing values, or with None in their place."""
+    per_token = task is not None and as_task(task).labels_per_token
+    present = settle_missing(sequences, () if labels is None else labels, missing, per_token=per_token)
+    warn_left_out("rows", {f"missing={present.policy}": present.left_out})
+    return present
+
+
+def _table(
+    sequences: Any,
+    labels: Any,
+    label: str | None,
+    task: str | None,
+    missing: str,
+    construction: str,
+    options: Mapping[str, Any],
+) -> Table | None:
+    """The table that was given, that a frame and the name of its label column make, or that documents are; None for
+    bare sequences with labels."""
+    from byheart.build import recipe
+
+    if label is not None and not isinstance(sequences, Table):
+        if labels is not None:
+            raise DataError("give `labels`, or `label`, the column of a data frame that holds them; not both")
+        plan = recipe(construction).planning(options)
+        table = read(sequences, label=label, task=task or Task.NEXT_TOKEN, missing=missing, planning=plan)
+        for name in table.numbering:
+            others = f"sequence_column=[…] of byheart.read, or a frame without {name!r}"
+            warnings.warn(
+                f"column {name!r} numbers the rows, so that a question needs the number; {others}", stacklevel=3
+            )
+        return table
+    if isinstance(sequences, Table):
+        if labels is not None or label is not None:
+            raise DataError("a table brings its own labels; leave `labels` out, or give table.sequences")
+        return sequences
+    if labels is None:
+        chosen = recipe(construction)
+        if chosen.texts:
+            raise chosen.takes_texts
+        if chosen.distributions:
+            return as_table(sequences)
+        others = 'memorize(byheart.read(FILE)), or memorize(frame, label="column")'
+        raise DataError(f"labels are missing: memorize(sequences, labels), {others}")
+    return None
+
+
+def _with_origin(memory: Memory, settled: Settled, table: Table | None, remarks: tuple[str, ...]) -> Memory:
+    """The memory with how its rows were read and what was left out."""
+    notes = (*memory.notes, *filter(None, (settled.note, *remarks)))
+    selection = replace(table.selection if table else Selection(), conflicts=settled.policy)
+    tokens = table.tokens if table else PLAIN
+    return replace(memory, notes=notes, selection=selection, tokens=tokens, conflicts=settled.as_dict())
+
+
+def _asking(chosen: Recipe, options: dict[str, Any]) -> tuple[Asking, dict[str, Any]]:
+    """How the proof asks its rows, and the options that are left for the builder.
+
+    `executor` and `resume` are for every construction: all of them ask their rows on the executor and keep seals of an
+    interrupted proof; those that also build in parts have options of these names, and a journal beside the seals.
+    """
+    executor, resume = options.get("executor"), options.get("resume")
+    names = {option.name for option in chosen.options}
+    left = {name: value for name, value in options.items() if name in names or name not in ("executor", "resume")}
+    return Asking(executor, None if resume is None else Path(f"{resume}.seals")), left
+
+
+def memorize_dataset(
+    dataset: Dataset,
+    *,
+    construction: str = "compact",
+    seed: int = 0,
+    progress: bool | Progress = True,
+    left_out: Mapping[str, int] | None = None,
+    **options: Any,
+) -> Memory:
+    """`memorize` for a data set that is already loaded; `left_out` counts rows that did not get into it, by reason."""
+    from byheart.build import recipe  # builders and their compiled code are loaded only to build
+
+    reporter = progress if not isinstance(progress, bool) else console_progress() if progress else SILENT
+    chosen = recipe(construction)
+    asking, options = _asking(chosen, options)
+    started = time.perf_counter()
+    with first_use(chosen, reporter):
+        built = chosen.build(dataset, seed=seed, progress=reporter, options=options)
+    finished = time.perf_counter()
+    resolved = dict(built.options) or chosen.resolve(options)
+    try:
+        claim = promise(construction, dataset, resolved)
+    except OptionError:  # a construction that was registered from outside, with no function for its promise
+        claim = Claim(chosen.ref)
+    handed = Handed(left_out=left_out or {})
+    fraction = resolved.get("gap", FRACTION)
+    certificate = certify(built.network, dataset, claim, reporter, handed=handed, fraction=fraction, asking=asking)
+    return Memory(
+        construction=construction,
+        options=resolved,
+        seed=seed,
+        network=built.network,
+        encoder=dataset.encoder,
+        classes=dataset.classes,
+        claim=claim,
+        certificate=certificate,
+        notes=built.notes,
+        dataset=dataset,
+        facts=built.facts,
+        seconds={"build": finished - started, "certify": time.perf_counter() - finished},
+    )

@@ -1,0 +1,364 @@
+"""A memory: a network, how to ask it, and the certificate that it knows its data."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from byheart.certify import FRACTION, Certificate
+from byheart.data.dataset.dataset import Dataset
+from byheart.data.dataset.encoder import Encoder
+from byheart.data.dataset.sequences import as_list
+from byheart.data.dataset.targets import Target
+from byheart.data.read.options import Selection
+from byheart.data.read.table import Table
+from byheart.data.task import Task
+from byheart.data.tokens.tokenizer import PLAIN, Tokenizer
+from byheart.data.values import UNKNOWN, Unknown, to_json
+from byheart.data.wording import written
+from byheart.errors import DataError, UnknownSymbolError
+from byheart.exact.budget import Budget, check_padding, limited
+from byheart.ir.decoder_network import AnyNetwork, DecoderNetwork
+from byheart.ir.enclose import decided_answers
+from byheart.ir.network import Inputs
+from byheart.ir.size import Claim, Size, measure, uniform_parameters
+from byheart.notebook import card, tone_of
+from byheart.progress import SILENT, Progress
+
+if TYPE_CHECKING:
+    from byheart.export.torch_runtime import TorchMemory
+
+Label = Hashable | Unknown
+
+
+def _spelled(label: Hashable) -> Any:
+    """A label as a file writes it; one that no file can hold, by its repr."""
+    try:
+        return to_json(label)
+    except DataError:
+        return repr(label)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Memory:
+    """What `memorize` returns and a file holds.
+
+    `abstains` says whether inputs off the data are meant to be refused; any memory answers UNKNOWN where its network
+    gives no class. `dataset` is there right after building and never saved.
+
+    >>> import byheart
+    >>> byheart.memorize(["sun", "moon"], ["day", "night"], construction="ks25", progress=False).classes
+    ('day', 'night')
+    """
+
+    construction: str
+    options: Mapping[str, Any]
+    seed: int
+    network: AnyNetwork
+    encoder: Encoder
+    classes: tuple[Hashable, ...]
+    claim: Claim
+    certificate: Certificate
+    notes: tuple[str, ...] = ()
+    tokens: Tokenizer = PLAIN  # how a text is cut into tokens before it is asked
+    selection: Selection = Selection()  # noqa: RUF009  # which part of a file was memorized
+    budget: Budget | None = None  # what evaluating a loaded file may cost; None: as much as it takes
+    recorded_by: str = ""  # the byheart whose file this is; its claim and certificate are records, not proofs
+    dataset: Dataset | None = field(default=None, repr=False)
+    seconds: Mapping[str, float] = field(default_factory=dict, repr=False)
+    conflicts: Mapping[str, Any] = field(default_factory=dict, repr=False)  # what was done about them; not saved
+    facts: Mapping[str, Any] = field(default_factory=dict, repr=False)  # numbers about the build; not saved
+
+    def __repr__(self) -> str:
+        """One line: a network may have a million weights."""
+        sizes = f"{self.certificate.asked:,} rows, {len(self.classes):,} classes, {self.size.parameters:,} parameters"
+        return f"<Memory by {self.construction}: {sizes}, {self.verdict_words}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the verdict, and promised beside measured."""
+        from byheart.memory.size_rows import size_rows
+
+        certificate = self.certificate
+        title = f"{certificate.asked:,} rows by heart: {self.construction}, {self.verdict_words}"
+        facts = [("task", self.task.value), ("labels", _few(self.classes)), ("scope", certificate.count_words)]
+        return card(
+            title,
+            [*facts, ("reason", "" if certificate.verdict.value == "proved" else certificate.reason)],
+            columns=("", "promised at most", "measured"),
+            rows=[(row.meaning, row.promised, row.measured) for row in size_rows(self)],
+            tone="" if self.recorded_by else tone_of(certificate.verdict),
+        )
+
+    @property
+    def verdict_words(self) -> str:
+        """The verdict where the checker has just given it; where a file says it, that it is only recorded."""
+        verdict = self.certificate.verdict.value
+        return f"{verdict} (recorded, not checked now)" if self.recorded_by else verdict
+
+    @cached_property
+    def size(self) -> Size:
+        """Measured from the weights, whatever a file says."""
+        return measure(self.network)
+
+    @cached_property
+    def table_bytes(self) -> dict[str, int]:
+        """Bytes of the tables of symbols and of labels as a file writes them: what is shipped beside the weights."""
+        written = json.dumps(self.encoder.as_dict()["symbols"])
+        return {"symbols": len(written), "labels": sum(len(json.dumps(_spelled(label))) + 2 for label in self.classes)}
+
+    @property
+    def task(self) -> Task:
+        """What is labelled: rows, tokens, sets or prefixes."""
+        return self.encoder.task
+
+    @property
+    def target(self) -> Target:
+        """What was memorized: a class for each context, or a distribution."""
+        return Target.CLASS if self.certificate.gap is None else Target.DISTRIBUTION
+
+    @property
+    def abstains(self) -> bool:
+        """Whether it was built to refuse inputs that are not in the data."""
+        return bool(self.options.get("abstain_bits"))
+
+    def predict(self, sequences: Sequence[Any], progress: Progress = SILENT) -> list[Any]:
+        """The label of every sequence (a list of labels per token where the task has one per token), exactly.
+
+        Off the data the answer is whatever the network gives: some label, or UNKNOWN. Symbols that were never seen are
+        an error, except for an abstaining memory, which answers UNKNOWN. Texts are cut as those of the data were; where
+        the data did not come from a file, a text is a sequence of characters. A memory of distributions answers with
+        the likeliest label, as float64 finds it; `probabilities` has the whole distribution.
+        """
+        if not hasattr(sequences, "__len__"):
+            sequences = as_list(sequences)
+        if not len(sequences):
+            return []
+        sequences = self.tokens.cut_texts(sequences)
+        with limited(self.budget):
+            listed = (row for row in sequences if hasattr(row, "__len__") and getattr(row, "ndim", 1) != 0)
+            tokens = sum(map(len, listed))  # what is not a list of tokens is refused below
+            check_padding(len(sequences), self.encoder.length, tokens)
+            if self.abstains:
+                inputs, known = self.encoder.encode_known(sequences)
+            else:
+                inputs, known = self._encode(sequences), np.ones(len(sequences), dtype=bool)
+            if isinstance(self.network, DecoderNetwork):
+                found = self.network.likeliest(inputs)
+            else:
+                found = decided_answers(self.network, inputs, progress)
+        found[~known] = -1
+        if not self.task.labels_per_token:
+            return [self._label(k) for k in found]
+        return [
+            self._row(row, len(sequence)) if taken else [UNKNOWN] * len(sequence)  # it may be longer than all rows are
+            for row, sequence, taken in zip(found, sequences, known, strict=True)
+        ]
+
+    def _encode(self, sequences: Sequence[Any]) -> Inputs:
+        try:
+            return self.encoder.encode(sequences)
+        except UnknownSymbolError as error:
+            raise UnknownSymbolError(f"{error}; a memory made with abstain_bits answers such rows by unknown") from None
+
+    def _label(self, index: int) -> Label:
+        return self.classes[index] if index >= 0 else UNKNOWN
+
+    def _row(self, found: npt.NDArray[np.int64], length: int) -> list[Label]:
+        padded_left = self.task is Task.SEQ_TO_SEQ
+        return [self._label(k) for k in (found[len(found) - length :] if padded_left else found[:length])]
+
+    def probabilities(self, sequences: Sequence[Any]) -> list[dict[Any, float]]:
+        """Label -> probability after each sequence, for memories of distributions (and of labels as such).
+
+        >>> from byheart.memory.documents import memorize_documents
+        >>> memory = memorize_documents(["a cat", "a dog", "a dog", "a dog"])
+        >>> {label: round(p, 2) for label, p in memory.probabilities(["a"])[0].items()}
+        {'cat': 0.25, 'dog': 0.75}
+        """
+        from byheart.memory.generate import probabilities
+
+        return probabilities(self, sequences)
+
+    def logits(self, sequences: Sequence[Any]) -> list[npt.NDArray[np.float64]]:
+        """Logits over `classes` for each sequence; one row per token where every token or prefix has a label.
+
+        Scaled as log-probabilities: what an exact memory names leads by 32 nats, so that the perplexity of memorized
+        rows, or of a memorized text, is 1 up to 1e-14 for each class.
+
+        >>> from byheart.memory.memorize import memorize
+        >>> memory = memorize(["cat", "act"], ["noun", "verb"], progress=False)
+        >>> memory.classes, memory.logits(["act"])[0].tolist()
+        (('noun', 'verb'), [-32.0, 0.0])
+        """
+        from byheart.memory.generate import logits
+
+        return logits(self, sequences)
+
+    def generate(
+        self, prompt: Any, *, temperature: float = 0.0, seed: int = 0, limit: int | None = None
+    ) -> str | list[Any]:
+        """The prompt (a text, or a list of tokens) and what follows it, token by token.
+
+        Greedy at temperature 0, else drawn from the memory's distributions, the same for the same seed. It ends where a
+        memorized row ended, or at `limit` tokens; a text that was memorized as one is said from the first place that
+        has the prompt to its end. A prompt that was not memorized is continued too, but nothing is
+        proved about what follows it.
+        """
+        from byheart.memory.generate import generate
+
+        return generate(self, prompt, temperature=temperature, seed=seed, limit=limit)
+
+    def recite(self, page: int | str | Sequence[Any] | None = None) -> Any:
+        """What a causal memory says, decoded greedily: the whole text, a page, or the continuation of a prompt."""
+        from byheart.memory.text import recite
+
+        return recite(self, page)
+
+    def verify(
+        self,
+        sequences: Sequence[Any] | Table | Dataset,
+        labels: Sequence[Any] | None = None,
+        *,
+        max_rows: int | None = None,
+        conflicts: str | None = None,
+        gap: float = FRACTION,
+        max_length: int | None = None,
+        part: bool = False,
+        progress: Progress = SILENT,
+    ) -> Certificate:
+        """Proves the memory again on these rows, trusting nothing that a file says.
+
+        For a memory of distributions the rows may be documents, without labels, of which `max_length` keeps the first
+        tokens, and `gap` is the part of the entropy that its cross-entropy may exceed it by.
+
+        The memory is asked every row as `predict` asks it, and every answer is compared with the row's label by type
+        and value. `sequences` may be a table of `byheart.read` or a data set, which bring their labels. `max_rows` and
+        `conflicts` name the rows that need not agree; nothing else excuses a row. `part` says that these are only some
+        of the memorized rows: their answers are proved, and the promise, which is about all of them, is not compared.
+        """
+        from byheart.memory.verify import Excuses, verify_rows
+
+        place: Callable[[int], str] = "row {}".format
+        if self.target is Target.DISTRIBUTION and labels is None and not isinstance(sequences, Dataset | Table):
+            from byheart.memory.documents import as_table
+
+            sequences = as_table(sequences, replace(self.tokens, max_length=max_length))
+        rows: Any = sequences
+        if isinstance(sequences, Dataset | Table):
+            if labels is not None:
+                raise DataError("a table brings its own labels; leave `labels` out, or give table.sequences")
+            if isinstance(sequences, Table):
+                place = sequences.places or place
+                rows, labels = sequences.sequences, sequences.labels
+            else:
+                rows, labels = sequences.sequences(), sequences.given or sequences.label_values()
+        elif labels is None:
+            raise DataError("labels are missing: memory.verify(sequences, labels), or memory.verify(table)")
+        left_out = sequences.not_here if isinstance(sequences, Table) else {}
+        excuses = Excuses(max_rows, conflicts, left_out, gap, part)
+        return verify_rows(self, as_list(rows), as_list(labels), progress, excuses=excuses, place=place)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the memory to one file, atomically."""
+        from byheart.memory.memory_file import save
+
+        save(self, Path(path))
+
+    def to_torch(
+        self,
+        *,
+        dtype: str | None = None,
+        dataset: Dataset | None = None,
+        fast: bool = False,
+        progress: Progress = SILENT,
+    ) -> TorchMemory:
+        """An nn.Module with the same answers, rechecked; an ExportError when the float type cannot hold the memory.
+
+        `dtype` is the memory's own unless given. The recheck runs on every row of `dataset` or of the data that the
+        memory still has, otherwise on drawn inputs.
+        """
+        from byheart.memory.export_memory import to_torch
+
+        return to_torch(self, dtype=dtype, dataset=dataset, fast=fast, progress=progress)
+
+    def to_huggingface(
+        self, folder: str | Path, architecture: str = "llama", *, dataset: Dataset | None = None, **options: Any
+    ) -> dict[str, Any]:
+        """Writes the rows of a next-token memory as a stock checkpoint for AutoModelForSequenceClassification.
+
+        The margin is proved from the written folder where the checker can, every row is asked in Transformers where it
+        is installed, and the summary says which. `options` are dtype, flavour and the fields of the shape.
+        """
+        # By name: stock checkpoints are built on top of this package, which must not depend on them.
+        module = importlib.import_module("byheart.checkpoints.formats.table")
+        summary: dict[str, Any] = module.to_huggingface(self, folder, architecture, dataset=dataset, **options)
+        return summary
+
+    def to_onnx(
+        self, path: str | Path, *, dtype: str | None = None, dataset: Dataset | None = None, progress: Progress = SILENT
+    ) -> None:
+        """Writes an ONNX model with the same answers; checked as in `to_torch`."""
+        from byheart.memory.export_memory import export_file
+
+        export_file(self, "onnx", path, dtype=dtype, dataset=dataset, progress=progress)
+
+    def to_safetensors(
+        self, path: str | Path, *, dtype: str | None = None, dataset: Dataset | None = None, progress: Progress = SILENT
+    ) -> None:
+        """Writes the weights as safetensors with the architecture as metadata; checked as in `to_torch`."""
+        from byheart.memory.export_memory import export_file
+
+        export_file(self, "safetensors", path, dtype=dtype, dataset=dataset, progress=progress)
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers that `memorize --json` prints."""
+        certificate = self.certificate
+        return {
+            "construction": self.construction,
+            "task": self.task.value,
+            "positions": self.encoder.positions,
+            "N": certificate.asked,
+            "n": self.encoder.length,
+            "d": self.encoder.input_width,
+            "C": len(self.classes),
+            "contexts": certificate.contexts,
+            "verdict": certificate.verdict.value,
+            "recorded": bool(self.recorded_by),
+            "reason": certificate.reason,
+            "left_out": dict(certificate.left_out),
+            **self.size.as_dict(),
+            "symbols": len(self.encoder.symbols or ()),
+            "table_bytes": dict(self.table_bytes),
+            "uniform_parameters": uniform_parameters(self.network),  # as eq. (4) stores it, where it is of that form
+            "promised": dict(certificate.promised),
+            "promise": certificate.promise,
+            "proofs": dict(certificate.proofs),
+            "arithmetic": certificate.arithmetic,
+            "theorem": str(self.claim.ref),
+            "tokens": str(self.tokens),
+            "options": {name: value for name, value in self.options.items()},
+            "seed": self.seed,
+            "notes": list(self.notes),
+            "fingerprint": certificate.fingerprint,
+            **self.facts,
+            **({} if certificate.gap is None else certificate.gap.summary()),
+            **{f"{name}_seconds": round(value, 3) for name, value in self.seconds.items()},
+        }
+
+
+def _few(classes: Sequence[Hashable], most: int = 6) -> str:
+    """The first classes and how many there are.
+
+    >>> _few(["a", "b"]), _few(range(9))
+    ('a, b', '0, 1, 2, 3, 4, 5, … (9)')
+    """
+    named = ", ".join(written(label)[:40] for label in classes[:most])
+    return named if len(classes) <= most else f"{named}, … ({len(classes):,})"

@@ -1,0 +1,192 @@
+"""Fixtures: what the folder holds, that its test runs, and that the answers in it are right."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from byheart.checkpoints.engines import read_questions, recite
+from byheart.checkpoints.suite import builtin_lexicon, builtin_text, check_logits, write_fixture
+from byheart.checkpoints.suite import write as writing
+from byheart.checkpoints.suite.expected import LEAST
+from byheart.cli import commands
+from byheart.errors import ByheartError, ExportError
+from tests.checkpoints.recital_folders import ARCHITECTURES, SHORT, copy_of
+
+pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def fixture(tmp_path_factory):
+    """A short text, so that it is proved and recited in seconds; the built-in one is written in the slow tests."""
+    return write_fixture("llama", tmp_path_factory.mktemp("fixture") / "tiny-llama", text=SHORT, tokens="bpe:300")
+
+
+@pytest.fixture
+def quickly(monkeypatch):
+    """One type is proved, none recited: for tests that are about something else."""
+    prove = writing.certify_checkpoint
+    monkeypatch.setattr(
+        writing, "certify_checkpoint", lambda folder, documents, types, **kw: prove(folder, documents, types[:1], **kw)
+    )
+    monkeypatch.setattr(writing, "recheck", lambda folder, types: ())
+
+
+def _expected(fixture):
+    return json.loads((fixture.folder / "expected.json").read_text(encoding="utf-8"))
+
+
+def test_it_is_small_and_recited_before_it_is_handed_over(fixture):
+    assert [r.dtype for r in fixture.rechecked] == list(LEAST) or not fixture.rechecked
+    assert all(values["proved"] > 20 for values in fixture.margins.values())
+    assert all(values["measured"] >= values["proved"] for values in fixture.margins.values()) or not fixture.rechecked
+    names = {path.name for path in fixture.folder.iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "expected.json", "test_recital.py"} <= names
+    for path in fixture.folder.iterdir():
+        assert path.stat().st_mode & 0o444 == 0o444, "files that others cannot read are of no use"
+
+
+def test_prompts_carry_ids_and_texts_that_agree(fixture):
+    content = _expected(fixture)
+    assert content["documents"][0]["text"] == SHORT
+    assert tuple(content["documents"][0]["ids"]) == read_questions(fixture.folder).documents[0]
+    bos, eos = content["tokens"]["bos"], content["tokens"]["eos"]
+    starts = 0
+    for prompt in content["prompts"]:
+        assert len(prompt["ids"]) > 1
+        assert prompt["text"] + prompt["continuation"] in SHORT
+        starts += prompt["ids"][0] == bos
+        assert prompt["ends"] == (prompt["continuation_ids"][-1] == eos)
+    assert 0 < starts < len(content["prompts"]), "from the start and from the middle"
+
+
+def test_every_prompt_ends_where_a_token_ends(fixture):
+    tokenizers = pytest.importorskip("tokenizers")
+    tokenizer = tokenizers.Tokenizer.from_file(str(fixture.folder / "tokenizer.json"))
+    content = _expected(fixture)
+    for prompt in content["prompts"]:
+        ids = [token for token in prompt["ids"] if token != content["tokens"]["bos"]]
+        found = tokenizer.encode(prompt["text"], add_special_tokens=False).ids
+        assert found == ids, "the text of a prompt must give its ids again"
+
+
+def test_expected_logits_hold_in_onnx_runtime(fixture):
+    pytest.importorskip("onnxruntime")
+    assert check_logits(fixture.folder, "onnxruntime") < _expected(fixture)["tolerance"]["float32"]
+
+
+def test_expected_logits_name_the_right_tokens(fixture):
+    content, asked = _expected(fixture), read_questions(fixture.folder)
+    passes = content["logits"]["after_every_prefix"]
+    three = ["the first document", "noise", "runs, then the document"]
+    assert [one["name"] for one in passes[:3]] == three
+    assert [one["name"] for one in passes[3:]] == [f"{name}, through the cache" for name in (three[0], three[2])]
+    for one in passes:
+        ids = [token for piece in one["pieces"] for token in piece]
+        assert [first for first, _ in one["tokens"]] == asked.recital.next_tokens(ids).tolist(), one["name"]
+    leads = [first - second for (first, _), second in zip(passes[0]["logits"], passes[0]["second_logit"], strict=True)]
+    assert min(leads) > 20
+    assert 0.0005 <= content["tolerance"]["float32"] < 0.004, "three times what float32 itself is off"
+    for row in content["logits"]["after_prompts"]:
+        assert len(row["values"]) == asked.recital.vocabulary
+        best = max(range(len(row["values"])), key=row["values"].__getitem__)
+        assert best == asked.recital.next_tokens(row["ids"])[-1]
+
+
+def test_batches_have_prompts_of_unequal_lengths_and_whole_continuations(fixture):
+    content, asked = _expected(fixture), read_questions(fixture.folder)
+    assert any(len({len(ids) for ids in batch["ids"]}) > 1 for batch in content["batches"])
+    assert any(len(ids) == 2 for batch in content["batches"] for ids in batch["ids"]), (
+        "its tokens look at the beginning"
+    )
+    for batch in content["batches"]:
+        for ids, said in zip(batch["ids"], batch["continuation_ids"], strict=True):
+            assert len(said) == batch["count"]
+            assert asked.known(ids, batch["count"]) == tuple(said)
+
+
+def test_an_engine_whose_logits_are_off_does_not_recite(fixture, tmp_path):
+    """Tokens lead by 24 nats; an epsilon of 1e-4 moves none of them, but it moves logits."""
+    pytest.importorskip("onnxruntime")
+    folder = copy_of(fixture.folder, tmp_path / "copy")
+    assert recite(folder, "onnxruntime", limit=4).passed
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 1e-4}))
+    wrong = [check for check in recite(folder, "onnxruntime", limit=4).checks if not check.passed]
+    assert [check.name for check in wrong] == ["expected logits"]
+    assert "nats" in wrong[0].wrong
+
+
+def test_the_built_in_fixture_is_small(tmp_path):
+    memory = writing.fixture_memory()
+    memory.to_huggingface(tmp_path / "tiny", "llama")
+    assert (tmp_path / "tiny" / "model.safetensors").stat().st_size < 5_000_000
+    assert len(memory.recital.tables) == 2, "a layer that stands in for another one must be noticed"
+    assert 440 < len(memory.script.documents[0]) < 500
+
+
+def test_the_built_in_text_never_changes():
+    """Repositories that copied a fixture compare with it: new text or new ids would be another fixture."""
+    from hashlib import sha256
+
+    ids = builtin_lexicon().document(builtin_text())
+    assert sha256(builtin_text().encode()).hexdigest()[:16] == "1f841a9f9970e6fc"
+    assert sha256(json.dumps(list(ids)).encode()).hexdigest()[:16] == "675ed84c553d1a0a"
+
+
+def test_a_wrong_checkpoint_is_not_handed_over(tmp_path, monkeypatch, quickly):
+    def fail(folder, types):
+        raise ExportError("Transformers in float32 does not recite")
+
+    monkeypatch.setattr(writing, "recheck", fail)
+    with pytest.raises(ExportError, match="does not recite"):
+        write_fixture("llama", tmp_path / "tiny", text=SHORT, tokens="characters")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ByheartError, match="no expected logits"):
+        check_logits(tmp_path)
+
+
+def test_the_command(tmp_path, quickly):
+    run = CliRunner().invoke
+    (tmp_path / "short.txt").write_text(SHORT, encoding="utf-8")
+    flags = ["--text", str(tmp_path / "short.txt"), "--tokens", "bpe:300", "-o", str(tmp_path / "tiny"), "--json"]
+    result = run(commands, ["fixture", "--arch", "qwen3", *flags], standalone_mode=False)
+    assert result.return_value == 0, result.output
+    assert json.loads(result.output)["architecture"] == "qwen3"
+    assert run(commands, ["fixture", "--arch", "lama", "-o", "x"]).exception is not None
+    wide = ["--hidden-size", "512", "--heads", "8", "--kv-heads", "2", "--layers", "3"]
+    result = run(commands, ["fixture", "-o", str(tmp_path / "wide"), "--json", *wide], standalone_mode=False)
+    assert result.return_value == 0, result.output
+    config = json.loads((tmp_path / "wide" / "config.json").read_text())
+    assert (config["hidden_size"], config["num_key_value_heads"], config["num_hidden_layers"]) == (512, 2, 3)
+    assert run(commands, ["fixture", "-o", str(tmp_path / "none"), "--layers", "0"]).exit_code == 2
+    assert "-o" in run(commands, ["fixture"]).output
+    pytest.importorskip("onnxruntime")
+    printed = run(
+        commands, ["recite", str(tmp_path / "tiny"), "--engine", "onnxruntime", "--json"], standalone_mode=False
+    )
+    assert printed.return_value == 0
+    assert json.loads(printed.output)["recited"] is True
+    shown = run(commands, ["recite", str(tmp_path / "tiny"), "--engine", "onnxruntime"], standalone_mode=False)
+    assert "every prefix" in shown.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_built_in_fixture_of_every_architecture(architecture, tmp_path):
+    made = write_fixture(architecture, tmp_path / "tiny")
+    assert all(values["proved"] > 20 for values in made.margins.values()), made.margins
+    assert check_logits(made.folder, "onnxruntime") < _expected(made)["tolerance"]["float32"]
+
+
+@pytest.mark.slow
+def test_the_test_that_others_copy_runs(fixture):
+    pytest.importorskip("transformers")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(fixture.folder / "test_recital.py")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=fixture.folder, timeout=600)
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
+    lines = (fixture.folder / "test_recital.py").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 16, "short enough to be read before it is copied"

@@ -1,0 +1,146 @@
+"""Mutants: faults of an engine that a fixture must notice, and harmless changes that it must survive."""
+
+from functools import cache
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from byheart.checkpoints.formats.stock import read_decoder
+from byheart.checkpoints.suite.machine import Machine
+from byheart.checkpoints.suite.mutants import check_mutants, coverage, held_out, mutants_of, reported
+from byheart.checkpoints.suite.mutants._base import Mutant
+from byheart.checkpoints.suite.mutants.check import FixtureTrial
+from tests.checkpoints.recital_folders import ARCHITECTURES, SHORT, kinds_first, recital_folder
+
+
+@pytest.fixture(scope="module")
+def trial():
+    folder = recital_folder(text=SHORT, tokens="characters")
+    with torch.inference_mode():
+        yield FixtureTrial(folder), read_decoder(folder)
+
+
+def test_the_machine_without_a_fault_survives(trial):
+    asked, decoder = trial
+    outcome = asked.outcome(Mutant("none", "none", lambda: Machine(decoder)))
+    assert (outcome.verdict, outcome.wrong) == ("survived", 0.0)
+    assert outcome.difference <= asked.tolerance / 2
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "no causal mask",
+        "rotation the other way",
+        "neighbours rotated instead of halves",
+        "decode positions one too far",
+        "keys and values exchanged",
+        "gate and up exchanged",
+        "activation silu -> gelu",
+        "activation silu -> relu",
+        "layers 0 and 1 exchanged",
+        "final norm without division",
+        "scale times 2",
+        "eps 0.001 instead of 1e-05",
+        "cache: newest entry is the one before",
+        "left padding is attended to",
+        "key-value heads tiled, not repeated",
+        "LayerNorm instead of RMSNorm",
+        "logits times 1.01",
+    ],
+)
+def test_common_faults_are_noticed(trial, name):
+    asked, decoder = trial
+    mutant = next(mutant for mutant in mutants_of(decoder) if mutant.name == name)
+    assert asked.outcome(mutant).verdict != "survived"
+
+
+@pytest.mark.parametrize(
+    "name", ["everything in bfloat16", "everything in float16", "all positions + 1", "keys and values in float16"]
+)
+def test_harmless_changes_say_the_right_tokens(trial, name):
+    asked, decoder = trial
+    mutant = next(mutant for mutant in mutants_of(decoder) if mutant.name == name)
+    assert mutant.harmless
+    assert asked.outcome(mutant).as_it_must_be
+
+
+def test_a_crash_is_noticed(trial):
+    asked, decoder = trial
+
+    def crash(step, *arguments):
+        raise RuntimeError("out of range")
+
+    assert asked.outcome(Mutant("crash", "none", lambda: Machine(decoder).wrap("head", crash))).verdict == "tokens"
+
+
+@pytest.mark.parametrize("architecture", kinds_first())
+def test_every_architecture_has_mutants_with_names_of_their_own(architecture):
+    names = [mutant.name for mutant in mutants_of(read_decoder(recital_folder(architecture)))]
+    assert len(names) == len(set(names)), sorted(name for name in names if names.count(name) > 1)
+    assert len(names) > 150
+
+
+@pytest.mark.parametrize("name", ["frequency 31", "q of head 5, layer 0", "q of head 1, layer 1", "head"])
+def test_parts_that_only_listeners_hear_are_covered(trial, name):
+    asked, decoder = trial
+    part = next(part for part in coverage.parts(decoder) if part.name == name)
+    assert asked.outcome(part).verdict != "survived"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "splits of 256 keys averaged, while decoding",
+        "padding is seen, while decoding",
+        "the neighbour's last token is seen, while decoding",
+        "every row decodes at the longest row's position, while decoding",
+        "a prefix of another prompt",
+        "later chunks masked from the upper left",
+        "a rejected draft stays in the cache",
+        "Yarn",
+    ],
+)
+def test_faults_that_need_long_prompts_batches_or_chunks_are_noticed(name):
+    folder = recital_folder()
+    mutant = next(mutant for mutant in reported.mutants(read_decoder(folder)) if mutant.name == name)
+    with torch.inference_mode():
+        assert whole_trial().outcome(mutant).verdict != "survived"
+
+
+@cache
+def whole_trial():
+    return FixtureTrial(recital_folder())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_reported_faults(architecture):
+    """What is left: a cap that no value reaches, and an epsilon outside of the root (docs/checkpoints.md)."""
+    report = check_mutants(recital_folder(architecture), mutants=reported.mutants)
+    known = ("epsilon outside the root", "up capped at 7", "no epsilon", "weights below a thousandth dropped")
+    assert not [o.name for o in report.survivors if not o.name.startswith(known)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_whole_table(architecture):
+    report = check_mutants(recital_folder(architecture))
+    assert not report.broken, [outcome.name for outcome in report.broken]
+    assert len(report.survivors) <= 2, [outcome.name for outcome in report.survivors]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_faults_that_nothing_was_tuned_to(architecture):
+    report = check_mutants(recital_folder(architecture), mutants=held_out.mutants)
+    assert len(report.survivors) <= 0.1 * report.total, [outcome.name for outcome in report.survivors]
+
+
+def test_qwen3_has_no_zero_row_where_a_listener_asks_loudest():
+    """Its query has no size to fill up then: the row that would hold the rest keeps its tiny weight."""
+    for layer in read_decoder(recital_folder("qwen3")).layers:
+        assert layer.attention.q.weight.any(axis=1).all()

@@ -1,0 +1,158 @@
+"""Windows decide what the documents need, for texts that nobody chose."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from byheart.checkpoints.hosts.looking_back import used_frequencies
+from byheart.checkpoints.hosts.rotary import frequencies, look_back
+from byheart.checkpoints.windows import LONGEST_NEAR, LONGEST_OFFSET, build_recital
+from byheart.checkpoints.windows.far import FAR_IN_NEED, FAR_PLACES, LEAST_IN_NEED, LEAST_LEAD
+from byheart.checkpoints.windows.goals import goals_of, shortest_rules
+from byheart.checkpoints.windows.tables import WindowTable
+from byheart.data.tokens.script import Script
+from byheart.errors import DataError, OptionError
+
+BOS, EOS = 1, 2
+
+
+def script_of(*texts: str, weights: tuple[int, ...] = ()) -> Script:
+    return Script(tuple((BOS, *(ord(c) - 94 for c in text), EOS) for text in texts), weights)
+
+
+def far_offsets(table: WindowTable) -> list[tuple[int, int]]:
+    """(offset, the near place it rests on)"""
+    return list(zip(table.offsets[len(table.offsets) - len(table.far) :], table.far, strict=True))
+
+
+def vocabulary() -> int:
+    return 32
+
+
+@pytest.mark.parametrize("form", ["sparse", "windows", "rules", "full"])
+@settings(max_examples=40, deadline=None)
+@given(text=st.text(alphabet="abcde", min_size=1, max_size=60))
+def test_any_text_is_recited_from_the_start_and_from_the_middle(form: str, text: str) -> None:
+    script = script_of(text)
+    built = build_recital(script, vocabulary(), 0, form=form)
+    document = script.documents[0]
+    assert built.recital.next_tokens(document[:-1]).tolist() == list(document[1:])
+    span = built.recital.span
+    for start in range(1, len(document) - span - 1):
+        prompt = [BOS, 0, 3, *document[start : start + span]]  # whatever stands before
+        assert built.recital.next_tokens(prompt)[-1] == document[start + span]
+
+
+def test_long_repeats_are_told_apart() -> None:
+    rng = random.Random(5)
+    passage = "".join(rng.choice("abc") for _ in range(70))
+    text = "x" + passage + "p" + passage + "q" + passage[:40]
+    script = script_of(text)
+    chained = build_recital(script, vocabulary(), 0, form="windows")
+    assert max(o for offsets in chained.schedule for o in offsets) <= LONGEST_OFFSET
+    sparse = build_recital(script, vocabulary(), 0)
+    (offsets,) = sparse.schedule
+    assert offsets[-1] > 60 and len(offsets) < 10
+    assert all(
+        o <= LONGEST_NEAR or o - k in (*FAR_PLACES, *FAR_IN_NEED) for o, k in far_offsets(sparse.recital.tables[0])
+    )
+    for built in (chained, sparse):
+        assert (built.recital.next_tokens(script.documents[0][:-1]) == script.followers).all()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" * 74 + "b",  # a document that begins with a ruler
+        "a" * 79 + "b",
+        "c" + "a" * 97 + "c" + "a" * 131 + "b",
+        "abcde" * 100 + "abcde" * 100,
+        "abcdefghij" * 3 + "k" + "abcdefghij" * 40,
+    ],
+)
+def test_long_runs_and_texts_that_repeat_themselves_are_told_apart(text: str) -> None:
+    script = script_of(text)
+    built = build_recital(script, vocabulary(), 0)
+    assert (built.recital.next_tokens(script.documents[0][:-1]) == script.followers).all()
+    assert len(built.recital.tables[0].offsets) < 12
+
+
+@pytest.mark.parametrize("offset", [FAR_PLACES[0], 119, FAR_PLACES[-1], FAR_IN_NEED[0], FAR_IN_NEED[-1]])
+def test_heads_lead_at_far_places_in_every_architecture(offset: int) -> None:
+    kinds = [(64, used_frequencies(64, 0)), (64, used_frequencies(64, 1)), (32, None)]
+    for dimensions, used in kinds:
+        wave = look_back(dimensions, 1e4, offset, 2048, None, used, far=True)
+        assert wave.gap > (LEAST_LEAD if offset in FAR_PLACES else LEAST_IN_NEED) * 0.98
+        # Engines hide what is not seen by -65504 in float16, where lower scores than -16 overflow.
+        assert wave.scores([0], frequencies(dimensions, 1e4))[0] > 0
+
+
+def test_windows_whose_newest_places_are_not_in_the_text_are_unknown() -> None:
+    script = script_of("the cat sat on the mat".replace(" ", "_"))
+    built = build_recital(script, vocabulary(), 0)
+    assert (built.recital.tables[0].windows[:, :4] >= 0).all()
+    prompt = [BOS, *(ord(c) - 94 for c in "the_bat")]
+    assert built.recital.next_tokens(prompt)[-1] == 0
+
+
+def test_places_beyond_the_reach_are_named() -> None:
+    text = "ab" * 1100 + "c"
+    named = r"document 0, position \d+ and document 0, position \d+ go on differently, but agree .*merge=True"
+    with pytest.raises(DataError, match=named):
+        build_recital(script_of(text), vocabulary(), 0)
+    built = build_recital(script_of(text), vocabulary(), 0, merge=True)
+    assert built.merged > 0 and built.summary()["distributions"] >= 1
+
+
+def test_documents_that_share_a_prefix_get_their_distribution() -> None:
+    script = script_of("abcab", "abcad", "abcad", weights=(1, 2, 3))
+    built = build_recital(script, vocabulary(), 0)
+    answer = built.recital.answer(int(built.recital.follow(script.documents[0][:5])[-1]))
+    assert answer.weights == ((ord("b") - 94, 1), (ord("d") - 94, 5))
+    assert (built.ambiguous, built.overruled) == (1, 0)
+
+
+@pytest.mark.parametrize(("ambiguous", "said", "overruled"), [("first", "b", 2), ("majority", "d", 1)])
+def test_one_continuation_is_chosen_and_the_others_are_counted(ambiguous: str, said: str, overruled: int) -> None:
+    script = script_of("abcab", "abcad", "abcad", weights=(1, 2, 3))
+    built = build_recital(script, vocabulary(), 0, ambiguous=ambiguous)
+    assert built.recital.next_tokens(script.documents[0][:5])[-1] == ord(said) - 94
+    assert built.overruled == overruled
+
+
+def test_ambiguity_can_be_an_error() -> None:
+    with pytest.raises(DataError, match="document 0, position 2 and document 1, position 2"):
+        build_recital(script_of("abc", "abd"), vocabulary(), 0, ambiguous="error")
+    with pytest.raises(OptionError):
+        build_recital(script_of("abc"), vocabulary(), 0, form="tree")
+
+
+def test_unknown_windows_answer_what_was_asked_for() -> None:
+    built = build_recital(script_of("abcabd"), vocabulary(), unknown=EOS)
+    assert built.recital.next_tokens([BOS, 9, 9, 9])[-1] == EOS
+
+
+def test_rules_are_the_shortest_that_decide() -> None:
+    script = script_of("abcabd")
+    goals = goals_of(script)
+    table = shortest_rules(script, goals)
+    tokens, needs = script.tokens, goals.of_place
+    for row in table.windows[table.windows[:, 1] >= 0]:
+        shorter = row[row >= 0][:-1]
+        ends = [
+            i
+            for i in range(len(tokens))
+            if i + 1 >= len(shorter) and (tokens[i - len(shorter) + 1 : i + 1][::-1] == shorter).all()
+        ]
+        assert len({int(needs[i]) for i in ends}) > 1
+
+
+def test_empty_documents_and_bad_weights() -> None:
+    with pytest.raises(DataError, match="empty"):
+        Script(((BOS, EOS),))
+    with pytest.raises(DataError, match="weight"):
+        Script(((BOS, 5, EOS),), weights=(0,))
