@@ -1,4 +1,4 @@
-"""The tables and the picture of docs/checkpoints.md.
+"""The tables and the picture of docs/research/checkpoints.md.
 
     python experiments/checkpoints.py [engines] [mutants] [picture] [--arch NAME] [--docs FOLDER]
 
@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("--arch", action="append", help="mutants: only this architecture")
     parser.add_argument("--docs", type=Path, default=Path(__file__).parents[1] / "docs")
     wish = parser.parse_args()
-    page = wish.docs / "checkpoints.md"
+    page = wish.docs / "research" / "checkpoints.md"
     with tempfile.TemporaryDirectory() as room:
         if "engines" in wish.what:
             insert(page, "engines", engine_table(Path(room)))

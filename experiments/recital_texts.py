@@ -4,7 +4,7 @@
     python experiments/recital_texts.py RESULTS.jsonl --table [--docs FOLDER]
 
 A line of RESULTS.jsonl per text, size and architecture; what is there already is not measured again, so that the script
-can be stopped. `--table` puts a summary into docs/checkpoints.md. A text is one that is made here, or a file (`.jsonl`:
+can be stopped. `--table` puts a summary into docs/research/checkpoints.md. A text is one that is made here, or a file (`.jsonl`:
 its column `text`, documents joined by line breaks; `FILE:START` begins at a character). With `--recite` Transformers
 recites every folder: three types, eager and sdpa, with and without a cache, batched with left padding.
 """
@@ -248,7 +248,7 @@ def main() -> None:
     parser.add_argument("--docs", type=Path, default=Path(__file__).parents[1] / "docs")
     wish = parser.parse_args()
     if wish.table:
-        insert(wish.docs / "checkpoints.md", "texts", table(wish.results))
+        insert(wish.docs / "research" / "checkpoints.md", "texts", table(wish.results))
         return
     for name, size, architecture in wanted(wish):
         with tempfile.TemporaryDirectory() as room:

@@ -21,7 +21,7 @@ import byheart
 from byheart.build import _base as constructions
 from byheart.build._base import Construction, register
 from byheart.build.table1.nilsson65 import build_nilsson65
-from byheart.checkpoints.hosts import host
+from byheart.checkpoints.hosts import _base as host
 from byheart.checkpoints.hosts.llama import llama
 from byheart.checkpoints.proof import certify_checkpoint
 from byheart.data.task import Task

@@ -1,4 +1,4 @@
-"""byheart compiles a data set into a small Transformer that knows it by heart, exactly, and proves it.
+"""byheart compiles a data set into a small Transformer that stores it exactly, and proves it.
 
 >>> import byheart
 >>> memory = byheart.memorize(["sun", "moon", "star"], ["day", "night", "night"], construction="ks25", progress=False)

@@ -1,7 +1,7 @@
-"""The demo: a table that ships with Python, learnt by heart. `make demo`, or `python -m byheart.demo [FOLDER]`.
+"""The demo: a table that ships with Python, memorized. `make demo`, or `python -m byheart.demo [FOLDER]`.
 
 Memorizes the names of all HTML entities (`html.entities.html5`: spelling -> characters), certifies the network, saves
-it, loads it again, asks it a few names, and prints what was promised, what was built, and what
+it, loads it again, queries a few names, and prints the guaranteed size, the measured size and
 the hardest table of that size needs.
 """
 
@@ -19,12 +19,12 @@ from rich.table import Table
 import byheart
 from byheart.memory.size_rows import lower_sentences, size_rows
 
-ASKED = ("eacute;", "copy;", "rarr;", "NotEqualTilde;", "amp", "CounterClockwiseContourIntegral;")
+QUERIES = ("eacute;", "copy;", "rarr;", "NotEqualTilde;", "amp", "CounterClockwiseContourIntegral;")
 CONSTRUCTION = "compact"
 
 
 def entities() -> tuple[list[str], list[str]]:
-    """Names and the characters that they stand for.
+    """Names and the characters that they represent.
 
     >>> names, characters = entities()
     >>> len(names), dict(zip(names, characters))["copy;"]
@@ -35,12 +35,12 @@ def entities() -> tuple[list[str], list[str]]:
 
 
 def size_table(memory: byheart.Memory) -> Table:
-    """Promised, measured and lower bound side by side."""
+    """Guaranteed size, measured size and lower bound side by side."""
     table = Table(title=f"How large is it? ({memory.claim.ref})", title_style="bold", title_justify="left")
     table.add_column("")
-    table.add_column("promised", justify="right")
+    table.add_column("guaranteed", justify="right")
     table.add_column("measured", justify="right", style="bold")
-    table.add_column("hardest labels need", justify="right")
+    table.add_column("lower bound", justify="right")
     for row in size_rows(memory):
         table.add_row(row.meaning, _number(row.promised), _number(row.measured), _number(row.hardest))
     return table
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     folder = Path(arguments[0] if arguments else "out")
     names, characters = entities()
     console.print(
-        f"Learning the {len(names):,} names of HTML entities by heart: {len(set(characters)):,} different answers. "
+        f"Memorizing the {len(names):,} names of HTML entities: {len(set(characters)):,} different answers. "
         "Nothing is trained: the weights of a Transformer are computed, then every name is checked.\n"
     )
     start = time.perf_counter()
@@ -67,13 +67,13 @@ def main(arguments: Sequence[str] = ()) -> int:
     memory.save(file)
     again = byheart.load(file)
     console.print(f"Built with [bold]{CONSTRUCTION}[/] and certified in {seconds:.1f} s; saved as {file}.")
-    console.print("The saved file, asked again:")
-    for name, answer in zip(ASKED, again.predict(ASKED), strict=True):
+    console.print("Answers of the saved file:")
+    for name, answer in zip(QUERIES, again.predict(QUERIES), strict=True):
         console.print(f"  {name:34} {answer}")
     console.print()
     console.print(size_table(memory))
     console.print(
-        "Promised: never more than this, computed before anything was built. Hardest labels need: "
+        "Promised: never more than this, computed before anything was built. Worst-case lower bound: "
         + "; ".join(lower_sentences(memory))
         + ".\n"
     )
@@ -87,7 +87,7 @@ def _conclude(console: Console, memory: byheart.Memory, count: int) -> int:
         return 1
     console.print(
         f"Verdict: [bold green]proved[/]. Each of the {count:,} names went through the network in exact arithmetic, "
-        "without rounding, and came out as the right characters; and the network is no larger than promised."
+        "without rounding, and gives the correct characters; the network is no larger than guaranteed."
     )
     return 0
 

@@ -1,6 +1,6 @@
 """The error tree: everything that byheart raises on purpose is a `ByheartError`.
 
-A message says what failed, the values, and what to do. The command line prints it and exits with 2.
+A message states what failed, the values, and what to do. The command line prints it and exits with 2.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class TokenRoomError(BuildError):
 
 
 class AssumptionError(BuildError):
-    """What a theorem assumes about the data does not hold: `assumption` says what, `rows` where it fails."""
+    """What a theorem assumes about the data does not hold: `assumption` states what, `rows` where it fails."""
 
     def __init__(self, assumption: str, message: str, rows: tuple[int, ...] = ()) -> None:
         named = f" (rows {', '.join(map(str, rows))})" if rows else ""
@@ -88,7 +88,7 @@ class BudgetError(ByheartError, RuntimeError):
 
 
 class ExportError(ByheartError, ValueError):
-    """A memory that cannot be written exactly in the asked format and type."""
+    """A memory that cannot be written exactly in the requested format and type."""
 
 
 class MissingExtraError(ByheartError, ImportError):

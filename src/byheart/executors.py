@@ -51,7 +51,7 @@ def make_executor(name: str, processes: int) -> Executor:
     """processes, threads, serial, dask (a cluster on this machine), dask:ADDRESS (a scheduler), ray, ray:ADDRESS, or
     module:function, any function without arguments that gives a `concurrent.futures.Executor`.
 
-    `processes:4` and `threads:4` say how many; else `processes` does.
+    `processes:4` and `threads:4` give the number of workers; otherwise `processes` does.
     """
     kind, colon, rest = name.partition(":")
     if kind in ("processes", "threads") and colon:

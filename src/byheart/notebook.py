@@ -46,7 +46,7 @@ def card(
     rows: Sequence[Sequence[object]] = (),
     tone: str = "",
 ) -> str:
-    """A title, facts as lines `name: value`, and a table; numbers get separators, empty facts are left out."""
+    """A title, facts as lines `name: value`, and a table; numbers get separators, empty facts are omitted."""
     lines = "".join(f"<div>{_text(name)}: {_text(value)}</div>" for name, value in facts if value not in (None, "", ()))
     return f'<div style="{CARD.format(tone=TONES[tone])}"><b>{_text(title)}</b>{lines}{_table(columns, rows)}</div>'
 

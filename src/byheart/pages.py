@@ -4,7 +4,7 @@ docs/paper-map.md comes from the labels that code carries, the tables of constru
 from what is registered, the manual page docs/byheart.1 from the command line's own help, and docs/live.html is the page
 that `byheart explain` writes.
 
-The registry fills as modules are imported, so every room that holds paper statements is walked first:
+The registry fills as modules are imported, so every package that holds paper statements is walked first:
 
     >>> "# Paper map" in render(collect()).splitlines()
     True
@@ -43,14 +43,14 @@ test fails when it is stale, or when a statement of KS25 or M24 has no row. `byh
 same question on the command line.
 
 Status: **built**, a network is constructed and certified; **a number**, a formula is computed, never below (above)
-the true bound; **checked**, the checker or the data room decides it on the data; **shown**, an experiment or a
-table; **in words**, a definition that the code follows; **partly** and **out of reach** say what is missing and
+the true bound; **checked**, the checker or the data package decides it on the data; **shown**, an experiment or a
+table; **in words**, a definition that the code follows; **partly** and **out of reach** give what is missing and
 why.
 """
 
 
 def collect() -> list[Entry]:
-    """Every registered entry, after importing every module of the rooms that hold paper statements."""
+    """Every registered entry, after importing every module of the packages that hold paper statements."""
     fill_registry()
     return entries()
 
@@ -114,7 +114,7 @@ def written() -> dict[Path, str]:
 
 
 def manual() -> str:
-    """The manual page, section 1: every command with its options, as `--help` says them."""
+    """The manual page, section 1: every command with its options, as `--help` prints them."""
     # with the group's own settings: click keeps the help option that a command got first, whoever asked for it
     context = click.Context(commands, info_name="byheart", **commands.context_settings)
     lines = [

@@ -1,14 +1,14 @@
 """Progress of long work, reported to whoever listens.
 
-Builders and checkers report stages; the command line draws them, everybody else hears nothing. A stage is
+Builders and checkers report stages; the command line draws them, other callers see nothing. A stage is
 interrupted by raising from `advance` (Ctrl-C arrives there as KeyboardInterrupt), so nothing is left half-made.
 
     >>> with SILENT.stage("solving groups", total=3) as stage:
     ...     stage.advance(3)
 
-Programs listen to the logger `byheart` of the standard library, which prints nothing unless they say so: reading,
+Programs listen to the logger `byheart` of the standard library, which prints nothing by default: reading,
 building, proving and exporting at INFO, the stages inside them at DEBUG, each with its seconds when it is done, and at
-WARNING how many rows were left out and why. Records carry `stage` and `seconds`, for logs that machines read.
+WARNING how many rows were omitted and why. Records carry `stage` and `seconds`, for logs that machines read.
 
     >>> import logging
     >>> logging.getLogger("byheart").setLevel(logging.INFO)     # and a handler, for example logging.basicConfig()
@@ -38,7 +38,7 @@ PATIENCE = 2.0  # seconds before a stage is worth a bar
 
 @contextmanager
 def timed(name: str, level: int = logging.INFO) -> Iterator[None]:
-    """Logs how long what stands below it took, or the function that it decorates.
+    """Log the duration of the enclosed block or of the decorated function.
 
     >>> with timed("building nothing"):
     ...     pass
@@ -66,7 +66,7 @@ def warn_left_out(what: str, counts: Mapping[str, int]) -> None:
     found = {why: count for why, count in counts.items() if count}
     if found:
         reasons = ", ".join(f"{count:,} by {why}" for why, count in found.items())
-        LOGGER.warning("%s left out: %s", what, reasons, extra={"left_out": found})
+        LOGGER.warning("%s omitted: %s", what, reasons, extra={"left_out": found})
 
 
 class Stage(Protocol):

@@ -1,3 +1,3 @@
-"""The version of byheart, where every room can see it."""
+"""The version of byheart, where every package can see it."""
 
 __version__ = "0.1.0"

@@ -10,7 +10,7 @@
     ground_truth    forgetting a document exactly
 
 >>> from byheart.checkpoints import forget, memorize_recital
->>> memorize_recital(["the cat sat"], progress=False).generate("the c")
+>>> memorize_recital(["the cat sat"]).generate("the c")
 'at sat'
 """
 

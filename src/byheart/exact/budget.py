@@ -1,6 +1,6 @@
 """A limit on work and memory: an untrusted file must not fill the machine or run for ever.
 
-Code that evaluates such a file says `with limited(budget)`. The engines then estimate a job's cost before they do it
+Code that evaluates such a file runs inside `with limited(budget)`. The engines then estimate a job's cost before they do it
 (one input is tried, metered step by step, and counts for all), and refuse with a BudgetError what goes beyond. The unit
 of work is one product of two 56-bit limbs; a core does a hundred million to a billion of them in a second, so that the
 usual budget is about ten minutes.
@@ -85,7 +85,7 @@ def limited(budget: Budget | None) -> Iterator[Meter | None]:
 
 
 def check_padding(rows: int, length: int, tokens: int) -> None:
-    """Rows that would be padded far beyond their own tokens, because a file says so."""
+    """Rows that would be padded far beyond their own tokens, because a file asks for it."""
     places, found = rows * length, meter()
     if found is not None and places > max(PADDING, TIMES * tokens):
         found.hold(256 * places)  # an index, a mask and a point with its numbers for each of them
@@ -95,7 +95,7 @@ ROW_BYTES, TOKEN_BYTES = 300, 40  # what memorizing and proving add for a row an
 
 
 def check_room(rows: int, tokens: int) -> None:
-    """A BudgetError where the machine has no room to memorize and prove so many rows with so many tokens in all."""
+    """A BudgetError where the machine has too little memory to memorize and prove so many rows with so many tokens in all."""
     needed, free = ROW_BYTES * rows + TOKEN_BYTES * tokens, free_memory()
     if free is not None and needed > free:
         raise BudgetError(
@@ -108,7 +108,7 @@ def check_room(rows: int, tokens: int) -> None:
 def free_memory() -> int | None:
     """Bytes that this process may still take, by the machine and by the limits of a container; None: not known."""
     found: list[int] = []
-    with suppress(OSError, ValueError, IndexError):  # Linux alone says it without a library
+    with suppress(OSError, ValueError, IndexError):  # only Linux reports it without a library
         lines = Path("/proc/meminfo").read_text().splitlines()
         found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
     with suppress(OSError, ValueError):

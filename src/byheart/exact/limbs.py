@@ -3,7 +3,7 @@
 Python ints become limbs by their bytes: 56 bits are seven bytes. Memory is bounded by the chunk (256 inputs per core),
 whatever the number of inputs. When a number outgrows its buffer the chunk is run again with a larger one.
 
-The kernel knows only integers times powers of two, but inputs may have any denominator q · 2^k with q odd (means of
+The kernel handles only integers times powers of two, but inputs may have any denominator q · 2^k with q odd (means of
 three tokens). So everything is computed q times too large: inputs enter as their numerators, every bias is multiplied
 by q, weights stay, and relu(q·x) = q·relu(x). The result is divided by q once, by writing q into its denominator.
 2^k needs no such factor: numerators are shifted to a whole number of limbs and start at a negative limb position.

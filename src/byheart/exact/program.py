@@ -6,7 +6,7 @@ name points at the old register; and a wide block is done unit by unit, so that 
 
 A weight m·2^e is cut into digits below 2^28; a digit d at bit position p becomes a term (d, p // 56, p % 56), that is
 limb offset and shift inside a limb. `cost` bounds what a term adds to an accumulator, in units of 2^56, so that the
-kernel knows when carries must be propagated before 64 bits overflow.
+kernel can decide when carries must be propagated before 64 bits overflow.
 
 Registers are the memory of a run (each holds a number of thousands of bits per input), so few are used: a register is
 free again as soon as no channel of the stream is named after it. The invariant while compiling: `stream[c]` is the
@@ -59,7 +59,7 @@ class Program:
 
 @dataclass
 class _Assembler:
-    """Collects instructions while registers are handed out and given back."""
+    """Collects instructions while registers are allocated and freed."""
 
     unit: int
     free: list[int] = field(default_factory=list)

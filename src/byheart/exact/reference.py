@@ -6,7 +6,7 @@
 >>> run([double_or_zero], Values.of([[5], [-5]])).row(0)
 (Fraction(8, 1),)
 
-A `Step` is plain data, what all engines of this room evaluate. Weights are stored by rows without zeros: row i holds
+A `Step` is plain data; every engine of this package evaluates it. Weights are stored by rows without zeros: row i holds
 (column, weight) pairs.
 """
 

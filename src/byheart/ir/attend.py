@@ -1,7 +1,7 @@
 """Attention, exactly: the sum of value vectors over the tokens that share the attention, and how many they are.
 
 Attention with equal shares (uniform, hardmax, softmax of equal scores) is rational: token k receives
-sum / count of the vectors W_O W_V z over its share. Softmax of unequal scores is not, and says so.
+sum / count of the vectors W_O W_V z over its share. Softmax of unequal scores is not, and raises.
 
 Sums and counts are kept apart: they are integers over the points' common denominator, and only the caller divides.
 Where all scores are equal, a pattern's sums are totals or running totals: N·n additions per channel. Where scores

@@ -1,6 +1,6 @@
 """The one-layer decoder-only Transformer of M24, eq. (2), as a value with float64 weights.
 
-Every weight is a float64, hence an exact dyadic number: what a certificate says, it says about exactly these weights.
+Every weight is a float64, hence an exact dyadic number: a certificate holds for exactly these weights.
 Matrices are stored so that rows multiply from the left: a context's vector x (d,) becomes activation(x @ hidden +
 bias).
 
@@ -205,9 +205,9 @@ class ContextReader:
 
 @dataclass(frozen=True, eq=False)
 class Decoder:
-    """h(α) = Vᵀ ψ(Wᵀ mix(α) + b) and softmax behind it; V = output[0] @ output[1] @ …, stored as its factors.
+    """h(α) = Vᵀ ψ(Wᵀ mix(α) + b) and softmax after it; V = output[0] @ output[1] @ …, stored as its factors.
 
-    Tokens are numbers from 0 to ω - 1; what they stand for is for `DecoderNetwork` and its memory to say.
+    Tokens are numbers from 0 to ω - 1; what they represent is up to `DecoderNetwork` and its memory.
     """
 
     reader: ContextReader
@@ -234,7 +234,7 @@ class Decoder:
 
     @property
     def kind(self) -> str:
-        """What tells contexts apart: attention or average."""
+        """What distinguishes contexts: attention or average."""
         return self.reader.kind
 
     @property

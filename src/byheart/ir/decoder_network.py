@@ -1,7 +1,7 @@
 """A decoder as the network of a memory: codes of an encoder in, logits of classes out.
 
 A `Network` is rational and is evaluated over the integers; a decoder has exp and tanh in it and is evaluated in float64
-(to ask it) or by enclosures (to prove something). Layers for both would have to carry two arithmetics through every
+(to query it) or by enclosures (to prove something). Layers for both would have to carry two arithmetics through every
 evaluator, exporter and page. So a memory's network is one or the other, `AnyNetwork`, and both have the few things that
 every memory needs: a size, a JSON form, which tokens are read, how many classes there are.
 
@@ -12,7 +12,7 @@ every memory needs: a size, a JSON form, which tokens are read, how many classes
     >>> network.class_count, network.classes_of(np.array([[3.0, 2.0]])).tolist()
     (2, [1])
 
-`TableDecoder` is a decoder of few parameters: an exact network names the distribution of a context, a table says what
+`TableDecoder` is a decoder of few parameters: an exact network names the distribution of a context, a table holds what
 it is. Most contexts of a corpus share their distribution with others. An exact network with about √contexts parameters
 gives the number of a context's distribution, and the logits are that row of a table, stored as low-rank factors. A
 context that the exact network does not answer has equal logits: the uniform distribution.
@@ -40,7 +40,7 @@ class TableDecoder:
     """logits = coordinates[k] @ columns for row k = network(context); tokens are numbers from 0 to ω - 1.
 
     The exact network reads the last of `length` pairs (code, place): token t has code `codes[t]` (0: the network never
-    saw it), and contexts that are shorter are padded in front with code 0 where `padded`, else they have no answer.
+    saw it), and contexts that are shorter are padded at the start with code 0 where `padded`, else they have no answer.
     """
 
     network: Network
@@ -121,8 +121,8 @@ AnyDecoder: TypeAlias = Decoder | TableDecoder
 
 @dataclass(frozen=True, eq=False)
 class Prefixes:
-    """The distinct contexts that are asked: their tokens (M, T), padded at the end with -1, and which one each place
-    of the inputs is: (N,) or (N, n), -1 where nothing is asked."""
+    """The distinct queried contexts: their tokens (M, T), padded at the end with -1, and which one each place
+    of the inputs is: (N,) or (N, n), -1 where nothing is queried."""
 
     tokens: Ints
     place: Ints
@@ -167,7 +167,7 @@ class DecoderNetwork:
         return len(self.classes)
 
     def prefixes(self, inputs: Inputs) -> Prefixes:
-        """The contexts of rows as an encoder gives them: code 0 is padding in front, -1 an absent token at the end."""
+        """The contexts of rows as an encoder gives them: code 0 is padding at the start, -1 an absent token at the end."""
         codes = inputs.points.numerators[:, 0].astype(np.int64)
         if inputs.points.denominator != 1 or (len(codes) and not 0 <= codes.min() <= codes.max() <= len(self.inputs)):
             raise DataError(f"a decoder reads codes of {len(self.inputs)} symbols; these tokens are something else")
@@ -227,7 +227,7 @@ def continue_tokens(
     """The prompt and what follows, until the context is as long as the decoder can read (or `limit` tokens in all).
 
     Temperature 0 takes the likeliest token (the first of equals); above 0 it draws from softmax(logits / temperature).
-    The same seed gives the same text. If `knows` knows the prompt, the text ends at the first context that it does not
+    The same seed gives the same text. If `knows` accepts the prompt, the text ends at the first context that it rejects
     know: there a document ended.
     """
     if not 0 <= temperature < float("inf"):

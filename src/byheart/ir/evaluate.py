@@ -48,7 +48,7 @@ CHUNK = 1 << 17  # sequences at a time
 class State:
     """Distinct streams and where they stand (-1: absent, or not asked for).
 
-    `lengths` counts the tokens of each row; `hub` says where among them a global token stands, if there is one.
+    `lengths` counts the tokens of each row; `hub` is the position of a global token among them, if there is one.
     """
 
     points: Values
@@ -210,7 +210,7 @@ def _sequence_part(network: Network, done: int, state: State, progress: Progress
 
 
 def read_mask(read: Read, state: State) -> npt.NDArray[np.bool_]:
-    """True where a token's output is asked for."""
+    """True where a token's output is requested."""
     stop = (state.lengths - (state.hub is Place.END))[:, None]
     columns = np.arange(state.index.shape[1])[None, :]
     each = (columns < stop) & (columns >= (state.hub is Place.START))

@@ -134,7 +134,7 @@ def _float(number: Number | Fraction) -> float:
 
 
 def _mixed(mixer: Layer | None, read: Read, tokens: Floats, index: Index) -> tuple[Floats, Any]:
-    """The streams (width, tokens that are read) behind the mean or sum, and where their answers belong."""
+    """The streams (width, tokens that are read) after the mean or sum, and where their answers belong."""
     present = index >= 0
     lengths = present.sum(axis=1)
     if isinstance(mixer, Pool):
@@ -209,7 +209,7 @@ class _Lookup:
 
     What they do to a row depends on that channel's number alone, as long as the other channels that they change hold
     zeros before. So every number is evaluated once, block after block as a row would be, and rows take its values: the
-    same sums, done once for equal rows. Where the numbers are not small and whole, or something stands in the way,
+    same sums, done once for equal rows. Where the numbers are not small and whole, or something prevents it,
     every row is evaluated by itself.
     """
 

@@ -1,4 +1,4 @@
-"""Networks as JSON: written for a stranger with a JSON parser and integers; read strictly, because files are untrusted.
+"""Networks as JSON: readable with a JSON parser and integers; read strictly, because files are untrusted.
 
 A number is a JSON integer when it is below 2^53 in size, else a string: optional minus, `0x` and hexadecimal digits of
 an odd number, and `p` with a decimal power of two unless that is 0. Every number has this one form, every object
@@ -9,7 +9,7 @@ exactly its fields, every row of a matrix its columns in ascending order and no 
 
 Decoders have matrices without their zeros, every float64 as the exact dyadic number that it is. They are read as
 strictly as the layers of a `Network`: exactly these fields, every number in its one form, every weight a float64,
-shapes that fit, and no more memory than a file of that size may ask for.
+shapes that fit, and no more memory than a file of that size may need.
 
     >>> import numpy as np
     >>> _stored(np.array([[0.0, 0.5]])), _vector([3, "0x1p-1"]).tolist()
@@ -97,7 +97,7 @@ def matrix_from_json(value: Json) -> Matrix:
         if any(a >= b for (a, _), (b, _) in pairwise(cells)):
             raise FileFormatError("the columns in a row of a matrix must ascend, each named once")
         if any(weight == 0 for _, weight in cells):
-            raise FileFormatError("a matrix stores a zero; zeros are left out")
+            raise FileFormatError("a matrix stores a zero; zeros are omitted")
         rows.append(dict(cells))
     return Matrix.of(rows, columns)
 
@@ -289,7 +289,7 @@ def enum(kind: Callable[[str], T], value: Json, key: str) -> T:
         raise FileFormatError(f"{key} {text!r} is unknown; a newer byheart may have written this file") from None
 
 
-LARGEST = 1 << 29  # numbers of all matrices together: 4 GiB in memory, whatever a small file says
+LARGEST = 1 << 29  # numbers of all matrices together: 4 GiB in memory, whatever a small file claims
 KNOWN_DIGITS = 16  # hexadecimal, of a context's number
 
 

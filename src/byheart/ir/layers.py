@@ -329,7 +329,7 @@ class Pool(Stored):
 
 
 class Place(StrEnum):
-    """Where a global token stands."""
+    """Position of a global token."""
 
     START = "start"  # before the first token, where every prefix sees it
     END = "end"  # after the last token

@@ -34,7 +34,7 @@ ABSENT = -1
 class Inputs:
     """N sequences of at most n tokens: token k of row i is `points` row `index[i, k]`, or absent where that is -1.
 
-    Absent places stand at the end of a row. Equal tokens share a point, so they are evaluated once.
+    Absent places are at the end of a row. Equal tokens share a point, so they are evaluated once.
     """
 
     points: Values  # (P, d)

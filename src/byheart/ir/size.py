@@ -1,6 +1,6 @@
 """How large a network is, counted as KS25 counts.
 
-A `Claim` is what a theorem promises, as data that the checker compares with what it measures.
+A `Claim` holds a theorem's guaranteed bounds, as data that the checker compares with measured sizes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Size:
 
 
 def size_from_json(value: Any) -> Size:
-    """The size that a file records: a statement to be compared, `measure` says what is true."""
+    """The size that a file records: a statement to be compared, `measure` states what is true."""
     only(value, "size", *(part.name for part in fields(Size)))
     return Size(**{part.name: take(value, part.name, int) for part in fields(Size)})
 
@@ -90,7 +90,7 @@ def weight_bits(network: AnyNetwork) -> list[int]:
 
 
 def _decoder_size(network: DecoderNetwork) -> Size:
-    """One block: the mixer and the hidden layer behind it; the embedding and V are E_in and E_out."""
+    """One block: the mixer and the hidden layer after it; the embedding and V are E_in and E_out."""
     decoder, bits = network.decoder, weight_bits(network)
     if isinstance(decoder, TableDecoder):
         inner = measure(decoder.network)
@@ -123,7 +123,7 @@ def uniform_parameters(network: AnyNetwork) -> int | None:
     """The same network as KS25's eq. (4) stores it: every block with attention, all blocks of one shape.
 
     W = md + L(4msH + 2mq + q + m) + m (E_in, L blocks, E_out) with the largest stream m, head size s, number of heads H
-    and hidden size q that any layer has; an attention layer shares the block of the feed-forward layer behind it. None
+    and hidden size q that any layer has; an attention layer shares the block of the feed-forward layer after it. None
     for networks that are not of that form: plain layers without skip connections, embedding tables, flattened rows,
     decoders.
     """
@@ -171,11 +171,11 @@ def _width(layer: Layer) -> int:
 
 @dataclass(frozen=True)
 class Claim:
-    """A promise: a network of at most this width, depth, … memorizes the data.
+    """A guaranteed bound: a network of at most this width, depth, … memorizes the data.
 
     `bounds` maps a field of `Size` to the largest value the theorem allows, computed before anything is built from the
-    construction's formula and the data, never from the network; empty where a construction promises no size.
-    `formulas` says in words where each number comes from. `properties` names further promises that the checker must
+    construction's formula and the data, never from the network; empty where a construction guarantees no size.
+    `formulas` explains each number in words. `properties` names further guarantees that the checker must
     prove by its own means, such as "exact in any order: float64".
     """
 
@@ -188,13 +188,13 @@ class Claim:
     def __post_init__(self) -> None:
         strange = sorted(set(self.bounds) - SIZES)
         if strange:
-            raise FileFormatError(f"a bound on {strange[0][:40]!r} is promised; sizes are {', '.join(sorted(SIZES))}")
+            raise FileFormatError(f"a bound on {strange[0][:40]!r} is claimed; sizes are {', '.join(sorted(SIZES))}")
 
     def broken_by(self, size: Size) -> list[str]:
-        """Sentences for every bound that `size` exceeds; empty when the promise is kept."""
+        """Sentences for every bound that `size` exceeds; empty when every bound holds."""
         measured = size.as_dict()
         return [
-            f"{name} is {measured[name]:,}, more than the promised {bound:,}"
+            f"{name} is {measured[name]:,}, more than the guaranteed {bound:,}"
             for name, bound in self.bounds.items()
             if measured[name] > bound
         ]

@@ -3,7 +3,7 @@
 The rows of a problem are memorized by byheart's constructions as the networks of KS25 see them: no positions, the read
 token last. Documents are solved instead of trained, by the decoders of Madden et al. and smaller ones, to the gap at
 which a trained one counts as memorizing. The lower bounds are about the hardest labels of that many rows, whether a
-network is trained or built: the labels at hand may need less.
+network is trained or built: the given labels may need less.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MOST_TOKENS = 250_000  # larger problems are compared with the bounds only
 
 @dataclass(frozen=True)
 class Built:
-    """One line of the comparison: a certified network, what the hardest labels need, or what a theorem promises."""
+    """One line of the comparison: a certified network, what the worst-case lower bound, or what a theorem promises."""
 
     problem: str
     name: str
@@ -117,7 +117,7 @@ def rows_of(problem: Sequences) -> tuple[list[Any], list[int]]:
     order = [*(k for k in reversed(range(problem.n)) if k != problem.read), problem.read]
     index = problem.index[:, order]
     if problem.points is None or len(problem.points) < problem.index.size:
-        return index.tolist(), problem.labels.tolist()  # words: their numbers tell them apart as their vectors do
+        return index.tolist(), problem.labels.tolist()  # words: their numbers distinguish them as their vectors do
     vectors = problem.points.astype("float32").astype("float64")
     return [[tuple(vectors[k]) for k in row] for row in index.tolist()], problem.labels.tolist()
 

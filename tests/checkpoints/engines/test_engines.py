@@ -122,7 +122,7 @@ def test_every_extra_of_an_engine_exists():
     import tomllib
     from pathlib import Path
 
-    about = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    about = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))
     extras = about["project"]["optional-dependencies"]
     assert {engine.extra for engine in engines().values()} <= set(extras)
 

@@ -119,7 +119,7 @@ def whole_trial():
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_reported_faults(architecture):
-    """What is left: a cap that no value reaches, and an epsilon outside of the root (docs/checkpoints.md)."""
+    """What is left: a cap that no value reaches, and an epsilon outside of the root (docs/research/checkpoints.md)."""
     report = check_mutants(recital_folder(architecture), mutants=reported.mutants)
     known = ("epsilon outside the root", "up capped at 7", "no epsilon", "weights below a thousandth dropped")
     assert not [o.name for o in report.survivors if not o.name.startswith(known)]

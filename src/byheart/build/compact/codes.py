@@ -1,4 +1,4 @@
-"""Codes of tokens: numbers phi(t) whose sums tell rows apart, and the blocks that compute them.
+"""Codes of tokens: numbers phi(t) whose sums distinguish rows, and the blocks that compute them.
 
 A token (with its position) is one number t = weights · vector + bias on a line. Sums of t itself often do. Where they
 do not, one of three kinds of blocks makes codes of t:
@@ -7,7 +7,7 @@ do not, one of three kinds of blocks makes codes of t:
   around with a slope of its own: h <- T - s·(h - T), s a random number between 1/2 and 3/2. F bends cut the line into
   up to 2^F pieces, and the slope of a piece is the product of the s of its bends. With positions on, the line has one
   stretch per position, so log2 n bends in the middle give every position a factor of its own: the sum over a row is
-  then a random linear form of its tokens, which tells rows apart that hold the same tokens in another order.
+  then a random linear form of its tokens, which distinguishes rows that hold the same tokens in another order.
 - **Folds** (4 parameters each): s = 1, at the highest binary places of a multiple of t, with random offsets. For
   prefixes, and for memories that refuse: all places are folded, so that inputs off the data get codes of their own.
 - **A table** (3 parameters a token): random values for few tokens, or where depth counts.
@@ -146,7 +146,7 @@ def _plain(draft: Draft, line: TokenLine, rng: random.Random) -> Codes:
 def _bends(draft: Draft, line: TokenLine, rng: random.Random) -> Codes:
     """Bends in the middle of what is there, or near it.
 
-    In front of a bend the stream is a whole number h times 2 to the power of the lengths of all slopes to come: a bend
+    Before a bend the stream is a whole number h times 2 to the power of the lengths of all slopes to come: a bend
     divides by 2^k what it multiplies by m, so that all codes are whole.
     """
     lengths = [draft.low + (j < draft.extra) for j in range(draft.count)]

@@ -3,7 +3,7 @@
 E_in · a few folds that hash the token · uniform attention · the label memory · E_out. Every part is checked on the
 data while it is built, and the parameters stay within a budget that is known before (docs/compact.md).
 
-Few contexts with two labels take another way: tokens to ids in whose order equal labels stand together, and a zigzag
+Few contexts with two labels take another way: tokens to ids in whose order equal labels are adjacent, and a zigzag
 over them. What the label memory spends on folds that every memory needs (its guard and carries, some 50 parameters) is
 more than a unit per run of labels costs up to about 200 contexts, and at any size where labels follow from the inputs.
 """
@@ -129,7 +129,7 @@ WALK_BIT, TRAP_BIT = 2.0, 0.1  # parameters per bit of an id
 REDRAW = 1_000_003  # between the seeds of draws
 MOST_GAIN = 1.25  # times: what the widest beam saves against the narrowest, by their rates
 TRAP_CLASSES = 16  # up to which traps are taken for prefixes, whatever the length of ids
-# Prefixes are told apart by multiples of lcm(1, …, n), 1.44·n bits, and a walk searches along all of them. Measured per
+# Prefixes are distinguished by multiples of lcm(1, …, n), 1.44·n bits, and a walk searches along all of them. Measured per
 # prefix, bit and word of 44 bits: rows of 138 tokens took 60 processor seconds (1,242 prefixes, 100 labels), of 200
 # tokens 92 (1,200).
 WALK_SECONDS, WORD_BITS, WIDE_BEAM = 3e-5, 44, 200
@@ -145,7 +145,7 @@ OPTIONS = (
     Option("head", str, None, "value: one number; logits: one per class; sign: two labels", HEADS, True),
     Option("attention", str, "uniform", "uniform, or softmax with zero scores: the same", ("uniform", "softmax")),
     Option("executor", AnyExecutor, None, "a concurrent.futures.Executor for the group solver", optional=True),
-    Option("resume", str, None, "a file that keeps solved groups, so that an interrupted build goes on", optional=True),
+    Option("resume", str, None, "a file that keeps solved groups, so that an interrupted build resumes", optional=True),
 )
 
 
@@ -302,7 +302,7 @@ def _zigzag_back(found: Zigzag) -> _Back:
 def _best_head(
     dataset: Dataset, ids: list[int], labels: list[int], abstain_bits: int, objective: str, effort: str
 ) -> str:
-    """The head that a memory gets when none is asked for; it is recorded, and asking for it builds the same again."""
+    """The head that a memory gets when none is requested; it is recorded, and asking for it builds the same again."""
     if abstain_bits or objective == "depth":
         return "value"
     if is_language_model(dataset):

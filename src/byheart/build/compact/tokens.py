@@ -1,7 +1,7 @@
 """The front of a compact memory: from tokens to one integer id per context.
 
 E_in makes an integer t of every token (for vectors a random exact projection). Blocks make codes phi(t) of it, so that
-sums of phi tell multisets apart, which sums of t often would not (`codes`). Attention adds b times the sum over the
+sums of phi distinguish multisets, which sums of t often would not (`codes`). Attention adds b times the sum over the
 sequence (or the prefix) to every token: x = phi + b·sum. Nothing is trusted: all x of the data are computed and must
 be distinct, else everything is drawn again, with more blocks.
 """
@@ -51,7 +51,7 @@ class TokenHash:
     codes: Any  # phi of every point
     factor: int  # b: times the sum over the tokens that are attended
     mean_factor: Number  # b·n or b·lcm(1..n): times their mean
-    start: int | None  # stream of a token in front of every sequence, where a mean must tell a from aa
+    start: int | None  # stream of a token before every sequence, where a mean must tell a from aa
     draws: int
 
     @cached_property
@@ -66,8 +66,8 @@ def hash_tokens(
     """A hash of few parameters that gives all contexts different ids, and those ids.
 
     A bend or fold costs 4 parameters, and every bit of an id costs the label memory `bit_price`: the first number of
-    them that tells the contexts apart is not always the best. Prefix means are fractions of small numbers: ids of short
-    codes stand in clusters, which traps cannot tell apart, so for them codes stay long. `thorough` folds all levels, so
+    them that distinguishes the contexts is not always the best. Prefix means are fractions of small numbers: ids of short
+    codes stand in clusters, which traps cannot distinguish, so for them codes stay long. `thorough` folds all levels, so
     that inputs off the data get ids of their own too, not only those of the data.
     """
     contexts = dataset.contexts
@@ -122,7 +122,7 @@ def _draws(draft: Draft, contexts: int) -> int:
 
 
 def _told_apart(dataset: Dataset, values: Any) -> bool:
-    """Whether a token's own number and the sum over its row tell all contexts apart: then some factor does."""
+    """Whether a token's own number and the sum over its row distinguish all contexts: then some factor does."""
     phi = np.append(values, 0).astype(np.uint64)
     own = context_sums(dataset, phi, 0, None)
     keys = np.sort(own + context_sums(dataset, phi, 1, None) * np.uint64(ODD))
@@ -146,12 +146,12 @@ def _draw(
 def _shorter(
     dataset: Dataset, line: TokenLine, draft: Draft, seed: int, stage: Stage, found: tuple[TokenHash, list[int]]
 ) -> tuple[TokenHash, list[int]]:
-    """The same number of bends or folds with codes as short as still tell the contexts apart.
+    """The same number of bends or folds with codes as short as still distinguish the contexts.
 
     Ids of b bits collide with probability about M^2/2^(b+1), so a few draws find 2·log2 M - 2 bits; every bit saves
     the walk two parameters, and the search is three times as fast where a group fits a word. Attention multiplies
     by 2 or 3 (with 1, exchanging two tokens could be no difference); few folds leave so few different sums that only
-    longer factors tell contexts apart, which costs their length, so they come second.
+    longer factors distinguish contexts, which costs their length, so they come second.
     """
     if draft.kind == "plain":
         return found
@@ -226,7 +226,7 @@ def context_ids(dataset: Dataset, codes: Any, factor: int, start: int | None) ->
 
 
 def context_sums(dataset: Dataset, phi: Any, factor: int, start: int | None, which: Any = slice(None)) -> Any:
-    """The ids in the arithmetic of `phi`, whose last entry stands for absent tokens; of the contexts `which`."""
+    """The ids in the arithmetic of `phi`, whose last entry represents absent tokens; of the contexts `which`."""
     contexts = dataset.contexts
     kind = phi.dtype.type
     row, point, position = contexts.row[which], contexts.point[which], contexts.position[which]

@@ -6,8 +6,8 @@ A candidate is a line v = s·x + u over the keys of one group. One step appends 
 
 and sends every key through one fold. All digits to come move v by less than h = |x| + W, so a key farther than h from
 every threshold is decided for good. A step scores the four children of every candidate by a table (logarithms of the
-chance that a key near v ends with its label), keeps the best and carries them out. The cost per step is one look-up
-per child and key, so a group of n keys with L steps and a beam of M costs 4·L·M·n look-ups.
+chance that a key near v ends with its label), keeps the best and carries them out. The cost per step is one lookup
+per child and key, so a group of n keys with L steps and a beam of M costs 4·L·M·n lookups.
 
 Values have a leading word and, for ids longer than a word, fractions of 44 bits below it (`limbs`): scores look at the
 leading word only, and only children that live on are computed in full.

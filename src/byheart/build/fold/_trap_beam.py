@@ -2,13 +2,13 @@
 
 Idea. A group's line is z = S·x + U, and its digits are found from the highest down: one of S and one of U per level, so
 that a candidate has four continuations. It holds the value of every key that is still in play, v <- 2v ± home ± W,
-folded at each level as the network will fold it. A table says, for a label and a place in front of the fold, the
+folded at each level as the network will fold it. A table says, for a label and a place before the fold, the
 logarithm of the share of values within reach of the digits to come that get this label; the sum over the keys is the
-score, and the `beam` best continuations go on.
+score, and the `beam` best continuations are kept.
 
 Invariant. All digits to come together move a key by less than h = |home| + W. So a key that is h or more beyond an edge
 is decided for good: if that is right it leaves the list, if not the candidate dies. A key nearer to a kink than h is
-not decided, and its state says what is still open. The search proves nothing: `Traps.checks` runs the folds themselves
+not decided, and its state holds what is still open. The search proves nothing: `Traps.checks` runs the folds themselves
 in exact integers before a line is taken.
 
 Cost. A level looks up 4·beam entries for each key that is left, and moves beam of them. Keys are sorted by label, so
@@ -31,7 +31,7 @@ def trap_beam(phases: bool, long: bool) -> Any:
 
     The parts that are not needed are not compiled. Called with
       delta (1 + limbs, n): keys around the middle of the group; rows (n): where the key's label stands in a table;
-      starts (2, count): slopes and constants in front of level 0; levels (L + 1, 4): range, threshold, row of the label
+      starts (2, count): slopes and constants before level 0; levels (L + 1, 4): range, threshold, row of the label
       that is trapped, row of the next phase's label where the range turns over (else -1); table (L + 1, rows·size),
       a column per 2^fine from `low` on; sides = classes·size: rows for keys that only have to end on one side of 0;
       values (2, beam, 1 + limbs, n), tags (2, beam, 2, n), counts (2, beam): the candidates of this step and the next.

@@ -3,7 +3,7 @@
 Idea. As in the search for traps, the digits of S and U are found from the highest down, four continuations while both
 have digits and two for the constant's tail. But no fold decides a key here: each adds a mark to the sum that the stream
 ends with, m <- mark - m where it reflects, and what counts is where m stands when all marks are spent. The table gives
-the logarithm of the chance to end inside the cell, by the deviation m and the place in front of the fold.
+the logarithm of the chance to end inside the cell, by the deviation m and the place before the fold.
 
 Invariant. A new digit may carry a key back over the kinks of the last two folds. So these two are undone and made again
 with the new digit, and `other` keeps the deviation that the key has on the other side of the kink it stands beside.
@@ -23,9 +23,9 @@ import numpy as np
 from byheart.build.fold._kernel import WIDTH_BITS, W, best, first_part, kernel, negate_part, next_part
 
 ROWS = 64  # per class of a walk's table
-COLUMNS = 48  # half widths W/2: values from -4W to 20W in front of a fold, whose range is 16W
+COLUMNS = 48  # half widths W/2: values from -4W to 20W before a fold, whose range is 16W
 COLUMN_SHIFT = np.int64(WIDTH_BITS - 1)
-BELOW = 3  # a walk's range behind a fold is W·2^3
+BELOW = 3  # a walk's range after a fold is W·2^3
 
 
 @lru_cache
@@ -63,7 +63,7 @@ def walk_beam(long: bool) -> Any:
         home = delta[0]
         steps = trace.shape[0] - 1
         folds = marks.shape[0]
-        before = folds - steps - BELOW + 1  # folds in front of the first digit
+        before = folds - steps - BELOW + 1  # folds before the first digit
         alive = starts.shape[1]
         logs = table[0]
         for turn in range(2):  # all starts are scored; then the best are kept

@@ -4,7 +4,7 @@
 >>> [fold(h) for h in (3, 8, 11)]
 [3, 8, 5]
 
-The number behind the last block is read as C logits or as the label itself (`Reading`):
+The number after the last block is read as C logits or as the label itself (`Reading`):
 
 >>> Reading.logits([(0, 0), (-2, -1)]).label(-5), Reading.value(-1, 4).label(3)
 (1, 1)
@@ -199,7 +199,7 @@ def stir(ids: Sequence[int], folds: int, seed: int) -> tuple[tuple[StreamBlock, 
 def _hashed(
     base: int, factor: int, places: Sequence[int], left: list[int]
 ) -> tuple[tuple[StreamBlock, ...], list[int]]:
-    """Blocks of folds at `places` behind h = (x - base)·factor, and what they leave, lifted to 0 and more."""
+    """Blocks of folds at `places` after h = (x - base)·factor, and what they leave, lifted to 0 and more."""
     lift = max(0, -min(left))
     blocks = [StreamBlock(((1, -place, -2),)) for place in places]
     if factor > 1:

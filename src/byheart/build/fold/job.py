@@ -1,4 +1,4 @@
-"""What a label memory is asked for: ids in ascending order with their labels, and how their memory is wanted."""
+"""The input of a label memory: ids in ascending order with their labels, and how their memory is wanted."""
 
 from __future__ import annotations
 

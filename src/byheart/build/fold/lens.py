@@ -7,7 +7,7 @@ that is fine at a few places only, and what lies elsewhere is trapped:
 
     v <- v - relu(2v - T):    T = R, R/2, …  lays the range over itself,    then T falls by many bits at once.
 
-Behind the fall only values near 0 are left, everything above it is below 0 for good. So a cluster of the trapped label
+After the fall only values near 0 are left, everything above it is below 0 for good. So a cluster of the trapped label
 fits anywhere, two others of a group are sent to two of the fine places, and there each has an offset of its own, found
 by trying all intervals between edges. Without the fall, the places are single edges that are spread over the range:
 for pairs, of which half have both labels and need an edge, and the other half has to fall on the right side by chance.
@@ -35,7 +35,7 @@ BAND = 4  # bits between gaps inside of clusters and those between them
 MOST_BANDS = 3  # ways to cut ids into clusters that are tried
 LONGEST = 400  # bits of ids: heights of lines are floats until they are checked
 LARGEST = 14  # ids of a cluster, on average: more are worth a line of their own
-FINE = 1 << 40  # the range behind the fall
+FINE = 1 << 40  # the range after the fall
 MARGIN = FINE >> 22  # of an offset's interval, at least: what rounding may move
 AHEAD = 40  # clusters that a line is tried on
 TRIED = 400  # lines whose offsets are looked for, per group
@@ -183,7 +183,7 @@ def clusters(ids: Sequence[int], labels: Ints) -> Iterator[list[Cluster]]:
 
 @dataclass(frozen=True)
 class Focused:
-    """Lines and the chain behind them."""
+    """Lines and the chain after them."""
 
     chain: FoldChain
     lines: tuple[Line, ...]
@@ -218,7 +218,7 @@ def focus(ids: Sequence[int], labels: Ints, most: float, work: float) -> Focused
 
 @dataclass(frozen=True)
 class ClusterNeed:
-    """What clusters ask of a chain: the label that is trapped, shares and sizes of those that it must tell apart."""
+    """What clusters ask of a chain: the label that is trapped, shares and sizes of those that it must distinguish."""
 
     trapped: int
     share: float  # of the other label, among clusters that are not of the trapped label alone
@@ -228,7 +228,7 @@ class ClusterNeed:
 
     @staticmethod
     def of(parts: Sequence[Cluster]) -> ClusterNeed | None:
-        """None where nothing is to be told apart inside of clusters."""
+        """None where nothing is to be distinguished inside of clusters."""
         pure = [part.label for part in parts if part.label is not None]
         trapped = int(2 * sum(pure) >= len(pure))
         held = [part for part in parts if part.label != trapped]
@@ -333,7 +333,7 @@ class _Lines:
     def _behind_another(
         self, place: int, count: int, others: Iterator[tuple[Line, int]]
     ) -> tuple[tuple[Line, int] | None, Iterator[tuple[Line, int]]]:
-        """Two clusters from here on, behind another line for as many clusters as the last one holds."""
+        """Two clusters from here on, after another line for as many clusters as the last one holds."""
         last = self.lines.pop()
         for line, held in islice(others, AGAIN):
             if held != count:

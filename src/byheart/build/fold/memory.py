@@ -77,7 +77,7 @@ class LabelMemory:
         return self.total_bits if objective is Objective.BITS else self.parameters
 
     def label(self, x: int) -> Number | None:
-        """What the memory says for an id, in exact arithmetic: slow and obvious."""
+        """The memory's answer for an id, in exact arithmetic: slow and obvious."""
         h: Number = x
         for block in self.blocks:
             h = block(h)
@@ -109,7 +109,7 @@ def build_label_memory(
     output is the label), "logits" (the largest of C) or None (whichever is smaller). With `abstain_bits` = f the value
     of an id off the data lies in [0, classes) with probability 2^-f only. The result depends on data, options and
     seed, never on the executor (default: threads, when the job is worth it); `resume` names a file that keeps what
-    is solved, so that an interrupted build goes on where it was.
+    is solved, so that an interrupted build resumes where it was.
     """
     goal, work = choice(Objective, objective, "objective"), choice(Effort, effort, "effort")
     job = make_job(ids, labels, classes, head, abstain_bits, goal, work, seed, progress)
@@ -263,7 +263,7 @@ def _carry_out(
 def _stirred(
     job: Job, smallest: LabelMemory | None, workers: Executor | None, resume: str | Path | None
 ) -> list[LabelMemory]:
-    """Memories behind folds that pull close ids apart: fewer folds first, until more do not pay."""
+    """Memories after folds that pull close ids apart: fewer folds first, until more do not pay."""
     job.progress.say("the ids are regular: pulling them apart first")
     found: list[LabelMemory] = []
     least = None if smallest is None else smallest.price(job.goal)
@@ -282,7 +282,7 @@ def _stirred(
             if memory is None:
                 continue
             memory = replace(
-                memory, blocks=(*blocks, *memory.blocks), note=f"{memory.note}, behind {len(blocks)} folds"
+                memory, blocks=(*blocks, *memory.blocks), note=f"{memory.note}, after {len(blocks)} folds"
             )
             found.append(memory)
             least = memory.price(job.goal) if least is None else min(least, memory.price(job.goal))
@@ -375,7 +375,7 @@ class _Walks:
         blocks, reading = walk.blocks(head, times)
         if head == "logits":
             reading = Reading.logits([reading.rows[place] for place in self.places])
-        if self.short:  # the lattice is multiplied in behind the selector: every unit is shorter
+        if self.short:  # the lattice is multiplied in after the selector: every unit is shorter
             return (selector(numbers), StreamBlock(((1, 0, lattice - 1),), start), *blocks), reading
         return (selector(numbers, lattice, start), *blocks), reading
 

@@ -245,7 +245,7 @@ class PinnedLines:
 
     @cached_property
     def _turns(self) -> dict[tuple[bool | None, bool | None], tuple[Ints, Ints]]:
-        """Pairs of edges by what must be trapped in front of them: below an edge of even number, if the line rises."""
+        """Pairs of edges by what must be trapped before them: below an edge of even number, if the line rises."""
         first, second = np.nonzero(~np.eye(len(self.edges), dtype=bool))
         found = {}
         for left in (True, False, None):

@@ -39,7 +39,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Found:
-    """Which start, and the digits behind it."""
+    """Which start, and the digits after it."""
 
     start: int
     digits: tuple[int, ...]
@@ -181,7 +181,7 @@ class Solved:
 
 
 def solve_segment(segment: Segment) -> Solved:
-    """Lines from left to right; the last two groups or so are left out of a segment that will be joined."""
+    """Lines from left to right; the last two groups or so are dropped from a segment that will be joined."""
     return _Search(segment).run()
 
 
@@ -214,7 +214,7 @@ class _Search:
         return Solved(tuple(self.lines), self.failed, self.refused)
 
     def _wanted(self, size: int, rest: int) -> int:
-        """Ids of the next group; in front of a line that must be met, an even number of lines in all."""
+        """Ids of the next group; before a line that must be met, an even number of lines in all."""
         if self.segment.after is None:
             return min(size, rest)
         groups = ceil(rest / (0.94 * size))

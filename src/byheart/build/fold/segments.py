@@ -80,7 +80,7 @@ def is_journal(path: str | Path) -> bool:
 
 
 def cut(ids: Sequence[int], count: int, group: int) -> list[int]:
-    """Where segments start: behind the widest gap near each k/count of the ids."""
+    """Where segments start: after the widest gap near each k/count of the ids."""
     total = len(ids)
     cuts = [0]
     for k in range(1, count):

@@ -25,7 +25,7 @@ from byheart.build.fold.search import Found
 from byheart.exact import reflections
 from byheart.exact.reference import Block as Fold
 
-EXTRA = 12  # steps behind the last level that only settle on which side of 0 a key is
+EXTRA = 12  # steps after the last level that only settle on which side of 0 a key is
 FINE = WIDTH_BITS - 1  # a table has a column per W/2
 LOW = -10 * int(W)
 WINDOW = 1.15  # reach of the digits to come, in W
@@ -34,7 +34,7 @@ DEAD = -32000
 LEAST_TRAP = 2.0  # in W: a key beside a kink is surely inside or outside of the next trap
 FIRST_TRAP = 8.0  # in W: of a later phase; it holds every key that stood beside an edge when the range turned
 MOST_CLASSES = 64  # beyond 16 only long ids make them worth their reading
-MOST_WARM = 5  # folds without traps in front of several phases
+MOST_WARM = 5  # folds without traps before several phases
 MANY_FOLDS = 20_000  # of single values, from which they are worth compiling
 
 Floats = npt.NDArray[np.float64]
@@ -50,7 +50,7 @@ class Traps:
     levels: int
     shares: tuple[float, ...]  # of the labels in `order`
     order: tuple[int, ...]
-    range_bits: int  # the range in front of level 0 is W·2^range_bits
+    range_bits: int  # the range before level 0 is W·2^range_bits
     warm: int = 0  # folds without traps in front, which pull close ids apart
     pad: int = 0  # zeros at the end of thresholds
 
@@ -105,7 +105,7 @@ class Traps:
         return Found(start, tuple(digits[::-1]))
 
     def line(self, slope: int, constant: int, digits: tuple[int, ...], width: int) -> tuple[int, int]:
-        """Slope and constant behind all steps, the missing digits being zero."""
+        """Slope and constant after all steps, the missing digits being zero."""
         for d in digits:
             slope = 2 * slope + 1 - (d & 2)
             constant = 2 * constant + (width if d & 1 == 0 else -width)
@@ -114,7 +114,7 @@ class Traps:
 
     @property
     def doublings(self) -> int:
-        """Behind all steps a value is this many times doubled."""
+        """After all steps a value is this many times doubled."""
         return self.steps - 1
 
     def checks(self, values: list[int], labels: list[int], unit: int) -> bool:
@@ -196,7 +196,7 @@ def zero_or_one(trapped: int) -> tuple[tuple[StreamBlock, ...], Reading]:
 
 
 def _read_bands(bands: list[int], base: int, up: bool, order: tuple[int, ...], big: int) -> tuple[StreamBlock, Reading]:
-    """One block and C logits. The depth below 0 tells the phase: what is left above 0, then the last phase's band, …
+    """One block and C logits. The depth below 0 encodes the phase: what is left above 0, then the last phase's band, …
 
     Between the edges of a band the block has slope D/width, so that its value is about D·(number of the band), and
     the logits D·g·(2h/D - g) are largest at the nearest number g.
@@ -235,7 +235,7 @@ def _folds(traps: Traps) -> _Folds:
 
 
 def _schedule(traps: Traps) -> npt.NDArray[np.int64]:
-    """Ranges and thresholds in units of their level (R behind level k is T of level k), phases as places in `order`.
+    """Ranges and thresholds in units of their level (R after level k is T of level k), phases as places in `order`.
 
     With s of all values not yet trapped and r of them still to be trapped in this phase, trapping a share ds costs
     ds·log2(s/r) bits; levels cut this sum into equal parts.
@@ -277,7 +277,7 @@ def _tables(traps: Traps, levels: npt.NDArray[np.int64], size: int) -> npt.NDArr
     """Logarithm of the share of each label (in `order`) among the values within reach of a place, for every level.
 
     From the last level to the first: `below[y, i]` is the measure of label y among the values below place i of the
-    range; one fold turns the measure behind it into the one in front. Two more rows, where there are phases: the share
+    range; one fold turns the measure after it into the one before it. Two more rows, where there are phases: the share
     of values below and above 0, for keys that only have to end on one side.
     """
     classes, last = traps.classes, traps.levels
@@ -314,7 +314,7 @@ def _measure(below: Floats, grid: Floats, span: float, v: Any, inside: float) ->
 
 
 def _in_front(below: Floats, grid: Floats, span: float, edge: float, trapped: int, turned: bool) -> Floats:
-    """The measures in front of a fold from those behind it, where the range is [0, edge] in the finer unit."""
+    """The measures before a fold from those after it, where the range is [0, edge] in the finer unit."""
     if turned:
         below = below[:, -1:] - below[:, ::-1]
     v = grid * span

@@ -2,7 +2,7 @@
 
     Z = D·z + d0;   block j:  Z  <-  Z - relu(2Z - (2^(Q-j)·D + e_j))
 
-Behind all folds the stream is d0 + sum of e_j·(b_{j-1} - b_j) over the binary digits b_0, b_1, … of z, if that sum
+After all folds the stream is d0 + sum of e_j·(b_{j-1} - b_j) over the binary digits b_0, b_1, … of z, if that sum
 never leaves (e, D/2 - e), e the largest mark (docs/compact.md, Lemma 6). The marks alternate in sign and fall slowly,
 from a third of the range to a part of a cell, so that every free digit of S and U buys the same part of every label,
 whatever the number of classes. Cells are equally wide; where logits read them, frequent labels get the cells in the
@@ -43,7 +43,7 @@ class Walk:
 
     both: int
     tail: int
-    range_bits: int  # the range in front of the first fold is W·2^range_bits
+    range_bits: int  # the range before the first fold is W·2^range_bits
     shares: tuple[float, ...]
     closed: bool
     cell: float
@@ -59,7 +59,7 @@ class Walk:
 
     @property
     def before(self) -> int:
-        """Folds in front of the first digit."""
+        """Folds before the first digit."""
         return self.range_bits - BELOW
 
     @property
@@ -130,19 +130,19 @@ class Walk:
         return Found(int(trace[0, 1, c]), tuple(digits[::-1]))
 
     def line(self, slope: int, constant: int, digits: tuple[int, ...], width: int) -> tuple[int, int]:
-        """Slope and constant behind all steps."""
+        """Slope and constant after all steps."""
         for t, d in enumerate(digits):
             slope = 2 * slope + (1 - (d & 2) if t < self.both else 0)
             constant = 2 * constant + (width if d & 1 == 0 else -width)
         return slope, constant
 
     def numbers(self, values: list[int], unit: int) -> list[int]:
-        """The whole numbers z whose digits are walked along; behind all steps a value is 2z + 1 times W."""
+        """The whole numbers z whose digits are walked along; after all steps a value is 2z + 1 times W."""
         one = self.one(unit)
         return [(v - one) // (2 * one) for v in values]
 
     def one(self, unit: int) -> int:
-        """W behind all steps."""
+        """W after all steps."""
         return (unit << WIDTH_BITS) >> self.doublings
 
     def checks(self, values: list[int], labels: list[int], unit: int) -> bool:
@@ -217,7 +217,7 @@ def _fold(threshold: int, shift: int = 0) -> StreamBlock:
 
 
 def walks(z: list[int], marks: Ints) -> Ints:
-    """(len(z), folds): the sum of marks behind every fold, from the binary digits of z."""
+    """(len(z), folds): the sum of marks after every fold, from the binary digits of z."""
     folds = len(marks)
     size = (folds + 7) // 8
     raw = np.frombuffer(b"".join(t.to_bytes(size, "big") for t in z), np.uint8).reshape(len(z), size)
@@ -305,7 +305,7 @@ def _logs(marks: Ints, j: int, sigma: float, cell: float, middle: int, edge: int
     """Logarithms of the chance that a value near a column, whose walk stands at a row, ends in its cell.
 
     Rows: deviation from the middle of the cell, from its upper edge, from its lower edge. The next folds are followed
-    exactly at `PLACES` places of the range, what comes behind them is normal with deviation `sigma`.
+    exactly at `PLACES` places of the range, what comes after them is normal with deviation `sigma`.
     """
     drift = _drifts(marks, j)
     a = np.clip(((np.arange(COLUMNS) + 0.5) * 2)[None] + wide * (np.arange(-1, 2)[:, None] * 4 / 3 - 4) + 0.5, 0, None)
@@ -330,7 +330,7 @@ def _logs(marks: Ints, j: int, sigma: float, cell: float, middle: int, edge: int
 
 
 def _drifts(marks: Ints, j: int) -> Floats:
-    """What the next folds add to the walk of a value at each place, from -4W to 20W in front of fold j (range 16W)."""
+    """What the next folds add to the walk of a value at each place, from -4W to 20W before fold j (range 16W)."""
     v = (np.arange(PLACES) + 0.5) / PLACES * 24 - 4
     sign, m = np.ones(PLACES), np.zeros(PLACES)
     low, high = v < 0, v > 16

@@ -1,7 +1,7 @@
 """The smallest memory of few ids with two labels: a zigzag that crosses zero where the label changes.
 
 Only the sign is read, so a run of equal labels costs one unit, however many ids it has. Off the data set nothing is
-asked, so the ids may be chosen: `few_runs` looks for weights under which equal labels stand together.
+queried, so the ids may be chosen: `few_runs` looks for weights under which equal labels are adjacent.
 
     >>> found = zigzag([1, 4, 6, 9, 12], [0, 0, 1, 0, 0])
     >>> found.runs, [found.block(x) + found.shift > 0 for x in (1, 4, 6, 9, 12)]
@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 BATCH = 16  # proposals that are counted together
-PATIENCE = 1  # proposals per step that is asked for
+PATIENCE = 1  # proposals per step that is requested
 
 
 def count_runs(values: Floats, labels: Ints) -> Any:
@@ -122,7 +122,7 @@ def zigzag(ids: Sequence[int], labels: Sequence[int], bits: int = 0) -> Zigzag:
 def few_runs(own: Any, total: Any, labels: Ints, *, steps: int, restarts: int, seed: int) -> Order | None:
     """Weights for ids own·A + b·total·A with few runs of equal labels, rounded to short numbers.
 
-    own and total are (M, d) arrays of whole numbers. None where no rounding tells different labels apart.
+    own and total are (M, d) arrays of whole numbers. None where no rounding distinguishes different labels.
     """
     first, second, scale = _scaled(own, total)
     best: tuple[int, Floats, float] | None = None

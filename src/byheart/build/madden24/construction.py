@@ -20,7 +20,7 @@ store nothing else.
     >>> memory.construction, memory.certificate.verdict.value, memory.generate("a cat")
     ('madden24', 'proved', 'a cat sat')
 
-objective=size gives the fewest parameters: `compact` names each context's distribution, a low-rank table says what it
+objective=size gives the fewest parameters: `compact` names each context's distribution, a low-rank table gives what it
 is. Deeper than the decoder of M24 (it has the memory's blocks) and with long weights, but with the fewest numbers.
 
     >>> table_decoder(contexts, smallest_factors(contexts, 0.01, 1, 0), seed=0).vocabulary_size
@@ -268,7 +268,7 @@ OBJECTIVES = "a neuron per context; shared outputs of low rank; or the fewest pa
 
 def _options(mixer: MixerKind) -> tuple[Option, ...]:
     return (
-        Option("mixer", str, mixer.value, "what tells contexts apart", tuple(kind.value for kind in MixerKind)),
+        Option("mixer", str, mixer.value, "what distinguishes contexts", tuple(kind.value for kind in MixerKind)),
         Option("activation", str, "tanh", "of the neurons", tuple(kind.value for kind in Activation)),
         Option("objective", str, CLOSED_FORM, OBJECTIVES, (CLOSED_FORM, LOW_RANK, SIZE)),
         Option("features", str, None, PLACES, FEATURES, optional=True),
@@ -277,7 +277,7 @@ def _options(mixer: MixerKind) -> tuple[Option, ...]:
         Option("gap", float, 0.01, "the part of the entropy that the cross-entropy may exceed it by"),
         Option("dimension", int, None, "of the embedding; none: as the construction needs it", optional=True),
         Option("heads", int, 1, "of the attention"),
-        Option("skip", bool, False, "whether the last token's vector is added behind the mixer"),
+        Option("skip", bool, False, "whether the last token's vector is added after the mixer"),
     )
 
 

@@ -2,7 +2,7 @@
 
 Theorem 5 pays n·ω for the output matrix because distributions may be arbitrary. A corpus is not: most contexts have one
 continuation. Here V = A·B with A (m, r) and B (r, ω): every context has only r coordinates, and the neurons are steps
-along a line on which contexts with equal distributions stand together, so m is the number of steps, not of contexts:
+along a line on which contexts with equal distributions are adjacent, so m is the number of steps, not of contexts:
 
     parameters = m·(2 + r) + ω·(1 + r) + T + 4        (attention, dimension 1)
 
@@ -23,7 +23,7 @@ distributions among the contexts they end.
     1
 
 A and B come from low-rank logits, distributions of many contexts from few numbers each, by alternating Newton steps.
-Softmax(h_i B) with h_i in R^r and B (r, ω) shared stands for distribution i. For a fixed B the problem is convex in
+Softmax(h_i B) with h_i in R^r and B (r, ω) shared represents distribution i. For a fixed B the problem is convex in
 every h_i alone; for fixed h it is convex in B, and the bound diag(p) - p pᵀ ≤ diag(p) of softmax's curvature decouples
 the columns of B. So both steps are batches of r x r systems. A ridge on h that fades from sweep to sweep keeps the many
 contexts with one continuation from running to infinity before the others have found their place; without it the columns

@@ -1,6 +1,6 @@
 """Neurons placed with the contexts in view, and the linear system Y = F V of Theorem 5 that they make.
 
-On a line, the n numbers x_1 < … < x_n get a neuron between any two neighbours, steep enough to tell them apart:
+On a line, the n numbers x_1 < … < x_n get a neuron between any two neighbours, steep enough to distinguish them:
 ψ(w_j (x - c_j)), c_j the middle of a gap and w_j = sharpness / half the gap. For a saturating ψ the matrix of
 features is nearly the n x n staircase of ones, whose condition number grows like n whatever the gaps are;
 a random draw on the line has condition numbers beyond 1/ε already at a few dozen contexts.
@@ -50,7 +50,7 @@ from byheart.ir.decoder import Activation
 
 Floats = npt.NDArray[np.float64]
 
-SINGULAR = 1e15  # condition numbers from here on mean that float64 cannot tell the features apart
+SINGULAR = 1e15  # condition numbers from here on mean that float64 cannot distinguish the features
 
 
 @dataclass(frozen=True, eq=False)

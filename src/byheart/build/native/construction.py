@@ -2,7 +2,7 @@
 
 Tokens become random whole numbers, attention with zero scores adds them to a context id, and a label memory of hash
 chains, a bucket selector and a scan looks the label up. No value ever needs more bits than the float type has; the
-claim says so and the checker proves it.
+claim states so and the checker proves it.
 """
 
 from __future__ import annotations

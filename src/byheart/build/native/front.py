@@ -105,7 +105,7 @@ class TokenMap(Protocol):
     def numbers(self) -> Ints: ...
 
     def layers(self, width: int, unit: int, counter: int | None) -> Stages:
-        """Channel l = number·unit; channel `counter` = 1 + the token's position, if asked for."""
+        """Channel l = number·unit; channel `counter` = 1 + the token's position, if requested."""
         ...
 
 

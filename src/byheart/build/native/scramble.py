@@ -155,7 +155,7 @@ def centring(boxes: Sequence[Box]) -> list[Residual]:
 
 
 def scramble_layers(width: int, scrambles: Sequence[Scramble], last: int) -> tuple[Affine, list[Residual]]:
-    """E_in behind `centring`, and the folding blocks: chain l's channel ends as number·last (`last` is whole)."""
+    """E_in after `centring`, and the folding blocks: chain l's channel ends as number·last (`last` is whole)."""
     rows: list[dict[int, Number]] = [{} for _ in range(width)]
     biases: list[Number] = [0] * width
     for chain, s in enumerate(scrambles):

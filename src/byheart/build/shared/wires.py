@@ -139,7 +139,7 @@ def residual(stream: Sequence[str], block: WireBlock) -> Residual:
 
 
 def renamed(units: Units, suffix: str, shared: str) -> dict[str, Form]:
-    """The same units with `suffix` behind every name but the shared one: a copy that works beside others.
+    """The same units with `suffix` after every name but the shared one: a copy that works beside others.
 
     >>> renamed({"x": wire("x"), "y": wire("x") + wire("y")}, "#1", shared="x")["y#1"]
     Form(terms={'x': 1, 'y#1': 1}, constant=0)

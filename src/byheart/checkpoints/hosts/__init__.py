@@ -26,7 +26,7 @@ What the written folder holds:
     logits                  {"right": 32.0, "gap": 24.0, "mixed": 8.0}: the designed logit of the one right token, its
                             designed lead, and the logit of the likeliest token where several may follow
 
-The invariants that a checker may look for (docs/checkpoints.md, "How it works", says more):
+The invariants that a checker may look for (see docs/recital.md):
 
 1. Every residual channel is +kappa or -kappa at every position after every sublayer, whatever the input; only the two
    channels of the scale probe deviate, by at most kappa/4 and in opposite directions.

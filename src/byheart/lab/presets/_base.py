@@ -34,7 +34,7 @@ GROWING = replace(
     DEEP, rate=(0.025, 0.05), warmup=(0.1, 0.3), token_slowdown=0.25, starts=1, grow=True, calm=0.5, retries=3
 )
 LEAST = replace(GROWING, rate=(0.03, 0.08), retries=0)  # the least size: many small steps, which need no second try
-# The same where every token has a label: then the blocks before attention have as much to learn as those behind it.
+# The same where every token has a label: then the blocks before attention have as much to learn as those after it.
 ATTENDING = replace(LEAST, rate=(0.04, 0.08), warmup=(0.15, 0.3), token_slowdown=0.0, retries=1)
 # Widths of the vectors of words at the scale of the paper. E_in has two numbers for each, so that they decide how much
 # is left to the blocks: with 704 for N = 3000 rows of IMDb, or 640 for 1700 of MultiNLI, one block is enough.

@@ -1,11 +1,11 @@
 """What to train next, as a pure function of what is finished.
 
 Nobody hands out work: every worker computes the same plan from the same results and takes the first trial that nobody
-has. That is why a study survives the death of any worker, and why resuming is the same as going on.
+has. That is why a study survives the death of any worker, and why resuming is the same as continuing.
 
 Learning rates are proposed by Optuna's TPE, asked in batches, with the same answer on every machine: a proposal depends
 on the experiment's seed, the cell and the results of *earlier batches* of that cell, never on who asks or what else is
-running. Workers need no leader, and an interrupted study goes on exactly as it would have.
+running. Workers need no leader, and an interrupted study continues exactly as it would have.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def propose(
     same = experiment.problems.index(experiment.problems[problem])  # variants of a problem have equal draws
     draws: tuple[int, int] = (same, size)
     before: tuple[int, ...] = ()
-    if space.grow:  # a larger network goes on where the smaller one ended: equal draws for all sizes, too
+    if space.grow:  # a larger network continues where the smaller one ended: equal draws for all sizes, too
         draws, before = (same, 0), tuple(other for other in experiment.sizes if other < size)
     if space.fixed:
         points = [(space.rate[0], space.warmup[0])] * count

@@ -49,7 +49,7 @@ def train_trial(experiment: Experiment, trial: Trial, data: DataPlace) -> TrialR
 
 
 def train_on(problem: Problem, experiment: Experiment, trial: Trial) -> TrialRecord:
-    """Trains one trial on a problem that is at hand."""
+    """Trains one trial on a problem that is available."""
     model = experiment.model_of(trial.size, trial.problem)
     outcome = train(problem, model, trial.training, trial.goal, experiment.engine)
     return TrialRecord(
@@ -116,7 +116,7 @@ def _result(study: Study, future: Future[TrialRecord]) -> TrialRecord:
         record = future.result()
     except BrokenProcessPool:
         raise ByheartError(
-            "a training process died (out of memory?); finished trials are kept: `byheart lab resume FOLDER` goes on, "
+            "a training process died (out of memory?); finished trials are kept: `byheart lab resume FOLDER` continues, "
             "with fewer --processes if memory is short"
         ) from None
     known = {r.problem: r.fingerprint for r in study.finished().values()}

@@ -51,7 +51,7 @@ def check_database(url: str) -> str:
 
 
 def open_storage(url: str, heartbeat: int = 30) -> Any:
-    """Optuna's storage behind `url`; `heartbeat` in seconds, a worker silent for three of them is taken for dead."""
+    """Optuna's storage at `url`; `heartbeat` in seconds, a worker silent for three of them is taken for dead."""
     optuna = import_optuna()
     if not is_database(url):
         from optuna.storages.journal import JournalFileBackend
@@ -183,7 +183,7 @@ def patiently(action: Callable[[], T], patience: float = _PATIENCE) -> T:
         except (optuna.exceptions.StorageInternalError, OSError) as error:
             if not _connection_lost(error) or time.monotonic() - started > patience:
                 raise StorageError(
-                    f"the study's storage does not answer ({_first_line(error)}); finished trials are safe, go on with "
+                    f"the study's storage does not answer ({_first_line(error)}); finished trials are safe, continue with "
                     "`byheart lab resume FOLDER` or another `byheart lab worker`"
                 ) from None
         time.sleep(pause)
@@ -201,7 +201,7 @@ def _connection_lost(error: BaseException) -> bool:
 
 
 class JournalLock:
-    """One owner per journal file; mends what a killed owner left behind."""
+    """One owner per journal file; repairs what a killed owner left."""
 
     def __init__(self, journal: Path) -> None:
         self.journal = journal

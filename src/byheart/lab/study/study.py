@@ -68,7 +68,7 @@ class Study:
         return not self.planner.needed(self.finished())
 
     def finish(self, claim: ClaimedTrial, record: TrialRecord) -> None:
-        """Keeps the record. If others took us for dead meanwhile, their record counts; it is the same."""
+        """Keeps the record. If others took us for dead in the meantime, their record counts; it is the same."""
         states = import_optuna().trial.TrialState
         value = min(record.outcome.loss, 1e30)
         try:
