@@ -4,9 +4,9 @@
     python experiments/recital_texts.py RESULTS.jsonl --table [--docs FOLDER]
 
 A line of RESULTS.jsonl per text, size and architecture; what is there already is not measured again, so that the script
-can be stopped. `--table` puts a summary into docs/research/checkpoints.md. A text is one that is made here, or a file (`.jsonl`:
-its column `text`, documents joined by line breaks; `FILE:START` begins at a character). With `--recite` Transformers
-recites every folder: three types, eager and sdpa, with and without a cache, batched with left padding.
+can be stopped. `--table` puts a summary into docs/research/checkpoints.md. A text is one that is made here, or a file
+(`.jsonl`: its column `text`, documents joined by line breaks; `FILE:START` begins at a character). With `--recite`
+Transformers recites every folder: three types, eager and sdpa, with and without a cache, batched with left padding.
 """
 
 from __future__ import annotations

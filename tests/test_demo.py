@@ -10,7 +10,7 @@ from byheart import demo
 
 @pytest.fixture
 def few_entities(monkeypatch):
-    kept = dict.fromkeys([*demo.ASKED, *list(html.entities.html5)[:20]])
+    kept = dict.fromkeys([*demo.QUERIES, *list(html.entities.html5)[:20]])
     monkeypatch.setattr(demo, "html5", {name: html.entities.html5[name] for name in kept})
 
 
@@ -18,7 +18,7 @@ def test_demo_proves_saves_and_explains(few_entities, tmp_path, capsys):
     assert demo.main([str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "proved" in printed
-    assert all(part in printed for part in ("promised", "measured", "hardest labels need", "≂̸", "é"))
+    assert all(part in printed for part in ("guaranteed", "measured", "lower bound", "≂̸", "é"))
     memory = byheart.load(tmp_path / "html-entities.byheart")
     assert memory.predict(["copy;"]) == ["©"]
     assert f"{memory.size.parameters:,}" in printed

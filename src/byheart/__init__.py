@@ -15,8 +15,13 @@ from byheart.errors import ByheartError
 from byheart.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from byheart import checkpoints as checkpoints
     from byheart import theory as theory
+    from byheart.api import load as load
+    from byheart.api import memorize as memorize
     from byheart.build import constructions as constructions
+    from byheart.certify import Certificate as Certificate
+    from byheart.certify import Verdict as Verdict
     from byheart.checkpoints.recital import RecitalMemory as RecitalMemory
     from byheart.checkpoints.recital import memorize_recital as memorize_recital
     from byheart.checkpoints.windows.controls import Controls as Controls
@@ -26,11 +31,10 @@ if TYPE_CHECKING:
     from byheart.data.tokens.tokenizer import Tokenizer as Tokenizer
     from byheart.data.values import UNKNOWN as UNKNOWN
     from byheart.memory import Memory as Memory
-    from byheart.memory import load as load
-    from byheart.memory import memorize
     from byheart.memory.approximate import approximate as approximate
     from byheart.memory.compare.comparison import compare as compare
     from byheart.memory.contextual import contextual_mapping as contextual_mapping
+    from byheart.memory.deploy import Deployment as Deployment
     from byheart.memory.deploy import deploy as deploy
     from byheart.memory.documents import memorize_documents as memorize_documents
     from byheart.memory.text import memorize_text as memorize_text
@@ -38,8 +42,11 @@ if TYPE_CHECKING:
     from byheart.theory import lower_bound as lower_bound
 
 _HOMES = {
-    "memorize": "byheart.memory",
-    "load": "byheart.memory",
+    "memorize": "byheart.api",
+    "load": "byheart.api",
+    "Certificate": "byheart.certify",
+    "Verdict": "byheart.certify",
+    "Deployment": "byheart.memory.deploy",
     "deploy": "byheart.memory.deploy",
     "memorize_documents": "byheart.memory.documents",
     "memorize_text": "byheart.memory.text",
@@ -59,18 +66,22 @@ _HOMES = {
     "Tokenizer": "byheart.data.tokens.tokenizer",
     "UNKNOWN": "byheart.data.values",
 }
-_ROOMS = ("theory",)
+_PACKAGES = ("checkpoints", "theory")
 
 __all__ = [
     "UNKNOWN",
     "ByheartError",
+    "Certificate",
     "Controls",
+    "Deployment",
     "Distribution",
     "Memory",
     "RecitalMemory",
     "Table",
     "Tokenizer",
+    "Verdict",
     "approximate",
+    "checkpoints",
     "compare",
     "constructions",
     "contextual_mapping",
@@ -88,10 +99,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Loads the public names when they are first used, so that `import byheart` is quick."""
+    """Load the public names on first use, so that `import byheart` is fast."""
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
-    if name in _ROOMS:
+    if name in _PACKAGES:
         return importlib.import_module(f"byheart.{name}")
     raise AttributeError(f"module 'byheart' has no attribute {name!r}")
 

@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     console.print()
     console.print(size_table(memory))
     console.print(
-        "Promised: never more than this, computed before anything was built. Worst-case lower bound: "
+        "Guaranteed: an upper bound, computed before anything is built. Lower bound: "
         + "; ".join(lower_sentences(memory))
         + ".\n"
     )

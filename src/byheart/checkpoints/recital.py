@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from byheart.checkpoints.engines.convert import READERS, convert_folder
 from byheart.checkpoints.formats.folder import CheckpointRequest, write_folder
 from byheart.checkpoints.windows import build_recital
 from byheart.checkpoints.windows.certificate import RecitalCertificate, certify_recital
@@ -84,6 +87,62 @@ class RecitalMemory:
                 loss += weight * (-math.log(share) if share else math.inf)
                 count += weight
         return math.exp(loss / count)
+
+    @cached_property
+    def certificate(self) -> RecitalCertificate:
+        """The certificate of the memorized documents: every prefix is evaluated once, in exact arithmetic."""
+        return self.certify(str(self.report.get("several", "distribution")))
+
+    def predict(self, prompts: Sequence[str]) -> list[str]:
+        """Return the most likely next token after each prompt, as text.
+
+        >>> memorize_recital("to be or not to be", tokens="words").predict(["to be or"])
+        [' not']
+        """
+        answers = (self.recital.answer(int(self.recital.follow(self.tokens_of(prompt))[-1])) for prompt in prompts)
+        return [self.lexicon.decode([answer.likeliest]) for answer in answers]
+
+    def verify(self, texts: str | Sequence[str], ambiguous: str = "distribution") -> RecitalCertificate:
+        """Certify that the memory continues these texts, whatever the file records.
+
+        Args:
+            texts: One text or several documents.
+            ambiguous: Policy for prefixes with several continuations, as in `memorize_recital`.
+
+        Returns:
+            A certificate: `refuted` names the first document and position that differ.
+
+        >>> memorize_recital("to be", tokens="words").verify("to do").verdict.value
+        'refuted'
+        """
+        documents = [texts] if isinstance(texts, str) else list(texts)
+        ids = [(*self.tokens_of(text), self.lexicon.eos) for text in documents]
+        return certify_recital(self.recital, ids, (), ambiguous)
+
+    def export(self, target: str, path: str | Path, architecture: str = "llama", **options: Any) -> dict[str, Any]:
+        """Write a stock checkpoint: a Hugging Face folder, or a GGUF or ONNX file made from one.
+
+        Args:
+            target: `huggingface`, `gguf` or `onnx`.
+            path: The folder or file to write.
+            architecture: A host, see `byheart.checkpoints.hosts`.
+            **options: `dtype`, `flavour` and fields of the shape; for `gguf` and `onnx`, `dtype` is the file's type.
+
+        Returns:
+            A summary of the written artifact.
+
+        Raises:
+            OptionError: If the target is unknown.
+        """
+        if target == "huggingface":
+            return self.to_huggingface(path, architecture, **options)
+        if target not in READERS:
+            raise OptionError(f"a recital is exported to huggingface, {' or '.join(READERS)}, not {target!r}")
+        dtype = options.pop("dtype", None)
+        with tempfile.TemporaryDirectory() as folder:
+            summary = self.to_huggingface(Path(folder) / "checkpoint", architecture, **options)
+            done = convert_folder(Path(folder) / "checkpoint", target, path, dtype=dtype)
+        return summary | {"folder": None, "file": str(done.file), "dtype": done.dtype, "checked": done.checked}
 
     def certify(self, ambiguous: str = "distribution") -> RecitalCertificate:
         """Asks the recital after every prefix of every document, in whole numbers.

@@ -1,6 +1,6 @@
 """A limit on work and memory: an untrusted file must not fill the machine or run for ever.
 
-Code that evaluates such a file runs inside `with limited(budget)`. The engines then estimate a job's cost before they do it
+Code that evaluates such a file runs inside `with limited(budget)`. The engines then estimate a job's cost beforehand
 (one input is tried, metered step by step, and counts for all), and refuse with a BudgetError what goes beyond. The unit
 of work is one product of two 56-bit limbs; a core does a hundred million to a billion of them in a second, so that the
 usual budget is about ten minutes.
@@ -95,7 +95,7 @@ ROW_BYTES, TOKEN_BYTES = 300, 40  # what memorizing and proving add for a row an
 
 
 def check_room(rows: int, tokens: int) -> None:
-    """A BudgetError where the machine has too little memory to memorize and prove so many rows with so many tokens in all."""
+    """Raise BudgetError if the machine has too little memory to memorize and prove this many rows and tokens."""
     needed, free = ROW_BYTES * rows + TOKEN_BYTES * tokens, free_memory()
     if free is not None and needed > free:
         raise BudgetError(

@@ -167,7 +167,7 @@ class DecoderNetwork:
         return len(self.classes)
 
     def prefixes(self, inputs: Inputs) -> Prefixes:
-        """The contexts of rows as an encoder gives them: code 0 is padding at the start, -1 an absent token at the end."""
+        """The contexts of encoded rows: code 0 is padding at the start, -1 an absent token at the end."""
         codes = inputs.points.numerators[:, 0].astype(np.int64)
         if inputs.points.denominator != 1 or (len(codes) and not 0 <= codes.min() <= codes.max() <= len(self.inputs)):
             raise DataError(f"a decoder reads codes of {len(self.inputs)} symbols; these tokens are something else")

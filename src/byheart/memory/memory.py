@@ -289,6 +289,26 @@ class Memory:
 
         return to_torch(self, dtype=dtype, dataset=dataset, fast=fast, progress=progress)
 
+    def export(self, target: str, path: str | Path, **options: Any) -> dict[str, Any]:
+        """Write the memory for another runtime and check the artifact on every row.
+
+        Args:
+            target: `torch`, `onnx`, `safetensors` or `huggingface`.
+            path: The file (or, for `huggingface`, the folder) to write.
+            **options: `dtype`, `dataset` and `progress`; for `huggingface` also `architecture` and its shape.
+
+        Returns:
+            A summary of the written artifact.
+
+        Raises:
+            ExportError: If the memory cannot be represented exactly in the target.
+        """
+        if target == "huggingface":
+            return self.to_huggingface(path, **options)
+        from byheart.memory.export_memory import export_file
+
+        return export_file(self, target, path, **options)
+
     def to_huggingface(
         self, folder: str | Path, architecture: str = "llama", *, dataset: Dataset | None = None, **options: Any
     ) -> dict[str, Any]:

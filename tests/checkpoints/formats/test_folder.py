@@ -12,7 +12,7 @@ def test_the_library_reads_the_written_tensors():
     tensors = {"b": np.arange(6.0).reshape(2, 3), "a": np.array([0.5, -0.0])}
     found = safetensors.numpy.load(safetensors_bytes(tensors, "float32", {"format": "pt"}))
     assert {name: array.tolist() for name, array in found.items()} == {k: v.tolist() for k, v in tensors.items()}
-    with pytest.raises(OptionError, match="float8 is not one of|'float8' is not one of"):
+    with pytest.raises(OptionError, match="'float8' is not one of"):
         safetensors_bytes(tensors, "float8", {})
 
 

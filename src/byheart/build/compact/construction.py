@@ -129,7 +129,7 @@ WALK_BIT, TRAP_BIT = 2.0, 0.1  # parameters per bit of an id
 REDRAW = 1_000_003  # between the seeds of draws
 MOST_GAIN = 1.25  # times: what the widest beam saves against the narrowest, by their rates
 TRAP_CLASSES = 16  # up to which traps are taken for prefixes, whatever the length of ids
-# Prefixes are distinguished by multiples of lcm(1, …, n), 1.44·n bits, and a walk searches along all of them. Measured per
+# Multiples of lcm(1, …, n), 1.44·n bits, distinguish prefixes, and a walk searches along all of them. Measured per
 # prefix, bit and word of 44 bits: rows of 138 tokens took 60 processor seconds (1,242 prefixes, 100 labels), of 200
 # tokens 92 (1,200).
 WALK_SECONDS, WORD_BITS, WIDE_BEAM = 3e-5, 44, 200

@@ -66,8 +66,8 @@ def hash_tokens(
     """A hash of few parameters that gives all contexts different ids, and those ids.
 
     A bend or fold costs 4 parameters, and every bit of an id costs the label memory `bit_price`: the first number of
-    them that distinguishes the contexts is not always the best. Prefix means are fractions of small numbers: ids of short
-    codes stand in clusters, which traps cannot distinguish, so for them codes stay long. `thorough` folds all levels, so
+    them that distinguishes the contexts is not always the best. Prefix means are fractions of small numbers: ids of
+    short codes form clusters that traps cannot separate, so for them codes stay long. `thorough` folds all levels, so
     that inputs off the data get ids of their own too, not only those of the data.
     """
     contexts = dataset.contexts

@@ -281,9 +281,7 @@ def _stirred(
             memory = _carry_out(other, plan, folds + k, workers, resume)
             if memory is None:
                 continue
-            memory = replace(
-                memory, blocks=(*blocks, *memory.blocks), note=f"{memory.note}, after {len(blocks)} folds"
-            )
+            memory = replace(memory, blocks=(*blocks, *memory.blocks), note=f"{memory.note}, after {len(blocks)} folds")
             found.append(memory)
             least = memory.price(job.goal) if least is None else min(least, memory.price(job.goal))
     return found

@@ -6,8 +6,8 @@ is the layer between them.
 
 A score belongs to a pair of words, not to a place: all V² of them are computed once, and their exponentials too, so a
 sequence only looks its weights up. Exponentials are taken below the largest score of a query over *all* words, in
-float64; where a sequence holds not one of the words near it, so that the looked-up weights vanish, its own largest score
-is taken. Gradients go the same way back: they are gathered for pairs of words and pass through W_Q and W_K at the end.
+float64; where a sequence contains no word near it, so that the looked-up weights vanish, its own largest score is
+taken. Gradients go the same way back: they are gathered for pairs of words and pass through W_Q and W_K at the end.
 
     words X (V, m)      P = (X·W_Qᵀ)·(X·W_Kᵀ)ᵀ (V, V)      out of token q in a row: x_q + W_O·W_V·Σ_k p_k x_k
 """

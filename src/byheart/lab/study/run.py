@@ -116,7 +116,7 @@ def _result(study: Study, future: Future[TrialRecord]) -> TrialRecord:
         record = future.result()
     except BrokenProcessPool:
         raise ByheartError(
-            "a training process died (out of memory?); finished trials are kept: `byheart lab resume FOLDER` continues, "
+            "a training process died (out of memory?); finished trials are kept: `byheart lab resume FOLDER` resumes, "
             "with fewer --processes if memory is short"
         ) from None
     known = {r.problem: r.fingerprint for r in study.finished().values()}

@@ -183,7 +183,7 @@ def patiently(action: Callable[[], T], patience: float = _PATIENCE) -> T:
         except (optuna.exceptions.StorageInternalError, OSError) as error:
             if not _connection_lost(error) or time.monotonic() - started > patience:
                 raise StorageError(
-                    f"the study's storage does not answer ({_first_line(error)}); finished trials are safe, continue with "
+                    f"the study's storage is unreachable ({_first_line(error)}); finished trials are kept; resume with "
                     "`byheart lab resume FOLDER` or another `byheart lab worker`"
                 ) from None
         time.sleep(pause)

@@ -1,0 +1,119 @@
+"""The public entry points: one `memorize` and one `load` for every kind of memory.
+
+Tables, sequences and documents become a `Memory`; texts for stock checkpoints (`construction="recital"`) become a
+`RecitalMemory`. Both have `certificate`, `predict`, `generate`, `verify`, `export` and `save`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from byheart.checkpoints.recital import RecitalMemory, memorize_recital
+from byheart.errors import FileFormatError, OptionError
+from byheart.exact.budget import Budget
+from byheart.memory import memory_file
+from byheart.memory.memorize import memorize as memorize_rows
+from byheart.memory.memory import Memory
+from byheart.progress import Progress
+
+RECITAL = "recital"
+# A recital's file starts with its format, so its first bytes identify it.
+_RECITAL_START = b'{"format":"byheart recital'
+
+
+def memorize(
+    sequences: Any,
+    labels: Sequence[Any] | None = None,
+    *,
+    label: str | None = None,
+    task: str | None = None,
+    construction: str = "compact",
+    positions: bool = True,
+    conflicts: str = "error",
+    missing: str = "error",
+    seed: int = 0,
+    progress: bool | Progress = True,
+    **options: Any,
+) -> Any:
+    """Compute a network that maps every sequence to its label, and certify it.
+
+    Args:
+        sequences: Rows of tokens, texts, a data frame, or the result of `byheart.read`. For `construction="recital"`,
+            one text or a list of documents.
+        labels: One label per sequence (per token for `seq-to-seq`). Documents have no labels.
+        label: The label's column, if `sequences` is a data frame.
+        task: `next-token` (default), `seq-to-seq`, `set` or `causal`.
+        construction: A name from `byheart.constructions()`.
+        positions: Whether a symbol is a token together with its position.
+        conflicts: Policy for equal inputs with different labels: `error`, `first`, `majority` or `drop`.
+        missing: Policy for None and NaN: `error`, `drop` or `label`.
+        seed: Seed of every random choice.
+        progress: Whether to draw progress, or an object that receives it.
+        **options: Options of the construction, and `executor` and `resume` for every construction.
+
+    Returns:
+        A `Memory`, or a `RecitalMemory` for `construction="recital"`.
+
+    Raises:
+        DataError: If rows contradict each other or cannot be read.
+        OptionError: If an option has no meaning for the construction.
+
+    >>> memorize(["cat", "dog"], ["meow", "woof"], construction="ks25", progress=False).predict(["dog"])
+    ['woof']
+    >>> memorize("to be or not to be", construction="recital", tokens="words").generate("to be or")
+    ' not to be'
+    """
+    if construction != RECITAL:
+        memory: Memory = memorize_rows(
+            sequences,
+            labels,
+            label=label,
+            task=task,
+            construction=construction,
+            positions=positions,
+            conflicts=conflicts,
+            missing=missing,
+            seed=seed,
+            progress=progress,
+            **options,
+        )
+        return memory
+    if labels is not None or label is not None:
+        raise OptionError("a recital continues texts and takes no labels; pass one text or a list of documents")
+    if task not in (None, "causal"):
+        raise OptionError(f"a recital continues texts, so its task is causal, not {task!r}")
+    return memorize_recital(sequences, **options)
+
+
+def load(path: str | Path, *, budget: Budget | None = memory_file.DEFAULT) -> Any:
+    """Open any file that byheart saved.
+
+    Args:
+        path: A file written by `save` or by `byheart memorize`.
+        budget: Limit on the work that evaluating the file may cost; None sets no limit.
+
+    Returns:
+        A `Memory` or a `RecitalMemory`.
+
+    Raises:
+        FileFormatError: If the file is damaged, foreign, or a folder.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "text.byheart"
+    >>> memorize("a rose is a rose", construction="recital", tokens="words").save(file)
+    >>> load(file).generate("a rose is")
+    ' a rose'
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise FileFormatError(f"{path} is a folder; load it with its engine, or prove it with `byheart verify {path}`")
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(_RECITAL_START))
+    except OSError as error:
+        raise FileFormatError(f"{path} cannot be read: {error.strerror}") from None
+    if start == _RECITAL_START:
+        return RecitalMemory.load(path)
+    return memory_file.load(path, budget=budget)
