@@ -1,6 +1,6 @@
 """Writes the pages that are made from registries: `python -m byheart.pages [--check]`.
 
-docs/paper-map.md comes from the labels that code carries, the tables of constructions in README.md and docs/choose.md
+docs/paper-map.md comes from the labels that code carries, the tables of constructions in docs/constructions.md and docs/choose.md
 from what is registered, the manual page docs/byheart.1 from the command line's own help, and docs/live.html is the page
 that `byheart explain` writes.
 
@@ -30,7 +30,7 @@ from byheart.paper import PAPERS, Entry, entries
 from byheart.report import explain
 from byheart.version import __version__
 
-PAPER_MAP, README, CHOOSE = Path("docs/paper-map.md"), Path("README.md"), Path("docs/choose.md")
+PAPER_MAP, TABLE, CHOOSE = Path("docs/paper-map.md"), Path("docs/constructions.md"), Path("docs/choose.md")
 MANUAL, LIVE = Path("docs/byheart.1"), Path("docs/live.html")
 DEFAULT = "compact"
 
@@ -84,7 +84,7 @@ def _row(entry: Entry) -> str:
 
 
 def construction_table() -> str:
-    """The table of README.md: what can be built, from what, for which tasks."""
+    """The table of docs/constructions.md: what can be built, from what, for which tasks."""
     lines = ["| construction | from | tasks | what it builds |", "|---|---|---|---|"]
     for name, entry in _listed():
         tasks = "all four" if len(entry.tasks) == len(Task) else ", ".join(entry.tasks)
@@ -108,7 +108,7 @@ def _listed() -> list[tuple[str, Listing]]:
 def written() -> dict[Path, str]:
     """Every page, as it should be, that is made from the registries."""
     pages = {PAPER_MAP: render(collect()), MANUAL: manual(), LIVE: live_page()}
-    for page, text in ((README, construction_table()), (CHOOSE, construction_words())):
+    for page, text in ((TABLE, construction_table()), (CHOOSE, construction_words())):
         pages[page] = between(page.read_text(encoding="utf-8"), "constructions", text)
     return pages
 

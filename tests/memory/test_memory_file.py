@@ -79,5 +79,7 @@ def test_a_forged_file_is_read_strictly(memory, tmp_path):
 
 def test_a_recital_is_named_as_what_it_is(tmp_path):
     (tmp_path / "r").write_text('{"format":"byheart recital memory","version":1}')
-    with pytest.raises(FileFormatError, match="this is a recital; export it"):
+    with pytest.raises(FileFormatError, match="the recital is damaged"):
         byheart.load(tmp_path / "r")
+    with pytest.raises(FileFormatError, match="this is a recital; export it"):
+        byheart.memory.load(tmp_path / "r")
