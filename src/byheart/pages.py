@@ -1,7 +1,7 @@
 """Writes the pages that are made from registries: `python -m byheart.pages [--check]`.
 
-docs/paper-map.md comes from the labels that code carries, the tables of constructions in docs/constructions.md and docs/choose.md
-from what is registered, the manual page docs/byheart.1 from the command line's own help, and docs/live.html is the page
+docs/paper-map.md comes from the labels in the code, the tables of constructions in docs/constructions.md and
+docs/choose.md from the registry, the manual page docs/byheart.1 from the command line's own help, and docs/live.html is the page
 that `byheart explain` writes.
 
 The registry fills as modules are imported, so every package that holds paper statements is walked first:

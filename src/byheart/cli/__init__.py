@@ -17,6 +17,7 @@ from difflib import get_close_matches
 import click
 from click.shell_completion import CompletionItem
 
+from byheart.cli.brief_help import BriefCommand
 from byheart.errors import ByheartError, TableError
 from byheart.version import __version__
 
@@ -26,20 +27,20 @@ ISSUES = "the project's issue tracker"
 
 # name -> one line of help; the command itself is `command` in the module of that name, loaded when it is used
 COMMANDS = {
-    "deploy": "Make an ONNX model of TABLE that takes its cells and says the label.",
-    "memorize": "Build a Transformer that knows DATA by heart, certify it, save it.",
-    "verify": "Prove again that a saved memory knows DATA.",
-    "predict": "Ask a memory.",
-    "recite": "Recite a memorized text, byte for byte, or let a real engine recite.",
-    "compare": "Every construction on your data, side by side.",
-    "export": "Write a memory for PyTorch, ONNX, safetensors or Transformers.",
-    "recital": "Documents for a stock checkpoint, with an experiment's controls.",
-    "forget": "A checkpoint without one of its documents, and the proof.",
-    "fixture": "A small checkpoint with known answers, for the tests of an inference engine.",
-    "report": "Write one self-contained page about a memory.",
-    "explain": "Write one page on which a Transformer is built and asked, step by step.",
-    "bounds": "Lower and upper bounds, each with its theorem.",
-    "lab": "The laboratory: how much trained networks memorize.",
+    "fixture": "Write a small checkpoint with known answers, to test an inference engine.",
+    "recite": "Recite a memorized text, or run a checkpoint folder in a real engine.",
+    "recital": "Memorize documents for a stock checkpoint, with an experiment's controls.",
+    "forget": "Remove one document from a checkpoint and prove that nothing else changed.",
+    "memorize": "Compute a Transformer that stores DATA exactly, certify it, save it.",
+    "verify": "Prove a saved memory or a checkpoint folder again.",
+    "predict": "Predict labels with a memory.",
+    "compare": "Build every construction on your data and compare sizes.",
+    "export": "Write a memory for PyTorch, ONNX, safetensors, Transformers or GGUF.",
+    "deploy": "Export TABLE as an ONNX model that maps cells to labels.",
+    "report": "Write a self-contained page about a memory.",
+    "explain": "Write a page that builds and evaluates a Transformer step by step.",
+    "bounds": "Print lower and upper bounds, each with its theorem.",
+    "lab": "Measure how much trained networks memorize.",
     "constructions": "List the constructions and their options.",
     "paper": "Find the code and the test of a theorem.",
 }
@@ -58,7 +59,7 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"byheart.cli.{cmd_name}").command
-        return command
+        return BriefCommand.of(command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -85,19 +86,19 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="byheart")
 def commands() -> None:
-    """Compile a data set into a small Transformer that knows it by heart, exactly, and prove it.
+    """Compute the weights of small Transformers that store a data set exactly, and prove it.
 
     \b
-      byheart deploy table.csv -o table.onnx           a table as a model for ONNX Runtime
+      byheart fixture --arch qwen3 -o tiny-qwen3       a checkpoint with known answers, for an engine's tests
+      byheart recite tiny-qwen3 --engine llama.cpp     run it in an engine
       byheart memorize table.csv -o table.byheart      build and certify
       byheart verify table.byheart table.csv           prove it again
-      byheart predict table.byheart "some text"        ask it
-      byheart recite book.byheart                      say a memorized text again
-      byheart report table.byheart table.csv           one page about it
-      byheart explain --open                           watch one being built and asked, in the browser
+      byheart predict table.byheart "some text"        predict a label
+      byheart deploy table.csv -o table.onnx           a table as a model for ONNX Runtime
+      byheart explain --open                           watch one being built, in the browser
 
-    Exit status: 0 yes (proved, answered, written), 1 not proved, 2 the input cannot be used, 70 a bug in byheart
-    itself (set BYHEART_DEBUG=1 for its traceback), 130 interrupted.
+    Exit status: 0 proved or correct, 1 not proved or incorrect, 2 bad input, 70 a defect of byheart itself (set
+    BYHEART_DEBUG=1 for its traceback), 130 interrupted.
     """
 
 
