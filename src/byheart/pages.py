@@ -1,8 +1,8 @@
 """Writes the pages that are made from registries: `python -m byheart.pages [--check]`.
 
 docs/paper-map.md comes from the labels in the code, the tables of constructions in docs/constructions.md and
-docs/choose.md from the registry, the manual page docs/byheart.1 from the command line's own help, and docs/live.html is the page
-that `byheart explain` writes.
+docs/choose.md from the registry, the manual page docs/byheart.1 from the command line's own help.
+docs/live.html is the page that `byheart explain` writes.
 
 The registry fills as modules are imported, so every package that holds paper statements is walked first:
 
