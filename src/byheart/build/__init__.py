@@ -1,11 +1,8 @@
-"""The builders: one folder per theorem or family. Importing this package registers every construction.
+"""The builders: one folder per theorem or family. A construction is imported and registered when it is first used.
 
 >>> "compact" in constructions()
 True
 """
-
-import importlib
-import pkgutil
 
 from byheart.build._base import (
     NOT_ASSUMED,
@@ -18,10 +15,6 @@ from byheart.build._base import (
     recipes,
     register,
 )
-
-for _module in pkgutil.iter_modules(__path__):
-    if not _module.name.startswith("_"):
-        importlib.import_module(f"{__name__}.{_module.name}")
 
 
 def constructions() -> dict[str, Listing]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -238,16 +240,32 @@ _ELSEWHERE = ("byheart.checkpoints.windows.construction",)
 
 
 def recipes(texts: bool | None = False) -> dict[str, Recipe]:
-    """Name -> recipe of what is built from rows, or from whole texts, or (None) from either, in the order of tables."""
-    for module in _ELSEWHERE:
+    """Name -> recipe of every construction from rows, or from whole texts, or (None) from either, in table order."""
+    package = importlib.import_module(__package__)
+    own = [f"{__package__}.{one.name}" for one in pkgutil.iter_modules(package.__path__) if one.name[0] != "_"]
+    for module in (*own, *_ELSEWHERE):
         importlib.import_module(module)
     ordered = sorted(_RECIPES.items(), key=lambda item: (item[1].order, item[0]))
     return {name: found for name, found in ordered if texts in (None, found.texts)}
 
 
 def recipe(name: str) -> Recipe:
+    """The recipe of one construction; other builders stay unloaded where the name tells its module."""
+    if name not in _RECIPES:
+        _load_family(name)
     if name not in _RECIPES:
         recipes()
     if name not in _RECIPES:
         raise OptionError(f"unknown construction {name!r}; known: {', '.join(sorted(_RECIPES))}")
     return _RECIPES[name]
+
+
+def _load_family(name: str) -> None:
+    """Import the module that is named like the construction's family (`ks25-sets` is in `ks25`), if there is one."""
+    family = name.split("-")[0]
+    if not family.isidentifier() or family.startswith("_"):
+        return
+    for module in (f"{__package__}.{family}", f"{__package__}.table1.{family}"):
+        if importlib.util.find_spec(module) is not None:
+            importlib.import_module(module)
+            return
