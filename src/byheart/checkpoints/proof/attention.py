@@ -39,6 +39,7 @@ from byheart.checkpoints.proof.storage import (
     U32,
     Array,
     Storage,
+    finite,
     gamma,
 )
 
@@ -61,12 +62,14 @@ def attend(
     plans: list[tuple[Array, Array, Copy | Field]] = []
     for head in range(shape.heads):
         columns = np.arange(head * shape.head_dim, (head + 1) * shape.head_dim)
-        if not attention.o.weight[:, columns].any():
-            continue
         group = head // (shape.heads // shape.kv_heads)
         rows = np.arange(group * shape.head_dim, (group + 1) * shape.head_dim)
         query = _head_norm(q.rows(columns), attention.q_norm, store)
         key = _head_norm(k.rows(rows), attention.k_norm, store)
+        # Before the question whether anything reads the head: an infinite score is NaN times zero all the same.
+        finite_scores(query, key, shape, store, f"head {head}")
+        if not attention.o.weight[:, columns].any():
+            continue
         looks = _bytes(attention.q, columns) + _bytes(attention.k, rows)
         if looks not in known:
             known[looks] = one_hot(query, key, shape, reach, store)
@@ -81,6 +84,45 @@ def attend(
     if n.kept is None:
         return _stored_output(whole, attention, plans, store), copies
     return settle(_kept_output(n, n.kept, attention, plans, store), store), copies
+
+
+def finite_scores(q: Field, k: Field, shape: Shape, store: Storage, name: str) -> None:
+    """Rotated queries and keys, and their products before the scale, are finite at every distance. In float16, a
+    fully masked row (padding) adds the type's least number to every score: the score at distance 0 must not push the
+    sum beyond the range, or the row becomes NaN and spreads through masked values."""
+    size_q, size_k = magnitude(*q.hull()), magnitude(*k.hull())
+    half = 0 if shape.rotary is None else shape.rotary.dims // 2
+    pairs = [np.hypot(s[:half], s[half : 2 * half]) for s in (size_q, size_k)]
+    finite(f"{name}: a rotated query or key", np.concatenate(pairs), store.largest)
+    total = pairs[0] @ pairs[1] + size_q[2 * half :] @ size_k[2 * half :]
+    # A query may be scaled before the product or the product after it.
+    finite(f"{name}: a score", np.asarray(total), store.largest)
+    room = store.largest * store.unit / 2
+    own = own_score(q, k, shape) - 8 * (store.unit + 2 * U32) * float(total) * shape.head_dim**-0.5
+    if not own > -room:
+        raise Undecided(
+            f"{name}: scores {own:.4g} at distance 0; in a fully masked row {store.name} adds {-store.largest:.5g},"
+            f" which overflows below {-room:.4g}"
+        )
+
+
+def own_score(q: Field, k: Field, shape: Shape) -> float:
+    """The least score of a position with itself: rotations cancel. Query and key depend on the same symbols."""
+    scale = shape.head_dim**-0.5
+    keys = {p.key for p in (*q.parts, *k.parts)}
+    if len(keys) == 1:
+        rows = [_rows_of(f, next(iter(keys)), (*q.parts, *k.parts)) for f in (q, k)]
+    else:
+        rows = [tuple(end[None, :] for end in f.hull()) for f in (q, k)]
+    (q_lo, q_hi), (k_lo, k_hi) = rows
+    least = np.minimum.reduce([q_lo * k_lo, q_lo * k_hi, q_hi * k_lo, q_hi * k_hi]).sum(1)
+    return scale * float(least.min())
+
+
+def _rows_of(field: Field, key: tuple[int, int], parts: tuple[SymbolPart, ...]) -> tuple[Array, Array]:
+    symbols = max(len(p.lo) for p in parts)
+    lo, hi = tabulated(field)
+    return np.broadcast_to(lo, (symbols, field.size)), np.broadcast_to(hi, (symbols, field.size))
 
 
 def _bytes(layer: d.Linear, rows: Array) -> bytes:

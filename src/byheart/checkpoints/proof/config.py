@@ -7,7 +7,7 @@ give it a meaning.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,48 +49,63 @@ class Shape:
     labels: int | None = None  # a classifier's: its head gives these instead of tokens
 
 
-# Keys without any meaning for the logits of a prompt: names, ids, training, output options.
-HARMLESS = {
-    "architectures",
-    "_name_or_path",
-    "transformers_version",
-    "torch_dtype",
-    "dtype",
-    "use_cache",
-    "bos_token_id",
-    "eos_token_id",
-    "pad_token_id",
-    "unk_token_id",
-    "initializer_range",
-    "attention_dropout",
-    "hidden_dropout",
-    "embd_pdrop",
-    "resid_pdrop",
-    "attn_pdrop",
-    "dropout",
-    "layerdrop",
-    "init_std",
-    "classifier_dropout",
-    "output_attentions",
-    "output_hidden_states",
-    "return_dict",
-    "router_aux_loss_coef",
-    "output_router_logits",
-    "router_jitter_noise",
-    "summary_activation",
-    "summary_first_dropout",
-    "summary_proj_to_labels",
-    "summary_type",
-    "summary_use_proj",
-    "task_specific_params",
-    "id2label",
-    "label2id",
-    "problem_type",
-    "n_ctx",
-    "original_max_position_embeddings",
-    "max_window_layers",
-    "model_type",
+def _fraction(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+def _count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _words(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _switch(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _token_number(value: Any) -> bool:
+    return value is None or _count(value)
+
+
+# Keys without any meaning for the logits of a prompt, each with the values under which stock Transformers loads and
+# runs the folder: a value of another type stops the loader, so nothing would be proved about it.
+HARMLESS: dict[str, Callable[[Any], bool]] = {
+    "architectures": lambda value: True,  # `read_shape` compares it
+    "model_type": _words,
+    "_name_or_path": _words,
+    "transformers_version": _words,
+    "torch_dtype": lambda value: value in DTYPES,
+    "dtype": lambda value: value in DTYPES,
+    "use_cache": _switch,
+    "bos_token_id": _token_number,
+    "eos_token_id": lambda value: True,  # `open_checkpoint` reads it
+    "pad_token_id": _token_number,
+    "unk_token_id": _token_number,
+    "initializer_range": lambda value: isinstance(value, float),
+    "init_std": lambda value: isinstance(value, float),
+    "attention_dropout": _fraction,
+    "hidden_dropout": _fraction,
+    "embd_pdrop": _fraction,
+    "resid_pdrop": _fraction,
+    "attn_pdrop": _fraction,
+    "dropout": _fraction,
+    "layerdrop": _fraction,
+    "classifier_dropout": lambda value: value is None or _fraction(value),
+    "output_attentions": lambda value: value is False,
+    "output_hidden_states": lambda value: value is False,
+    "return_dict": lambda value: value is True,
+    "router_aux_loss_coef": lambda value: isinstance(value, float),
+    "output_router_logits": lambda value: value is False,
+    "router_jitter_noise": lambda value: isinstance(value, float) and value == 0,
+    "id2label": lambda value: isinstance(value, dict),
+    "label2id": lambda value: isinstance(value, dict),
+    "problem_type": lambda value: value is None,
+    "n_ctx": _count,
+    "max_window_layers": _count,
 }
+DTYPES = ("float32", "bfloat16", "float16")
 # Keys that must have one of these values (absent counts as the first).
 FIXED: dict[str, tuple[Any, ...]] = {
     "attention_bias": (False,),
@@ -109,17 +124,26 @@ FIXED: dict[str, tuple[Any, ...]] = {
     "chunk_size_feed_forward": (0,),
     "cross_attention_hidden_size": (None,),
     "num_labels": (2,),
+    "task_specific_params": (None,),
+    "summary_activation": (None,),
+    "summary_first_dropout": (0.1,),
+    "summary_proj_to_labels": (True,),
+    "summary_type": ("cls_index",),
+    "summary_use_proj": (True,),
 }
 
+# `gelu_fast` is left out: Transformers evaluates it as a chain of stored tensors that the proof does not model.
 ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
     "relu": "relu",
 }
+# Every spelling of the base of the angles, and of the share of dimensions that is rotated. Families read some of them.
+THETAS = ("rope_theta", "rotary_emb_base")
+PARTS = ("partial_rotary_factor", "rotary_pct")
 ROTARY_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "mixtral")
 # Defaults of the reference implementation, where a config.json may leave the key out.
 DEFAULT_THETA = {"mixtral": 1e6}
@@ -144,19 +168,23 @@ class _Reader:
     """Takes keys out of a config; what remains at the end is refused."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
+        for key, value in config.items():
+            if key in HARMLESS and not HARMLESS[key](value):
+                raise Undecided(f"config.json: {key} = {value!r}: stock Transformers does not run this value")
         self.left = {key: value for key, value in config.items() if key not in HARMLESS}
 
     def number(self, key: str, default: float | None = None) -> float:
-        value = self.left.pop(key, None)
-        value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-            raise Undecided(f"config.json: {key} = {value!r} is not a positive number")
-        return float(value)
+        """A positive float: Transformers checks types, so 1 is not 1.0 here, and null is not the default."""
+        value = self.left.pop(key, default)
+        if not isinstance(value, float) or not 0 < value < float("inf"):
+            raise Undecided(f"config.json: {key} = {value!r} is not a positive floating-point number")
+        return value
 
     def integer(self, key: str, default: int | None = None) -> int:
-        value = self.number(key, default)
-        if value != int(value):
-            raise Undecided(f"config.json: {key} = {value!r} is not an integer")
+        """A positive integer: Transformers refuses 64.0 for 64."""
+        value = self.left.pop(key, default)
+        if not _count(value) or value < 1:
+            raise Undecided(f"config.json: {key} = {value!r} is not a positive integer")
         return int(value)
 
     def flag(self, key: str, default: bool) -> bool:
@@ -167,7 +195,7 @@ class _Reader:
 
     def must(self, key: str, *allowed: Any) -> None:
         value = self.left.pop(key, allowed[0])
-        if not any(value == a and isinstance(value, bool) == isinstance(a, bool) for a in allowed):
+        if not any(value == a and type(value) is type(a) for a in allowed):
             raise Undecided(f"config.json: {key} = {value!r} changes the mathematics; the proof knows {allowed[0]!r}")
 
     def activation(self, key: str, default: str) -> str:
@@ -176,18 +204,23 @@ class _Reader:
             raise Undecided(f"config.json: {key} = {name!r}; the proof knows {', '.join(ACTIVATIONS)}")
         return ACTIVATIONS[name]
 
-    def rotary(self, head_dim: int, default_theta: float, default_part: float = 1.0) -> Rotary:
-        inner = self.left.pop("rope_parameters", None) or {}
+    def rotary(self, family: str, head_dim: int, default_theta: float, default_part: float = 1.0) -> Rotary:
+        """Rotary positions as this family's configuration class reads them: `rope_parameters` first, then the
+        family's own keys. Other spellings are obeyed by other engines, so they must agree."""
+        inner = self.left.pop("rope_parameters", {})
         if not isinstance(inner, dict):
             raise Undecided("config.json: rope_parameters is not an object")
         unknown = set(inner) - {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
         kind = inner.get("rope_type", inner.get("type", "default"))
-        if unknown or kind != "default":
+        if unknown or kind != "default" or inner.get("type", "default") != "default":
             raise Undecided(
                 f"config.json: rope_parameters {sorted(unknown)} of type {kind!r}; the proof knows plain ones"
             )
-        theta = self._same(inner, "rope_theta", ("rope_theta", "rotary_emb_base"), default_theta)
-        part = self._same(inner, "partial_rotary_factor", ("partial_rotary_factor", "rotary_pct"), default_part)
+        own = ("rotary_emb_base", "rotary_pct") if family == "gpt_neox" else ("rope_theta", "partial_rotary_factor")
+        theta = self._agreed(inner, "rope_theta", own[0], THETAS, default_theta)
+        # Llama and its relatives rotate all dimensions whatever the factor is.
+        whole = family not in ("phi3", "gpt_neox")
+        part = self._agreed(inner, "partial_rotary_factor", own[1], PARTS, default_part, 1.0 if whole else None)
         dims = int(head_dim * part)
         if theta <= 1 or dims != head_dim * part or dims % 2 or not 0 < dims <= head_dim:
             raise Undecided(
@@ -195,19 +228,21 @@ class _Reader:
             )
         return Rotary(theta, dims)
 
-    def _same(self, inner: Mapping[str, Any], name: str, outer: tuple[str, ...], default: float) -> float:
-        """One value that may stand in several places: they must agree."""
-        found = [self.left.pop(key) for key in outer if self.left.get(key) is not None]
-        found += [inner[name]] if inner.get(name) is not None else []
-        for key in outer:
-            self.left.pop(key, None)
-        if any(isinstance(v, bool) or not isinstance(v, int | float) for v in found):
-            raise Undecided(f"config.json: {name} is {found}")
-        if len({float(v) for v in found}) > 1:
-            raise Undecided(
-                f"config.json: {name} stands in two places with different values {found}: engines would differ"
-            )
-        return float(found[0]) if found else default
+    def _agreed(
+        self, inner: Mapping[str, Any], name: str, own: str, names: tuple[str, ...], default: float,
+        fixed: float | None = None,
+    ) -> float:  # fmt: skip
+        """The value that this family reads; every other place that states it must state the same."""
+        stated = {key: self.left.pop(key) for key in names if key in self.left and key in (own, name)}
+        stated |= {f"rope_parameters.{name}": inner[name]} if name in inner else {}
+        for key, value in stated.items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise Undecided(f"config.json: {key} = {value!r} is not a number")
+        value = fixed if fixed is not None else stated.get(f"rope_parameters.{name}", stated.get(own, default))
+        for key, other in stated.items():
+            if float(other) != float(value):
+                raise Undecided(f"config.json: {key} = {other!r}, but this architecture computes with {value!r}")
+        return float(value)
 
     def close(self) -> None:
         for key in list(self.left):
@@ -227,6 +262,8 @@ def read_shape(config: Mapping[str, Any], *, classifier: bool = False) -> Shape:
         raise Undecided(f"config.json: model_type {family!r}; the proof knows {', '.join(CLASSES)}")
     named = config.get("architectures")
     wanted = _classifier_name(CLASSES[family]) if classifier else CLASSES[family]
+    if named is not None and not isinstance(named, list):
+        raise Undecided(f"config.json: architectures {named!r} is not a list")
     if named != [wanted] and (classifier or named is not None):
         raise Undecided(f"config.json: architectures {named!r}; the proof knows {[wanted]!r} for {family}")
     reader = _Reader(config)
@@ -235,9 +272,18 @@ def read_shape(config: Mapping[str, Any], *, classifier: bool = False) -> Shape:
     else:
         shape = {"gpt2": _gpt2_shape, "opt": _opt_shape, "gpt_neox": _neox_shape}[family](reader)
     reader.close()
+    _check_tokens(config, shape.vocabulary)
     if shape.heads % shape.kv_heads:
         raise Undecided(f"config.json: {shape.heads} heads cannot share {shape.kv_heads} key-value heads")
     return replace(shape, labels=_label_count(config)) if classifier else shape
+
+
+def _check_tokens(config: Mapping[str, Any], vocabulary: int) -> None:
+    """Ids outside the vocabulary stop the loader (padding), or name no row of the embedding."""
+    for key in ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"):
+        value = config.get(key)
+        if _count(value) and value >= vocabulary:
+            raise Undecided(f"config.json: {key} = {value!r} is outside the {vocabulary} tokens of the vocabulary")
 
 
 def _classifier_name(causal: str) -> str:
@@ -266,7 +312,7 @@ def _rotary_shape(family: str, r: _Reader) -> Shape:
             raise Undecided("config.json: hidden_act and hidden_activation must both be gelu_pytorch_tanh in gemma")
         activation = "gelu_tanh"
     else:
-        activation = r.activation("hidden_act", "silu")
+        activation = _one_step(r, "hidden_act", "silu")
     window = r.left.pop("sliding_window", DEFAULT_WINDOW.get(family))
     if family in ("qwen2", "qwen3"):
         window = None  # used only with use_sliding_window, which must be false
@@ -277,6 +323,8 @@ def _rotary_shape(family: str, r: _Reader) -> Shape:
         raise Undecided(f"config.json: sliding_window = {window!r}")
     if window is not None and family not in ("mistral", "mixtral", "phi3"):
         raise Undecided(f"config.json: sliding_window = {window!r} has no meaning in {family}")
+    if family == "phi3" and not _count(r.left.pop("original_max_position_embeddings", 4096)):
+        raise Undecided("config.json: original_max_position_embeddings is not an integer")
     experts = used = 0
     if family == "mixtral":
         experts, used = r.integer("num_local_experts", 8), r.integer("num_experts_per_tok", 2)
@@ -293,11 +341,18 @@ def _rotary_shape(family: str, r: _Reader) -> Shape:
         r.number("rms_norm_eps", DEFAULT_EPS.get(family, 1e-6)),
         activation,
         r.flag("tie_word_embeddings", family == "gemma"),
-        r.rotary(head_dim, DEFAULT_THETA.get(family, 1e4)),
+        r.rotary(family, head_dim, DEFAULT_THETA.get(family, 1e4)),
         window,
         experts=experts,
         experts_used=used,
     )
+
+
+def _one_step(r: _Reader, key: str, default: str) -> str:
+    """The activation of a gated MLP. `gelu_new` is a chain of stored tensors, modelled only without a gate."""
+    if r.left.get(key) == "gelu_new":
+        raise Undecided(f"config.json: {key} = 'gelu_new' is a chain of stored tensors, which the proof does not gate")
+    return r.activation(key, default)
 
 
 def _gpt2_shape(r: _Reader) -> Shape:
@@ -314,7 +369,8 @@ def _gpt2_shape(r: _Reader) -> Shape:
         heads,
         heads,
         hidden // heads,
-        r.integer("n_inner", 4 * hidden),
+        4 * hidden if r.left.get("n_inner", 0) is None and r.left.pop("n_inner") is None
+        else r.integer("n_inner", 4 * hidden),
         r.integer("n_positions"),
         r.number("layer_norm_epsilon", 1e-5),
         r.activation("activation_function", "gelu_new"),
@@ -331,6 +387,7 @@ def _opt_shape(r: _Reader) -> Shape:
     r.must("enable_bias", True)
     r.must("layer_norm_elementwise_affine", True)
     r.must("word_embed_proj_dim", hidden)
+    name = r.left.get("activation_function", "relu")
     return Shape(
         "opt",
         r.integer("vocab_size"),
@@ -345,12 +402,14 @@ def _opt_shape(r: _Reader) -> Shape:
         r.activation("activation_function", "relu"),
         r.flag("tie_word_embeddings", True),
         None,
+        stepwise=name == "gelu_new",
     )
 
 
 def _neox_shape(r: _Reader) -> Shape:
     hidden, heads = r.integer("hidden_size"), r.integer("num_attention_heads")
     r.must("attention_bias", True)
+    name = r.left.get("hidden_act", "gelu")
     return Shape(
         "gpt_neox",
         r.integer("vocab_size"),
@@ -364,6 +423,7 @@ def _neox_shape(r: _Reader) -> Shape:
         r.number("layer_norm_eps", 1e-5),
         r.activation("hidden_act", "gelu"),
         r.flag("tie_word_embeddings", False),
-        r.rotary(hidden // heads, 1e4, 0.25),
+        r.rotary("gpt_neox", hidden // heads, 1e4, 0.25),
         parallel=r.flag("use_parallel_residual", True),
+        stepwise=name == "gelu_new",
     )

@@ -39,6 +39,7 @@ from byheart.checkpoints.proof.storage import (
 
 LARGEST_LEAK = 2.0**-4
 POSITION_BLOCK = 256
+FARTHEST = 4096  # the farthest offset of a head that shows the first place where nothing is so far back
 
 
 @dataclass(frozen=True)
@@ -156,10 +157,14 @@ def _best(score: Array, gaps: Callable[[int, Array], Array]) -> Copy | None:
     # While the offset is out of sight: the farthest distance wins for every query, or distance 0 does. In the latter
     # case the last such query sees all the distances that the others see.
     stays = offset > 1 and int(np.argmax(score[:offset])) == 0
-    pairs = [(offset, np.delete(np.arange(len(score)), offset))]
-    pairs += [(0, np.arange(1, offset))] if stays else [(last, np.arange(last)) for last in range(1, offset)]
+    if offset > FARTHEST and not stays:
+        return None
+    first = [offset, *((0,) if stays else range(1, offset))]
     least, leak = np.inf, 0.0
-    for wanted, others in pairs:
+    # One wanted distance at a time: all of them together would need memory quadratic in the offset.
+    for number, wanted in enumerate(first):
+        others = np.delete(np.arange(len(score)), offset) if not number else np.arange(offset if stays else wanted)
+        others = others[others != wanted]
         if not len(others):
             continue
         found = gaps(wanted, others)

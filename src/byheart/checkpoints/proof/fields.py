@@ -26,8 +26,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from byheart.checkpoints.proof.config import Undecided
 from byheart.checkpoints.proof.decoder import Linear, Norm
-from byheart.checkpoints.proof.storage import FUNCTION_ERROR, OWN, Array, Interval, Storage, gamma, in_float32
+from byheart.checkpoints.proof.storage import (
+    FUNCTION_ERROR,
+    OWN,
+    UNDERFLOW,
+    Array,
+    Interval,
+    Storage,
+    finite,
+    gamma,
+    in_float32,
+)
 
 Key = tuple[int, int]  # signal, offset
 TOKEN, POSITION, START = 0, -1, -2
@@ -168,6 +179,8 @@ def settle(field: Field, store: Storage | None) -> Field:
     """A tensor that is stored or not. Where one part owns a channel, its rows take the constant in and are rounded
     symbol by symbol; where several do, only the size of a rounding is known."""
     count = field.owners()
+    if store is not None:
+        finite("a stored vector", magnitude(*field.hull()), store.largest)
     lo, hi = (field.lo.copy(), field.hi.copy()) if store is None else store.maybe(field.lo, field.hi)
     several = count > 1
     if several.any():
@@ -249,7 +262,9 @@ def linear(field: Field, layer: Linear, store: Storage | None, share: float = FO
     size = magnitude(*field.hull())
     absolute = np.abs(weight)
     terms = ((weight != 0) & (size > 0)).sum(1)
-    error = (OWN * terms if store is None else gamma(terms)) * (absolute @ size)
+    total = absolute @ size
+    finite(f"{layer.name}: a sum", total + (0.0 if layer.bias is None else np.abs(layer.bias)))
+    error = OWN * terms * total if store is None else gamma(terms) * total + UNDERFLOW * terms
     lo, hi = lo - error, hi + error
     spreads = [absolute[:, p.channels] @ p.spread() for p in field.parts]
     limit = share * np.maximum.reduce(spreads) if spreads else np.zeros(len(weight))
@@ -313,10 +328,13 @@ def norm_factor(field: Field, eps: float, centre: tuple[float, float] | None) ->
     """
     shift = None if centre is None else (np.float64(centre[0]), np.float64(centre[1]))
     least, most = energy(field, shift)
+    finite("the squares inside a norm", np.asarray(most))
+    if not least / field.size + eps > 2.0**-100:
+        raise Undecided(f"a norm may divide by zero: mean square {least / field.size:.3g}, eps {eps:.3g}")
     n, slack = field.size, float(gamma(field.size + 4))
     extra = 0.0 if centre is None else 2 * max(abs(centre[0]), abs(centre[1])) ** 2
-    low = max(least * (1 - slack) / n - extra - slack * most / n, 0.0) + eps * (1 - 2.0**-23)
-    high = most * (1 + slack) / n + extra + eps * (1 + 2.0**-23)
+    low = max(least * (1 - slack) / n - extra - slack * most / n - UNDERFLOW, 0.0) + eps * (1 - 2.0**-23)
+    high = most * (1 + slack) / n + extra + UNDERFLOW + eps * (1 + 2.0**-23)
     return float(1 / np.sqrt(high)) * (1 - FUNCTION_ERROR), float(1 / np.sqrt(low)) * (1 + FUNCTION_ERROR)
 
 
@@ -344,6 +362,10 @@ def normalize(field: Field, norm: Norm, store: Storage, stored: bool) -> Normed:
         field = Field(*in_float32(field.lo - centre[1], field.hi - centre[0]), field.parts)
     field = settle(field, None)
     bias = norm.bias if norm.bias is not None and norm.bias.any() else None
+    unit = magnitude(*field.hull()) * factor[1]
+    scaled_up = unit * np.abs(norm.weight)
+    finite(f"{norm.name}: a normed value", np.maximum(unit, scaled_up + (0.0 if bias is None else np.abs(bias))),
+           store.largest)  # fmt: skip
     if stored:
         return Normed(_stored(field, factor, norm, store), None, factor, bias)
     kept = weighted(field, norm.weight)

@@ -38,7 +38,18 @@ from byheart.checkpoints.proof.fields import (
     settle,
 )
 from byheart.checkpoints.proof.mlp import KnownWindows, apply, join
-from byheart.checkpoints.proof.storage import FUNCTION_ERROR, OWN, U32, Array, Interval, Storage, gamma, in_float32
+from byheart.checkpoints.proof.storage import (
+    FUNCTION_ERROR,
+    OWN,
+    U32,
+    UNDERFLOW,
+    Array,
+    Interval,
+    Storage,
+    finite,
+    gamma,
+    in_float32,
+)
 
 HARDLY = 2.0**-7  # of the widest part of a channel: the effect of a part that is folded there
 
@@ -139,8 +150,16 @@ class CheckpointProgram:
                 lo, hi = lo - slack_x, hi + slack_x
             else:
                 lo, hi = in_float32(lo - centre[1][:, None], hi - centre[0][:, None])
-        low = 1 / np.sqrt(most * (1 + slack) / n + norm.eps * (1 + 2.0**-23)) * (1 - FUNCTION_ERROR)
-        high = 1 / np.sqrt(np.maximum(least * (1 - slack) / n, 0.0) + norm.eps * (1 - 2.0**-23)) * (1 + FUNCTION_ERROR)
+        finite("the squares inside the last norm", most)
+        if not (least / n + norm.eps > 2.0**-100).all():
+            raise Undecided("the last norm may divide by zero")
+        low = 1 / np.sqrt(most * (1 + slack) / n + norm.eps * (1 + 2.0**-23) + UNDERFLOW) * (1 - FUNCTION_ERROR)
+        least = np.maximum(least * (1 - slack) / n - UNDERFLOW, 0.0)
+        high = 1 / np.sqrt(least + norm.eps * (1 - 2.0**-23)) * (1 + FUNCTION_ERROR)
+        unit = magnitude(lo, hi) * high[:, None]
+        shifted = unit * np.abs(norm.weight) + (0.0 if norm.bias is None else np.abs(norm.bias))
+        finite("the last normed stream", np.maximum(unit, shifted), self.store.largest)
+        finite("a sum of the head", shifted @ np.abs(weight).T)
         factor, shift = (low, high), np.zeros(len(weight))
         mean, slope = (np.zeros(len(lo)), np.zeros(len(lo))), np.zeros(n)
         if self.store.name == "float32":  # all channels share the factor; each is rounded a few times
@@ -163,7 +182,7 @@ class CheckpointProgram:
         # As in `SumError`: no partial sum exceeds (S + |total|) / 2.
         total, absolute = size @ np.abs(weight).T, magnitude(*found._form(weight, shift))
         partial = (total + np.minimum(absolute, total)) / 2 * (1 + 2.0**-10)
-        error = gamma((weight != 0).sum(1)) * partial + (roundings + 5 * U32) * total
+        error = gamma((weight != 0).sum(1)) * partial + (roundings + 5 * U32) * total + UNDERFLOW * n
         return replace(found, error=error)
 
 
@@ -203,6 +222,7 @@ class Logits:
 
     def bounds(self) -> Interval:
         lo, hi = self._form(self.program.head.weight, self.shift)
+        finite("a logit", magnitude(lo, hi) + self.error, self.program.store.largest)
         return self.program.store.maybe(lo - self.error, hi + self.error)
 
     def best(self) -> Array:

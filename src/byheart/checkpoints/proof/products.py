@@ -20,7 +20,7 @@ import numpy as np
 from byheart.checkpoints.proof import decoder as d
 from byheart.checkpoints.proof.config import Shape
 from byheart.checkpoints.proof.fields import Field, Normed, magnitude
-from byheart.checkpoints.proof.storage import FUNCTION_ERROR, OWN, Array, Interval, Storage, in_float32
+from byheart.checkpoints.proof.storage import FUNCTION_ERROR, OWN, Array, Interval, Storage, finite, in_float32
 from byheart.checkpoints.proof.units import (
     ANY,
     Firing,
@@ -102,6 +102,9 @@ def _wider(x: Interval, error: Array) -> Interval:
 
 
 def products_of(n: Normed, expert: d.Expert, shape: Shape, once: frozenset[int], store: Storage) -> Fired:
+    size = magnitude(*n.whole.hull())
+    for layer in (expert.gate, *(() if expert.up is None else (expert.up,))):
+        finite(f"{layer.name}: a unit", sum_error(layer, size).size, store.largest)
     read = readers(n.whole, expert.gate, expert.up)
     found = firing(n.whole, expert.gate, read, shape.activation, once)
     anchor = _anchors(found, expert.gate)
@@ -109,7 +112,6 @@ def products_of(n: Normed, expert: d.Expert, shape: Shape, once: frozenset[int],
         case = _Case(n.whole, (1.0, 1.0), None, read, found, True)
     else:
         case = _Case(n.kept, n.factor, n.bias, read, found, False)
-    size = magnitude(*n.whole.hull())
     lo, hi, apart_lo, apart_hi = _products(case, expert, anchor, size, shape, store)
     silent = np.isfinite(found.silent)
     top = np.where(silent, found.silent, 0.0)
@@ -117,7 +119,12 @@ def products_of(n: Normed, expert: d.Expert, shape: Shape, once: frozenset[int],
     if expert.up is not None:
         bound = np.abs(expert.up.weight) @ size + (0.0 if expert.up.bias is None else np.abs(expert.up.bias))
         quiet = quiet * bound
-    return Fired(found, lo, hi, anchor, apart_lo, apart_hi, quiet * (1 + 8 * store.unit))
+    quiet = quiet * (1 + 8 * store.unit)
+    finite(f"{expert.gate.name}: an activated unit", np.concatenate([quiet, magnitude(lo, hi)]), store.largest)
+    most = quiet.copy()
+    np.maximum.at(most, found.unit, magnitude(lo, hi))
+    finite(f"{expert.down.name}: a sum", np.abs(expert.down.weight) @ most)
+    return Fired(found, lo, hi, anchor, apart_lo, apart_hi, quiet)
 
 
 def _products(
@@ -264,7 +271,10 @@ def _apart(
     flat = np.abs(tails[0][0]) <= np.maximum(g[0][some], 0.0) * store.unit / 8
     count = np.where(flat, 3.1 if expert.up is not None else 1.1, 5.2) if case.stored else np.zeros(len(flat))
     wide = (count * store.unit * (1 + 8 * store.unit) + 8 * FUNCTION_ERROR) * (largest[some] + largest[other])
-    lo[some], hi[some] = np.maximum(lo[some], low - wide), np.minimum(hi[some], high + wide)
+    # A relative error of products holds where both gates are positive; elsewhere gelu cancels.
+    positive = (g[0][some] > 0) & (g[0][other] > 0)
+    lo[some] = np.where(positive, np.maximum(lo[some], low - wide), lo[some])
+    hi[some] = np.where(positive, np.minimum(hi[some], high + wide), hi[some])
     return lo, hi
 
 

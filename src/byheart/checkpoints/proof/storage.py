@@ -29,12 +29,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from byheart.checkpoints.proof.config import Undecided
 from byheart.errors import OptionError
 
 U32 = 2.0**-24
 FUNCTION_ERROR = 2.0**-20  # relative, of exp, sigmoid, rsqrt, tanh, erf
 TRIG_ERROR = 2.0**-22  # absolute, of cos and sin at a float32 angle
 FREQUENCY_ERROR = 2.0**-22  # relative, of an inverse frequency
+UNDERFLOW = 2.0**-126  # absolute, of a product in float32 that is flushed to zero
 OWN = 2.0**-48  # relative: what the checker's own float64 operations may lose where no float32 term covers them
 
 ERROR_MODEL = (
@@ -54,6 +56,9 @@ ERROR_MODEL = (
     " possibly stored",
     "Gemma's embeddings times the root of the hidden size: in float32, then kept or stored; or root and product both"
     " rounded to the type",
+    "every sum, score, square and stored value is shown to be finite in its type, also where nothing reads it",
+    "fully masked rows (padding): the score at distance 0 plus the type's least number is finite; the streams of padding"
+    " rows themselves are measured, not proved",
     "not covered: other rounding modes, sums in a narrower type, quantized activations, overflow traps",
 )
 
@@ -101,6 +106,7 @@ class Storage:
     name: str
     unit: float  # largest relative error of a store
     tiny: float  # largest absolute error of a store below the normal range
+    largest: float  # largest finite number
     nearest: Callable[[Array], Array]
 
     def rounded(self, lo: Array, hi: Array) -> Interval:
@@ -118,15 +124,34 @@ def in_float32(lo: Array, hi: Array) -> Interval:
     """One rounding in float32: the ends move by one unit, zero stays (flushing to zero is allowed)."""
     slack = 2 * U32
     lo, hi = lo - slack * np.abs(lo), hi + slack * np.abs(hi)
-    small = 2.0**-126
-    lo = np.where((lo > 0) & (lo < small), 0.0, lo)
-    return lo, np.where((hi < 0) & (hi > -small), 0.0, hi)
+    # Below the normal range a result is flushed to zero, or rounded to a multiple of 2^-149.
+    small, step = 2.0**-126, 2.0**-149
+    lo = np.where((lo > 0) & (lo < small), 0.0, np.where((lo < 0) & (lo > -small), lo - step, lo))
+    return lo, np.where((hi < 0) & (hi > -small), 0.0, np.where((hi > 0) & (hi < small), hi + step, hi))
+
+
+FLOAT32_LARGEST = (2 - 2.0**-23) * 2.0**127
+
+
+def finite(place: str, size: Array, largest: float = FLOAT32_LARGEST) -> None:
+    """Refuse magnitudes that may leave the range of a type, also where nothing reads them: inf * 0 is NaN.
+
+    `size` bounds the exact values; 2^-6 of the range is kept for the roundings before the store (2^-8 in bfloat16).
+
+    >>> finite("a score", np.array([100.0]), 65504.0)
+    >>> finite("a score", np.array([65000.0]), 65504.0)
+    Traceback (most recent call last):
+    byheart.checkpoints.proof.config.Undecided: a score may reach 65000, beyond the range up to 65504
+    """
+    worst = float(np.max(size, initial=0.0))
+    if not worst <= largest * (1 - 2.0**-6):
+        raise Undecided(f"{place} may reach {worst:.5g}, beyond the range up to {largest:.5g}")
 
 
 STORAGES = {
-    "float32": Storage("float32", 2.0**-24, 2.0**-150, _to_float32),
-    "bfloat16": Storage("bfloat16", 2.0**-8, 2.0**-134, _to_bfloat16),
-    "float16": Storage("float16", 2.0**-11, 2.0**-25, _to_float16),
+    "float32": Storage("float32", 2.0**-24, 2.0**-150, FLOAT32_LARGEST, _to_float32),
+    "bfloat16": Storage("bfloat16", 2.0**-8, 2.0**-134, 255 * 2.0**120, _to_bfloat16),
+    "float16": Storage("float16", 2.0**-11, 2.0**-25, 65504.0, _to_float16),
 }
 
 

@@ -40,6 +40,8 @@ GREEDY = {
 }
 TOKENIZER = {"model_max_length", "transformers_version", "backend", "is_local", "local_files_only"}
 CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
+# What a loader would fill in by itself, otherwise than the texts need it.
+REQUIRED = ("tokenizer_class", "padding_side", "pad_token", "bos_token", "eos_token", "add_bos_token")
 ROLES = ("bos", "eos", "pad")
 
 
@@ -52,8 +54,12 @@ def check_surroundings(folder: Path, *, classifier: bool = False) -> None:
     config = read_json(folder / "config.json")
     if not classifier and (folder / "generation_config.json").exists():
         _check_generation(read_json(folder / "generation_config.json"), config)
-    if (folder / "tokenizer_config.json").exists():
-        _check_tokenizer(folder, read_json(folder / "tokenizer_config.json"), config, classifier)
+    if not (folder / "tokenizer_config.json").exists():
+        raise Undecided(
+            f"{folder} has no tokenizer_config.json: loaders then take the tokenizer class of the architecture, which"
+            " cuts and joins texts by rules of its own"
+        )
+    _check_tokenizer(folder, read_json(folder / "tokenizer_config.json"), config, classifier)
 
 
 def _check_generation(generation: Mapping[str, Any], config: Mapping[str, Any]) -> None:
@@ -75,6 +81,9 @@ def _check_tokenizer(folder: Path, about: Mapping[str, Any], config: Mapping[str
         "padding_side": sides,
         "model_input_names": (["input_ids", "attention_mask"],),
     }
+    for key in REQUIRED if not classifier else REQUIRED[:1]:
+        if key not in about:
+            raise Undecided(f"tokenizer_config.json has no {key}: loaders then choose one by the architecture")
     numbers = _numbers(folder)
     for key, value in about.items():
         role = key.removesuffix("_token")

@@ -19,7 +19,17 @@ import numpy as np
 from byheart.checkpoints.proof.config import Undecided
 from byheart.checkpoints.proof.decoder import Linear
 from byheart.checkpoints.proof.fields import START, STARTS, TOKEN, Field, Key, SymbolPart, magnitude, product_bounds
-from byheart.checkpoints.proof.storage import FUNCTION_ERROR, OWN, U32, Array, Interval, Storage, gamma, in_float32
+from byheart.checkpoints.proof.storage import (
+    FUNCTION_ERROR,
+    OWN,
+    U32,
+    UNDERFLOW,
+    Array,
+    Interval,
+    Storage,
+    gamma,
+    in_float32,
+)
 
 SILENT_BELOW = {"silu": -8.0, "gelu": -4.0, "gelu_tanh": -4.0, "relu": 0.0}  # where a unit counts as not fired
 LEAST = {
@@ -172,7 +182,7 @@ class SumError:
         size = self.size[row]
         partial = (size + np.minimum(total, size)) / 2
         error = gamma(self.terms[row]) * partial * (1 + 2.0**-10) + 5 * U32 * size + OWN
-        return np.asarray(np.where(self.exact[row], OWN * size, error))
+        return np.asarray(np.where(self.exact[row], OWN * size, error)) + UNDERFLOW * self.terms[row]
 
     def most(self) -> Array:
         return self.at(np.arange(len(self.size)), self.size)
