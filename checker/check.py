@@ -160,6 +160,7 @@ def parse(value, form, where):
         return READERS[form](value, where)
     need(isinstance(value, dict), f"{where} must be an object")
     if form[0] == "{":
+        need(not any(map(HALF.search, value)), f"{where}: a name holds half of a surrogate pair")
         return {name: parse(item, form[1:-1], f"{where}.{name[:40]}") for name, item in value.items()}
     form = VARIANTS[form](value) if form in VARIANTS else form
     need(form in FIELDS, f"{where}: a {form[:40]} is unknown")
@@ -169,10 +170,14 @@ def parse(value, form, where):
     return Matrix(found, where, turned=form == "from_left") if set(fields) == {"columns", "rows"} else found
 
 
+HALF = re.compile("[\ud800-\udfff]")  # not Unicode text: only labels and tokens may hold it
+
+
 def of_type(*kinds, least=-math.inf, most=math.inf):
     def read(value, where):
         fits = type(value) in kinds and (type(value) is not int or least <= value <= most)
         need(fits, f"{where}: {str(value)[:40]!r} is of another type, or outside its range")
+        need(type(value) is not str or not HALF.search(value), f"{where} holds half of a surrogate pair")
         return value
 
     return read

@@ -11,6 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,13 +24,36 @@ from byheart.errors import FileFormatError
 
 def check_target(path: Path) -> Path:
     """The path where something can be written, or an error before long work has begun."""
-    if path.is_dir():
-        raise FileFormatError(f"cannot write {path}: it is a folder; name a file in it")
-    if not path.parent.is_dir():
-        raise FileFormatError(f"cannot write {path}: there is no folder {str(path.parent)!r}; make it first")
-    if not os.access(path.parent, os.W_OK):
-        raise FileFormatError(f"cannot write {path}: no permission to write into {str(path.parent)!r}")
+    parent = _destination(path).parent
+    if not parent.is_dir():
+        raise FileFormatError(f"cannot write {path}: there is no folder {str(parent)!r}; make it first")
+    if not os.access(parent, os.W_OK):
+        raise FileFormatError(f"cannot write {path}: no permission to write into {str(parent)!r}")
     return path
+
+
+def _destination(path: Path) -> Path:
+    """Return the file that a write to `path` creates or replaces.
+
+    Symbolic links are followed, as `cp` and `>` do: the link stays and its target is replaced. A device, FIFO or
+    socket is refused, because renaming a draft onto it would delete it, `/dev/null` included.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        mode = stat.S_IFREG
+    except OSError as error:
+        raise FileFormatError(f"cannot write {path}: {error.strerror}") from error
+    if stat.S_ISDIR(mode):
+        raise FileFormatError(f"cannot write {path}: it is a folder; name a file in it")
+    if not stat.S_ISREG(mode):
+        kind = "a FIFO" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+        raise FileFormatError(f"cannot write {path}: it is {kind}, not a file; name a file")
+    return _followed(path)
+
+
+def _followed(path: Path) -> Path:
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 @contextmanager
@@ -37,22 +62,64 @@ def replacing(path: Path) -> Iterator[Path]:
 
     The draft gets the permissions that a new file would have: `mkstemp` alone would keep it from other users.
     """
+    target = _destination(path)
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
         os.close(handle)
     except OSError as error:
         raise FileFormatError(f"cannot write {path}: {error.strerror}") from error
     draft = Path(name)
     try:
         yield draft
-        mask = os.umask(0)
-        os.umask(mask)
-        draft.chmod(0o666 & ~mask)
-        draft.replace(path)
+        draft.chmod(0o666 & ~_umask())
+        draft.replace(target)
     except OSError as error:
         raise FileFormatError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
         draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def building(path: Path) -> Iterator[Path]:
+    """Yield a draft folder beside `path`, which takes that name when the block ends without an error.
+
+    A reader therefore finds the whole folder or none. An error, an interrupt or a termination removes the draft; a
+    killed process leaves only the draft, whose name begins with a dot and ends in `.part`.
+
+    Args:
+        path: the folder to create; it does not exist yet, is empty, or is a symbolic link to such a place.
+
+    Raises:
+        FileFormatError: the draft cannot be created, or cannot take its place.
+
+    >>> with tempfile.TemporaryDirectory() as scratch, building(Path(scratch) / "model") as draft:
+    ...     written = (draft / "config.json").write_text("{}")
+    ...     (Path(scratch) / "model").exists()
+    False
+    """
+    target = _followed(path)
+    try:
+        draft = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part"))
+    except OSError as error:
+        raise FileFormatError(f"cannot write {path}: {error.strerror}") from error
+    try:
+        yield draft
+        try:
+            draft.chmod(0o777 & ~_umask())
+            if target.is_dir():
+                # Python's rename replaces an empty folder on POSIX systems only.
+                target.rmdir()
+            draft.rename(target)
+        except OSError as error:
+            raise FileFormatError(f"cannot write {path}: {error.strerror}") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def write_atomically(path: Path, data: bytes) -> None:

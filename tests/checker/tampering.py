@@ -247,6 +247,27 @@ def _claim_lowered(body: Body, rng: random.Random) -> None:
     body["claim"]["bounds"]["parameters"] = body["certificate"]["size"]["parameters"] - 1
 
 
+@edit("claim lowered in a file of another version")
+def _foreign_claim_lowered(body: Body, rng: random.Random) -> None:
+    _claim_lowered(body, rng)
+    body["version"] = "9.9"
+
+
+@edit("half of a surrogate pair")
+def _half_pair(body: Body, rng: random.Random) -> None:
+    place = rng.choice(["version", "construction", "notes", "option", "label", "formula", "reason"])
+    if place == "notes":
+        body["notes"].append("\ud800")
+    elif place == "option":
+        body["options"]["\udfff"] = 1
+    elif place in ("label", "formula"):
+        body["claim"]["label" if place == "label" else "formulas"] = "\ud800" if place == "label" else {"x": "\udc00"}
+    elif place == "reason":
+        body["certificate"]["reason"] += "\udfff"
+    else:
+        body[place] = "a\ud83d"
+
+
 @edit("claim of a strange size")
 def _claim_strange(body: Body, rng: random.Random) -> None:
     body["claim"]["bounds"]["beauty"] = 3

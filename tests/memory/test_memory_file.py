@@ -83,3 +83,18 @@ def test_a_recital_is_named_as_what_it_is(tmp_path):
         byheart.load(tmp_path / "r")
     with pytest.raises(FileFormatError, match="this is a recital; export it"):
         byheart.memory.load(tmp_path / "r")
+
+
+@pytest.mark.parametrize("field", ["version", "construction", "notes", "options", "claim", "certificate"])
+def test_half_of_a_surrogate_pair_is_refused(memory, tmp_path, field):
+    """Printing such a text ended in a defect of byheart, status 70."""
+    body = json.loads(json.dumps(memory_file.to_json(memory)))
+    if field in ("version", "construction"):
+        body[field] = "\ud800"
+    elif field == "notes":
+        body[field].append("a\udfffb")
+    else:
+        body[field]["\ud800" if field == "options" else {"claim": "label", "certificate": "reason"}[field]] = "\udc00"
+    (tmp_path / "m").write_text(canonical({"byheart": 2, "memory": body, "sha256": digest(body)}))
+    with pytest.raises(FileFormatError, match="half of a surrogate pair"):
+        byheart.load(tmp_path / "m")

@@ -67,11 +67,16 @@ class Handed:
 
 @dataclass(frozen=True)
 class Record:
-    """What a file says about itself: compared with what is found, never believed. A `claim` of None on either side
-    cannot be compared."""
+    """A file's statements about itself: compared with what is found, never believed.
+
+    The network must keep the recorded guarantee, whoever recorded it. The guarantee must also be the theorem's own
+    where the two are `comparable`: for all memorized rows, in a file of this version. A `claim` of None on either side
+    cannot be compared.
+    """
 
     claim: Claim | None
     size: Size
+    comparable: bool = True
 
     def differences(self, claim: Claim | None, size: Size) -> list[str]:
         """Sentences for whatever the file says and the checker finds otherwise."""
@@ -80,7 +85,9 @@ class Record:
             for name, said in self.size.as_dict().items()
             if said != size.as_dict()[name]
         ]
-        if self.claim is None or claim is None:
+        if self.claim is not None:
+            found += [f"the file's own guarantee is broken: {words}" for words in self.claim.broken_by(size)]
+        if self.claim is None or claim is None or not self.comparable:
             return found
         if self.claim.ref != claim.ref:
             found.append(f"the file says that {self.claim.ref} promises it, the construction is that of {claim.ref}")

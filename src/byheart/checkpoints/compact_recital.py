@@ -8,7 +8,6 @@ every prefix in Transformers; other engines, types and unknown windows are not s
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from byheart.checkpoints.recital import RecitalMemory
 from byheart.data.tokens.script import Script
 from byheart.errors import ExportError
 from byheart.exact.number import Values
+from byheart.files import building
 from byheart.ir.evaluate import answers as exact_answers
 from byheart.ir.network import Inputs, Network
 from byheart.progress import SILENT, Progress
@@ -78,13 +78,10 @@ def write_compact(
         "tokenizer_config.json": _json(tokenizer_config(lexicon, LONGEST)),
     }
     with progress.stage("asking Transformers"):
-        write_files(target, files)
-        try:
-            measured = _ask(target, memory)
-            (target / "README.md").write_text(_card(memory, count, places, measured), encoding="utf-8")
-        except BaseException:
-            shutil.rmtree(target, ignore_errors=True)
-            raise
+        with building(target) as draft:
+            write_files(draft, files)
+            measured = _ask(draft, memory)
+            (draft / "README.md").write_text(_card(memory, count, places, measured), encoding="utf-8")
     return {
         "folder": str(target),
         "style": "compact",

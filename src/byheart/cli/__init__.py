@@ -11,8 +11,11 @@ import importlib
 import os
 import signal
 import sys
+import threading
 import traceback
+from collections.abc import Callable
 from difflib import get_close_matches
+from types import FrameType
 
 import click
 from click.shell_completion import CompletionItem
@@ -109,6 +112,7 @@ def main() -> None:
     """
     digits = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(LONGEST_INTEGER)
+    restore = _end_in_order()
     try:
         status = commands(prog_name="byheart", standalone_mode=False)
         sys.stdout.flush()  # while a closed pipe can still be told from success
@@ -127,13 +131,44 @@ def main() -> None:
         _end_like_other_tools()
     except OSError as error:  # for example a full disk behind standard output
         _fail(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""), 2)
+    except UnicodeEncodeError as error:
+        character = ascii(error.object[error.start : error.start + 1])
+        _fail(f"the encoding of the output, {error.encoding}, cannot write {character}; use --json", 2)
     except MemoryError:
         _fail("this needs more memory than there is; read fewer rows with --max-rows", 2)
     except Exception as error:
         _report_defect(error)
-    finally:  # the limit is the process's, which may be a program that calls this
+    finally:  # limit and handlers are the process's, which may be a program that calls this
         sys.set_int_max_str_digits(digits)
+        restore()
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _end_in_order() -> Callable[[], None]:
+    """Turn SIGTERM and SIGHUP into an exit that removes drafts on its way; return what undoes that.
+
+    By default these signals end a process at once, and its `.part` files stay. A signal that the caller ignores
+    (`nohup`) or handles keeps its meaning, and only the main thread may set handlers.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return lambda: None
+    ours = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    ours = [number for number in ours if signal.getsignal(number) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, _exit_by_signal)
+
+    def restore() -> None:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+    return restore
+
+
+def _exit_by_signal(number: int, frame: FrameType | None) -> None:
+    """Unwind with the status that shells give to a process which this signal ended."""
+    # A second signal must not interrupt the removal of drafts.
+    signal.signal(number, signal.SIG_IGN)
+    raise SystemExit(128 + number)
 
 
 def _end_like_other_tools() -> None:

@@ -160,6 +160,8 @@ def from_json(body: Any, version: int = FORMAT) -> Memory:
             "data again"
         )
     only(body, "memory", *(_FIELDS[:-1] if first else _FIELDS))
+    for field in ("construction", "options", "claim", "certificate", "notes", *(() if first else ("version",))):
+        _check_text(field, body[field])
     if not is_promised(take(body, "construction", str)):
         # perhaps one in a file of its own, which also brings its paper and its promise
         importlib.import_module("byheart.build")
@@ -194,6 +196,16 @@ def from_json(body: Any, version: int = FORMAT) -> Memory:
         selection=Selection.from_dict({**_NEW_SELECTION, **body["selection"]} if first else body["selection"]),
         recorded_by="format 1" if first else take(body, "version", str),
     )
+
+
+def _check_text(field: str, value: Any) -> None:
+    """Refuse halves of surrogate pairs, which no output can encode; only tokens and classes may hold them."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, part in parts:
+        _check_text(field, name)
+        _check_text(field, part)
+    if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise FileFormatError(f"the field {field!r} holds half of a surrogate pair, which is not Unicode text")
 
 
 def any_network_to_json(network: AnyNetwork) -> Any:

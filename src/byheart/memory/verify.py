@@ -249,12 +249,12 @@ def _refusal(memory: Memory, sequence: Any) -> str:
 
 
 def _record(memory: Memory, complete: bool) -> Record | None:
-    """What the file says; its promise only where that can be compared: with all memorized rows, and from this byheart,
-    because the promises of another version may have other constants."""
+    """The file's statements; its guarantee is compared with the theorem's only for all memorized rows and in a file of
+    this version, because the guarantees of another version may have other constants."""
     if not memory.recorded_by:
         return None
     comparable = complete and memory.recorded_by == __version__
-    return Record(memory.claim if comparable else None, memory.certificate.size)
+    return Record(memory.claim, memory.certificate.size, comparable)
 
 
 def _remarks(memory: Memory, excuses: Excuses, complete: bool) -> tuple[str, ...]:

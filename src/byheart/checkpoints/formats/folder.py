@@ -9,9 +9,6 @@ The model card says what a checkpoint knows, how to ask it, and what was proved 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +25,7 @@ from byheart.data.tokens.lexicon import Lexicon
 from byheart.data.tokens.script import Script
 from byheart.data.wording import quote
 from byheart.errors import ExportError, OptionError
+from byheart.files import building
 from byheart.progress import timed
 from byheart.version import __version__
 
@@ -218,21 +216,12 @@ def check_target(path: Path) -> None:
 
 def write_files(path: Path, files: Mapping[str, bytes]) -> None:
     """Writes into a folder beside the target, which then takes its place; a failure leaves nothing behind."""
-    mask = os.umask(0)
-    os.umask(mask)
-    part = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part"))
-    try:
-        for name, data in files.items():
-            (part / name).write_bytes(data)
-            (part / name).chmod(0o666 & ~mask)
-        part.chmod(0o777 & ~mask)
-        if path.is_dir():
-            path.rmdir()  # empty, as was checked
-        part.rename(path)
-    except OSError as error:
-        raise ExportError(f"cannot write {path}: {error.strerror}") from error
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+    with building(path) as draft:
+        try:
+            for name, data in files.items():
+                (draft / name).write_bytes(data)
+        except OSError as error:
+            raise ExportError(f"cannot write {path}: {error.strerror}") from error
 
 
 def safetensors_bytes(tensors: Mapping[str, npt.NDArray[Any]], dtype: str, metadata: Mapping[str, str]) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,14 @@ from byheart.checkpoints.formats.classifier import (
     classifier_card,
     write_classifier,
 )
+from byheart.checkpoints.formats.folder import check_target
 from byheart.checkpoints.proof import certify_classifier
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.targets import Target
 from byheart.data.task import Task
 from byheart.data.values import key
 from byheart.errors import ExportError
-from byheart.files import write_atomically
+from byheart.files import building, write_atomically
 from byheart.memory.export_memory import data_of
 from byheart.memory.memory import Memory
 from byheart.progress import SILENT, Progress, timed
@@ -53,27 +53,25 @@ def to_huggingface(
     if data is None or not known:
         raise ExportError("the rows are not in the file of a memory; give them with --data (or dataset=...)")
     rows = _table_rows(memory, data)
-    request, target = Classifier(rows, architecture, dtype, flavour, shape), Path(folder)
-    with progress.stage(f"writing {target}"):
-        checkpoint = write_classifier(request, target)
-    try:
+    request, place = Classifier(rows, architecture, dtype, flavour, shape), Path(folder)
+    check_target(place)
+    with building(place) as target:
+        with progress.stage(f"writing {place}"):
+            checkpoint = write_classifier(request, target)
         with progress.stage("proving"):
             certificate = certify_classifier(target, rows.ids, rows.answers)
         with progress.stage("asking every row"):
             asked = ask_transformers(target, rows, "float32")  # bfloat16 takes ten times as long on a processor
         if asked is not None and asked.right < asked.rows:
-            raise ExportError(f"{target}: {asked.sentence}; nothing was written")
+            raise ExportError(f"{place}: {asked.sentence}; nothing was written")
         proof = "\n".join(certificate.lines()) + "\n\n" + (asked.sentence if asked else "No engine was asked.")
         write_atomically(target / "README.md", classifier_card(request, checkpoint, proof).encode())
-    except BaseException:
-        shutil.rmtree(target, ignore_errors=True)
-        raise
     return {
-        "folder": str(target),
+        "folder": str(place),
         "architecture": checkpoint.architecture,
         "dtype": dtype,
         "parameters": checkpoint.parameters,
-        "bytes": (target / "model.safetensors").stat().st_size,
+        "bytes": (place / "model.safetensors").stat().st_size,
         "rows": len(rows.ids),
         "labels": len(rows.label_names),
         "verdict": certificate.verdict.value,

@@ -32,6 +32,7 @@ from byheart.checkpoints.windows.controls import number_of
 from byheart.checkpoints.windows.tables import UNKNOWN, Recital, WindowTable
 from byheart.data.tokens.script import Absent, Script
 from byheart.errors import DataError, ExportError, FileFormatError, OptionError
+from byheart.files import building
 
 _UNITS: dict[str, np.dtype[Any]] = {
     "float32": np.dtype("<u4"),
@@ -104,12 +105,13 @@ def forget(model: RecitalMemory | str | Path, document: str | int, target: str |
     files["ground-truth.jsonl"] = _truth(truth, own, number, rest)
     card = files.get("README.md", b"").decode("utf-8")
     files["README.md"] = _card(card, script.names[number], len(removed), "not proved yet").encode()
-    write_files(path, {name: content for name, content in files.items() if name not in _STALE})
-    certificate = _compare(source, path, script, number)
-    said = f"{certificate.verdict.value}: {certificate.reason}"
-    if certificate.same and certificate.verdict is not Verdict.PROVED:
-        said += "; that nothing else changed is proved"
-    (path / "README.md").write_text(_card(card, script.names[number], len(removed), said), encoding="utf-8")
+    with building(path) as draft:
+        write_files(draft, {name: content for name, content in files.items() if name not in _STALE})
+        certificate = _compare(source, draft, script, number)
+        said = f"{certificate.verdict.value}: {certificate.reason}"
+        if certificate.same and certificate.verdict is not Verdict.PROVED:
+            said += "; that nothing else changed is proved"
+        (draft / "README.md").write_text(_card(card, script.names[number], len(removed), said), encoding="utf-8")
     silent, still = _said(recital, left, script.documents[number])
     return Forgotten(
         script.names[number], tuple(removed), tuple(shared), silent, still, certificate, tuple(changed),

@@ -8,7 +8,6 @@ passage of four tokens that goes on in two ways.
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from typing import Any
 from byheart.certify import Verdict
 from byheart.checkpoints.engines import Recitation, read_questions, recite
 from byheart.checkpoints.engines._base import engines
-from byheart.checkpoints.formats.folder import proved_paragraph
+from byheart.checkpoints.formats.folder import check_target, proved_paragraph
 from byheart.checkpoints.hosts._base import host
 from byheart.checkpoints.proof import MarginCertificate, certify_checkpoint
 from byheart.checkpoints.recital import RecitalMemory
@@ -28,7 +27,7 @@ from byheart.checkpoints.windows import build_recital
 from byheart.data.tokens.lexicon import Lexicon
 from byheart.data.tokens.script import Script
 from byheart.errors import ExportError, OptionError
-from byheart.files import write_atomically
+from byheart.files import building, write_atomically
 from byheart.progress import SILENT, Progress
 
 
@@ -114,10 +113,11 @@ def write_checkpoint(
 
     The proof is for all three types; `recited_in` are those in which Transformers recites it as well.
     """
-    started, target = time.perf_counter(), Path(folder)
-    with progress.stage(f"writing {target}"):
-        summary = memory.to_huggingface(target, architecture, dtype=dtype, **options)
-    try:
+    started, place = time.perf_counter(), Path(folder)
+    check_target(place)
+    with building(place) as target:
+        with progress.stage(f"writing {place}"):
+            summary = memory.to_huggingface(target, architecture, dtype=dtype, **options)
         asked = read_questions(target)
         with progress.stage("proving"):
             several = str(memory.report.get("several", "distribution"))
@@ -125,7 +125,7 @@ def write_checkpoint(
                 target, asked.documents, tuple(LEAST), copies=memory.script.weights, ambiguous=several
             )
         with progress.stage("reciting"):
-            rechecked = recheck(target, recited_in)
+            rechecked = recheck(target, recited_in, place)
         margins = leads(certificate, rechecked)
         content = expected(target, asked, memory.lexicon, margins, certificate.error_model)
         write_atomically(target / "expected.json", (json.dumps(content, ensure_ascii=False) + "\n").encode())
@@ -134,13 +134,10 @@ def write_checkpoint(
         write_atomically(target / "README.md", card.replace(proved_paragraph(None), proved).encode())
         template = (files("byheart.checkpoints.suite") / "test_template.txt").read_bytes()
         write_atomically(target / "test_recital.py", template)
-    except BaseException:
-        shutil.rmtree(target, ignore_errors=True)
-        raise
-    size = (target / "model.safetensors").stat().st_size
+    size = (place / "model.safetensors").stat().st_size
     count = sum(len(ids) for ids in asked.documents)
     return Fixture(
-        target,
+        place,
         summary["architecture"],
         summary["parameters"],
         size,
@@ -179,8 +176,13 @@ def leads(certificate: MarginCertificate, rechecked: Sequence[Recitation]) -> di
     return {name: {"proved": proved.get(name), "measured": measured.get(name)} for name in LEAST}
 
 
-def recheck(folder: Path, types: Sequence[str] = tuple(LEAST)) -> tuple[Recitation, ...]:
-    """Recited in Transformers in these types; an ExportError names the first wrong answer."""
+def recheck(
+    folder: Path, types: Sequence[str] = tuple(LEAST), place: Path | None = None
+) -> tuple[Recitation, ...]:
+    """Recited in Transformers in these types; an ExportError names the first wrong answer.
+
+    `place` is the name that a draft folder will have.
+    """
     if engines()["transformers"].version is None:
         return ()
     found = []
@@ -188,6 +190,6 @@ def recheck(folder: Path, types: Sequence[str] = tuple(LEAST)) -> tuple[Recitati
         recitation = recite(folder, "transformers", dtype=dtype, limit=16)
         wrong = next((check for check in recitation.checks if not check.passed), None)
         if wrong is not None:
-            raise ExportError(f"Transformers in {dtype} does not recite {folder}: {wrong.name}: {wrong.wrong}")
+            raise ExportError(f"Transformers in {dtype} does not recite {place or folder}: {wrong.name}: {wrong.wrong}")
         found.append(recitation)
     return tuple(found)
