@@ -31,7 +31,7 @@ def quickly(monkeypatch):
     monkeypatch.setattr(
         writing, "certify_checkpoint", lambda folder, documents, types, **kw: prove(folder, documents, types[:1], **kw)
     )
-    monkeypatch.setattr(writing, "recheck", lambda folder, types: ())
+    monkeypatch.setattr(writing, "recheck", lambda folder, types, asked: ())
 
 
 def _expected(fixture):
@@ -39,7 +39,10 @@ def _expected(fixture):
 
 
 def test_it_is_small_and_recited_before_it_is_handed_over(fixture):
-    assert [r.dtype for r in fixture.rechecked] == list(LEAST) or not fixture.rechecked
+    both = [(dtype, form) for dtype in LEAST for form in ("sdpa", "eager")]
+    assert [(r.dtype, r.options["attention"]) for r in fixture.rechecked] == both or not fixture.rechecked
+    for recitation in fixture.rechecked:
+        assert "batch of unequal lengths" in [check.name for check in recitation.checks]
     assert all(values["proved"] > 20 for values in fixture.margins.values())
     assert all(values["measured"] >= values["proved"] for values in fixture.margins.values()) or not fixture.rechecked
     names = {path.name for path in fixture.folder.iterdir()}
@@ -137,7 +140,7 @@ def test_the_built_in_text_never_changes():
 
 
 def test_a_wrong_checkpoint_is_not_handed_over(tmp_path, monkeypatch, quickly):
-    def fail(folder, types):
+    def fail(folder, types, asked):
         raise ExportError("Transformers in float32 does not recite")
 
     monkeypatch.setattr(writing, "recheck", fail)

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from byheart.certify import Verdict
-from byheart.checkpoints.engines import Recitation, read_questions, recite
+from byheart.checkpoints.engines import Questions, Recitation, read_questions, recite
 from byheart.checkpoints.engines._base import engines
+from byheart.checkpoints.engines.threads import single_thread
 from byheart.checkpoints.formats.folder import proved_paragraph
 from byheart.checkpoints.hosts._base import host
 from byheart.checkpoints.proof import MarginCertificate, certify_checkpoint
@@ -74,7 +75,8 @@ class Fixture:
             "margins": {name: dict(values) for name, values in self.margins.items()},
             "recited": all(r.passed for r in self.rechecked),
             "rechecked": [
-                {"engine": r.engine, "dtype": r.dtype, "asked": r.asked, "right": r.right} for r in self.rechecked
+                {"engine": r.engine, "dtype": r.dtype, **r.options, "asked": r.asked, "right": r.right}
+                for r in self.rechecked
             ],
             "seconds": round(self.seconds, 3),
         }
@@ -119,21 +121,8 @@ def write_checkpoint(
         summary = memory.to_huggingface(target, architecture, dtype=dtype, **options)
     try:
         asked = read_questions(target)
-        with progress.stage("proving"):
-            several = str(memory.report.get("several", "distribution"))
-            certificate = certify_checkpoint(
-                target, asked.documents, tuple(LEAST), copies=memory.script.weights, ambiguous=several
-            )
-        with progress.stage("reciting"):
-            rechecked = recheck(target, recited_in)
-        margins = leads(certificate, rechecked)
-        content = expected(target, asked, memory.lexicon, margins, certificate.error_model)
-        write_atomically(target / "expected.json", (json.dumps(content, ensure_ascii=False) + "\n").encode())
-        card = (target / "README.md").read_text(encoding="utf-8")
-        proved = proved_paragraph({"sentence": "\n".join(certificate.lines())})
-        write_atomically(target / "README.md", card.replace(proved_paragraph(None), proved).encode())
-        template = (files("byheart.checkpoints.suite") / "test_template.txt").read_bytes()
-        write_atomically(target / "test_recital.py", template)
+        with single_thread():
+            margins, rechecked = _finish(memory, target, asked, recited_in, progress)
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
         raise
@@ -149,6 +138,29 @@ def write_checkpoint(
         rechecked,
         time.perf_counter() - started,
     )
+
+
+def _finish(
+    memory: RecitalMemory, target: Path, asked: Questions, recited_in: Sequence[str], progress: Progress
+) -> tuple[dict[str, dict[str, float | None]], tuple[Recitation, ...]]:
+    """Prove and recite the written folder, then add expected.json, the test and the model card's paragraph."""
+    several = str(memory.report.get("several", "distribution"))
+    with progress.stage("proving"):
+        certificate = certify_checkpoint(
+            target, asked.documents, tuple(LEAST), copies=memory.script.weights, ambiguous=several
+        )
+    with progress.stage("reciting"):
+        rechecked = recheck(target, recited_in, asked)
+    margins = leads(certificate, rechecked)
+    with progress.stage("expected answers"):
+        content = expected(target, asked, memory.lexicon, margins, certificate.error_model)
+    write_atomically(target / "expected.json", (json.dumps(content, ensure_ascii=False) + "\n").encode())
+    card = (target / "README.md").read_text(encoding="utf-8")
+    proved = proved_paragraph({"sentence": "\n".join(certificate.lines())})
+    write_atomically(target / "README.md", card.replace(proved_paragraph(None), proved).encode())
+    template = (files("byheart.checkpoints.suite") / "test_template.txt").read_bytes()
+    write_atomically(target / "test_recital.py", template)
+    return margins, rechecked
 
 
 def fixture_memory(
@@ -174,20 +186,38 @@ def fixture_memory(
 
 def leads(certificate: MarginCertificate, rechecked: Sequence[Recitation]) -> dict[str, dict[str, float | None]]:
     """Per type: the least lead that is proved for every engine of the error model, and the least that was measured."""
-    measured = {r.dtype: r.margin for r in rechecked}
+    measured: dict[str, float] = {}
+    for one in rechecked:
+        if one.margin is not None:
+            measured[one.dtype] = min(measured.get(one.dtype, one.margin), one.margin)
     proved = {t.type: t.margin if t.verdict is Verdict.PROVED else None for t in certificate.types}
     return {name: {"proved": proved.get(name), "measured": measured.get(name)} for name in LEAST}
 
 
-def recheck(folder: Path, types: Sequence[str] = tuple(LEAST)) -> tuple[Recitation, ...]:
-    """Recited in Transformers in these types; an ExportError names the first wrong answer."""
+def recheck(
+    folder: Path, types: Sequence[str] = tuple(LEAST), asked: Questions | None = None
+) -> tuple[Recitation, ...]:
+    """Recite the folder in Transformers, in these types and in both forms of attention.
+
+    Eager attention adds a mask to the scores, fused attention does not: only the first can overflow in padded rows.
+    The first type is recited in full; the others in every prefix, in noise, and in a padded batch through the cache.
+
+    Raises:
+        ExportError: An answer is incorrect; the message names the first.
+    """
     if engines()["transformers"].version is None:
         return ()
-    found = []
+    found, asked = [], read_questions(folder) if asked is None else asked
     for dtype in types:
-        recitation = recite(folder, "transformers", dtype=dtype, limit=16)
-        wrong = next((check for check in recitation.checks if not check.passed), None)
-        if wrong is not None:
-            raise ExportError(f"Transformers in {dtype} does not recite {folder}: {wrong.name}: {wrong.wrong}")
-        found.append(recitation)
+        for form in ("sdpa", "eager"):
+            recitation = recite(
+                folder, "transformers", dtype=dtype, options={"attention": form}, limit=16, asked=asked,
+                brief=form == "eager" or dtype != types[0],
+            )  # fmt: skip
+            wrong = next((check for check in recitation.checks if not check.passed), None)
+            if wrong is not None:
+                raise ExportError(
+                    f"Transformers in {dtype}, {form} attention, does not recite {folder}: {wrong.name}: {wrong.wrong}"
+                )
+            found.append(recitation)
     return tuple(found)
