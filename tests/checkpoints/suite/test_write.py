@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from byheart.checkpoints.engines import read_questions, recite
 from byheart.checkpoints.engines.threads import single_thread
 from byheart.checkpoints.suite.write import fixture_memory, recheck, write_fixture
 from byheart.errors import ExportError
-from tests.checkpoints.recital_folders import ARCHITECTURES
+from tests.checkpoints.recital_folders import ARCHITECTURES, SHORT, kinds_first
 from tests.checkpoints.unseen_texts import TEXTS
 
 torch = pytest.importorskip("torch")
@@ -59,6 +61,27 @@ def test_one_thread_while_an_engine_runs() -> None:
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == 2
     torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("architecture", ["qwen2", *kinds_first(("llama", "qwen3", "gemma", "gpt2"))])
+def test_tokenizer_config_and_embedding_agree(architecture: str, tmp_path) -> None:
+    """Transformers gave a Qwen2 folder one token more than its embedding had."""
+    import transformers
+
+    fixture_memory(SHORT, "bpe:300", architecture).to_huggingface(tmp_path / "tiny", architecture)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "tiny")
+    config = transformers.AutoConfig.from_pretrained(tmp_path / "tiny")
+    assert len(tokenizer) == config.vocab_size == max(tokenizer.get_vocab().values()) + 1
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id) == (
+        config.bos_token_id, config.eos_token_id, config.pad_token_id,
+    )  # fmt: skip
+
+
+def test_gemma_has_one_name_for_its_activation(tmp_path) -> None:
+    """mistral.rs refuses a config.json with both hidden_act and hidden_activation."""
+    fixture_memory(SHORT, "bpe:300", "gemma").to_huggingface(tmp_path / "tiny", "gemma")
+    config = json.loads((tmp_path / "tiny" / "config.json").read_text(encoding="utf-8"))
+    assert [key for key in config if key.startswith("hidden_act")] == ["hidden_act"]
 
 
 @pytest.mark.slow
