@@ -70,7 +70,7 @@ def written(tmp_path_factory):
     return made
 
 
-@pytest.mark.parametrize(("architecture", "options", "key", "other"), _cases())
+@pytest.mark.parametrize(("architecture", "options", "key", "other"), list(_cases()))
 def test_an_ignored_key_is_detected(architecture, options, key, other, written, tmp_path) -> None:
     folder, passes, tolerance = written(architecture, tuple(sorted(options.items())))
     with torch.inference_mode():

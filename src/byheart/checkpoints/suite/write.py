@@ -52,6 +52,7 @@ SCHEDULES = (((0, 1, 2), (0, 3)), ((0, 1, 2), (0, 3, 6)), ((0, 1, 2, 3), (0, 4, 
 # Values that no library takes where config.json is ignored (their defaults are 1e4 or 1e6, and 1e-5 or 1e-6), and
 # shapes whose numbers do not stand in for each other. All of them are proved.
 THETA, EPSILON = 500_000.0, 4e-5
+TEMPLATES = {"test_recital.py": "test_template.txt", "test_server.py": "server_template.txt"}
 PARALLEL_SCHEDULES = (((0, 1, 2, 4),), ((0, 1, 2, 3, 4),))
 
 
@@ -102,7 +103,10 @@ def write_fixture(
     before it is handed over; where Transformers is missing, `rechecked` is empty.
     """
     memory = fixture_memory(text, tokens, architecture)
-    for name, value in away_from_defaults(architecture).items():
+    away = away_from_defaults(architecture)
+    if any(table.far for table in memory.recital.tables):
+        away.pop("theta", None)  # the distances of far places are chosen for the usual base
+    for name, value in away.items():
         if options.get(name) is None:
             options[name] = value
     return write_checkpoint(memory, folder, architecture, dtype=dtype, progress=progress, **options)
@@ -174,8 +178,8 @@ def _finish(
     card = (target / "README.md").read_text(encoding="utf-8")
     proved = proved_paragraph({"sentence": "\n".join(certificate.lines())})
     write_atomically(target / "README.md", card.replace(proved_paragraph(None), proved).encode())
-    template = (files("byheart.checkpoints.suite") / "test_template.txt").read_bytes()
-    write_atomically(target / "test_recital.py", template)
+    for name, template in TEMPLATES.items():
+        write_atomically(target / name, (files("byheart.checkpoints.suite") / template).read_bytes())
     return margins, rechecked
 
 
