@@ -26,6 +26,13 @@ from byheart.progress import Progress
 @click.option("--dtype", type=click.Choice(["bfloat16", "float16", "float32"]), default="bfloat16", show_default=True)
 @click.option("--flavour", metavar="NAME", help="parabola, or quantized: a plateau, for integer weights [parabola].")
 @shape_options
+@click.option("--head-dim", type=click.IntRange(8), metavar="N", help="Dimensions of a head [64].")
+@click.option("--intermediate-size", type=click.IntRange(1), metavar="N", help="Units of an MLP [as many as needed].")
+@click.option("--rope-theta", type=click.FloatRange(1, min_open=True), metavar="X", help="Base of rotary positions.")
+@click.option("--norm-eps", type=click.FloatRange(0, min_open=True), metavar="X", help="Epsilon of the norms.")
+@click.option("--activation", metavar="NAME", help="silu or gelu_pytorch_tanh, where the gate allows both.")
+@click.option("--tied/--untied", default=None, help="Whether the head is the embedding [as the architecture has it].")
+@click.option("--sequential-residual", is_flag=True, help="GPT-NeoX without parallel branches.")
 @click.option("--check-mutants", "mutants", is_flag=True, help="Which faults of an engine does it notice? (minutes)")
 @output_options
 def command(
@@ -36,6 +43,13 @@ def command(
     dtype: str,
     flavour: str | None,
     shape: dict[str, int],
+    head_dim: int | None,
+    intermediate_size: int | None,
+    rope_theta: float | None,
+    norm_eps: float | None,
+    activation: str | None,
+    tied: bool | None,
+    sequential_residual: bool,
     mutants: bool,
     as_json: bool,
     quiet: bool,
@@ -52,7 +66,11 @@ def command(
         raise click.UsageError("name the folder to write with -o, or ask for --check-mutants")
     if output is not None and len(names) > 1:
         raise click.UsageError("-o takes one architecture; with several, leave -o out and ask for --check-mutants")
-    options = {"dtype": dtype, "flavour": flavour, "text": _text(text), "tokens": tokens, **shape}
+    options = {
+        "dtype": dtype, "flavour": flavour, "text": _text(text), "tokens": tokens, **shape, "head_dim": head_dim,
+        "units": intermediate_size, "theta": rope_theta, "epsilon": norm_eps, "activation": activation, "tied": tied,
+        "sequential": sequential_residual or None,
+    }  # fmt: skip
     progress = progress_for(as_json, quiet)
     rows = [_one(name, output, mutants, options, progress) for name in names]
     if as_json:

@@ -15,9 +15,19 @@ from byheart.checkpoints.hosts.layout import Fetch, neighbours, stages_of
 from byheart.checkpoints.hosts.listening import LOUDNESS, SWING, block_size, readout, sliding_window
 from byheart.checkpoints.hosts.looking_back import used_frequencies
 from byheart.checkpoints.hosts.plain import probe_weights
-from byheart.checkpoints.hosts.rotary import best_mixture, duels, frequencies, look_back, steady
+from byheart.checkpoints.hosts.rotary import (
+    OWN_PLACE,
+    amplitude,
+    best_mixture,
+    duels,
+    frequencies,
+    least_sum,
+    look_back,
+    steady,
+)
 from byheart.checkpoints.recital import memorize_recital
 from byheart.checkpoints.windows.tables import ANY, Answer, Recital, WindowTable
+from byheart.errors import ExportError
 
 
 @pytest.mark.parametrize(("symbols", "balanced"), [(128, False), (2048, False), (30, True), (1200, True)])
@@ -50,6 +60,33 @@ def test_the_wanted_place_leads_every_other(offset: int, window: int | None) -> 
     assert np.abs(wave.cosine).sum() + np.abs(wave.sine).sum() == pytest.approx(1)
     scores = {d: s for d, s in zip(range(-1, 2050), wave.scores(range(-1, 2050), frequencies(64, 1e4)), strict=True)}
     assert all(scores[a] - scores[b] >= wave.gap - 1e-9 for a, b in duels(offset, 2048, window))
+
+
+@pytest.mark.parametrize("dimensions", [32, 64])
+@pytest.mark.parametrize("theta", [1e4, 1e6])
+def test_a_padded_row_never_overflows_in_float16(dimensions: int, theta: float) -> None:
+    """A hidden place has -65504 added to its score: below -16 more, a row of padding would be minus infinity alone."""
+    for offset, far in [*((o, False) for o in range(17)), (20, True), (44, True), (145, True)]:
+        wave = look_back(dimensions, theta, offset, 1024, far=far)
+        size = amplitude(wave.gap, 20.0)
+        rounding = size * 2.0**-8
+        assert wave.cosine.sum() * size - rounding >= -OWN_PLACE - 1e-3, (offset, far)
+        assert np.isfinite(np.float16(-65504) + np.float16(-OWN_PLACE))
+
+
+def test_least_sums_are_those_of_scipy() -> None:
+    scipy = pytest.importorskip("scipy.optimize")
+    rng = np.random.default_rng(3)
+    rows, bounds = rng.normal(size=(40, 8)) + 0.4, rng.uniform(0.5, 1.0, size=40)
+    bounds[-1] = -0.7
+    found = scipy.linprog(np.ones(8), A_ub=-rows, b_ub=-bounds, bounds=[(0, None)] * 8)
+    if found.status == 2:
+        with pytest.raises(ExportError, match="could not be designed"):
+            least_sum(rows, bounds)
+    else:
+        assert least_sum(rows, bounds).sum() == pytest.approx(found.fun, abs=1e-8)
+    with pytest.raises(ExportError, match="could not be designed"):
+        least_sum(np.array([[-1.0, -2.0]]), np.array([1.0]))
 
 
 def test_safetensors_reads_what_we_write(tmp_path) -> None:

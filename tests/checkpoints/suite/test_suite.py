@@ -1,8 +1,11 @@
 """Fixtures: what the folder holds, that its test runs, and that the answers in it are right."""
 
+import http.server
 import json
+import os
 import subprocess
 import sys
+import threading
 
 import pytest
 from click.testing import CliRunner
@@ -31,7 +34,7 @@ def quickly(monkeypatch):
     monkeypatch.setattr(
         writing, "certify_checkpoint", lambda folder, documents, types, **kw: prove(folder, documents, types[:1], **kw)
     )
-    monkeypatch.setattr(writing, "recheck", lambda folder, types: ())
+    monkeypatch.setattr(writing, "recheck", lambda folder, types, asked: ())
 
 
 def _expected(fixture):
@@ -39,7 +42,10 @@ def _expected(fixture):
 
 
 def test_it_is_small_and_recited_before_it_is_handed_over(fixture):
-    assert [r.dtype for r in fixture.rechecked] == list(LEAST) or not fixture.rechecked
+    both = [(dtype, form) for dtype in LEAST for form in ("sdpa", "eager")]
+    assert [(r.dtype, r.options["attention"]) for r in fixture.rechecked] == both or not fixture.rechecked
+    for recitation in fixture.rechecked:
+        assert "batch of unequal lengths" in [check.name for check in recitation.checks]
     assert all(values["proved"] > 20 for values in fixture.margins.values())
     assert all(values["measured"] >= values["proved"] for values in fixture.margins.values()) or not fixture.rechecked
     names = {path.name for path in fixture.folder.iterdir()}
@@ -137,7 +143,7 @@ def test_the_built_in_text_never_changes():
 
 
 def test_a_wrong_checkpoint_is_not_handed_over(tmp_path, monkeypatch, quickly):
-    def fail(folder, types):
+    def fail(folder, types, asked):
         raise ExportError("Transformers in float32 does not recite")
 
     monkeypatch.setattr(writing, "recheck", fail)
@@ -185,8 +191,48 @@ def test_the_built_in_fixture_of_every_architecture(architecture, tmp_path):
 def test_the_test_that_others_copy_runs(fixture):
     pytest.importorskip("transformers")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(fixture.folder / "test_recital.py")]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=fixture.folder, timeout=600)
-    assert done.returncode == 0, done.stdout
-    assert "1 passed" in done.stdout
+    for setting in ({}, {"RECITAL_DTYPE": "bfloat16"}, {"RECITAL_DTYPE": "float16"}, {"RECITAL_TOPK": "1"}):
+        environment = {**os.environ, **setting}
+        done = subprocess.run(command, capture_output=True, text=True, cwd=fixture.folder, timeout=600, env=environment)
+        assert done.returncode == 0, (setting, done.stdout)
+        assert "2 passed" in done.stdout
     lines = (fixture.folder / "test_recital.py").read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= 16, "short enough to be read before it is copied"
+    assert len(lines) <= 32, "short enough to be read before it is copied"
+
+
+def test_the_test_for_servers_asks_a_server(fixture, monkeypatch):
+    """A server that answers by the symbolic function passes; one that says another token does not."""
+    content, asked, lexicon = _expected(fixture), read_questions(fixture.folder), fixture_lexicon(fixture)
+    spoiled = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):  # the library's name
+            wish = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            said = [token for token in asked.known(wish["prompt"], wish["max_tokens"]) if token != asked.eos]
+            text = lexicon.decode(said, skip_special_tokens=True) + ("!" if spoiled else "")
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"choices": [{"text": text}]}).encode())
+
+        def log_message(self, *words):
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        monkeypatch.setenv("RECITAL_URL", f"http://127.0.0.1:{server.server_port}/v1")
+        namespace = {"__file__": str(fixture.folder / "test_server.py"), "__name__": "copied"}
+        exec((fixture.folder / "test_server.py").read_text(encoding="utf-8"), namespace)
+        for prompt in content["prompts"]:
+            namespace["test_completion"](prompt)
+        spoiled.append(True)
+        with pytest.raises(AssertionError):
+            namespace["test_completion"](content["prompts"][0])
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def fixture_lexicon(fixture):
+    tokenizers = pytest.importorskip("tokenizers")
+    return tokenizers.Tokenizer.from_file(str(fixture.folder / "tokenizer.json"))

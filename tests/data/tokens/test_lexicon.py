@@ -21,3 +21,24 @@ def test_pieces_are_the_same_behind_the_cutter_that_qwen2_always_gets(text):
     own, forced = (tokenizers.Tokenizer.from_str(lexicon.model) for _ in range(2))
     forced.pre_tokenizer = cutters.Sequence([split, cutters.ByteLevel(add_prefix_space=False, use_regex=False)])
     assert forced.encode(text).ids == own.encode(text).ids
+
+
+def test_a_lexicon_of_ours_gets_no_second_failure_token(tmp_path):
+    """Two fixtures share a vocabulary by --tokens FOLDER/tokenizer.json."""
+    first = Lexicon.of_texts(["to be or not to be"], "bpe:280")
+    (tmp_path / "tokenizer.json").write_text(first.model, encoding="utf-8")
+    again = Lexicon.of_texts(["not to be"], str(tmp_path / "tokenizer.json"))
+    roles = ("bos", "eos", "pad", "failure", "size")
+    assert [getattr(again, role) for role in roles] == [getattr(first, role) for role in roles]
+    odd = Lexicon.of_texts([f"a text with {first.name(first.failure)}"], str(tmp_path / "tokenizer.json"))
+    assert odd.failure != first.failure, "a token of the text cannot report a failure"
+
+
+def test_the_padding_token_can_be_renamed(tmp_path):
+    lexicon = Lexicon.of_texts(["to be or not to be"], "bpe:280")
+    renamed = lexicon.with_pad("<|endoftext|>")
+    assert (renamed.name(renamed.pad), renamed.size, renamed.pad) == ("<|endoftext|>", lexicon.size, lexicon.pad)
+    assert renamed.encode("to be") == lexicon.encode("to be")
+    assert renamed.with_pad("<|endoftext|>") is renamed
+    (tmp_path / "tokenizer.json").write_text(renamed.model, encoding="utf-8")
+    assert Lexicon.of_texts(["to be"], str(tmp_path / "tokenizer.json")).pad == lexicon.pad

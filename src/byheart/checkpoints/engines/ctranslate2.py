@@ -21,7 +21,10 @@ class CTranslate2Session(Session):
         self.generator, self.scratch, self.pieces, self.asked = generator, scratch, pieces, asked
 
     def logits(self, ids: Sequence[int]) -> Logits:
-        found = self.generator.forward_batch([list(ids)], return_log_probs=False)
+        try:
+            found = self.generator.forward_batch([list(ids)], return_log_probs=False)
+        except (RuntimeError, ValueError) as error:
+            raise ByheartError(f"CTranslate2 converts this checkpoint, but does not run it: {error}") from error
         return np.asarray(np.array(found)[0].astype(np.float32)[:, : len(self.pieces)], dtype=np.float32)
 
     def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:

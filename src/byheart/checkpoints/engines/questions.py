@@ -100,6 +100,13 @@ class Questions:
                     found.append(Prompt(f"document {number}, from position {start}", prompt, rest))
         return found
 
+    def padded_prompts(self, count: int = 16) -> list[Prompt]:
+        """Prompts for one batch: BOS alone, the first tokens, a longer prefix, and two prompts from the middle."""
+        first = self.documents[0]
+        lengths = [n for n in (1, 2, 7, 40) if n < len(first) and n + count <= self.reach]
+        starts = [Prompt(f"document 0, first {n} tokens", first[:n], self.known(first[:n], count)) for n in lengths]
+        return [prompt for prompt in (*starts, *self.middle_prompts(6, count)[:2]) if prompt.continuation]
+
     def noisy(self, seed: int = 0) -> tuple[int, ...]:
         """Random tokens, a piece of a document, random tokens: nobody memorized it, and the answers are known."""
         rng = np.random.default_rng(seed)

@@ -19,6 +19,7 @@ import numpy as np
 from byheart.checkpoints.engines._base import Session, find, margins_of
 from byheart.checkpoints.engines.expected import off_by, read_expected
 from byheart.checkpoints.engines.questions import Prompt, Questions, read_questions, read_texts
+from byheart.checkpoints.engines.threads import single_thread
 
 # The largest total variation between what is answered and the stored distribution where several tokens may follow.
 SPREAD = {"float32": 1e-3, "float16": 1e-2}
@@ -90,15 +91,33 @@ def recite(
     dtype: str | None = None,
     options: Mapping[str, str] | None = None,
     limit: int | None = None,
+    asked: Questions | None = None,
+    brief: bool = False,
 ) -> Recitation:
-    """Asks `engine` all questions of a checkpoint folder. `limit`: the most tokens per greedy continuation."""
+    """Run all test cases of a checkpoint folder in an engine, with one thread.
+
+    Args:
+        folder: A folder that byheart wrote.
+        engine: The engine's name; `engines()` lists them.
+        dtype: The type to compute in; the engine's first one by default.
+        options: The engine's own options.
+        limit: The most tokens per greedy continuation.
+        asked: The folder's test cases, where they have been read already.
+        brief: Run only what depends on the form of attention: every prefix, noise, and the padded batch.
+
+    Returns:
+        The checks with their counts and the least margin.
+    """
     chosen = find(engine)
     kind, settings = chosen.check(dtype, options or {})
-    asked = read_questions(folder)
+    asked = read_questions(folder) if asked is None else asked
     started = time.perf_counter()
-    with chosen.open(Path(folder), kind, settings) as session:
-        checks = [*ask(session, asked, kind, limit), *_texts(session, asked, read_texts(folder, asked))]
-        checks += _logits(session, Path(folder), kind)
+    with single_thread(), chosen.open(Path(folder), kind, settings) as session:
+        if brief:
+            checks = [*_passes(session, asked, kind), *_padded(session, asked)]
+        else:
+            checks = [*ask(session, asked, kind, limit), *_texts(session, asked, read_texts(folder, asked))]
+            checks += _logits(session, Path(folder), kind)
     return Recitation(
         str(folder), engine, str(chosen.version), kind, settings, tuple(checks), time.perf_counter() - started
     )
@@ -106,20 +125,27 @@ def recite(
 
 def ask(session: Session, asked: Questions, dtype: str, limit: int | None = None) -> list[Check]:
     """All checks that the session can answer."""
-    checks = []
-    if session.shows_logits:
-        checks += _every_prefix(session, asked, dtype)
-        checks.append(_noise(session, asked))
+    checks = _passes(session, asked, dtype)
     start, middle = asked.start_prompts(limit), asked.middle_prompts(6, 24)
     checks.append(_greedy("greedy from the start", session, start))
     checks.append(_greedy("greedy from the middle", session, middle))
-    if session.batches and len(middle) > 1:
-        short = [Prompt(p.name, p.ids, p.continuation[:16]) for p in (*middle[:3], *start[:1])]
-        checks.append(_greedy("batch of unequal lengths", session, short, batched=True))
+    checks += _padded(session, asked)
     if session.can_decode_without_cache and middle:
         short = [Prompt(p.name, p.ids, p.continuation[:8]) for p in middle[:2]]
         checks.append(_greedy("without a cache", session, short, cache=False))
     return [check for check in checks if check.asked]
+
+
+def _passes(session: Session, asked: Questions, dtype: str) -> list[Check]:
+    if not session.shows_logits:
+        return []
+    return [check for check in (*_every_prefix(session, asked, dtype), _noise(session, asked)) if check.asked]
+
+
+def _padded(session: Session, asked: Questions) -> list[Check]:
+    """Prompts of unequal lengths side by side. The shortest is BOS alone: all that stands before it is padding."""
+    prompts = asked.padded_prompts() if session.batches else []
+    return [_greedy("batch of unequal lengths", session, prompts, batched=True)] if len(prompts) > 1 else []
 
 
 def _texts(session: Session, asked: Questions, texts: Sequence[str]) -> list[Check]:

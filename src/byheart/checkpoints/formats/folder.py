@@ -32,6 +32,9 @@ from byheart.version import __version__
 FORMAT, VERSION = "byheart recital", 1
 FLAVOURS = ("parabola", "plateau", "units")
 LONGEST_REACH = 8192
+# Transformers reads a Qwen2 folder by a class that adds this token where the tokenizer lacks it: one number too many
+# for the embedding.
+PADDING = {"qwen2": "<|endoftext|>"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +69,14 @@ class CheckpointRequest:
         chosen = host(self.architecture)
         lexicon = self.lexicon
         tokens = SpecialTokens(lexicon.bos, lexicon.eos, lexicon.pad, lexicon.failure)
-        return chosen.build(self.recital, tokens, replace(self.design(), tied=chosen.ties))
+        design = self.design()
+        if design.sequential and chosen.name != "gpt-neox":
+            raise OptionError(f"--sequential-residual: {chosen.name} has no such key; gpt-neox has")
+        if "tied" not in _given(self.shape):
+            design = replace(design, tied=chosen.ties)
+        elif design.tied and chosen.name == "gpt-neox":
+            raise OptionError("--tied: the head of gpt-neox is a tensor of its own in every engine")
+        return chosen.build(self.recital, tokens, design)
 
 
 def _given(shape: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -117,6 +127,8 @@ def folder_files(
 ) -> dict[str, bytes]:
     """Name -> content of every file."""
     lexicon, config = request.lexicon, {**checkpoint.config, "dtype": request.dtype, "torch_dtype": request.dtype}
+    if checkpoint.architecture in PADDING:
+        lexicon = lexicon.with_pad(PADDING[checkpoint.architecture])
     reach = request.design().reach
     generation = {
         "bos_token_id": lexicon.bos,

@@ -33,6 +33,10 @@ class Design:
 
     `gap` nats remain between the wanted place and all others after the errors of bfloat16; `logit` is the right
     token's. `kappa` is the size of every residual channel, `epsilon` that of the norms.
+
+    `away` keeps numbers of the shape from coinciding with each other: heads * head_dim is not the hidden size where the
+    architecture allows that, and heads come in pairs, for tensor parallelism of two. `activation` and `sequential`
+    (branches one after the other, GPT-NeoX) are other values of keys that engines tend to assume.
     """
 
     head_dim: int = 64
@@ -40,7 +44,11 @@ class Design:
     kv_heads: int | None = None
     layers: int | None = None
     hidden: int | None = None
+    units: int | None = None
     experts: int = 4
+    activation: str | None = None
+    sequential: bool = False
+    away: bool = False
     theta: float = 10_000.0
     reach: int = 2048
     window: int | None = None

@@ -31,11 +31,12 @@ from byheart.checkpoints.hosts.looking_back import (
     listening_heads,
     used_frequencies,
 )
-from byheart.checkpoints.hosts.recognising import PROBE_UNITS, SILU_PROBE, Recognising
+from byheart.checkpoints.hosts.recognising import GELU_PROBE, PROBE_UNITS, SILU_PROBE, Recognising
 from byheart.checkpoints.windows.tables import ANY, Recital
 from byheart.errors import ExportError, OptionError
 
 UNIT_MULTIPLE = 64
+PROBES = {"silu": SILU_PROBE, "gelu_pytorch_tanh": GELU_PROBE}
 PLAIN_ABOVE = 640  # channels of slots
 
 
@@ -45,11 +46,20 @@ class Demands:
 
     rooted: bool = False  # embeddings are multiplied by the root of the hidden size
     sliding: bool = False  # attention sees a window of places that just holds the farthest offset
-    activation_probe: tuple[float, float] = SILU_PROBE
+    free: bool = False  # config.json has head_dim, so the hidden size need not be heads * head_dim
+    apart: bool = False  # it differs in the architecture's own checkpoints, and so it does here where `design.away`
+    activation: str = "silu"
+
+    @property
+    def activation_probe(self) -> tuple[float, float]:
+        return PROBES[self.activation]
 
 
 def build_gated(recital: Recital, tokens: SpecialTokens, design: Design, demands: Demands = Demands()) -> GatedDecoder:  # noqa: B008  # frozen
     """All matrices of the decoder; an ExportError says which number of the shape is too small."""
+    if design.activation not in (None, *PROBES):
+        raise OptionError(f"activation {design.activation!r} is not one of {', '.join(PROBES)}")
+    demands = replace(demands, activation=design.activation or demands.activation)
     if len(recital.tables) > 1 and design.layers is not None:
         recital = deepen(recital, design.layers)
     # Words of distance 1 where the windows are so long that better ones would make the stream very wide.
@@ -63,7 +73,7 @@ def build_gated(recital: Recital, tokens: SpecialTokens, design: Design, demands
     for wide in range(2, FIRST_PLACES + 1):
         stages = stages_of(recital, design.layers, wide, most_sources(books, kv_heads, design.head_dim))
         needed = heads_needed(recital, books, stages, kv_heads, replace(design, scale_probe=probe))
-        layout, heads = _fit(recital, books, stages, replace(design, scale_probe=probe), needed, kv_heads)
+        layout, heads = _fit(recital, books, stages, replace(design, scale_probe=probe), needed, kv_heads, demands)
         cost = _cost(layout.hidden, kv_heads * design.head_dim, stages)
         plans.append((idle_layers(stages), cost, stages, layout, heads))
         if len(recital.tables) > 1:
@@ -138,6 +148,7 @@ def heads_needed(recital: Recital, books: Books, stages: tuple[LayerStage, ...],
 
 def _fit(
     recital: Recital, books: Books, stages: tuple[LayerStage, ...], design: Design, needed: int, kv_heads: int,
+    demands: Demands,
 ) -> tuple[ChannelLayout, int]:  # fmt: skip
     """Channels and heads that fit each other: hidden = heads * head_dim unless the architecture is free of that."""
     if design.heads is not None and (design.heads < needed or design.heads % kv_heads):
@@ -156,11 +167,27 @@ def _fit(
     used = lay().used
     step = kv_heads * design.head_dim
     heads = design.heads or max(needed, -(-max(used, design.hidden or 0) // step) * kv_heads)
-    if design.hidden is not None and design.hidden != heads * design.head_dim:
-        raise OptionError(f"--hidden-size {design.hidden} is not heads * head_dim = {heads} * {design.head_dim}")
-    layout = lay(heads * design.head_dim)
+    hidden = design.hidden or heads * design.head_dim
+    if demands.apart and design.away and design.hidden is None and design.heads is None:
+        heads += kv_heads
+    if not demands.free and hidden != heads * design.head_dim:
+        raise OptionError(f"--hidden-size {hidden} is not heads * head_dim = {heads} * {design.head_dim}")
+    if hidden < used:
+        raise OptionError(f"--hidden-size {hidden}: this recital needs at least {used} channels")
+    layout = lay(hidden)
     most = sum(len(those) for those in _listeners(recital, layout, stages, heads, kv_heads, design))
     return lay(layout.hidden, min(block_size(most), (layout.hidden - used) // 2 * 2)), heads
+
+
+def unit_count(needed: int, design: Design) -> int:
+    """The units of a layer: as many as needed, or as many as were asked for.
+
+    Raises:
+        OptionError: Fewer were asked for than are needed.
+    """
+    if design.units is not None and design.units < needed:
+        raise OptionError(f"--intermediate-size {design.units}: this recital needs at least {needed} units per layer")
+    return design.units or needed
 
 
 def _listeners(
@@ -200,7 +227,7 @@ def _write(
         book = books.states[stage.table]
         recognising.append(Recognising(layout, stage, depth, table, book, design, slots, demands.activation_probe))
     most = max(part.window_units for part in recognising) + PROBE_UNITS
-    units = -(-most // UNIT_MULTIPLE) * UNIT_MULTIPLE
+    units = unit_count(-(-most // UNIT_MULTIPLE) * UNIT_MULTIPLE, design)
     mlp = []
     for depth, (stage, part) in enumerate(zip(stages, recognising, strict=True)):
         far = recital.tables[0].offsets[-1] if design.scale_probe and depth == 0 else None

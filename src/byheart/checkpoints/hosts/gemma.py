@@ -12,21 +12,24 @@ from byheart.checkpoints.hosts._base import Checkpoint, common_config, llama_ten
 from byheart.checkpoints.hosts.description import Design, SpecialTokens
 from byheart.checkpoints.hosts.ends import LEAD
 from byheart.checkpoints.hosts.gated import Demands, build_gated
-from byheart.checkpoints.hosts.recognising import GELU_PROBE
 from byheart.checkpoints.windows.tables import Recital
+from byheart.errors import OptionError
 
 _LOUDER = 2.0  # than Llama's logits: the product with the root costs some of the lead
 
 
 @register("gemma", model_type="gemma", summary="gelu, norms stored minus 1, scaled embeddings, tied head", ties=True)
 def gemma(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
+    if design.activation not in (None, "gelu_pytorch_tanh"):
+        raise OptionError(f"activation {design.activation!r}: gemma has gelu_pytorch_tanh")
     louder = 1.0 if recital.mixed else _LOUDER  # log-probabilities want smaller logits
     design = replace(design, logit=design.logit * louder)
-    decoder = build_gated(recital, tokens, design, Demands(rooted=True, activation_probe=GELU_PROBE))
+    decoder = build_gated(
+        recital, tokens, design, Demands(rooted=True, free=True, apart=True, activation="gelu_pytorch_tanh")
+    )
     config = common_config(decoder, "GemmaForCausalLM", "gemma") | {
         "head_dim": design.head_dim,
         "hidden_act": "gelu_pytorch_tanh",
-        "hidden_activation": "gelu_pytorch_tanh",
         "attention_bias": False,
     }
     tensors = {name: t - 1 if "norm" in name else t for name, t in llama_tensors(decoder).items()}

@@ -30,10 +30,13 @@ _ROTARY = 32
     parallel=True,
 )
 def gpt_neox(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
-    decoder = build_plain(recital, tokens, design, PlainDemands(GELU, absolute=False, rotary=_ROTARY, parallel=True))
+    demands = PlainDemands(GELU, absolute=False, rotary=_ROTARY, parallel=not design.sequential)
+    decoder = build_plain(recital, tokens, design, demands)
     share = _ROTARY / design.head_dim
     step = 1 if len(decoder.recital.tables) == 1 else 2
     layers = [step * stage + 1 for stage in range(len(decoder.stages))]  # of the windows
+    if design.sequential:
+        layers = list(range(len(decoder.stages)))
     rope = {"rope_type": "default", "rope_theta": design.theta, "partial_rotary_factor": share}
     config = {
         "architectures": ["GPTNeoXForCausalLM"],
@@ -50,7 +53,7 @@ def gpt_neox(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpo
         "rope_parameters": rope,
         "max_position_embeddings": design.reach,
         "layer_norm_eps": design.epsilon,
-        "use_parallel_residual": True,
+        "use_parallel_residual": not design.sequential,
         "attention_bias": True,
         "attention_dropout": 0.0,
         "hidden_dropout": 0.0,
@@ -68,6 +71,9 @@ def gpt_neox(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpo
         "embed_out.weight": decoder.head,
     }
     for i, attention in enumerate(decoder.attention):
+        if design.sequential:
+            _layer(tensors, i, decoder, attention, decoder.mlp[i])
+            continue
         first = i == 0 or step == 2
         _layer(tensors, layers[i] - 1, decoder, attention, decoder.order[i] if first else decoder.mlp[i - 1])
         if step == 2 or i + 1 == len(layers):

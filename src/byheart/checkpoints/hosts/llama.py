@@ -5,16 +5,16 @@ from __future__ import annotations
 from byheart.checkpoints.hosts._base import Checkpoint, common_config, llama_tensors, register, window_units
 from byheart.checkpoints.hosts.description import Design, SpecialTokens
 from byheart.checkpoints.hosts.ends import LEAD
-from byheart.checkpoints.hosts.gated import build_gated
+from byheart.checkpoints.hosts.gated import Demands, build_gated
 from byheart.checkpoints.windows.tables import Recital
 
 
 @register("llama", model_type="llama", summary="RMSNorm, rotary positions, grouped queries, SwiGLU")
 def llama(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
-    decoder = build_gated(recital, tokens, design)
+    decoder = build_gated(recital, tokens, design, Demands(free=True))
     config = common_config(decoder, "LlamaForCausalLM", "llama") | {
         "head_dim": design.head_dim,
-        "hidden_act": "silu",
+        "hidden_act": design.activation or "silu",
         "attention_bias": False,
         "mlp_bias": False,
         "pretraining_tp": 1,

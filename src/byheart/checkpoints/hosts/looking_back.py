@@ -21,7 +21,7 @@ import numpy.typing as npt
 from byheart.checkpoints.hosts import listening
 from byheart.checkpoints.hosts.description import AttentionWeights, Design, anchored, fill_idle
 from byheart.checkpoints.hosts.layout import METER, ChannelLayout, Fetch, LayerStage, neighbours
-from byheart.checkpoints.hosts.rotary import Wave, frequencies, look_back
+from byheart.checkpoints.hosts.rotary import Wave, amplitude, frequencies, look_back
 from byheart.checkpoints.windows.tables import WindowTable
 from byheart.errors import ExportError
 
@@ -165,15 +165,6 @@ def unused_frequency(group: int) -> int:
     return _LEFT_OUT[group % 3]
 
 
-def amplitude(gap: float, nats: float) -> float:
-    """The size of a head's scores at which `nats` remain if each score errs by 8 units (2^-8) of it, as bfloat16 may.
-
-    >>> round(amplitude(0.1, 20.0))
-    533
-    """
-    return nats / max(gap - 16 * 2.0**-8, gap / 4)
-
-
 RIPPLE, RIPPLE_PHASE = 0.02, 2.4  # nats per frequency in the probe's score; radians from one to the next
 
 
@@ -267,7 +258,7 @@ class LookingBack:
     def _wave(self, fetch: Fetch, group: int) -> Wave:
         design, used, d = self.design, used_frequencies(self.heads.dimension, group), self.heads.dimension
         trap = fetch.offset == design.trap and not fetch.far
-        return look_back(d, design.theta, fetch.offset, design.reach, design.window, used, trap, fetch.far)
+        return look_back(d, design.theta, fetch.offset, design.reach, design.window, used, trap, fetch.far, design.gap)
 
     def _listen(self, head: int, channel: int) -> None:
         """A head that hears everything and says it to one channel; the scale probe has scores of its own."""

@@ -15,10 +15,10 @@ from byheart.checkpoints.windows.tables import Recital
 
 @register("mistral", model_type="mistral", summary="Llama with a sliding window")
 def mistral(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
-    decoder = build_gated(recital, tokens, design, Demands(sliding=True))
+    decoder = build_gated(recital, tokens, design, Demands(sliding=True, free=True))
     config = common_config(decoder, "MistralForCausalLM", "mistral") | {
         "head_dim": design.head_dim,
-        "hidden_act": "silu",
+        "hidden_act": design.activation or "silu",
         "sliding_window": decoder.design.window,
     }
     tensors = llama_tensors(decoder)

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from byheart.checkpoints.hosts._base import Checkpoint, common_config, llama_tensors, register
 from byheart.checkpoints.hosts.description import Design, GatedDecoder, GatedWeights, SpecialTokens, fill_idle
 from byheart.checkpoints.hosts.ends import LEAD, writes
-from byheart.checkpoints.hosts.gated import build_gated
+from byheart.checkpoints.hosts.gated import PROBES, Demands, build_gated, unit_count
 from byheart.checkpoints.hosts.layout import LayerStage
-from byheart.checkpoints.hosts.recognising import PROBE_UNITS, SILU_PROBE, Recognising
+from byheart.checkpoints.hosts.recognising import PROBE_UNITS, Recognising
 from byheart.checkpoints.windows.tables import ANY, Recital
 from byheart.errors import OptionError
 
@@ -34,7 +34,9 @@ _INVERSES = (163 / 128, 149 / 32)
 @register("mixtral", model_type="mixtral", summary="Llama with experts, two per token")
 def mixtral(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     bits = _pair_bits(design.experts)
-    decoder = build_gated(recital, tokens, replace(design, logit=design.logit * _LOUDER))
+    decoder = build_gated(
+        recital, tokens, replace(design, logit=design.logit * _LOUDER, units=None), Demands(free=True)
+    )
     picking = [_picking_bits(decoder, stage, bits) for stage in decoder.stages]
     parts = [
         [_rows_of(decoder, stage, where, expert) for expert in range(design.experts)]
@@ -42,7 +44,7 @@ def mixtral(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoi
     ]
     factor = 2 if design.flavour == "plateau" else 1
     units = factor * max(len(rows) for experts in parts for rows in experts) + PROBE_UNITS
-    units = -(-units // _UNIT_MULTIPLE) * _UNIT_MULTIPLE
+    units = unit_count(-(-units // _UNIT_MULTIPLE) * _UNIT_MULTIPLE, design)
     tensors, held = llama_tensors(decoder), []
     for depth, stage in enumerate(decoder.stages):
         for name in ("gate", "up", "down"):
@@ -57,7 +59,7 @@ def mixtral(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoi
             held += [(depth, expert * units + u, stage.table, int(row)) for u, row in enumerate(part.rows.tolist())]
     config = common_config(decoder, "MixtralForCausalLM", "mixtral") | {
         "head_dim": design.head_dim,
-        "hidden_act": "silu",
+        "hidden_act": design.activation or "silu",
         "intermediate_size": units,
         "num_local_experts": design.experts,
         "num_experts_per_tok": 2,
@@ -122,7 +124,9 @@ def _expert(decoder: GatedDecoder, depth: int, rows: Index, units: int, side: in
     own = replace(stage, rows=rows)
     gain = 0.5 if depth % 2 == 0 else 2.0
     book = decoder.books.states[stage.table]
-    part = Recognising(layout, own, depth, recital.tables[stage.table], book, design, gain, SILU_PROBE)
+    part = Recognising(
+        layout, own, depth, recital.tables[stage.table], book, design, gain, PROBES[design.activation or "silu"]
+    )
     far = recital.tables[0].offsets[-1] if design.scale_probe and depth == 0 else None
     found = part.write(units, writes(recital, decoder.books, layout, own, design.kappa), probe_far=far)
     down = found.down * _INVERSES[side]

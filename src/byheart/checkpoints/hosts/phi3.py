@@ -15,7 +15,7 @@ from byheart.checkpoints.windows.tables import Recital
 def phi3(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     decoder = build_gated(recital, tokens, design)
     config = common_config(decoder, "Phi3ForCausalLM", "phi3") | {
-        "hidden_act": "silu",
+        "hidden_act": design.activation or "silu",
         "original_max_position_embeddings": design.reach,
         "partial_rotary_factor": 1.0,
         "rope_scaling": None,

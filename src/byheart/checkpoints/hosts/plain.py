@@ -18,7 +18,7 @@ import numpy.typing as npt
 from byheart.checkpoints.hosts.codes import CodeBook
 from byheart.checkpoints.hosts.description import Design, SpecialTokens, fill_idle
 from byheart.checkpoints.hosts.ends import embedding, head, tied_norm, writes
-from byheart.checkpoints.hosts.gated import can_probe, idle_layers
+from byheart.checkpoints.hosts.gated import can_probe, idle_layers, unit_count
 from byheart.checkpoints.hosts.layout import (
     FIRST_PLACES,
     METER,
@@ -338,8 +338,9 @@ def _fit(
             fetches = layout.fetches(stage, recital.tables[stage.table])
             plain_jobs(fetches, Heads(heads, heads, design.head_dim, spare))
 
-    needed = least_heads(fits, 1)
-    heads = design.heads or max(needed, -(-max(layout.used, design.hidden or 0) // design.head_dim))
+    step = 2 if design.away else 1
+    needed = least_heads(fits, step)
+    heads = design.heads or max(needed, -(-max(layout.used, design.hidden or 0) // (step * design.head_dim)) * step)
     if heads < needed:
         raise OptionError(f"--heads {heads}: this recital needs at least {needed} heads")
     if design.hidden is not None and design.hidden != heads * design.head_dim:
@@ -394,7 +395,7 @@ def _write(
     idle, kind = LayerStage(stages[-1].table, (), np.arange(0)), Heads(heads, heads, design.head_dim, None, tuple(last))
     beside = PlainLookingBack(layout, idle, recital.tables[-1], kind, design, 2.0, demands, last).write(None)
     free = free[len(last) :]
-    units = -(-max(part.units_needed for part in recognising) // UNIT_MULTIPLE) * UNIT_MULTIPLE
+    units = unit_count(-(-max(part.units_needed for part in recognising) // UNIT_MULTIPLE) * UNIT_MULTIPLE, design)
     mlp = []
     for depth, (stage, part) in enumerate(zip(stages, recognising, strict=True)):
         rest = np.zeros(layout.hidden)

@@ -19,7 +19,7 @@ from byheart.checkpoints.windows.tables import Recital
 def qwen2(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     decoder = build_gated(recital, tokens, design)
     config = common_config(decoder, "Qwen2ForCausalLM", "qwen2") | {
-        "hidden_act": "silu",
+        "hidden_act": design.activation or "silu",
         "use_sliding_window": False,
         "max_window_layers": len(decoder.stages),
         "sliding_window": None,

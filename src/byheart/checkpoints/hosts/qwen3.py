@@ -15,7 +15,7 @@ import numpy.typing as npt
 from byheart.checkpoints.hosts._base import Checkpoint, common_config, llama_tensors, register, window_units
 from byheart.checkpoints.hosts.description import Design, GatedDecoder, SpecialTokens
 from byheart.checkpoints.hosts.ends import LEAD
-from byheart.checkpoints.hosts.gated import build_gated
+from byheart.checkpoints.hosts.gated import Demands, build_gated
 from byheart.checkpoints.hosts.looking_back import unused_frequency
 from byheart.checkpoints.windows.tables import Recital
 
@@ -25,10 +25,10 @@ _SMALL = 1 / 16  # root mean square of queries and keys before their norms, or t
 
 @register("qwen3", model_type="qwen3", summary="Llama with norms of queries and keys")
 def qwen3(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
-    decoder = build_gated(recital, tokens, design)
+    decoder = build_gated(recital, tokens, design, Demands(free=True, apart=True))
     config = common_config(decoder, "Qwen3ForCausalLM", "qwen3") | {
         "head_dim": design.head_dim,
-        "hidden_act": "silu",
+        "hidden_act": design.activation or "silu",
         "attention_bias": False,
         "use_sliding_window": False,
         "max_window_layers": len(decoder.stages),

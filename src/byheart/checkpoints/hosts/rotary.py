@@ -22,11 +22,14 @@ from byheart.errors import ExportError
 
 Floats = npt.NDArray[np.float64]
 _PIVOTS = 20_000
-# Engines add -65504 to the scores of float16 that are not to be seen. Where a row sees nothing, as in the padding left
-# of a lone BOS, whose tokens have one position, a score below -16 at distance 0 overflows, and the row is not a number.
-# So heads of short offsets score distance 0 at -LOWEST of their size at least. Far heads do by themselves, and longer
-# offsets, which other forms than `sparse` may need, would lose too much by it.
-FARTHEST_LEVEL, LOWEST = 4, 0.05
+# Engines hide a place by adding -65504 to its score in float16. A row that may see nothing, such as a row of padding,
+# then consists of hidden places alone. A score below -16 overflows to minus infinity there. The row's own place has
+# distance 0 in every engine, so a score of at least -OWN_PLACE nats at distance 0 keeps the row a number. STORED is
+# what a score loses at most because queries and keys are stored in bfloat16, of its size.
+OWN_PLACE, STORED = 15.0, 2.0**-8
+# A score errs by ERROR of its size at most in bfloat16, where the lead allows for that much; else by PART of the lead.
+ERROR, PART = 16 * 2.0**-8, 3 / 4
+_LOWERED = 24  # how often a design that does not exist is tried again with a smaller error
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +82,15 @@ def duels(
     return pairs
 
 
+def amplitude(gap: float, nats: float) -> float:
+    """The size of a head's scores at which `nats` remain if each score errs by 8 units (2^-8) of it, as bfloat16 may.
+
+    >>> round(amplitude(0.1, 20.0))
+    533
+    """
+    return nats / (gap - min(ERROR, PART * gap))
+
+
 @lru_cache(maxsize=512)
 def look_back(
     dimensions: int,
@@ -89,21 +101,47 @@ def look_back(
     used: tuple[int, ...] | None = None,
     trap: bool = False,
     far: bool = False,
+    nats: float = 20.0,
 ) -> Wave:
-    """The best wave for a head that reads `offset` places back, over the frequencies whose numbers are `used`."""
+    """The best wave for a head that reads `offset` places back, over the frequencies whose numbers are `used`.
+
+    At the size that leaves `nats` between the wanted place and all others (see `amplitude`), the wave's score at
+    distance 0 is at least -OWN_PLACE.
+    """
     every = frequencies(dimensions, theta)
     chosen = np.arange(len(every)) if used is None else np.array(used)
     wanted, other = np.array(duels(offset, reach, window, trap, far), dtype=np.float64).T
     lead = _waves(wanted, every[chosen]) - _waves(other, every[chosen])
     payoff = np.concatenate([lead, -lead], axis=1)
-    if offset <= FARTHEST_LEVEL and not far:
-        level = _waves(np.zeros(1), every[chosen])
-        payoff = np.concatenate([payoff, 10 * (np.concatenate([level, -level], axis=1) + LOWEST)])
     mixed = best_mixture(payoff)
+    gap, own = float((payoff @ mixed).min()), _waves(np.zeros(1), every[chosen])
+    least = np.concatenate([own, -own], axis=1)[0] - STORED
+    if gap > 0 and float(least @ mixed) * amplitude(gap, nats) < -OWN_PLACE:
+        mixed = _bounded(payoff, least, nats, min(ERROR, PART * gap))
     signed = mixed[: lead.shape[1]] - mixed[lead.shape[1] :]
     wide = np.zeros((2, len(every)))
     wide[:, chosen] = signed.reshape(2, -1)
     return Wave(wide[0], wide[1], float((lead @ signed).min()))
+
+
+def _bounded(payoff: Floats, least: Floats, nats: float, error: float) -> Floats:
+    """Weights of sum 1, as `best_mixture` gives, whose score at distance 0 is bounded.
+
+    They are proportional to the smallest sizes a >= 0 with (payoff - error) @ a >= nats and least @ a >= -OWN_PLACE.
+    Leads of long offsets are too small for such an error, so it is lowered until sizes exist: that costs margin in
+    bfloat16 alone.
+    """
+    bounds = np.array([nats] * len(payoff) + [-OWN_PLACE])
+    for _ in range(_LOWERED):
+        try:
+            sizes = least_sum(np.concatenate([payoff - error, least[None]]), bounds)
+            weights = np.asarray(sizes / sizes.sum())
+            if least @ weights * amplitude(float((payoff @ weights).min()), nats) >= -OWN_PLACE - 1e-6:
+                return weights
+        except ExportError:
+            pass
+        error *= 7 / 8
+    raise ExportError("the scores of a head could not be designed; choose another rope_theta or shorter offsets")
 
 
 def _waves(distances: Floats, chosen: Floats) -> Floats:
@@ -118,22 +156,36 @@ def best_mixture(payoff: Floats) -> Floats:
     [0.75, 0.25]
     """
     positive = payoff - payoff.min() + 1.0
-    rows, columns = positive.shape
-    # Maximise sum(w) with positive.T @ w <= 1, w >= 0: w = 0 is feasible. The answer is read off the slacks' prices.
-    tableau = np.zeros((columns + 1, rows + columns + 1))
-    tableau[:columns, :rows] = positive.T
-    tableau[:columns, rows : rows + columns] = np.eye(columns)
+    prices = least_sum(positive, np.ones(len(positive)))
+    return np.asarray(prices / prices.sum())
+
+
+def least_sum(rows: Floats, bounds: Floats) -> Floats:
+    """Numbers a >= 0 of the least sum with rows @ a >= bounds: the prices of the dual program, whose start is feasible.
+
+    Raises:
+        ExportError: No numbers satisfy all rows.
+
+    >>> least_sum(np.array([[1.0, 0.0], [1.0, 2.0]]), np.array([1.0, 4.0])).tolist()
+    [1.0, 1.5]
+    """
+    count, columns = rows.shape
+    # Maximise bounds @ w with rows.T @ w <= 1, w >= 0: w = 0 is feasible. The answer is read off the slacks' prices.
+    tableau = np.zeros((columns + 1, count + columns + 1))
+    tableau[:columns, :count] = rows.T
+    tableau[:columns, count : count + columns] = np.eye(columns)
     tableau[:columns, -1] = 1.0
-    tableau[-1, :rows] = -1.0
+    tableau[-1, :count] = -bounds / np.abs(bounds).max()
     for _ in range(_PIVOTS):
         entering = int(tableau[-1, :-1].argmin())
         if tableau[-1, entering] > -1e-9:
-            prices = np.maximum(tableau[-1, rows : rows + columns], 0.0)
-            return np.asarray(prices / prices.sum())
+            return np.maximum(tableau[-1, count : count + columns], 0.0) * np.abs(bounds).max()
         column = tableau[:columns, entering]
         ratios = np.full(columns, np.inf)
         np.divide(tableau[:columns, -1], column, out=ratios, where=column > 1e-9)
         leaving = int(ratios.argmin())
+        if not np.isfinite(ratios[leaving]):
+            break
         tableau[leaving] /= tableau[leaving, entering]
         factors = tableau[:, entering].copy()
         factors[leaving] = 0.0

@@ -47,7 +47,7 @@ class Machine:
     def __init__(self, decoder: StockDecoder, dtype: torch.dtype = torch.float32) -> None:
         self.decoder, self.shape, self.dtype = decoder, decoder.shape, dtype
         self.wide = torch.float64 if dtype == torch.float64 else torch.float32  # norms and softmax, as engines do
-        self._tensors: dict[int, Tensor] = {}
+        self._tensors: dict[tuple[int, bool], Tensor] = {}
 
     def wrap(self, step: str, change: Callable[..., Any]) -> Self:
         """From now on `step(*args)` is `change(old step, *args)`."""
@@ -57,11 +57,12 @@ class Machine:
         setattr(self, step, lambda *args: change(old, *args))
         return self
 
-    def tensor(self, array: Any) -> Tensor:
-        """The array as a tensor of the machine's type, made once."""
-        key = id(array)
+    def tensor(self, array: Any, *, wide: bool = False) -> Tensor:
+        """The array as a tensor of the machine's type, made once; `wide`: its numbers in the type that adds up."""
+        key = (id(array), wide)
         if key not in self._tensors:
-            self._tensors[key] = torch.from_numpy(array.copy()).to(self.dtype)
+            rounded = torch.from_numpy(array.copy()).to(self.dtype)
+            self._tensors[key] = rounded.to(self.wide) if wide else rounded
         return self._tensors[key]
 
     def run(self, ids: Sequence[int], cache: Cache | None = None, padding: int = 0) -> Tensor:
@@ -119,7 +120,12 @@ class Machine:
         return (wide.pow(2).mean(-1, keepdim=True) + norm.eps).sqrt()
 
     def linear(self, x: Tensor, linear: Linear) -> Tensor:
-        return F.linear(x, self.tensor(linear.weight), None if linear.bias is None else self.tensor(linear.bias))
+        bias = None if linear.bias is None else self.tensor(linear.bias, wide=True)
+        return F.linear(x.to(self.wide), self.tensor(linear.weight, wide=True), bias).to(x.dtype)
+
+    def product(self, a: Tensor, b: Tensor) -> Tensor:
+        """Sums in the wide type, rounded once: as engines add up. Processors do that far faster than 16-bit sums."""
+        return (a.to(self.wide) @ b.to(self.wide)).to(a.dtype)
 
     def attention(self, x: Tensor, attention: StockAttention, depth: int, positions: Tensor, cache: Cache) -> Tensor:
         q = self.heads(self.linear(x, attention.q), self.shape.heads)  # (heads, t, d)
@@ -131,10 +137,10 @@ class Machine:
             cos, sin = self.turns(self.shape.rotary, positions)
             q, k = self.rotate(q, cos, sin, "q"), self.rotate(k, cos, sin, "k")
         k, v = self.remember(k, v, depth, cache)
-        scores = q @ self.share(k, attention).transpose(1, 2) * self.scale(attention)
+        scores = self.product(q, self.share(k, attention).transpose(1, 2)) * self.scale(attention)
         rows = torch.arange(len(cache) - q.shape[1], len(cache))
         seen = self.visible(rows[:, None], torch.arange(len(cache))[None], cache.real, self.window(depth))
-        mixed = self.weights(scores, seen) @ self.share(v, attention)
+        mixed = self.product(self.weights(scores, seen), self.share(v, attention))
         return self.linear(self.join(mixed), attention.o)
 
     def window(self, depth: int) -> int | None:

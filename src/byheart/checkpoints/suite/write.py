@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from byheart.certify import Verdict
-from byheart.checkpoints.engines import Recitation, read_questions, recite
+from byheart.checkpoints.engines import Questions, Recitation, read_questions, recite
 from byheart.checkpoints.engines._base import engines
+from byheart.checkpoints.engines.threads import single_thread
 from byheart.checkpoints.formats.folder import check_target, proved_paragraph
 from byheart.checkpoints.hosts._base import host
 from byheart.checkpoints.proof import MarginCertificate, certify_checkpoint
@@ -47,6 +48,10 @@ def builtin_lexicon() -> Lexicon:
 
 # Offsets of the tables, tried in turn: two layers at least, so that a layer that stands in for another one is noticed.
 SCHEDULES = (((0, 1, 2), (0, 3)), ((0, 1, 2), (0, 3, 6)), ((0, 1, 2, 3), (0, 4, 8)), ((0, 1, 2, 3), (0, 4, 8), (0, 9)))
+# Values that no library takes where config.json is ignored (their defaults are 1e4 or 1e6, and 1e-5 or 1e-6), and
+# shapes whose numbers do not stand in for each other. All of them are proved.
+THETA, EPSILON = 500_000.0, 4e-5
+TEMPLATES = {"test_recital.py": "test_template.txt", "test_server.py": "server_template.txt"}
 PARALLEL_SCHEDULES = (((0, 1, 2, 4),), ((0, 1, 2, 3, 4),))
 
 
@@ -73,7 +78,8 @@ class Fixture:
             "margins": {name: dict(values) for name, values in self.margins.items()},
             "recited": all(r.passed for r in self.rechecked),
             "rechecked": [
-                {"engine": r.engine, "dtype": r.dtype, "asked": r.asked, "right": r.right} for r in self.rechecked
+                {"engine": r.engine, "dtype": r.dtype, **r.options, "asked": r.asked, "right": r.right}
+                for r in self.rechecked
             ],
             "seconds": round(self.seconds, 3),
         }
@@ -96,7 +102,23 @@ def write_fixture(
     before it is handed over; where Transformers is missing, `rechecked` is empty.
     """
     memory = fixture_memory(text, tokens, architecture)
+    away = away_from_defaults(architecture)
+    if any(table.far for table in memory.recital.tables):
+        away.pop("theta", None)  # the distances of far places are chosen for the usual base
+    for name, value in away.items():
+        if options.get(name) is None:
+            options[name] = value
     return write_checkpoint(memory, folder, architecture, dtype=dtype, progress=progress, **options)
+
+
+def away_from_defaults(architecture: str) -> dict[str, Any]:
+    """Return the fields of the design in which a fixture differs from a library's defaults.
+
+    Example:
+        >>> away_from_defaults("llama")
+        {'away': True, 'epsilon': 4e-05, 'theta': 500000.0}
+    """
+    return {"away": True, "epsilon": EPSILON} | ({} if host(architecture).learned else {"theta": THETA})
 
 
 def write_checkpoint(
@@ -119,21 +141,8 @@ def write_checkpoint(
         with progress.stage(f"writing {place}"):
             summary = memory.to_huggingface(target, architecture, dtype=dtype, **options)
         asked = read_questions(target)
-        with progress.stage("proving"):
-            several = str(memory.report.get("several", "distribution"))
-            certificate = certify_checkpoint(
-                target, asked.documents, tuple(LEAST), copies=memory.script.weights, ambiguous=several
-            )
-        with progress.stage("reciting"):
-            rechecked = recheck(target, recited_in, place)
-        margins = leads(certificate, rechecked)
-        content = expected(target, asked, memory.lexicon, margins, certificate.error_model)
-        write_atomically(target / "expected.json", (json.dumps(content, ensure_ascii=False) + "\n").encode())
-        card = (target / "README.md").read_text(encoding="utf-8")
-        proved = proved_paragraph({"sentence": "\n".join(certificate.lines())})
-        write_atomically(target / "README.md", card.replace(proved_paragraph(None), proved).encode())
-        template = (files("byheart.checkpoints.suite") / "test_template.txt").read_bytes()
-        write_atomically(target / "test_recital.py", template)
+        with single_thread():
+            margins, rechecked = _finish(memory, target, asked, recited_in, progress, place)
     size = (place / "model.safetensors").stat().st_size
     count = sum(len(ids) for ids in asked.documents)
     return Fixture(
@@ -146,6 +155,34 @@ def write_checkpoint(
         rechecked,
         time.perf_counter() - started,
     )
+
+
+def _finish(
+    memory: RecitalMemory,
+    target: Path,
+    asked: Questions,
+    recited_in: Sequence[str],
+    progress: Progress,
+    place: Path,
+) -> tuple[dict[str, dict[str, float | None]], tuple[Recitation, ...]]:
+    """Prove and recite the written folder, then add expected.json, the test and the model card's paragraph."""
+    several = str(memory.report.get("several", "distribution"))
+    with progress.stage("proving"):
+        certificate = certify_checkpoint(
+            target, asked.documents, tuple(LEAST), copies=memory.script.weights, ambiguous=several
+        )
+    with progress.stage("reciting"):
+        rechecked = recheck(target, recited_in, asked, place)
+    margins = leads(certificate, rechecked)
+    with progress.stage("expected answers"):
+        content = expected(target, asked, memory.lexicon, margins, certificate.error_model)
+    write_atomically(target / "expected.json", (json.dumps(content, ensure_ascii=False) + "\n").encode())
+    card = (target / "README.md").read_text(encoding="utf-8")
+    proved = proved_paragraph({"sentence": "\n".join(certificate.lines())})
+    write_atomically(target / "README.md", card.replace(proved_paragraph(None), proved).encode())
+    for name, template in TEMPLATES.items():
+        write_atomically(target / name, (files("byheart.checkpoints.suite") / template).read_bytes())
+    return margins, rechecked
 
 
 def fixture_memory(
@@ -171,25 +208,43 @@ def fixture_memory(
 
 def leads(certificate: MarginCertificate, rechecked: Sequence[Recitation]) -> dict[str, dict[str, float | None]]:
     """Per type: the least lead that is proved for every engine of the error model, and the least that was measured."""
-    measured = {r.dtype: r.margin for r in rechecked}
+    measured: dict[str, float] = {}
+    for one in rechecked:
+        if one.margin is not None:
+            measured[one.dtype] = min(measured.get(one.dtype, one.margin), one.margin)
     proved = {t.type: t.margin if t.verdict is Verdict.PROVED else None for t in certificate.types}
     return {name: {"proved": proved.get(name), "measured": measured.get(name)} for name in LEAST}
 
 
 def recheck(
-    folder: Path, types: Sequence[str] = tuple(LEAST), place: Path | None = None
+    folder: Path,
+    types: Sequence[str] = tuple(LEAST),
+    asked: Questions | None = None,
+    place: Path | None = None,
 ) -> tuple[Recitation, ...]:
-    """Recited in Transformers in these types; an ExportError names the first wrong answer.
+    """Recite the folder in Transformers, in these types and in both forms of attention.
 
-    `place` is the name that a draft folder will have.
+    Eager attention adds a mask to the scores, fused attention does not: only the first can overflow in padded rows.
+    The first type is recited in full; the others in every prefix, in noise, and in a padded batch through the cache.
+    `place` is the final name of a draft folder.
+
+    Raises:
+        ExportError: An answer is incorrect; the message names the first.
     """
     if engines()["transformers"].version is None:
         return ()
-    found = []
+    found, asked = [], read_questions(folder) if asked is None else asked
     for dtype in types:
-        recitation = recite(folder, "transformers", dtype=dtype, limit=16)
-        wrong = next((check for check in recitation.checks if not check.passed), None)
-        if wrong is not None:
-            raise ExportError(f"Transformers in {dtype} does not recite {place or folder}: {wrong.name}: {wrong.wrong}")
-        found.append(recitation)
+        for form in ("sdpa", "eager"):
+            recitation = recite(
+                folder, "transformers", dtype=dtype, options={"attention": form}, limit=16, asked=asked,
+                brief=form == "eager" or dtype != types[0],
+            )  # fmt: skip
+            wrong = next((check for check in recitation.checks if not check.passed), None)
+            if wrong is not None:
+                raise ExportError(
+                    f"Transformers in {dtype}, {form} attention, does not recite {place or folder}: "
+                    f"{wrong.name}: {wrong.wrong}"
+                )
+            found.append(recitation)
     return tuple(found)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -105,6 +105,30 @@ class Lexicon:
         if marks:
             raise DataError(f"the text contains the special token {quote(self.name(min(marks)))}; write it differently")
         return (self.bos, *numbers, self.eos)
+
+    def with_pad(self, name: str) -> Lexicon:
+        """Return the same lexicon with another name for the padding token; its number stays.
+
+        Args:
+            name: The new name, for example one that an architecture's own tokenizer class expects to find.
+
+        Returns:
+            The renamed lexicon, or this one where a token of that name exists already.
+
+        Example:
+            >>> Lexicon.of_texts(["to be"]).with_pad("<|endoftext|>").name(3)
+            '<|endoftext|>'
+        """
+        if self._tokenizer.token_to_id(name) is not None:
+            return self
+        whole, old = json.loads(self.model), self.name(self.pad)
+        vocabulary = whole["model"]["vocab"]
+        if isinstance(vocabulary, dict):
+            whole["model"]["vocab"] = {name if token == old else token: k for token, k in vocabulary.items()}
+        for entry in whole["added_tokens"]:
+            if entry["content"] == old:
+                entry["content"] = name
+        return replace(self, model=str(_library().Tokenizer.from_str(json.dumps(whole)).to_str(pretty=False)))
 
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("kind", "model", "bos", "eos", "pad", "failure")}
@@ -244,9 +268,15 @@ def _given(source: str, texts: Sequence[str]) -> Lexicon:
     vocabulary = library.Tokenizer.from_str(json.dumps(bare)).get_vocab(with_added_tokens=True)
     names, numbers = {}, {}
     following = max(vocabulary.values()) + 1
+    # A failure token that an earlier lexicon added is the failure token: two fixtures then share one vocabulary.
+    ordinary = [entry["content"] for entry in bare.get("added_tokens") or [] if not entry.get("special")]
     for role, choices in _roles():
         present = [stated[role]] if stated.get(role) in vocabulary else []
+        if role == "failure":
+            present = [c for c in choices if c in ordinary and not any(c in text for text in texts)]
         present += [name for name in _ALREADY.get(role, ()) if name in vocabulary]
+        if role == "pad" and "<|endoftext|>" in vocabulary and "<|endoftext|>" not in names.values():
+            present.append("<|endoftext|>")
         names[role] = present[0] if present else _unused([c for c in choices if c not in vocabulary], texts)
         if names[role] in vocabulary:
             numbers[role] = vocabulary[names[role]]
