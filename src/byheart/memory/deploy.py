@@ -310,6 +310,7 @@ def deploy(
         warnings.warn(f"{_numbering_message(name)}; {remedy}", stacklevel=2)
     with reporter.stage("comparing rows"):
         kept, account = settle_cells(table, missing=missing, conflicts=conflicts, uneven=uneven)
+        unnamed = "" in [column.name for column in kept.columns]
         kept = _named(kept)
         _check_texts(kept)
     warn_left_out("rows", account.counts())
@@ -322,6 +323,7 @@ def deploy(
             ("missing", missing, "error"),
             ("conflicts", conflicts, "error"),
             ("uneven", uneven, "error"),
+            ("unnamed", _free_name(table) if unnamed else None, None),
         )
         if value != usual
     }
@@ -551,10 +553,15 @@ def _as_code(value: Any) -> str:
     return f"float({str(value)!r})" if isinstance(value, float) and not math.isfinite(value) else repr(value)
 
 
+def _free_name(table: CellTable) -> str:
+    taken = {column.name for column in table.columns}
+    return next(name for name in map("column {}".format, itertools.count(1)) if name not in taken)
+
+
 def _named(table: CellTable) -> CellTable:
     """Every input of a graph needs a name, which the first column of many a table lacks."""
     taken = {column.name for column in table.columns}
-    free = next(name for name in map("column {}".format, itertools.count(1)) if name not in taken)
+    free = _free_name(table)
     columns = tuple(column if column.name else replace(column, name=free) for column in table.columns)
     told = () if "" not in taken else (f"the column without a name is the input {free!r}",)
     return replace(table, columns=columns, remarks=(*table.remarks, *told))
