@@ -1,4 +1,4 @@
-"""byheart predict: ask a memory."""
+"""byheart predict: the labels of sequences or of rows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import click
 from byheart.cli import show
 from byheart.cli.data_options import budget_options, load_limited, output_options, progress_for
 from byheart.data.read.options import ReadOptions
+from byheart.data.read.sources import STDIN, lines
 from byheart.data.read.table import read_sequences, tokenize
 from byheart.data.values import UNKNOWN
 from byheart.data.wording import as_json_number, written
 from byheart.export.request import unknown_mark
+from byheart.memory.deployed import DeployedModel, cells_of_text, is_onnx
+from byheart.progress import Progress
 
 
 @click.command("predict")
@@ -38,22 +41,25 @@ from byheart.export.request import unknown_mark
 def command(
     file: str, sequences: tuple[str, ...], source: str | None, columns: tuple[str, ...], as_json: bool, quiet: bool
 ) -> int:
-    """Print the label of each SEQUENCE, as the memory in FILE answers in exact arithmetic (decoders: in float64, the
-    likeliest).
+    """Print the label of each SEQUENCE.
 
-    A SEQUENCE is cut into tokens as the memory's data was; a JSON list is taken as the tokens. A sequence that the
-    memory does not know is answered "unknown" ("<unknown>" where that is one of the labels; null with --json, which
-    lists these rows under "unknown").
+    FILE is a memory, evaluated in exact arithmetic (decoders: in float64, the likeliest label), or a deployed ONNX
+    model. A SEQUENCE is tokenized as the memory's data was; a JSON list is read as the tokens, or as the cells of a
+    deployed row. The label of an unknown sequence is printed as "unknown" ("<unknown>" where that is a label; null with
+    --json, which lists these rows under "unknown").
 
-    Exit status: 0 answered, 2 the file or a sequence cannot be used.
+    Exit status: 0 printed, 2 the file or a sequence cannot be used.
 
     \b
       byheart predict entities.byheart "amp;" "lt;"
+      byheart predict codes.onnx "SW1A 1AA"
       cat names.txt | byheart predict names.byheart --input -
     """
-    memory = load_limited(file)
     if source is None and not sequences:
         raise click.UsageError("give SEQUENCEs or --input DATA")
+    if is_onnx(file):
+        return _predict_deployed(file, sequences, source, columns, as_json, progress_for(as_json, quiet))
+    memory = load_limited(file)
     rows: list[Any] = [tokenize(text, memory.tokens, number) for number, text in enumerate(sequences, start=1)]
     progress = progress_for(as_json, quiet)
     if source is not None:
@@ -73,6 +79,33 @@ def command(
         if not (quiet or memory.abstains) and sys.stderr.isatty():  # for people; scripts have it in --json
             words = "rows that were never memorized get some label, too, unless a memory is made with abstain_bits"
             click.echo(f"note: {words} (--option abstain_bits=16; compact, native)", err=True)
+    return 0
+
+
+def _predict_deployed(
+    file: str,
+    sequences: tuple[str, ...],
+    source: str | None,
+    columns: tuple[str, ...],
+    as_json: bool,
+    progress: Progress,
+) -> int:
+    """The labels that a deployed ONNX file returns."""
+    model = DeployedModel.load(file)
+    rows = [cells_of_text(text, model.columns) for text in sequences]
+    if source == STDIN:
+        rows += [cells_of_text(line.rstrip("\r\n"), model.columns) for _, line in lines(STDIN) if line.strip()]
+    elif source is not None:
+        rows += model.read_rows(source, columns=columns, progress=progress)
+    found = model.predict([list(cells) for cells in zip(*rows, strict=True)])
+    if as_json:
+        unknown = [row for row, label in enumerate(found) if label is UNKNOWN]
+        answer = {"file": file, "labels": [_plain(label) for label in found], "unknown": unknown}
+        show.print_json({**answer, "recognises_unknown": model.record.get("exact", True)})
+    else:
+        mark = "<unknown>" if any(label == "unknown" for label in found) else "unknown"
+        for label in found:
+            click.echo(_text(label, mark))
     return 0
 
 

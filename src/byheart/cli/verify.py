@@ -19,16 +19,19 @@ from byheart.cli.data_options import (
     load_limited,
     output_options,
     progress_for,
+    refuse_unused,
 )
 from byheart.data.dataset.targets import Target
 from byheart.data.read.formats.delimited import is_made_up
 from byheart.data.read.options import Selection
-from byheart.data.read.sources import suffixes
+from byheart.data.read.sources import Limits, suffixes
 from byheart.data.read.table import Table, read
+from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import SYNONYMS
 from byheart.data.values import AUTO
 from byheart.errors import DataError, OptionError
 from byheart.memory import Memory
+from byheart.memory.deployed import DeployedModel, is_onnx
 from byheart.memory.documents import read_documents_table
 from byheart.memory.text import page_count, rows_again
 from byheart.memory.verify import Checked, Excuses, check_rows
@@ -69,18 +72,19 @@ def command(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Prove again that the memory in FILE knows DATA, by asking it every row.
+    """Prove again that FILE returns the label of every row of DATA.
 
-    The memory is asked as `predict` asks it, with the file's own tokenizer, symbols, network and classes, and every
-    answer is compared with DATA's own label by type and value. What FILE says about itself is compared, never believed.
+    FILE is a memory, a deployed ONNX model or a checkpoint folder. Every row is evaluated with the file's own
+    tokenizer, symbols, network and classes, and every answer is compared with DATA's own label by type and value. The
+    file's record of its sizes and its bound is compared, never trusted.
 
-    Exit status 0 only when every row of DATA is answered as labelled and the construction's promise is kept (with
-    --part, the answers alone); 1 when not, 2 when FILE or DATA cannot be used. Rows are left out
-    only by flags on this command line (--max-rows, --conflicts), and the verdict counts them; columns that were named
-    for `memorize` must be named again.
+    Exit status 0 only when every row of DATA gets its label and the construction's bound holds (with --part, the
+    answers alone); 1 when not, 2 when FILE or DATA cannot be used. The verdict counts every skipped row. The columns of
+    a memory are those of `memorize` and are printed; flags override them.
 
     \b
       byheart verify names.byheart names.csv
+      byheart verify codes.onnx codes.csv                (a deployed table: proved from the file's own tables)
       byheart verify tiny-qwen3 poem.txt                 (a checkpoint folder: its margin, proved from its tensors)
       byheart verify names.byheart renamed.csv --sequence-column first --label-column country --json
     """
@@ -90,7 +94,9 @@ def command(
 
         return verify_checkpoint(file, data, flags, as_json, quiet, progress, ambiguous, weight_column)
     if ambiguous or weight_column:
-        raise OptionError("--ambiguous and --weight-column are for checkpoint folders; FILE is a memory")
+        raise OptionError("--ambiguous and --weight-column apply to checkpoint folders only; leave them out")
+    if is_onnx(file):
+        return _verify_deployed(file, data, part, flags, as_json, quiet, progress)
     memory = load_limited(file)
     asking = asked_by(executor, resume)
     checked, table = check_data(memory, data, flags, progress, gap, part, asking)
@@ -102,6 +108,45 @@ def command(
         for line in lines[:1] if quiet else [*lines, *_asked(table)]:
             show.line(show.console(), line)
     return 0 if certificate.verdict is Verdict.PROVED else 1
+
+
+def _verify_deployed(
+    file: str, data: str, part: bool, flags: DataFlags, as_json: bool, quiet: bool, progress: Progress
+) -> int:
+    """A deployed ONNX file against DATA; status 0 where it is proved, or measured without a difference."""
+    used = ("sequence_columns", "label_column", "header", "encoding", "max_rows", "max_bytes", "missing", "conflicts")
+    refuse_unused("a deployed model", *used)
+    model = DeployedModel.load(file)
+    limits = None
+    if flags.said("max_rows") is not None or flags.said("max_bytes") not in (None, Limits.max_bytes):
+        limits = flags.options(Task.NEXT_TOKEN).limits
+    checked = model.verify(
+        data,
+        missing=flags.said("missing"),
+        conflicts=flags.conflicts,
+        part=part,
+        limits=limits,
+        progress=progress,
+        header=flags.said("header"),
+        encoding=flags.said("encoding"),
+        label=flags.said("label_column"),
+        columns=flags.said("sequence_columns"),
+    )
+    names = {"inputs": [name for name, _ in model.columns], "label": model.label}
+    if as_json:
+        show.print_json({"file": file, "as": model.form, **checked.as_dict(), "columns": names})
+    else:
+        out = show.console()
+        show.line(out, f"{checked.verdict}: {checked.reason}")
+        if not quiet:
+            counts = checked.account.counts()
+            skipped = "".join(f", {count:,} skipped by {flag}" for flag, count in counts.items())
+            show.line(
+                out, f"{checked.account.rows:,} rows, {checked.agree:,} agree, {checked.differ:,} differ{skipped}"
+            )
+            inputs = ", ".join(map(repr, names["inputs"][:8]))
+            show.line(out, f"evaluated: inputs {inputs}, label {model.label!r}, as the file records")
+    return 1 if checked.verdict == Verdict.REFUTED.value else 0
 
 
 def _asked(table: Table) -> list[str]:

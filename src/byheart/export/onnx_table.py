@@ -28,6 +28,7 @@ from byheart.export.targets.onnx import Graph, classes, decoded, walk
 from byheart.ir.network import Network
 
 ROWS = "rows"  # the input, where the columns are one matrix
+RECORD = "byheart.table"  # the metadata by which a file is read and verified again
 DTYPES: dict[CellType, Any] = {
     CellType.TEXT: object,
     CellType.WHOLE: np.int64,
@@ -85,7 +86,7 @@ class Signature:
     def of(front: Front) -> Signature:
         """One matrix for several columns of one type (numbers of both kinds are numbers), else an input per column."""
         types = {column.type for column in front.columns}
-        if types == {CellType.WHOLE, CellType.NUMBER}:
+        if types == {CellType.WHOLE, CellType.NUMBER} and all(column.fits_double for column in front.columns):
             types = {CellType.NUMBER}
         names = tuple(column.name for column in front.columns)
         if len(names) > 1 and len(types) == 1:

@@ -1,7 +1,8 @@
-"""deploy(): from a table to an ONNX file that takes the table's own cells and says the label, straight down.
+"""deploy(): export a table as an ONNX file that maps the table's own cells to labels.
 
-read (data/read/cells) -> account of rows (data/read/account) -> how cells become codes, by size (data/tokens/front)
--> build and prove (construction native) -> one graph (export/onnx_table) -> asked every row in ONNX Runtime -> written.
+read (data/read/cells) -> account of rows (data/read/account) -> lookup (export/onnx_lookup), or network: cells to codes
+by size (data/tokens/front), build and prove (construction native), one graph (export/onnx_table) -> every row evaluated
+in ONNX Runtime -> written. Reading, types, refusals and the account of rows are the same for both forms.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import itertools
 import json
 import math
 import shlex
+import time
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import Executor
@@ -29,46 +31,117 @@ from byheart.data.tokens.front import Front
 from byheart.data.tokens.row_keys import RowKeys
 from byheart.data.wording import quote
 from byheart.errors import BuildError, DataError, ExportError, OptionError
-from byheart.export.onnx_table import GraphLabels, Signature, build_table_model
+from byheart.export.onnx_lookup import Lookup, build_lookup_model, lookup_record, read_lookup
+from byheart.export.onnx_table import RECORD, GraphLabels, Signature, build_table_model
 from byheart.export.targets.onnx import libraries, open_session
 from byheart.files import check_target, write_atomically
 from byheart.ir.decoder_network import DecoderNetwork
 from byheart.memory.memorize import memorize_dataset
 from byheart.memory.memory import Memory
-from byheart.memory.table_plan import WAYS, TablePlan, plan_fronts
+from byheart.memory.table_plan import EXACT, USUAL_BITS, WAYS, TablePlan, plan_fronts, plan_lookup
+from byheart.notebook import card
 from byheart.progress import SILENT, Progress, console_progress, timed, warn_left_out
 from byheart.version import __version__
 
+FORMS = ("auto", "lookup", "network")
+UNKNOWN_MODES = (EXACT, "approximate")
+# A network of this many rows builds in about a second; larger ones are timed on a sample of this size.
+MOST_COMPARED = 500
 _BATCH = 4096
-_STRANGERS = 1000
+_OUTSIDE = 1000  # rows outside the table that are evaluated before the file is written
+_TIMED_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
-class Deployment:
-    """What `deploy` made: the certified memory of codes, the graph's front, and what is in the file.
+class Cost:
+    """What one form of the same table costs: bytes of the file and seconds of one query.
 
-    `sizes` are bytes of the file by what they are for; `alternatives` what other choices (ways to cut texts, unknown
-    rows not recognised) were estimated to take; `strangers` how many rows outside of the table were asked, and how many
-    of them the model took for known. `exact_unknown`: no row outside of the table is ever taken for a known one.
+    `estimated`: the bytes are the planner's estimate. `timed_rows`: the query was timed on a model of so many rows.
     """
 
-    memory: Memory
+    form: str
+    bytes: int
+    seconds: float
+    estimated: bool = False
+    timed_rows: int = 0
+
+    def line(self) -> str:
+        """One line for people."""
+        size = f"about {self.bytes:,} bytes (estimated)" if self.estimated else f"{self.bytes:,} bytes"
+        where = f" on {self.timed_rows:,} of the rows" if self.timed_rows else ""
+        return f"{self.form}: {size}, {self.seconds * 1e6:,.1f} µs per query (measured{where})"
+
+
+@dataclass(frozen=True, repr=False)
+class Deployment:
+    """The result of `deploy`: the model, how cells become its inputs, and the checks that it passed.
+
+    Attributes:
+        form: `lookup` or `network`.
+        memory: The certified network of codes; None for a lookup.
+        front: How cells become codes.
+        answers: The labels, and the value that an unknown row gets.
+        signature: The names of inputs and outputs.
+        account: What became of every row of the source.
+        sizes: Bytes of the file by purpose.
+        alternatives: Estimated bytes of other tokenizations and of other ways to recognise unknown rows.
+        outside: How many rows outside the table were evaluated, and how many of them were accepted as known.
+        example: The first short row, as the inputs of the model.
+        label: The name of the label column.
+        exact_unknown: Rows outside the table never get a label.
+        costs: Bytes and query time of this form and of the other one, where both were measured.
+        remarks: What was guessed about the table.
+        model: The bytes of the file.
+        file: Its name.
+    """
+
+    form: str
+    memory: Memory | None
     front: Front
     answers: GraphLabels
     signature: Signature
     account: Account
     sizes: dict[str, int]
     alternatives: dict[str, int]
-    strangers: tuple[int, int]
+    outside: tuple[int, int]
     example: dict[str, list[Any]]
     label: str
     exact_unknown: bool = False
+    costs: tuple[Cost, ...] = ()
     remarks: tuple[str, ...] = ()
+    reading: str = ""
     model: bytes = field(default=b"", repr=False)
     file: str = "model.onnx"
 
+    def __repr__(self) -> str:
+        """One line: a table may have a million rows."""
+        known, size = self.account.kept, self.sizes["file"]
+        return f"<Deployment as {self.form}: {known:,} rows, {len(self.answers.labels):,} labels, {size:,} bytes>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        facts = [
+            ("inputs", ", ".join(self.signature.inputs[:8])),
+            ("label", f"{self.label} ({len(self.answers.labels):,} different)"),
+            ("unknown rows", "always recognised" if self.exact_unknown else f"recognised up to 2^-{self.abstain_bits}"),
+            ("file", self.file),
+        ]
+        rows = [(name, count) for name, count in self.sizes.items() if count]
+        title = f"{self.account.kept:,} rows as a {self.form}: {self.verdict}"
+        return card(title, facts, columns=("bytes", ""), rows=rows, tone="good")
+
+    @property
+    def verdict(self) -> str:
+        """`proved`: nothing else is returned."""
+        return Verdict.PROVED.value if self.memory is None else self.memory.certificate.verdict.value
+
+    @property
+    def abstain_bits(self) -> int:
+        """Bits by which a network recognises unknown rows; 0 for a lookup."""
+        return 0 if self.memory is None else int(self.memory.options["abstain_bits"])
+
     def snippet(self) -> str:
-        """Three lines of Python that ask the model for the first row of the table."""
+        """Three lines of Python that query the model for the first row of the table."""
         return (
             "import onnxruntime\n"
             f"session = onnxruntime.InferenceSession({self.file!r})\n"
@@ -76,15 +149,12 @@ class Deployment:
         )
 
     def summary(self) -> dict[str, Any]:
-        """What `deploy --json` prints."""
-        found = self.memory.summary()
-        names = ("construction", "verdict", "N", "C", "contexts", "parameters", "nonzero", "width", "depth", "blocks")
+        """The fields of `deploy --json`."""
         inputs = {column.name: f"{column.type} as {column.cutting.name}" for column in self.front.columns}
         return {
             "file": self.file,
-            **{name: found[name] for name in names},
-            "abstain_bits": self.memory.options["abstain_bits"],
-            "dtype": self.memory.options["dtype"],
+            "as": self.form,
+            **self._built(),
             "bytes": self.sizes,
             "columns": inputs,
             "inputs": list(self.signature.inputs),
@@ -95,18 +165,46 @@ class Deployment:
             "rows": self.account.as_dict(),
             "alternatives_bytes": self.alternatives,
             "unknown_is_exact": self.exact_unknown,
-            "strangers_asked": self.strangers[0],
-            "strangers_taken_for_known": self.strangers[1],
+            "outside_evaluated": self.outside[0],
+            "false_accepts": self.outside[1],
+            "costs": [
+                {
+                    "as": cost.form,
+                    "bytes": cost.bytes,
+                    "estimated": cost.estimated,
+                    "query_microseconds": round(cost.seconds * 1e6, 2),
+                    "timed_rows": cost.timed_rows or self.account.kept,
+                }
+                for cost in self.costs
+            ],
             "remarks": list(self.remarks),
-            "build_seconds": found["build_seconds"],
-            "certify_seconds": found["certify_seconds"],
         }
+
+    def _built(self) -> dict[str, Any]:
+        """The numbers of the network, or those of them that a lookup has."""
+        if self.memory is None:
+            return {
+                "construction": None,
+                "verdict": self.verdict,
+                "N": self.account.kept,
+                "C": len(self.answers.labels),
+                "contexts": self.account.kept - self.account.repeated,
+                "parameters": 0,
+                "nonzero": 0,
+            }
+        found = self.memory.summary()
+        names = ("construction", "verdict", "N", "C", "contexts", "parameters", "nonzero", "width", "depth", "blocks")
+        seconds = ("build_seconds", "certify_seconds")
+        options = {"abstain_bits": self.abstain_bits, "dtype": self.memory.options["dtype"]}
+        return {name: found[name] for name in (*names, *seconds)} | options
 
 
 def deploy(
     source: Any,
     path: str | Path | None = None,
     *,
+    form: str = "auto",
+    unknown: str | None = None,
     label: str | None = None,
     columns: Sequence[str] = (),
     drop: Sequence[str] = (),
@@ -125,25 +223,56 @@ def deploy(
     row_numbers: str = "warn",
     executor: Executor | None = None,
     resume: str | Path | None = None,
+    compare: bool = False,
     progress: bool | Progress = True,
 ) -> Deployment:
-    """A table (a file, a data frame, a dictionary of columns) as an ONNX model that says the label of every row.
+    """Export a table as an ONNX model that maps its cells to labels.
 
-    `label` names the label's column (else one with a usual name, else the last), `columns` the inputs (else all others
-    but those of `drop`). Columns of numbers are taken as numbers, those of `texts` as texts whatever they look like.
-    `missing`, `conflicts` and `uneven` say what to do about empty cells, equal rows with different labels and lines
-    with too many or too few cells; `header` and `encoding` how a text file is written; `tokens` how texts are cut:
-    `auto` (by the size of the result), `characters`, `words` or `cells`. A row that is not in the table is answered by
-    `known` = False, always; with `abstain_bits` b, once in 2^b times by some label, in a smaller file. A column that
-    numbers the rows is kept with a warning unless `keep` names it; `row_numbers="error"` refuses it. `executor` and
-    `resume` are those of `memorize`: where buckets are solved and rows are asked, and what keeps an interrupted proof.
+    The contents of a lookup are proved from the bytes of its file; a network is proved in exact arithmetic. Either way
+    the model returns every row's label in ONNX Runtime before it is written.
 
-    The memory is proved, and the model gives every row its label in ONNX Runtime before it is written.
+    Args:
+        source: A file, a data frame or a dictionary of columns.
+        path: Where to write the model; None writes nothing.
+        form: `lookup` (a graph of `LabelEncoder` nodes), `network` (a computed Transformer), or `auto`: a lookup,
+            unless unknown rows may be recognised approximately and a network is smaller, or an option is given that
+            only a network has (`tokens`, `dtype`, `executor`, `resume`).
+        unknown: `exact` (default): rows outside the table never get a label. `approximate`: a network without a list
+            of rows, which accepts one unknown row in 2^`abstain_bits`.
+        label: The label column; by default one with a usual name, else the last one.
+        columns: The input columns; by default all others except those of `drop`.
+        drop: Columns to skip.
+        keep: Columns that number the rows and are inputs nevertheless.
+        texts: Columns of numbers to read as texts.
+        missing: `error`, `drop` or `label`: what happens to rows with empty cells.
+        conflicts: `error`, `first`, `majority` or `drop`: what happens to equal rows with different labels.
+        uneven: `error` or `drop`: what happens to lines with too many or too few cells.
+        tokens: How a network tokenizes texts: `auto` (by the size of the file), `characters`, `words` or `cells`.
+        abstain_bits: Implies `unknown="approximate"`; default 16.
+        dtype: The float type of a network.
+        seed: The seed of a network.
+        header: Whether a text file begins with the names of its columns.
+        encoding: The encoding of a text file.
+        limits: How much to read.
+        row_numbers: `warn` about, or `error` for, a column that only numbers the rows.
+        executor: Where the buckets of a network are solved.
+        resume: A file that keeps the finished parts of an interrupted build.
+        compare: Measure the other form too.
+        progress: Whether, or where, to show progress.
 
-    >>> table = {"animal": ["cat", "dog", "cow"], "says": ["meow", "woof", "moo"]}
+    Returns:
+        The model with its account of rows and its checks.
+
+    Raises:
+        TableError: The table needs a decision; the message names every flag.
+        OptionError: The options contradict each other.
+        BuildError: No network could be built.
+        ExportError: A check of the written graph failed.
+
+    >>> table = {"animal": ["cat", "dog", "cow"], "sound": ["meow", "woof", "moo"]}
     >>> made = deploy(table, progress=False)
-    >>> made.memory.certificate.verdict.value, made.answers.unknown
-    ('proved', '<unknown>')
+    >>> made, made.answers.unknown
+    (<Deployment as lookup: 3 rows, 3 labels, 513 bytes>, '<unknown>')
     >>> print(made.snippet())
     import onnxruntime
     session = onnxruntime.InferenceSession('model.onnx')
@@ -157,6 +286,11 @@ def deploy(
         raise OptionError(f"row_numbers={row_numbers!r} is not one of warn, error")
     if tokens != "auto" and tokens not in WAYS:
         raise OptionError(f"tokens={tokens!r} is not one of auto, {', '.join(WAYS)}")
+    bits = _abstain_bits(form, unknown, abstain_bits)
+    if form == "lookup":
+        for name, given in (("tokens", tokens != "auto"), ("executor", executor), ("resume", resume)):
+            if given:
+                raise OptionError(f"{name} applies to networks only; leave it out, or choose --as network")
     table = read_cells(
         source,
         label=label,
@@ -172,31 +306,234 @@ def deploy(
     if numbering and row_numbers == "error":
         _refuse_row_numbers(table, numbering, missing, conflicts, uneven)
     for name in numbering:
-        remedy = f"leave it out with drop=[{name!r}], or say keep=[{name!r}]"
-        warnings.warn(f"{_numbering_words(name)}; {remedy}", stacklevel=2)
+        remedy = f"skip it with drop=[{name!r}], or accept it with keep=[{name!r}]"
+        warnings.warn(f"{_numbering_message(name)}; {remedy}", stacklevel=2)
     with reporter.stage("comparing rows"):
         kept, account = settle_cells(table, missing=missing, conflicts=conflicts, uneven=uneven)
+        unnamed = "" in [column.name for column in kept.columns]
         kept = _named(kept)
         _check_texts(kept)
     warn_left_out("rows", account.counts())
-    plans, alternatives = plan_fronts(kept, tokens, abstain_bits, dtype)
-    divided = {name: value for name, value in (("executor", executor), ("resume", resume)) if value is not None}
-    memory, plan = _build(kept, plans, account, dtype, seed, reporter, divided)
-    if memory.certificate.verdict is not Verdict.PROVED:
-        raise BuildError(f"the memory was not proved, so nothing is written: {memory.certificate.reason}")
-    return _export(memory, plan, kept, account, alternatives, path, reporter)
+    record = {
+        name: value
+        for name, value, usual in (
+            ("header", header, None),
+            ("encoding", encoding, None),
+            ("max_rows", None if limits is None else limits.max_rows, None),
+            ("missing", missing, "error"),
+            ("conflicts", conflicts, "error"),
+            ("uneven", uneven, "error"),
+            ("unnamed", _free_name(table) if unnamed else None, None),
+        )
+        if value != usual
+    }
+    network = _NetworkOptions(tokens, bits, dtype, seed, executor, resume)
+    job = _Job(kept, account, record, None if path is None else Path(path), reporter)
+    chosen = _chosen_form(form, job, network)
+    made = _export_lookup(job) if chosen == "lookup" else _export_network(job, network)
+    return replace(made, costs=_costs(made, job, network)) if compare else made
 
 
-def _numbering_words(name: str) -> str:
-    return f"column {name!r} numbers the rows (no value repeats), so that a question would need the number of its row"
+@dataclass(frozen=True)
+class _NetworkOptions:
+    """The options that only a network has; `bits` None: unknown rows are recognised exactly."""
+
+    tokens: str
+    bits: int | None
+    dtype: str
+    seed: int
+    executor: Executor | None = None
+    resume: str | Path | None = None
+
+    @property
+    def given(self) -> bool:
+        return self.tokens != "auto" or self.dtype != "float64" or self.executor is not None or self.resume is not None
+
+
+@dataclass(frozen=True)
+class _Job:
+    """The rows to export, and where to."""
+
+    table: CellTable
+    account: Account
+    record: dict[str, Any]
+    path: Path | None
+    progress: Progress
+
+
+def _abstain_bits(form: str, unknown: str | None, bits: int | None) -> int | None:
+    """The bits by which unknown rows are recognised; None for exactly."""
+    if form not in FORMS:
+        raise OptionError(f"form={form!r} is not one of {', '.join(FORMS)}")
+    if unknown is not None and unknown not in UNKNOWN_MODES:
+        raise OptionError(f"unknown={unknown!r} is not one of {', '.join(UNKNOWN_MODES)}")
+    if unknown == EXACT and bits is not None:
+        raise OptionError("--abstain-bits recognises unknown rows approximately; leave out --unknown exact")
+    approximate = unknown == "approximate" or bits is not None
+    if approximate and form == "lookup":
+        raise OptionError("a lookup recognises unknown rows exactly; --unknown approximate needs --as network")
+    return (USUAL_BITS if bits is None else bits) if approximate else None
+
+
+def _chosen_form(form: str, job: _Job, network: _NetworkOptions) -> str:
+    """`auto`: a lookup is smaller and faster, except where many rows need not be listed at all."""
+    if form != "auto":
+        return form
+    if network.given:
+        return "network"
+    if network.bits is None:
+        return "lookup"
+    plans, _ = plan_fronts(job.table, network.tokens, network.bits, network.dtype)
+    return "network" if plans[0].bytes < len(_lookup_bytes(job)[1]) else "lookup"
+
+
+def _costs(made: Deployment, job: _Job, network: _NetworkOptions) -> tuple[Cost, ...]:
+    """Bytes and query time of the form that was written, and of the other one."""
+    own = Cost(made.form, made.sizes["file"], _query_seconds(made.model, made.example))
+    if made.form == "network":
+        _, written = _lookup_bytes(job)
+        return own, Cost("lookup", len(written), _query_seconds(written, made.example))
+    rows = min(len(job.table), MOST_COMPARED)
+    sample = (
+        job.table
+        if rows == len(job.table)
+        else job.table.take(np.linspace(0, len(job.table) - 1, rows, dtype=int).tolist())
+    )
+    silent = replace(job, table=sample, path=None, progress=SILENT)
+    try:
+        other = _export_network(silent, replace(network, executor=None, resume=None))
+    except (BuildError, ExportError):
+        return (own,)
+    seconds = _query_seconds(other.model, other.example)
+    if sample is job.table:
+        return own, Cost("network", other.sizes["file"], seconds)
+    plans, _ = plan_fronts(job.table, network.tokens, network.bits, network.dtype)
+    return own, Cost("network", plans[0].bytes, seconds, estimated=True, timed_rows=rows)
+
+
+def _query_seconds(model: bytes, example: dict[str, list[Any]]) -> float:
+    """Seconds of one query of one row: the best of five runs."""
+    _, runtime = libraries()
+    session = open_session(runtime, model)
+    feeds = {name: _as_array(session, name, cells) for name, cells in example.items()}
+    session.run(None, feeds)
+    best = math.inf
+    for _ in range(5):
+        count, started = 0, time.perf_counter()
+        while time.perf_counter() - started < _TIMED_SECONDS / 5:
+            session.run(None, feeds)
+            count += 1
+        best = min(best, (time.perf_counter() - started) / count)
+    return best
+
+
+def _as_array(session: Any, name: str, cells: list[Any]) -> npt.NDArray[Any]:
+    kinds = {
+        "tensor(string)": object,
+        "tensor(int64)": np.int64,
+        "tensor(double)": np.float64,
+        "tensor(bool)": np.bool_,
+    }
+    kind = next(part.type for part in session.get_inputs() if part.name == name)
+    return np.array(cells, dtype=kinds[kind])
+
+
+def _lookup_bytes(job: _Job) -> tuple[Lookup, bytes]:
+    """The lookup of the rows and the bytes of its file."""
+    table = job.table
+    labels = tuple(dict.fromkeys(table.label.cells))
+    answers = GraphLabels.of(labels, table.label.type)
+    number = {label: k for k, label in enumerate(labels)}
+    classes = [number[label] for label in table.label.cells]
+    lookup = Lookup.of(plan_lookup(table), [column.cells for column in table.columns], classes, answers)
+    about = {RECORD: _record(table, answers, {"as": "lookup", **lookup_record(lookup), **_read(job)})}
+    return lookup, bytes(build_lookup_model(lookup, about).SerializeToString())
+
+
+def _read(job: _Job) -> dict[str, Any]:
+    return {"read": job.record} if job.record else {}
+
+
+def _record(table: CellTable, answers: GraphLabels, more: dict[str, Any]) -> str:
+    """How the file's columns are read again: what `byheart verify` and `predict` take from it."""
+    found = {
+        **more,
+        "columns": {column.name: column.type.value for column in table.columns},
+        "label": [table.label.name, table.label.type.value],
+    }
+    return json.dumps(found, separators=(",", ":"), ensure_ascii=False)
+
+
+@timed("exporting")
+def _export_lookup(job: _Job) -> Deployment:
+    """The lookup, proved from its bytes, evaluated on every row, and written if there is a path."""
+    onnx, runtime = libraries()
+    table, account = job.table, job.account
+    with job.progress.stage("building the lookup"):
+        lookup, written = _lookup_bytes(job)
+    front, answers = lookup.front, lookup.answers
+    model = onnx.load_from_string(written)
+    with job.progress.stage("proving the file's contents"):
+        types = [(column.name, column.type) for column in table.columns]
+        contents = read_lookup(model, types, answers.type, lookup_record(lookup)).rows()
+        if contents != _rows_of(table, answers):
+            raise ExportError("the file's rows differ from the table's; nothing was written. Please report this")
+    signature = Signature.of(front)
+    session = open_session(runtime, written)
+    _recheck(session, front, signature, answers, table, job.progress)
+    outside = _evaluate_outside(session, front, signature, table)
+    _refuse_false_accepts(outside)
+    if job.path is not None:
+        write_atomically(job.path, written)
+    return Deployment(
+        form="lookup",
+        memory=None,
+        front=front,
+        answers=answers,
+        signature=signature,
+        account=account,
+        sizes=_sizes(model, len(written)),
+        alternatives={},
+        outside=outside,
+        exact_unknown=True,
+        label=table.label.name,
+        example=_example(signature, front, table),
+        remarks=table.remarks,
+        model=written,
+        file="model.onnx" if job.path is None else str(job.path),
+    )
+
+
+def _rows_of(table: CellTable, answers: GraphLabels) -> dict[tuple[Any, ...], Any]:
+    """Every row of the table -> its label."""
+    labels = table.label.cells if table.label.type is answers.type else list(map(int, table.label.cells))
+    return dict(zip(zip(*(column.cells for column in table.columns), strict=True), labels, strict=True))
+
+
+def _refuse_false_accepts(outside: tuple[int, int]) -> None:
+    if outside[1]:
+        raise ExportError(
+            f"the model accepts {outside[1]} of {outside[0]} rows outside the table; nothing was written. Please "
+            "report this together with the versions of onnx and onnxruntime"
+        )
+
+
+def _example(signature: Signature, front: Front, table: CellTable) -> dict[str, list[Any]]:
+    row = _short_row(table)
+    first = signature.feeds(front, [column.cells[row : row + 1] for column in table.columns])
+    return {name: array.tolist() for name, array in first.items()}
+
+
+def _numbering_message(name: str) -> str:
+    return f"column {name!r} numbers the rows (no value repeats), so that a query would need the number of its row"
 
 
 def _refuse_row_numbers(table: CellTable, names: list[str], missing: str, conflicts: str, uneven: str) -> None:
-    """Asks about these columns, and says in the same message what the table needs once they are gone."""
+    """Refuse these columns, together with what the table needs once they are dropped."""
     problems = []
     for name in names:
         flag = f"--drop {shlex.quote(name)}"
-        words = f"{_numbering_words(name)}; say {flag} to leave it out, or --keep {shlex.quote(name)}"
+        words = f"{_numbering_message(name)}; {flag} skips it, --keep {shlex.quote(name)} accepts it"
         problems.append(TableProblem(words, flag))
     rest = tuple(column for column in table.columns if column.name not in names)
     table = replace(table, columns=rest or table.columns)
@@ -204,7 +541,7 @@ def _refuse_row_numbers(table: CellTable, names: list[str], missing: str, confli
 
 
 def _as_code(value: Any) -> str:
-    """A value as Python reads it back: NaN and infinity have no literals.
+    """A value as a Python expression: NaN and infinity have no literals.
 
     >>> _as_code({"x": [0.5, math.nan]}), _as_code(-math.inf)
     ("{'x': [0.5, float('nan')]}", "float('-inf')")
@@ -216,10 +553,15 @@ def _as_code(value: Any) -> str:
     return f"float({str(value)!r})" if isinstance(value, float) and not math.isfinite(value) else repr(value)
 
 
+def _free_name(table: CellTable) -> str:
+    taken = {column.name for column in table.columns}
+    return next(name for name in map("column {}".format, itertools.count(1)) if name not in taken)
+
+
 def _named(table: CellTable) -> CellTable:
     """Every input of a graph needs a name, which the first column of many a table lacks."""
     taken = {column.name for column in table.columns}
-    free = next(name for name in map("column {}".format, itertools.count(1)) if name not in taken)
+    free = _free_name(table)
     columns = tuple(column if column.name else replace(column, name=free) for column in table.columns)
     told = () if "" not in taken else (f"the column without a name is the input {free!r}",)
     return replace(table, columns=columns, remarks=(*table.remarks, *told))
@@ -236,58 +578,54 @@ def _check_texts(table: CellTable) -> None:
                     )
 
 
-def _build(
-    table: CellTable,
-    plans: list[TablePlan],
-    account: Account,
-    dtype: str,
-    seed: int,
-    progress: Progress,
-    divided: dict[str, Any],
-) -> tuple[Memory, TablePlan]:
+def _build(job: _Job, plans: list[TablePlan], network: _NetworkOptions) -> tuple[Memory, TablePlan]:
     """The memory of the first plan for which one can be built."""
+    table = job.table
     labels: Any = table.label.cells
     if table.label.type is CellType.WHOLE:
         labels = np.array(labels, dtype=np.int64)
+    options = {name: getattr(network, name) for name in ("executor", "resume")}
+    divided = {name: value for name, value in options.items() if value is not None}
     refusal: BuildError | None = None
     for plan in plans:
         front = plan.front
         codes, known = front.encode([column.cells for column in table.columns])
         if not known.all():
-            raise BuildError("a row of the table is not known to the front that was made of it; please report this")
+            raise BuildError("a row of the table has a cell that its own front does not contain; please report this")
         rows = codes[:, :, None].astype(np.float64) if front.scalars else codes
         dataset = load(rows, labels, positions=False)
         try:
             memory = memorize_dataset(
                 dataset,
                 construction="native",
-                seed=seed,
-                progress=progress,
-                left_out=account.counts(),
+                seed=network.seed,
+                progress=job.progress,
+                left_out=job.account.counts(),
                 abstain_bits=plan.abstain_bits,
-                dtype=dtype,
+                dtype=network.dtype,
                 **divided,
             )
         except BuildError as error:
             refusal = refusal or error
             continue
         return memory, plan
-    raise refusal or BuildError("there is no way to cut this table")
+    raise refusal or BuildError("this table cannot be tokenized")
+
+
+def _export_network(job: _Job, options: _NetworkOptions) -> Deployment:
+    """The network, proved, evaluated on every row, and written if there is a path."""
+    plans, alternatives = plan_fronts(job.table, options.tokens, options.bits, options.dtype)
+    memory, plan = _build(job, plans, options)
+    if memory.certificate.verdict is not Verdict.PROVED:
+        raise BuildError(f"the memory was not proved, so nothing is written: {memory.certificate.reason}")
+    return _export(memory, plan, job, alternatives)
 
 
 @timed("exporting")
-def _export(
-    memory: Memory,
-    plan: TablePlan,
-    table: CellTable,
-    account: Account,
-    alternatives: dict[str, int],
-    path: str | Path | None,
-    progress: Progress,
-) -> Deployment:
-    """The graph, asked every row, and written if there is a path."""
+def _export(memory: Memory, plan: TablePlan, job: _Job, alternatives: dict[str, int]) -> Deployment:
+    """The graph of a network, evaluated on every row, and written if there is a path."""
     onnx, runtime = libraries()
-    front = plan.front
+    front, table, account = plan.front, job.table, job.account
     answers = GraphLabels.of(memory.classes, table.label.type)
     signature = Signature.of(front)
     if isinstance(memory.network, DecoderNetwork):
@@ -295,21 +633,18 @@ def _export(
     keys = RowKeys.of(front.sizes, _places(table, front)) if plan.listed else None
     model = build_table_model(front, memory.network, memory.encoder, memory.options["dtype"], answers, keys)
     session = open_session(runtime, model)
-    _recheck(session, front, signature, answers, table, progress)
-    strangers = _ask_strangers(session, front, signature, table)
-    if plan.exact_unknown and strangers[1]:
-        raise ExportError(
-            f"the model knows {strangers[1]} of {strangers[0]} rows that are not in the table; nothing was written. "
-            "Please report this together with the versions of onnx and onnxruntime"
-        )
+    _recheck(session, front, signature, answers, table, job.progress)
+    outside = _evaluate_outside(session, front, signature, table)
+    if plan.exact_unknown:
+        _refuse_false_accepts(outside)
     about = _metadata(memory, front, answers, account)
+    about[RECORD] = _record(table, answers, {"as": "network", "exact": plan.exact_unknown, **_read(job)})
     onnx.helper.set_model_props(model, about)
     written = model.SerializeToString()
-    if path is not None:
-        write_atomically(Path(path), written)
-    row = _short_row(table)
-    first = signature.feeds(front, [column.cells[row : row + 1] for column in table.columns])
+    if job.path is not None:
+        write_atomically(job.path, written)
     return Deployment(
+        form="network",
         memory=memory,
         front=front,
         answers=answers,
@@ -317,13 +652,13 @@ def _export(
         account=account,
         sizes=_sizes(model, len(written)),
         alternatives=alternatives | plan.others,
-        strangers=strangers,
+        outside=outside,
         exact_unknown=plan.exact_unknown,
         label=table.label.name,
-        example={name: array.tolist() for name, array in first.items()},
+        example=_example(signature, front, table),
         remarks=table.remarks,
         model=written,
-        file="model.onnx" if path is None else str(path),
+        file="model.onnx" if job.path is None else str(job.path),
     )
 
 
@@ -341,9 +676,9 @@ def _short_row(table: CellTable) -> int:
 
 
 def _metadata(memory: Memory, front: Front, answers: GraphLabels, account: Account) -> dict[str, str]:
-    """What travels with the model: its inputs, the proof, and what it was checked with.
+    """Metadata of a network: its inputs, the proof and the checks.
 
-    That the float type holds every value in any order is a property that the memory's certificate proves.
+    The memory's certificate proves that the float type represents every value in any order of evaluation.
     """
     structured = {
         "input": {column.name: column.type.value for column in front.columns},
@@ -367,9 +702,8 @@ def _metadata(memory: Memory, front: Front, answers: GraphLabels, account: Accou
 def _recheck(
     session: Any, front: Front, signature: Signature, answers: GraphLabels, table: CellTable, progress: Progress
 ) -> None:
-    """Every row must be known and have its label, as the user will ask for it; an ExportError names the first that
-    is not."""
-    with progress.stage("asking every row in ONNX Runtime", total=len(table)) as stage:
+    """Evaluate every row as a user will; an ExportError names the first that is unknown or has another label."""
+    with progress.stage("evaluating every row in ONNX Runtime", total=len(table)) as stage:
         for start in range(0, len(table), _BATCH):
             part = slice(start, start + _BATCH)
             feeds = signature.feeds(front, [column.cells[part] for column in table.columns])
@@ -380,20 +714,20 @@ def _recheck(
                 row = start + int(wrong[0])
                 cells = [column.cells[row] for column in table.columns]
                 raise ExportError(
-                    f"the model answers {quote(label[wrong[0]])} for {table.unit} {table.numbers[row]} {quote(cells)}, "
+                    f"the model returns {quote(label[wrong[0]])} for {table.unit} {table.numbers[row]} {quote(cells)}, "
                     f"whose label is {quote(table.label.cells[row])}; nothing was written. Please report this together "
                     "with the versions of onnx and onnxruntime"
                 )
             stage.advance(len(label))
 
 
-def _ask_strangers(session: Any, front: Front, signature: Signature, table: CellTable) -> tuple[int, int]:
-    """Rows put together from the beginning of one row and the end of another, where they are not in the table.
+def _evaluate_outside(session: Any, front: Front, signature: Signature, table: CellTable) -> tuple[int, int]:
+    """Evaluate rows outside the table, each made of the beginning of one row and the end of another.
 
-    Returns how many were asked, and how many were taken for known ones: about one in 2^abstain_bits is expected.
+    Returns how many were evaluated, and how many were accepted as known: about one in 2^abstain_bits is expected.
     """
     rng = np.random.default_rng(0)
-    pairs = rng.integers(0, len(table), (2 * _STRANGERS, 2)).tolist()
+    pairs = rng.integers(0, len(table), (2 * _OUTSIDE, 2)).tolist()
     drawn: dict[tuple[Any, ...], None] = {}
     for one, two in pairs:
         cells = [(column.cells[one], column.cells[two]) for column in table.columns]
@@ -405,7 +739,7 @@ def _ask_strangers(session: Any, front: Front, signature: Signature, table: Cell
         drawn[tuple(row)] = None
     for known_row in zip(*(column.cells for column in table.columns), strict=True):
         drawn.pop(known_row, None)
-    rows = list(drawn)[:_STRANGERS]
+    rows = list(drawn)[:_OUTSIDE]
     if not rows:
         return 0, 0
     feeds = signature.feeds(front, list(zip(*rows, strict=True)))
@@ -416,12 +750,15 @@ def _ask_strangers(session: Any, front: Front, signature: Signature, table: Cell
 def _sizes(model: Any, total: int) -> dict[str, int]:
     """Bytes of the file by what they are for."""
     kinds = {1, 11, 10}  # float, double, float16: the weights
+    outputs = {part.name for part in model.graph.output}
     weights = sum(
         part.ByteSize() for part in model.graph.initializer if part.data_type in kinds and part.name != "labels"
     )
     labels = sum(part.ByteSize() for part in model.graph.initializer if part.name.startswith("labels"))
     cells = sum(node.ByteSize() for node in model.graph.node if node.op_type in ("LabelEncoder", "RegexFullMatch"))
+    final = [node for node in model.graph.node if node.output[0] == "class" or node.output[0] in outputs]
     listed = sum(node.ByteSize() for node in model.graph.node if node.output[0].startswith("row_places"))
+    listed += sum(node.ByteSize() for node in final if node.op_type == "LabelEncoder")
     rest = total - weights - labels - cells
     found = {"weights": weights, "cells": cells - listed, "list of rows": listed, "labels": labels}
-    return {**found, "graph and proof": rest, "file": total}
+    return {**found, "graph and metadata": rest, "file": total}

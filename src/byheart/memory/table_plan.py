@@ -146,3 +146,46 @@ def _check_wanted(table: CellTable, ways: list[list[Cutting]], tokens: str) -> N
                 "words": "its texts have no spaces, or several in a row",
             }[tokens]
             raise OptionError(f"column {column.name!r} cannot be cut into {tokens}: {reason}; say --tokens auto")
+
+
+def plan_lookup(table: CellTable) -> Front:
+    """How the cells of each column become digits of a lookup, by the size of the file.
+
+    One column is listed as it is. Columns of one type share one list of cells, or are scaled to whole numbers together;
+    columns of several types are listed or scaled one by one.
+
+    >>> from byheart.data.read.cells import read_cells
+    >>> front = plan_lookup(read_cells({"x": [0.5, 1.25, 2.0], "y": [1.0, 2.0, 3.5], "kind": ["a", "b", "c"]}))
+    >>> [column.cutting.name for column in front.columns]
+    ['whole cells', 'whole cells']
+    """
+    distinct = [list(dict.fromkeys(column.cells)) for column in table.columns]
+    ways = [cuttings(values, column.type) for values, column in zip(distinct, table.columns, strict=True)]
+    listed = [next(way for way in found if isinstance(way, Cells)) for found in ways]
+    scaled = [next((way for way in found if isinstance(way, Scaled)), None) for found in ways]
+
+    def front(chosen: Sequence[Cutting]) -> Front:
+        pairs = zip(table.columns, chosen, strict=True)
+        return Front(tuple(FrontColumn(column.name, column.type, way) for column, way in pairs))
+
+    def cost(chosen: Front, shared: bool = False) -> int:
+        parts = [column.cutting for column in chosen.columns]
+        stored = sum(way.stored_bytes for way in (parts[:1] if shared or isinstance(parts[0], Scaled) else parts))
+        return stored + keys_bytes(chosen.sizes, len(table))
+
+    if len(table.columns) == 1:
+        return front(listed)
+    types = {column.type for column in table.columns}
+    doubles = all(column.fits_double for column in front(listed).columns)
+    if len(types) == 1 or (types == {CellType.WHOLE, CellType.NUMBER} and doubles):
+        union = Cells.of([value for way in listed for value in way.values])
+        found = [(cost(front([union] * len(listed)), True), front([union] * len(listed)))]
+        numbers = [way for way in scaled if way is not None]
+        if len(numbers) == len(scaled):
+            found.append((cost(front(numbers)), front(numbers)))
+        return min(found, key=lambda pair: pair[0])[1]
+    chosen = [
+        one if number is None or one.stored_bytes <= number.stored_bytes else number
+        for one, number in zip(listed, scaled, strict=True)
+    ]
+    return front(chosen)

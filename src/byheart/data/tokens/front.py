@@ -27,6 +27,7 @@ Codes = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 MOST_PLACES = 128  # characters of a cell that are looked at one by one; longer cells are cut into words or not at all
 MOST_DIGITS = 15
+_EXACT = 1 << 53  # whole numbers below this are doubles, and no others round to them
 _LARGEST = 1 << 40  # of scaled numbers, far from where floats are no longer exact
 
 
@@ -200,6 +201,16 @@ class Scaled:
     def sizes(self) -> tuple[int, ...]:
         return (self.high - self.low + 1 + self.missing,)
 
+    def value(self, code: int) -> float | None:
+        """The number of a code, None for the missing cell.
+
+        >>> Scaled(1, 5, 20).value(3), Scaled(0, 5, 9, True).value(5)
+        (0.8, None)
+        """
+        if self.missing and code == self.high - self.low + 1:
+            return None
+        return float((code + self.low) / 10.0**self.digits)
+
     @property
     def stored_bytes(self) -> int:
         return 400  # a dozen nodes
@@ -238,6 +249,13 @@ class FrontColumn:
     name: str
     type: CellType
     cutting: Cutting
+
+    @property
+    def fits_double(self) -> bool:
+        """Whether every number of the column is a double, and no other whole number rounds to it."""
+        if self.type is not CellType.WHOLE or not isinstance(self.cutting, Cells):
+            return True
+        return all(value is None or abs(value) < _EXACT for value in self.cutting.values)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ them; a list takes 16 bytes for each of its numbers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -50,13 +50,36 @@ class RowKeys:
         """The lists of the rows of codes (N, places), where `sizes` are how many codes there are at each place."""
         stages: list[KeyStage] = []
         earlier = np.zeros(len(codes), dtype=np.int64)
-        for start, end in spans(sizes, len(codes)):
-            strides = tuple(int(np.prod([1, *sizes[k + 1 : end]], dtype=object)) for k in range(start, end))
-            carry = strides[0] * sizes[start] if stages else 0
-            empty = KeyStage(start, strides, carry, np.zeros(0, dtype=np.int64))
+        for empty in empty_stages(sizes, len(codes)):
             keys, earlier = np.unique(empty.numbers(codes, earlier), return_inverse=True)
-            stages.append(KeyStage(start, strides, carry, keys))
+            stages.append(replace(empty, keys=keys))
         return RowKeys(tuple(stages))
+
+    def places(self, codes: Codes) -> Codes:
+        """The place of each listed row of codes (N, places) in the last list."""
+        earlier = np.zeros(len(codes), dtype=np.int64)
+        for stage in self.stages:
+            earlier = np.searchsorted(stage.keys, stage.numbers(codes, earlier))
+        return earlier
+
+    def digits(self, sizes: Sequence[int]) -> Codes:
+        """The codes (rows, places) of every listed row, in the order of the last list.
+
+        >>> RowKeys.of((3, 5), np.array([[0, 4], [2, 1]])).digits((3, 5)).tolist()
+        [[0, 4], [2, 1]]
+        """
+        found = np.zeros((len(self.stages[-1].keys), len(sizes)), dtype=np.int64)
+        rest, rows = self.stages[-1].keys, np.arange(len(found))
+        for number in range(len(self.stages) - 1, -1, -1):
+            stage = self.stages[number]
+            if number:
+                rows, rest = rest // stage.carry, rest % stage.carry
+            for place, stride in enumerate(stage.strides, start=stage.start):
+                found[:, place] = rest // stride
+                rest = rest % stride
+            if number:
+                rest = self.stages[number - 1].keys[rows]
+        return found
 
     def known(self, codes: Codes) -> Mask:
         """Which rows of codes, each within its size, are listed."""
@@ -82,6 +105,16 @@ def spans(sizes: Sequence[int], rows: int) -> list[tuple[int, int]]:
             start, product = place, rows
         product *= size
     return [*found, (start, len(sizes))]
+
+
+def empty_stages(sizes: Sequence[int], rows: int) -> list[KeyStage]:
+    """The stages of this many rows before their lists are known."""
+    stages: list[KeyStage] = []
+    for start, end in spans(sizes, rows):
+        strides = tuple(int(np.prod([1, *sizes[k + 1 : end]], dtype=object)) for k in range(start, end))
+        carry = strides[0] * sizes[start] if stages else 0
+        stages.append(KeyStage(start, strides, carry, np.zeros(0, dtype=np.int64)))
+    return stages
 
 
 def keys_bytes(sizes: Sequence[int], rows: int) -> int:

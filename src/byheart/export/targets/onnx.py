@@ -322,7 +322,8 @@ def open_session(runtime: Any, model: Any) -> Any:
     options = runtime.SessionOptions()
     options.intra_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    data = model if isinstance(model, bytes) else model.SerializeToString()
+    return runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
 
 
 def build_model(network: Network, encoder: Encoder, dtype: str, about: dict[str, str]) -> Any:

@@ -1,0 +1,131 @@
+"""A deployed file verified and queried from its own bytes."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from click.testing import CliRunner
+
+from byheart.cli import commands
+from byheart.data.values import UNKNOWN
+from byheart.errors import DataError, FileFormatError
+from byheart.memory.deploy import deploy
+from byheart.memory.deployed import DeployedModel, is_onnx
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+TABLES = {
+    "one text column": {"t": ["a", "é日", "x\0", ""], "y": ["p", "q", "p", "r"]},
+    "texts share a list": {"a": ["x", "y", "x"], "b": ["y", "y", "z"], "y": ["p", "q", "r"]},
+    "decimals": {"a": [0.5, 1.25, 0.5], "b": [3, 4, 9], "y": [1, 2, 1]},
+    "many digits": {
+        "a": [k * 1.001 for k in range(300)],
+        "b": [k / 7 for k in range(300)],
+        "y": [k % 2 for k in range(300)],
+    },
+    "scaled": {
+        "a": [round(k * 1.003, 3) for k in range(400)],
+        "b": [round(k * 2.017, 3) for k in range(400)],
+        "y": [k % 3 for k in range(400)],
+    },
+    "several types": {
+        "a": ["x", "y", "x"],
+        "n": [7, 7, 9],
+        "f": [0.1, 0.2, 0.1],
+        "t": [True, False, True],
+        "y": [0.5, 1.5, 0.5],
+    },
+    "large whole numbers": {"n": [2**53 + 1, 2**62], "f": [0.5, 0.5], "y": ["p", "q"]},
+    "truth labels": {"n": [3, 5, 8], "y": [True, False, True]},
+    "wide": {
+        **{f"c{k}": [k * 10**6 + row**3 for row in range(30)] for k in range(9)},
+        "y": [row % 4 for row in range(30)],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_lookup_is_proved_from_its_own_bytes_and_a_changed_one_refused(name):
+    table = TABLES[name]
+    options = {"texts": ["t"], "missing": "label"} if name == "one text column" else {}
+    file = DeployedModel.of(deploy(table, keep=list(table), progress=False, **options).model)
+    checked = file.verify(table)
+    assert (checked.verdict, checked.agree, checked.extra) == ("proved", len(table["y"]), 0)
+    other = {**table, "y": [*table["y"][:-1], table["y"][0]]}
+    if table["y"][-1] != table["y"][0]:
+        assert file.verify(other).verdict == "refuted"
+    part = {key: cells[:-1] for key, cells in table.items()}
+    assert file.verify(part).verdict == "refuted" and file.verify(part).extra == 1
+    assert file.verify(part, part=True).verdict == "proved"
+
+
+def test_whole_numbers_beyond_two_to_53_beside_decimals_stay_exact():
+    file = DeployedModel.of(deploy(TABLES["large whole numbers"], progress=False).model)
+    assert file.predict([[2**53 + 1, 2**53, 2**62], [0.5, 0.5, 0.5]]) == ["p", UNKNOWN, "q"]
+
+
+def test_a_graph_that_does_more_than_its_tables_is_refused():
+    """An accepted key would be an unknown row with a label: the node is compared, not only its answers."""
+    table = TABLES["one text column"]
+    model = onnx.load_from_string(deploy(table, texts=["t"], missing="label", progress=False).model)
+    for part in model.graph.initializer:
+        if part.name == "unknown":
+            part.string_data[0] = b"another mark"  # every row is known now
+    with pytest.raises(FileFormatError, match="differs from the graph of the tables"):
+        DeployedModel.of(model.SerializeToString()).verify(table)
+
+
+def test_a_network_is_measured():
+    table = TABLES["texts share a list"]
+    made = deploy(table, form="network", progress=False)
+    file = DeployedModel.of(made.model)
+    assert file.verify(table).verdict == "measured" and file.form == "network"
+    assert file.verify({**table, "y": ["q", "q", "r"]}).differ == 1
+    assert file.predict([["x", "z"], ["y", "z"]]) == ["p", UNKNOWN]
+
+
+def test_foreign_files_are_named(tmp_path):
+    (tmp_path / "m.onnx").write_bytes(b"no model")
+    with pytest.raises(FileFormatError, match="not an ONNX model"):
+        DeployedModel.load(tmp_path / "m.onnx")
+    model = onnx.load_from_string(deploy(TABLES["decimals"], progress=False).model)
+    del model.metadata_props[:]
+    with pytest.raises(FileFormatError, match="no record of byheart"):
+        DeployedModel.of(model.SerializeToString())
+    assert is_onnx(tmp_path / "m.onnx") and not is_onnx(tmp_path / "absent")
+
+
+def test_the_commands_read_the_file_alone(tmp_path):
+    path, model = tmp_path / "t.csv", tmp_path / "t.onnx"
+    path.write_text("zip,,state\n00501,3,NY\n10001,4,NY\n02101,,MA\n02101,5,NH\n02101,5,MA\n")
+    flags = ["--missing", "label", "--conflicts", "first"]
+    run = CliRunner().invoke
+    assert run(commands, ["deploy", str(path), "-o", str(model), *flags, "--quiet"]).exit_code == 0
+    result = run(commands, ["verify", str(model), str(path), "--json"], standalone_mode=False)
+    found = json.loads(result.output)
+    assert (found["verdict"], found["rows"], found["agree"], found["left_out"]) == ("proved", 5, 4, 1)
+    result = run(commands, ["predict", str(model), '["00501", 3]', '["00501", 4]'], standalone_mode=False)
+    assert result.output.split() == ["NY", "unknown"]
+    rows = tmp_path / "rows.csv"
+    rows.write_text("zip,\n02101,5\n02101,6\n")
+    result = run(commands, ["predict", str(model), "--input", str(rows), "--json"], standalone_mode=False)
+    assert json.loads(result.output)["labels"] == ["NH", None]
+    path.write_text("zip,,state\n00501,3,NJ\n10001,4,NY\n02101,,MA\n02101,5,NH\n")
+    result = run(commands, ["verify", str(model), str(path)], standalone_mode=False)
+    assert result.return_value == 1 and "line 2 is labelled 'NJ', but the model returns 'NY'" in result.output
+
+
+def test_missing_numbers_are_cells_of_their_own():
+    table = {"a": [None, 1.5, 2.5], "b": [0.5, None, 1.0], "y": ["p", "q", "r"]}
+    file = DeployedModel.of(deploy(table, missing="label", progress=False).model)
+    assert file.verify(table).verdict == "proved"
+    assert file.predict([[math.nan, 1.5, math.nan], [0.5, math.nan, math.nan]]) == ["p", "q", UNKNOWN]
+
+
+def test_rows_of_another_shape_are_refused():
+    file = DeployedModel.of(deploy(TABLES["decimals"], progress=False).model)
+    with pytest.raises(DataError, match="a row has 1 cells, but the model has 2 inputs: 'a', 'b'"):
+        file.predict([[1.0]])
