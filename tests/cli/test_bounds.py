@@ -32,7 +32,7 @@ def test_json_is_one_object() -> None:
 def test_tables_name_theorems(task: str) -> None:
     result = run("--N", "1000", "--n", "8", "--task", task, "--architecture", "4,9,1,1,10,4")
     assert result.exit_code == 0, result.output
-    assert "KS25" in result.output and "what is enough" in result.output
+    assert "KS25" in result.output and ("guaranteed upper bounds" if task != "causal" else "expected sizes") in result.output
     assert "This architecture" in result.output and "985 parameters" in result.output
 
 
@@ -105,11 +105,11 @@ def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 def test_bounds_of_another_scope_have_tables_of_their_own() -> None:
-    """Sontag's N/2 stood among what "the hardest labels need", above what compact takes for the same N."""
+    """Sontag's N/2 was printed among the worst-case bounds on labels, above the size of compact for the same N."""
     shown = " ".join(run("--N", "10000", "--n", "8", "--d", "4", "--C", "16", "--omega", "50").output.split())
-    labels, rest = shown.split("what distributions need, not labels")
-    distributions, points = rest.split("one shape of network")[0], rest.split("one shape of network")[1]
-    assert "hardest labels need" in labels and " 5,000 " not in labels and "M24" not in labels
+    labels, rest = shown.split("worst-case lower bounds for distributions, not labels")
+    distributions, points = rest.split("one network shape")[0], rest.split("one network shape")[1]
+    assert "worst-case lower bounds" in labels and " 5,000 " not in labels and "M24" not in labels
     assert "(M24," in distributions and " 5,000 " not in distributions
     assert " 5,000 " in points and "cited" in points and "a network for one data set may have fewer" in points
 
@@ -135,3 +135,30 @@ def test_one_hard_context_is_one(tmp_path: Path) -> None:
     assert (found["hard"], found["contexts"], found["forced"]) == (1, 1, 1)
     assert "omega = 1" in str(run("--N", "4", "--omega", "1", "--documents", str(target)).exception)
     assert "N = 0" in str(run("--N", "0", "--omega", "2", "--documents", str(target)).exception)
+
+
+def test_only_theorems_are_in_the_table_of_guarantees() -> None:
+    """compact's estimate and Park's order were printed in the column of theorems."""
+    shown = " ".join(run("--N", "1000", "--n", "5", "--d", "4").output.split())
+    guaranteed, expected = shown.split("guaranteed upper bounds")[1].split("expected sizes, no theorem")
+    assert "Vardi 2022" in guaranteed and not any(name in guaranteed for name in ("compact", "native", "Park"))
+    assert all(name in expected for name in ("byheart compact", "byheart native", "Park 2021"))
+
+
+def test_whose_constants_they_are() -> None:
+    """KS25 states Ω(√N); −9 + √(72 + 12T) was printed as if the paper had it."""
+    found = json.loads(run("--N", "1000", "--json").stdout)["bounds"]
+    own = {b["name"] for b in found if b["own_constants"]}
+    assert own == {"Theorem 4.2", "Theorem 4.2, without logarithms", "any chain of layers"}
+    assert "constants are byheart's" in " ".join(run("--N", "1000").output.split())
+
+
+def test_parks_row_is_about_as_large_as_what_is_built() -> None:
+    """It was N^(2/3) with constant 1: 118 parameters for a network that has thousands."""
+    import byheart
+
+    rows = [f"{k:04d}" for k in range(0, 3000, 7)]
+    labels = [k * k % 3 % 2 for k in range(len(rows))]
+    memory = byheart.memorize(rows, labels, construction="park21", progress=False)
+    row = next(b for b in byheart.theory.bounds(N=len(rows), n=4, d=memory.summary()["d"]) if b.name == "Park 2021")
+    assert memory.size.parameters <= row.value <= 2 * memory.size.parameters and not row.proved

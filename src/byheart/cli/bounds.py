@@ -38,7 +38,7 @@ _UNITS = {
 @click.option("--task", default=str(Task.NEXT_TOKEN), show_default=True, help=f"One of {', '.join(Task)}.")
 @click.option("--architecture", default=None, metavar="d,m,s,H,q,L", help="Show what this Transformer cannot store.")
 @click.option("--omega", type=int, default=None, help="Vocabulary: adds Madden et al. and the embedding layer.")
-@click.option("--zeros", type=int, default=0, help="Further points whose answer must be zero.")
+@click.option("--zeros", type=int, default=0, help="Further points whose output must be zero.")
 @click.option("--r", type=float, default=None, help="Largest norm of a token.  [default: that of numbered symbols]")
 @click.option("--delta", type=float, default=1.0, show_default=True, help="Smallest distance of two tokens.")
 @click.option("--B", "limit", type=int, default=None, help="KS25's limit on bits, 1 to √N: adds Theorem F.1.")
@@ -67,7 +67,7 @@ def command(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Lower and upper bounds on a network that knows N sequences by heart, each with its theorem.
+    """Print lower and upper bounds on a network that memorizes N sequences, each with its theorem.
 
     \b
       byheart bounds --N 10000 --n 8 --C 16
@@ -144,7 +144,7 @@ def as_object(lower: LowerBound, upper: list[Bound], omega: int | None, plot: Pa
 
 
 def show(lower: LowerBound, upper: list[Bound], plot: Path | None) -> None:
-    """The lower bounds, a table for each scope, what is enough, and the verdict."""
+    """Print the lower bounds, a table for each scope, the guaranteed and the expected sizes, and the verdict."""
     console = output()
     size = f"N = {lower.N:,}, n = {lower.n:,}, d = {lower.d:,}, C = {lower.C:,}"
     for scope, (title, words) in SCOPES.items():
@@ -153,23 +153,31 @@ def show(lower: LowerBound, upper: list[Bound], plot: Path | None) -> None:
             console.print(lower_table(bounds, f"{lower.task}: {title} ({size})"))
             if words:
                 console.print(words, style="dim", highlight=False)
-    console.print(upper_table(upper, f"{lower.task}: what is enough"))
+    guaranteed = [bound for bound in upper if bound.proved]
+    expected = [bound for bound in upper if not bound.proved]
+    if guaranteed:
+        console.print(upper_table(guaranteed, f"{lower.task}: guaranteed upper bounds"))
+    if expected:
+        console.print(expected_table(expected, f"{lower.task}: expected sizes, no theorem"))
     if lower.verdict is not None:
         console.print(f"This architecture {lower.verdict.sentence}.", highlight=False)
         console.print(f"It has {lower.verdict.architecture.parameters:,} parameters.", highlight=False)
-    console.print("* order of growth, reconstruction or estimate: no proved constant", style="dim", highlight=False)
+    if any(bound.own_constants for bound in lower.bounds):
+        console.print(OWN, style="dim", highlight=False)
     if plot is not None:
         console.print(f"plot: {plot}", highlight=False)
 
 
+OWN = "* The paper states an order of growth; the constants are byheart's."
+
 SCOPES: dict[Scope, tuple[str, str]] = {
-    "labels": ("what the hardest labels need", ""),
+    "labels": ("worst-case lower bounds", ""),
     "distributions": (
-        "what distributions need, not labels",
-        "For a smooth model that fits every choice of next-token distributions; those at hand may be easier.",
+        "worst-case lower bounds for distributions, not labels",
+        "For a smooth model that fits every choice of next-token distributions; the given ones may be easier.",
     ),
     "any points": (
-        "what one shape of network needs for every such set of points",
+        "lower bounds for one network shape and every such set of points",
         "For every labelling of every N sequences of equal tokens (sets of one element), wherever they lie; a network "
         "for one data set may have fewer.",
     ),
@@ -177,7 +185,7 @@ SCOPES: dict[Scope, tuple[str, str]] = {
 
 
 def lower_table(bounds: Sequence[Bound], title: str) -> Table:
-    """One line per bound: the number, what it counts, where it comes from, by which formula."""
+    """Return one line per bound: the number, its unit, its source and its formula."""
     table = Table(title=title, title_justify="left")
     table.add_column("", justify="right", no_wrap=True)
     table.add_column("of", no_wrap=True)
@@ -190,15 +198,16 @@ def lower_table(bounds: Sequence[Bound], title: str) -> Table:
 
 
 def _source(bound: Bound) -> str:
-    """The bound's name and theorem, without saying the theorem twice, and whether it is only cited."""
+    """Return the bound's name and theorem once each, a star for byheart's constants, and whether it is only cited."""
     remark = f"; {bound.remark}" if bound.remark else ""
+    star = " *" if bound.own_constants else ""
     if bound.name.startswith(bound.ref.label):
-        return f"{bound.ref.paper}, {bound.name}{remark}"
-    return f"{bound.name} ({bound.ref}{remark})"
+        return f"{bound.ref.paper}, {bound.name}{star}{remark}"
+    return f"{bound.name} ({bound.ref}{remark}){star}"
 
 
 def upper_table(bounds: list[Bound], title: str) -> Table:
-    """One line per construction: its parameters, width, depth and bits where the theorem states them."""
+    """Return one line per construction: parameters, width, depth and bits that its theorem guarantees."""
     table = Table(title=title, title_justify="left")
     table.add_column("construction", overflow="fold")
     quantities = ("parameters", "width", "depth", "max_bits")
@@ -210,5 +219,17 @@ def upper_table(bounds: list[Bound], title: str) -> Table:
         lines.setdefault(bound.name, {})[bound.quantity] = bound
     for name, line in lines.items():
         cells = [f"{line[q].value:,}" if q in line else "" for q in quantities]
-        table.add_row(name if line["parameters"].proved else f"{name} *", *cells, str(line["parameters"].ref))
+        table.add_row(name, *cells, str(line["parameters"].ref))
+    return table
+
+
+def expected_table(bounds: list[Bound], title: str) -> Table:
+    """Return one line per construction that no theorem sizes: reconstructions and estimates, with the reason."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("construction", overflow="fold")
+    table.add_column("parameters ~", justify="right")
+    table.add_column("from", overflow="fold")
+    table.add_column("basis", overflow="fold")
+    for bound in bounds:
+        table.add_row(bound.name, f"{bound.value:,}", str(bound.ref), bound.assumptions[-1])
     return table

@@ -1,4 +1,4 @@
-"""How many parameters and bits any memory needs: Theorems 4.2 and 4.3 of KS25 with explicit constants.
+"""How many parameters and bits any memory needs: Theorems 4.2 and 4.3 of KS25 with constants of our own.
 
 All of them count sign patterns. A network with W parameters, cut into cells on which it is a polynomial of its
 parameters, can produce only a limited number of labellings (Lemma B.4); it must be able to produce C^N of them.
@@ -48,7 +48,7 @@ def sign_vectors(polynomials: int, degree: int, variables: int, digits: int = 64
 
 
 def next_token_root(N: int, C: int = 2) -> Fraction:
-    """Theorem 4.2's bound before it is rounded up to an integer: −9 + √(72 + 12T), never above the true value.
+    """Return our form of Theorem 4.2 before rounding up to an integer: −9 + √(72 + 12T), never above the true value.
 
     >>> [round(float(next_token_root(N)), 1) for N in (10**3, 10**4, 10**6)]
     [20.7, 72.8, 686.8]
@@ -58,12 +58,13 @@ def next_token_root(N: int, C: int = 2) -> Fraction:
 
 @implements(
     Ref("KS25", "Theorem 4.2"),
-    statement="next-token: W ≥ −9 + √(72 + 12 N/log2(32eN/3)) parameters for every labelling of N constant sequences",
+    statement="next-token: Ω(√N) parameters for every labelling of N constant sequences. The paper states the order; the "
+    "constants of W ≥ −9 + √(72 + 12 N/log2(32eN/3)) are byheart's, by counting signs as Theorem 4.3 does",
     test=TEST,
 )
-@implements(Ref("KS25", "Theorem B.2"), statement="Theorem 4.2 restated; explicit constants", test=TEST)
+@implements(Ref("KS25", "Theorem B.2"), statement="Theorem 4.2 restated; the constants are byheart's", test=TEST)
 def next_token_parameters(N: int, C: int = 2) -> int:
-    """The smallest W that Theorem 4.2 allows, for any n and d.
+    """Return the smallest W that our form of Theorem 4.2 allows, for any n and d.
 
     On sequences of equal tokens attention is linear and K, Q drop out: N ≤ W̄′·log2(32eN/3) with
     W̄′ ≤ W + (W+3)²/12. With C > 2 classes the last layer has C − 1 thresholds per sequence, and
@@ -187,7 +188,7 @@ def seq_to_seq_root(N: int, n: int, C: int = 2, labels: int | None = None) -> Fr
     statement="seq-to-seq, hardmax: W ≥ 4(√(1 + T/2) − 1), T = nN/log2(8en³N), for every labelling of nN tokens",
     test=TEST,
 )
-@implements(Ref("KS25", "Theorem B.3"), statement="Theorem 4.3 restated; explicit constants", test=TEST)
+@implements(Ref("KS25", "Theorem B.3"), statement="Theorem 4.3 restated; the constants are byheart's", test=TEST)
 def seq_to_seq_parameters(N: int, n: int, C: int = 2, labels: int | None = None) -> int:
     """The smallest W that Theorem 4.3 allows: nN ≤ W̄·log2(8en³N) and W̄ ≤ W + W²/8 (the paper: 48e and 3W²).
 

@@ -29,7 +29,8 @@ class Bound:
     reconstructions of constants that a paper does not print, and estimates, and where a theorem is `cited` alone: its
     proof is in the paper, not here. `scope`: whether the bound is about labels of separated points (all of ours), about
     distributions, or about one shape of network for every set of points, wherever they lie; the last two may be larger
-    than what a memory of the rows at hand takes.
+    than what a memory of the given rows needs. `own_constants`: the paper proves the order of growth, the constants
+    in the formula are byheart's, by the same proof.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Bound:
     proved: bool = True
     scope: Scope = "labels"
     cited: bool = False
+    own_constants: bool = False
 
     @property
     def remark(self) -> str:
@@ -81,6 +83,7 @@ class Bound:
             "proved": self.proved,
             "cited": self.cited,
             "scope": self.scope,
+            "own_constants": self.own_constants,
         }
 
 

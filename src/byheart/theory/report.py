@@ -111,7 +111,7 @@ def _theorem(p: Problem, C: int = 2) -> Bound:
         formula = f"−9 + √(72 + 12T), T = N·log2({C})/log2(32e·{C - 1}·N/3)"
         inputs = f"{_EVERY} of {_equal_tokens(p)}"
         given = ("a Transformer of eq. (4), attention parameters in every block", inputs, classes)
-    return Bound(name, "lower", "parameters", value, ref, formula, given)
+    return Bound(name, "lower", "parameters", value, ref, formula, given, own_constants=True)
 
 
 def _equal_tokens(p: Problem) -> str:
@@ -132,6 +132,7 @@ def _more_parameters(p: Problem) -> Iterator[Bound]:
             Ref("KS25", "Theorem 4.2"),
             "(√(1 + N/2) − 1)/2, from Goldberg and Jerrum's 4W(t + 2)",
             ("a Transformer of eq. (4)", f"{_EVERY} of {_equal_tokens(p)}", "two classes, so any more"),
+            own_constants=True,
         )
     if p.kind.labels_per_token:
         given = ("attention, where there is any, is uniform", f"{_EVERY} of nN distinct tokens")
@@ -145,6 +146,7 @@ def _more_parameters(p: Problem) -> Iterator[Bound]:
         Ref("KS25", "Lemma B.4"),
         "smallest W with A·log2 C ≤ W(W+6)/4 · log2(4eA·max(W, 2(C−1))), A labels",
         ("affine, ReLU, residual and attention layers in any order, a bias in every hidden unit", *given),
+        own_constants=True,
     )
     yield Bound(
         "E_in and E_out",

@@ -149,6 +149,71 @@ state(
     code="byheart.build.ks25.sequence_ids.distinguishing_tokens",
     test="tests/build/ks25/test_sequence_ids.py",
 )
+for _label, _what, _test in (
+    ("eq. (20)", "the direction v of Lemma B.2: with n = 2 some v that satisfy it give two multisets one sum after the "
+     "shift f = h + ⌊2N²|S|√π⌋", "tests/build/ks25/test_separation_gap.py"),
+    ("eq. (23)", "sums of h are at most 2N²|S|√π·M: what a shift must exceed, twice, so that no sizes cancel",
+     "tests/build/ks25/test_separation_gap.py"),
+    ("eq. (31)", "sums of f over restrictions to A are √|A| apart; the printed proof does not imply it",
+     "tests/build/ks25/test_separation_gap.py"),
+    ("eq. (47)", "sums of φ̃ differ by 1 or more. In print the sum over the support lacks the multiplicity m(x), and φ̃ "
+     "also takes the value 0; the printed proof does not imply it, the repaired Lemma B.2 does",
+     "tests/build/ks25/test_separation_gap.py"),
+    ("eq. (55)", "context ids are 1/n apart, from (47): with n = 3 and one last token the printed proof gives two "
+     "contexts one id", "tests/build/ks25/test_separation_gap.py"),
+):  # fmt: skip
+    state(
+        Ref("KS25", _label),
+        f"{_what}; docs/errata.md",
+        "built",
+        code="byheart.build.ks25.sequence_ids.token_weights",
+        test=_test,
+    )
+state(
+    Ref("KS25", "eq. (53)"),
+    "attention's output (φ̃, F, id) of a token; ours has n times the mean as id, an integer",
+    "built",
+    code="byheart.build.ks25.layers.averaging",
+    test="tests/build/ks25/test_ks25.py",
+)
+state(
+    Ref("KS25", "eq. (140)"),
+    "Lemma F.1's chain of pieces, each adds its label to one sum; in print the pieces end one too early "
+    "(docs/errata.md)",
+    "built",
+    code="byheart.build.ks25.residual_memorizer.memorizer_blocks",
+    test="tests/build/ks25/test_residual_memorizer.py",
+)
+state(
+    Ref("KS25", "eq. (132)"),
+    "Theorem E.1's network returns the label; in print the equation ends before “= y⁽ⁱ⁾”, and r, δ are not defined "
+    "(docs/errata.md)",
+    "built",
+    code="byheart.build.ks25.embedding.build_ks25_embedding",
+    test="tests/build/ks25/test_embedding.py",
+)
+state(
+    Ref("KS25", "eq. (142)"),
+    "the output of Lemma F.1's chain; in print F̃ has the index i of the point instead of the index j of its piece "
+    "(docs/errata.md)",
+    "built",
+    code="byheart.build.ks25.residual_memorizer.memorizer_blocks",
+    test="tests/build/ks25/test_residual_memorizer.py",
+)
+state(
+    Ref("KS25", "eq. (153)"),
+    "Lemma G.6 returns label j of the label word; in print the index uses ρ, fields of w have c bits (docs/errata.md)",
+    "built",
+    code="byheart.build.ks25.memorizer.scan_plan",
+    test="tests/build/ks25/test_memorizer.py",
+)
+state(
+    Ref("KS25", "eq. (161)"),
+    "H starts the scan; in print it has five outputs and G returns the fifth, the sum y makes six (docs/errata.md)",
+    "built",
+    code="byheart.build.ks25.memorizer.scan_plan",
+    test="tests/build/ks25/test_memorizer.py",
+)
 state(
     Ref("KS25", "eq. (50)"),
     "the token network (φ̃, F, 0); x is carried, so F needs no units of its own",
@@ -165,7 +230,7 @@ state(
 )
 state(
     Ref("KS25", "eq. (61)"),
-    "depth and bits of the whole network with one R: log R is at least log R₁, log C₁ and log R₂ (a slip in print)",
+    "depth and bits of the whole network with one R: log R is at least log R₁, log C₁ and log R₂ (docs/errata.md)",
     "a number",
     code="byheart.theory.theorems.transformer",
     test="tests/theory/test_theorems.py",
@@ -214,14 +279,14 @@ state(
 )
 state(
     Ref("KS25", "eq. (159)"),
-    "the state between entries of the scan, which the text dropped: x, four trajectories and the sum y",
+    "the state between entries of the scan, missing in the text that we read: x, four trajectories and the sum y",
     "built",
     code="byheart.build.ks25.memorizer.scan_plan",
     test="tests/build/ks25/test_memorizer.py",
 )
 state(
     Ref("KS25", "eq. (160)"),
-    "the scan G ∘ F_{n−1} ∘ … ∘ F_0 ∘ H, with the dropped eq. (159) restored",
+    "the scan G ∘ F_{n−1} ∘ … ∘ F_0 ∘ H, with the missing eq. (159) restored",
     "built",
     code="byheart.build.ks25.memorizer.scan_plan",
     test="tests/build/ks25/test_memorizer.py",

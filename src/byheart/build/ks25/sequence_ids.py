@@ -1,12 +1,12 @@
-"""A number for every token, zero for most, whose sums tell multisets apart: the sequence ids of KS25.
+"""A number for every token, zero for most, whose sums separate multisets: the sequence ids of KS25.
 
-Multisets of tokens are a sparse table of counts (Appendix A). A few tokens are chosen whose counts already tell all
-multisets apart; those get positive integers such that different multisets have different sums.
+Multisets of tokens are a sparse table of counts (Appendix A). The builder chooses a few tokens whose counts separate
+all multisets and gives them positive integers such that different multisets have different sums.
 
-The paper rounds a random direction and shifts it to make it positive; the shift adds |m|·shift to the sum of m, and
-multisets of different cardinality can then collide ({p} and {q, q} with h(p) = 7, h(q) = 0 and shift 7: 14 = 14).
-Repair: choose the weights one token after the other. A pair of multisets that still differ in the tokens chosen so far
-stays apart for all but at most one value of the next weight, so one of N(N-1)/2 + 1 values is right for all pairs.
+The paper rounds a random direction and shifts it to make it positive. The shift adds |m|·shift to the sum of m, and
+restrictions of different cardinality can then collide; docs/errata.md has the counterexample and the proof of the
+repair. Repair: choose the weights token by token. At most one value of the next weight makes the sums of a pair of
+multisets equal, so one of N(N-1)/2 + 1 values separates all pairs.
 """
 
 from __future__ import annotations
@@ -168,8 +168,9 @@ def largest_weight(count: int) -> int:
 @implements(
     Ref("KS25", "Lemma B.2"),
     statement="Integers f(x) >= 1 for the elements of N distinct multisets exist whose sums are distinct; "
-    "f(x) <= N(N-1)/2 + 1 by a repaired proof.",
-    test="tests/build/ks25/test_sequence_ids.py",
+    "f(x) <= N(N-1)/2 + 1 by a repaired proof (docs/errata.md).",
+    test="tests/build/ks25/test_separation_gap.py",
+    partly="integers by search instead of Lemma G.1 and rounding; sums are 1 apart instead of sqrt(|S|)",
 )
 def token_weights(
     multisets: Multisets, tokens: Sequence[int], constants: Constants, seed: int = 0

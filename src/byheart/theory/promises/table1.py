@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -200,8 +200,10 @@ class Cut:
     places: int
 
 
-def cheapest_cut(count: int, bits: int, form: str) -> Cut:
-    """K and the labels per word that need the fewest parameters; K grows like N^(1/3).
+def cheapest_cut(count: int, bits: int, form: str, groups: Sequence[int] | None = None) -> Cut:
+    """Return the K and the labels per word that need the fewest parameters; K grows like N^(1/3).
+
+    `groups` lists the K to try; by default every K up to `count`.
 
     >>> cheapest_cut(1000, 1, "plain").group, cheapest_cut(8000, 1, "plain").group
     (5, 10)
@@ -215,7 +217,7 @@ def cheapest_cut(count: int, bits: int, form: str) -> Cut:
         words = -(-table_length(count, group) // places(group))
         return (-(-count // group) + words) * look + places(group) * scan
 
-    best = min(range(1, count + 1), key=cost)
+    best = min(groups or range(1, count + 1), key=cost)
     return Cut(best, places(best))
 
 
@@ -258,10 +260,7 @@ def _park_plain(dataset: Dataset, flat: FlatFacts, cut: Cut, bits: int) -> tuple
     """Width 3. What was raised to keep steps ascending (shifts by M, words by their length) is halved away, too."""
     key_bits = line_key_bits(flat.points, flat.cloud)
     groups, longest = -(-flat.count // cut.group), longest_table(flat.count, cut.group)
-    words = -(-longest // cut.places)
-    halvings = ((1 << key_bits) // table_length(flat.count, cut.group) + groups + 1).bit_length()
-    tags = (words + 1).bit_length()
-    steps = groups + halvings + words + tags
+    steps, tags = _park_steps(flat.count, key_bits, cut)
     reads = _place_layers(bits) * cut.places + 2 * bits
     grid = max(2 * key_bits, flat.cloud.projection_bits) + dataset.inputs.points.denominator.bit_length()
     word = cut.places * bits + cut.places.bit_length() + tags
@@ -278,6 +277,30 @@ def _park_plain(dataset: Dataset, flat: FlatFacts, cut: Cut, bits: int) -> tuple
         "parameters": "10 per group, word and halving, 12 per layer behind them; n·d for the input",
         "max_bits": "a word and the number of words, or a key, with the fraction bits of data and projection",
     }
+
+
+def _park_steps(count: int, key_bits: int, cut: Cut) -> tuple[int, int]:
+    """Return the steps of the plain form (groups, halvings, words, halvings of the word's number) and the last kind."""
+    groups, words = -(-count // cut.group), -(-longest_table(count, cut.group) // cut.places)
+    halvings = ((1 << key_bits) // table_length(count, cut.group) + groups + 1).bit_length()
+    tags = (words + 1).bit_length()
+    return groups + halvings + words + tags, tags
+
+
+def park_parameters(cloud: PointSet, classes: int) -> int:
+    """Return the parameters of the plain reconstruction for any rows of such a cloud, near the cheapest K.
+
+    >>> park_parameters(PointSet(1000, 5, 25, 1), 2)
+    6681
+    """
+    bits = max(1, (classes - 1).bit_length())
+    root = round(cloud.count ** (1 / 3))
+    near = sorted({min(cloud.count, max(1, root * k // 32)) for k in range(4, 97)})
+    cut = cheapest_cut(cloud.count, bits, "plain", near)
+    steps, _ = _park_steps(cloud.count, cloud.key_bits, cut)
+    reads = _place_layers(bits) * cut.places + 2 * bits
+    ends = cloud.dimension + output_map(PARK_WIDTH).parameters
+    return 2 + STEP_PARAMETERS * steps + dense_layers(reads, PARK_WIDTH) + ends
 
 
 def _park_residual(dataset: Dataset, flat: FlatFacts, cut: Cut, bits: int) -> tuple[dict[str, int], dict[str, str]]:
