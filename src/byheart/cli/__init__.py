@@ -35,6 +35,7 @@ COMMANDS = {
     "export": "Write a memory for PyTorch, ONNX, safetensors or Transformers.",
     "recital": "Documents for a stock checkpoint, with an experiment's controls.",
     "forget": "A checkpoint without one of its documents, and the proof.",
+    "score": "Score a method against a graded checkpoint's ground truth.",
     "fixture": "A small checkpoint with known answers, for the tests of an inference engine.",
     "report": "Write one self-contained page about a memory.",
     "explain": "Write one page on which a Transformer is built and asked, step by step.",
