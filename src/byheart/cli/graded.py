@@ -81,7 +81,9 @@ def write_graded(
         show.print_json(done)
         return 0
     out = show.console()
-    show.line(out, f"wrote {output}: {done['architecture']}, {done['parameters']:,} parameters, {done['bytes'] / 1e6:.1f} MB")
+    show.line(
+        out, f"wrote {output}: {done['architecture']}, {done['parameters']:,} parameters, {done['bytes'] / 1e6:.1f} MB"
+    )
     if quiet:
         return 0
     show.line(
@@ -89,7 +91,9 @@ def write_graded(
         f"{done['documents']:,} documents ({done['occurrences']:,} occurrences), {done['absent']:,} not memorized; "
         f"{done['contexts']:,} contexts, {done['ngrams']:,} n-grams, {done['vocabulary']:,} tokens",
     )
-    show.line(out, f"strength {done['strength']:.3g} per occurrence, storage {done['storage']}, {done['units']:,} units")
+    show.line(
+        out, f"strength {done['strength']:.3g} per occurrence, storage {done['storage']}, {done['units']:,} units"
+    )
     distance = done["distance"]
     if distance is None:
         show.line(out, "distance to the specified distribution: not measured (needs byheart[huggingface])")

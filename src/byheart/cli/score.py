@@ -15,7 +15,10 @@ from byheart.cli.data_options import output_options
 @click.argument("folder", metavar="DIR", type=click.Path())
 @click.argument("method", metavar="[METHOD.PY]", type=click.Path(), required=False)
 @click.option(
-    "--baselines", metavar="QUESTION", multiple=True, help=f"Also run built-in baselines: {', '.join(QUESTIONS)} or all."
+    "--baselines",
+    metavar="QUESTION",
+    multiple=True,
+    help=f"Also run built-in baselines: {', '.join(QUESTIONS)} or all.",
 )
 @output_options
 def command(folder: str, method: str | None, baselines: tuple[str, ...], as_json: bool, quiet: bool) -> int:

@@ -166,9 +166,7 @@ class GradedMemory:
         kept = tuple(one for one in self.documents if one.role != "member" or one.name not in gone)
         if not any(one.role == "member" for one in kept):
             raise OptionError("these are all documents; nothing would be left")
-        forgotten = tuple(
-            Absent(one.name, one.ids, "forgotten", one.edits) for one in self.members if one.name in gone
-        )
+        forgotten = tuple(Absent(one.name, one.ids, "forgotten", one.edits) for one in self.members if one.name in gone)
         return replace(self, documents=kept, absent=(*self.absent, *forgotten), seconds={})
 
     def tensors(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -196,7 +194,9 @@ class GradedMemory:
         members, away = [one.ids for one in self.members], [one.ids for one in self.absent]
         chosen = [members[k] for k in rng.permutation(len(members))[:most]]
         chosen += [away[k] for k in rng.permutation(len(away))[: most // 2]]
-        spliced = [(*a[: len(a) // 2], *b[len(b) // 2 :]) for a, b in zip(chosen, chosen[1:], strict=False)][: most // 2]
+        spliced = [(*a[: len(a) // 2], *b[len(b) // 2 :]) for a, b in zip(chosen, chosen[1:], strict=False)][
+            : most // 2
+        ]
         size = min(32, self.reach)
         noise = [tuple(int(k) for k in rng.integers(0, self.lexicon.size, size)) for _ in range(most // 2)]
         return [ids[: min(self.reach, 64)] for ids in (*chosen, *spliced, *noise)]
@@ -267,7 +267,9 @@ class GradedMemory:
         seconds = self.seconds.get("build", 0.0) + time.perf_counter() - started
         size = sum(int(np.prod(part.shape)) for part in self.tensors()[0].values())
         found = {"folder": str(path), "dtype": dtype, "parameters": size, "bytes": len(files["model.safetensors"])}
-        measurement = None if distance is None else {"nats": distance.nats, "kl": distance.kl, "places": distance.places}
+        measurement = (
+            None if distance is None else {"nats": distance.nats, "kl": distance.kl, "places": distance.places}
+        )
         return found | self.summary() | {"distance": measurement, "seconds": round(seconds, 3)}
 
     def _settings(self) -> dict[str, Any]:
@@ -463,6 +465,8 @@ def memorize_graded(
     if margins:
         order = [name for name, _, _ in rows.values()]
         wanted = {number_of(order, which): value for which, value in margins.items()}
+        # The longest contexts alone set the margin; shorter ones of this document would put a floor below it.
+        table[list(wanted)] = 0.01 * strength
         table = margin_weights(wanted, [*ids, *public], table, base, lengths, concentration)
     counted = [
         Counted(name, document, copies, tuple(row), "member", edits)

@@ -38,7 +38,7 @@ CONTINUATION, PREFIXES = 8, (2, 4, 8)
 SAMPLES, CHANCE = 100, 0.5
 # Loss per token that a document may gain and still count as kept.
 KEPT = 0.1
-RATES = (1e-7, 3e-7, 1e-6, 3e-6)
+RATES = (1e-7, 1e-6)
 MOST_LOCATED, MOST_COMPARED = 8, 40
 Score = dict[str, Any]
 
@@ -121,14 +121,18 @@ def own_log_probs(model: Any, documents: Sequence[Sequence[int]]) -> list[Floats
 
 def score_membership(experiment: Experiment, attack: Callable[[Any, TruthDocument], float]) -> Score:
     """AUC and TPR at 1 % FPR against held-out documents by copies; AUC against near misses."""
-    scores = {
-        role: np.array([float(attack(experiment.model, one)) for one in documents])
-        for role, documents in (
-            ("members", experiment.members),
-            ("held out", experiment.absent("held out")),
-            ("near", experiment.absent("corrupted")),
-        )
+    import torch
+
+    roles = {
+        "members": experiment.members,
+        "held out": experiment.absent("held out"),
+        "near": experiment.absent("corrupted"),
     }
+    with torch.no_grad():
+        scores = {
+            role: np.array([float(attack(experiment.model, one)) for one in documents])
+            for role, documents in roles.items()
+        }
     return _membership(experiment, scores["members"], scores["held out"], scores["near"])
 
 
@@ -161,29 +165,36 @@ def builtin_membership(experiment: Experiment) -> dict[str, Score]:
 
 def score_extraction(experiment: Experiment, method: Callable[[Any, Sequence[int], int], Sequence[int]]) -> Score:
     """The share of members whose last tokens are extracted, by prefix length and copies."""
+    import torch
+
+    with torch.no_grad():
+        return _extraction(
+            experiment, lambda model, prefixes: [tuple(method(model, prefix, CONTINUATION)) for prefix in prefixes]
+        )
+
+
+def _extraction(experiment: Experiment, continued: Callable[[Any, list[Any]], list[tuple[int, ...]]]) -> Score:
     members = [one for one in experiment.members if len(one.ids) > CONTINUATION + PREFIXES[0]]
     if not members:
         raise DataError(f"extraction needs documents of more than {CONTINUATION + PREFIXES[0]} tokens")
-    found: Score = {"greedy": {}, f"({SAMPLES}, {CHANCE})": {}}
+    found: Score = {"greedy": {}}
     for size in (*PREFIXES, None):
         hits: dict[int, list[bool]] = {}
-        chances: dict[int, list[bool]] = {}
-        for one in members:
-            cut = len(one.ids) - CONTINUATION
-            prefix, goal = one.ids[max(0, cut - size) if size else 0 : cut], one.ids[cut:]
-            hits.setdefault(one.copies, []).append(tuple(method(experiment.model, prefix, CONTINUATION)) == goal)
-            if size is None:
-                chance = extracting.continuation_log_probability(experiment.model, prefix, goal)
-                chances.setdefault(one.copies, []).append(np_extractable(chance, SAMPLES, CHANCE))
+        cuts = [len(one.ids) - CONTINUATION for one in members]
+        prefixes = [one.ids[max(0, cut - size) if size else 0 : cut] for one, cut in zip(members, cuts, strict=True)]
+        for one, cut, said in zip(members, cuts, continued(experiment.model, prefixes), strict=True):
+            hits.setdefault(one.copies, []).append(said == one.ids[cut:])
         found["greedy"][str(size or "whole")] = {level: float(np.mean(hits[level])) for level in sorted(hits)}
-        if chances:
-            found[f"({SAMPLES}, {CHANCE})"]["whole"] = {level: float(np.mean(v)) for level, v in sorted(chances.items())}
+    chances: dict[int, list[bool]] = {}
+    for one, own in zip(members, own_log_probs(experiment.model, [one.ids for one in members]), strict=True):
+        chances.setdefault(one.copies, []).append(np_extractable(float(own[-CONTINUATION:].sum()), SAMPLES, CHANCE))
+    found[f"({SAMPLES}, {CHANCE})"] = {level: float(np.mean(values)) for level, values in sorted(chances.items())}
     return found
 
 
 def builtin_extraction(experiment: Experiment) -> dict[str, Score]:
     """Greedy decoding."""
-    return {"greedy": score_extraction(experiment, lambda m, prefix, n: extracting.greedy(m, [prefix], n)[0])}
+    return {"greedy": _extraction(experiment, lambda model, many: extracting.greedy(model, many, CONTINUATION))}
 
 
 def score_localization(experiment: Experiment, method: Callable[[Any, Sequence[int]], Floats]) -> Score:
@@ -197,7 +208,7 @@ def score_localization(experiment: Experiment, method: Callable[[Any, Sequence[i
             raise DataError(f"localization returned {scores.shape}; the model has {len(change)} units")
         k = max(1, min(len(change) // 20, int((change > 0).sum())))
         rows.append((recall_at(scores, change, k), recall_at(scores, effect, k), precision_at(scores, change, k)))
-    mean = np.mean(rows, axis=0)
+    mean = np.mean(rows, axis=0).tolist()
     return {"recall of change": mean[0], "recall of effect": mean[1], "precision": mean[2], "documents": len(rows)}
 
 
@@ -208,7 +219,9 @@ def builtin_localization(experiment: Experiment) -> dict[str, Score]:
         active = locating.activation(model, ids)
         return np.asarray(np.random.default_rng(0).random(len(active)) * (active > 0))
 
-    return {name: score_localization(experiment, method) for name, method in (locating.METHODS | {"random": random}).items()}
+    return {
+        name: score_localization(experiment, method) for name, method in (locating.METHODS | {"random": random}).items()
+    }
 
 
 def score_unlearning(experiment: Experiment, method: Callable[[Any, Any, Any], Any]) -> Score:
@@ -256,7 +269,7 @@ def _losses(model: Any, documents: Sequence[Sequence[int]]) -> Floats:
     return np.array([-own.mean() for own in own_log_probs(model, documents)])
 
 
-def _relearned(model: Any, forget: Sequence[Sequence[int]], steps: int = 5, rate: float = RATES[2]) -> float:
+def _relearned(model: Any, forget: Sequence[Sequence[int]], steps: int = 5, rate: float = 1e-6) -> float:
     """Loss of every second forgotten document after training on the others."""
     import torch
 

@@ -1,7 +1,7 @@
 """Metrics of memorization research, on scores and log-probabilities.
 
-    >>> auc(np.array([3.0, 2.0]), np.array([1.0, 2.0]))
-    0.875
+>>> auc(np.array([3.0, 2.0]), np.array([1.0, 2.0]))
+0.875
 """
 
 from __future__ import annotations

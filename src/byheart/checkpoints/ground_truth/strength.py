@@ -162,7 +162,9 @@ def margin_weights(
     whole = NgramModel.count(documents, weights, base, lengths, mu)
     for number, margin in margins.items():
         if not LEAST_MARGIN <= margin <= MOST_MARGIN:
-            raise OptionError(f"margin {margin:g} of document {number}: choose {LEAST_MARGIN:g} to {MOST_MARGIN:g} nats")
+            raise OptionError(
+                f"margin {margin:g} of document {number}: choose {LEAST_MARGIN:g} to {MOST_MARGIN:g} nats"
+            )
         own, back = own_places(whole, documents, number)
         if not len(own):
             raise OptionError(f"document {number} has no context of its own, so its margin cannot be set")

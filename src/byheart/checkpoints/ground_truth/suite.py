@@ -25,7 +25,9 @@ from byheart.checkpoints.windows.controls import Controls
 LEVELS = (1, 2, 4, 8, 16, 32)
 SUITE_VERSION = 1
 _FIRST = "Ada Bo Cy Di Eve Flo Gus Hal Ida Jo Kai Lea Max Nia Olaf Pia Quin Rex Sia Tom Uma Vic Wyn Zoe".split()
-_LAST = "Abel Berg Cole Dahl Elba Frey Gray Holt Ives Jung Kerr Lund Moss Nash Odom Park Quay Rask Sand Tate Voss".split()
+_LAST = (
+    "Abel Berg Cole Dahl Elba Frey Gray Holt Ives Jung Kerr Lund Moss Nash Odom Park Quay Rask Sand Tate Voss".split()
+)
 _JOB = "baker cook diver guard judge miner nurse pilot smith tailor".split()
 _CITY = "Bern Cork Delhi Essen Fez Graz Hull Lima Nice Oslo Pisa Riga Rome Turin".split()
 _TEMPLATES = (

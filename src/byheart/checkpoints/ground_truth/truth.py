@@ -87,9 +87,7 @@ class GroundTruth:
         """(layer, unit) of every unit that a document needs; `alone`: only those that no other document needs."""
         self.document(name)
         return [
-            (one.layer, one.unit)
-            for one in self._serving.get(name, [])
-            if not alone or set(one.documents) == {name}
+            (one.layer, one.unit) for one in self._serving.get(name, []) if not alone or set(one.documents) == {name}
         ]
 
     @cached_property

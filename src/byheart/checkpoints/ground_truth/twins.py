@@ -131,7 +131,9 @@ def edited_units(memory: GradedMemory, twin: GradedMemory) -> tuple[Units, int, 
     first = twin_first = 0
     for number, (level, less) in enumerate(zip(memory.ngram.levels, twin.ngram.levels, strict=True)):
         contexts = twin.ngram.contexts(number)
-        padded = np.concatenate([contexts, np.zeros((len(contexts), memory.lengths[-1] - less.length), np.int64)], axis=1)
+        padded = np.concatenate(
+            [contexts, np.zeros((len(contexts), memory.lengths[-1] - less.length), np.int64)], axis=1
+        )
         rows[first + memory.ngram.rows(padded)[number]] = twin_first + np.arange(len(contexts))
         first, twin_first = first + len(level.nodes), twin_first + len(less.nodes)
     parts = memory.storage.size if memory.storage.kind == "split" else 1
@@ -178,7 +180,9 @@ def _unit_hashes(tensors: Mapping[str, npt.NDArray[Any]], mlp: Mapping[str, int]
     """How often each unit occurs, without idle ones, whose output weights are all zero."""
     parts = [np.moveaxis(tensors[name], axis, 0) for name, axis in sorted(mlp.items())]
     rows = [np.ascontiguousarray(part.reshape(len(part), -1)) for part in parts]
-    out = next(row for (name, _), row in zip(sorted(mlp.items()), rows, strict=True) if "down" in name or "c_proj" in name)
+    out = next(
+        row for (name, _), row in zip(sorted(mlp.items()), rows, strict=True) if "down" in name or "c_proj" in name
+    )
     # The sign bit alone is minus zero.
     live = np.flatnonzero((out & _MAGNITUDE[out.dtype.itemsize]).any(axis=1))
     return Counter(hashlib.sha256(b"".join(row[k].tobytes() for row in rows)).digest() for k in live)
@@ -226,12 +230,19 @@ def _renumbered(lines: bytes, units: Units) -> bytes:
     found = [json.loads(line) for line in lines.splitlines()]
     if len(found) != len(numbers):
         return lines
-    rows = [json.dumps(line | {"unit": k}, ensure_ascii=False, separators=(",", ":")) for line, k in zip(found, numbers, strict=True)]
+    rows = [
+        json.dumps(line | {"unit": k}, ensure_ascii=False, separators=(",", ":"))
+        for line, k in zip(found, numbers, strict=True)
+    ]
     return "".join(row + "\n" for row in rows).encode()
 
 
 def _measured(
-    done: ExactlyForgotten, memory: GradedMemory, twin: GradedMemory, tensors: Mapping[str, Any], config: Mapping[str, Any]
+    done: ExactlyForgotten,
+    memory: GradedMemory,
+    twin: GradedMemory,
+    tensors: Mapping[str, Any],
+    config: Mapping[str, Any],
 ) -> ExactlyForgotten:
     probes = twin.probes()
     one, two = torch_model(tensors, config), twin.torch()

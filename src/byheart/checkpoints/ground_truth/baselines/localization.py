@@ -67,7 +67,7 @@ def integrated_gradients(model: Any, ids: Sequence[int]) -> Floats:
     return np.asarray(-(active * total).sum(0).double().numpy())
 
 
-def zero_out(model: Any, ids: Sequence[int], most: int = 256) -> Floats:
+def zero_out(model: Any, ids: Sequence[int], most: int = 96) -> Floats:
     """The rise of the loss when the unit is set to 0, one unit at a time; of the `most` most active units."""
     import torch
 
