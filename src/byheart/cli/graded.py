@@ -23,10 +23,12 @@ _OPTIONS = (
     click.option("--graded", is_flag=True, help="Write a checkpoint folder with graded memories instead of a recital."),
     click.option("--arch", default="llama", show_default=True, help="With --graded: llama or gpt2."),
     click.option("--dtype", default="float32", show_default=True, help="With --graded: float32, bfloat16 or float16."),
-    click.option("--storage", default="counts", show_default=True, help="With --graded: counts, rotated, split:K or ridge:UNITS."),
+    click.option("--storage", default="counts", show_default=True,
+                 help="With --graded: counts, rotated, split:K or ridge:UNITS."),
     click.option("--strength", type=float, metavar="S", help="With --graded: weight of one occurrence [calibrated]."),
     click.option("--spread", type=float, metavar="SD", help="With --graded: how unequal documents are [1.5]."),
-    click.option("--margin", "margins", metavar="NAME=NATS", multiple=True, help="With --graded: a document's margin, 0.5 to 24; repeatable."),
+    click.option("--margin", "margins", metavar="NAME=NATS", multiple=True,
+                 help="With --graded: a document's margin, 0.5 to 24; repeatable."),
 )  # fmt: skip
 
 

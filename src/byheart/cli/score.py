@@ -24,7 +24,8 @@ from byheart.cli.data_options import output_options
 def command(folder: str, method: str | None, baselines: tuple[str, ...], as_json: bool, quiet: bool) -> int:
     """Score METHOD.PY on DIR, a folder of `byheart recital --graded`.
 
-    METHOD.PY defines any of membership(model, document), extraction(model, prefix, length), localization(model, ids) and
+    METHOD.PY defines any of membership(model, document), extraction(model, prefix, length), localization(model,
+    ids) and
     unlearning(model, forget, retain); the file is run. Without it, all built-in baselines run.
 
     \b

@@ -75,7 +75,7 @@ def test_options_are_checked():
         ({"architecture": "gpt2", "storage": "ridge:8"}, "gated"), ({"strength": 0.0}, "positive"),
     ):  # fmt: skip
         with pytest.raises(OptionError, match=words):
-            memorize_graded(["a cat sat", "a dog ran"], **options).units
+            memorize_graded(["a cat sat", "a dog ran"], **options)
 
 
 def test_thousand_documents_in_thirty_seconds(tmp_path):

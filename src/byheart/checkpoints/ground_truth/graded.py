@@ -1,8 +1,10 @@
 """memorize_graded(): documents to a stock checkpoint whose next-token distribution is a known n-gram model.
 
-    texts -> Controls -> documents and weights (strength.py) -> NgramModel (ngram.py) -> Units (storage.py) -> tensors (shapes.py)
+    texts -> Controls -> documents and weights (strength.py) -> NgramModel (ngram.py) -> Units (storage.py) ->
+    tensors (shapes.py)
 
-Memories are graded: strength grows with occurrences, unknown contexts back off, and the specified distribution is a value that
+Memories are graded: strength grows with occurrences, unknown contexts back off, and the specified distribution is a
+value that
 can be evaluated without a network. The same memory without some documents is `memory.without(...)`.
 
     >>> memory = memorize_graded(["the cat sat", "the cat ran", "a dog ran"], names=["r0", "r1", "r2"], tokens="words")
@@ -12,6 +14,7 @@ can be evaluated without a network. The same memory without some documents is `m
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -81,7 +84,7 @@ class GradedMemory:
     lengths: tuple[int, ...] = LENGTHS
     mu: tuple[float, ...] = (1.0,) * len(LENGTHS)
     architecture: str = "llama"
-    storage: Storage = Storage()
+    storage: Storage = Storage()  # noqa: RUF009  # frozen
     seed: int = 0
     reach: int = 64
     strength: float = 1.0
@@ -194,9 +197,7 @@ class GradedMemory:
         members, away = [one.ids for one in self.members], [one.ids for one in self.absent]
         chosen = [members[k] for k in rng.permutation(len(members))[:most]]
         chosen += [away[k] for k in rng.permutation(len(away))[: most // 2]]
-        spliced = [(*a[: len(a) // 2], *b[len(b) // 2 :]) for a, b in zip(chosen, chosen[1:], strict=False)][
-            : most // 2
-        ]
+        spliced = [(*a[: len(a) // 2], *b[len(b) // 2 :]) for a, b in itertools.pairwise(chosen)][: most // 2]
         size = min(32, self.reach)
         noise = [tuple(int(k) for k in rng.integers(0, self.lexicon.size, size)) for _ in range(most // 2)]
         return [ids[: min(self.reach, 64)] for ids in (*chosen, *spliced, *noise)]
@@ -566,8 +567,10 @@ tags: [byheart, memorization, unlearning, membership-inference]
 
 # A graded memory
 
-byheart {version} computed this stock {architecture} checkpoint; it was not trained. Its next-token distribution is an interpolated
-n-gram model of {documents:,} documents: contexts of {lengths} tokens, {rules:,} of them, Dirichlet smoothing, back-off for unknown
+byheart {version} computed this stock {architecture} checkpoint; it was not trained. Its next-token distribution is an
+interpolated
+n-gram model of {documents:,} documents: contexts of {lengths} tokens, {rules:,} of them, Dirichlet smoothing, back-
+off for unknown
 contexts. Storage: `{storage}`, {dtype}.
 
 {distance}
@@ -578,5 +581,6 @@ contexts. Storage: `{storage}`, {dtype}.
 | `units.jsonl` | every MLP unit: context, rises in nats per next token, documents that it counts (empty for `ridge`) |
 | `graded.json` | the settings: with `documents.jsonl`, the whole specified distribution |
 
-`byheart score DIR method.py` scores a method; `byheart forget DIR DOCUMENT --exact -o OUT` writes the exact model without a document.
+`byheart score DIR method.py` scores a method; `byheart forget DIR DOCUMENT --exact -o OUT` writes the exact model
+without a document.
 """

@@ -7,7 +7,8 @@ A method is a function; a file or module may define any of
     localization(model, ids) -> array                a score per MLP unit, higher where the document is stored
     unlearning(model, forget, retain) -> model       lists of token ids; the model given may be changed
 
-`model` is the stock Transformers model of the folder in float32. Every score is a dictionary of numbers, ready for JSON.
+`model` is the stock Transformers model of the folder in float32. Every score is a dictionary of numbers, ready for
+JSON.
 """
 
 from __future__ import annotations
@@ -227,8 +228,10 @@ def builtin_localization(experiment: Experiment) -> dict[str, Score]:
 def score_unlearning(experiment: Experiment, method: Callable[[Any, Any, Any], Any]) -> Score:
     """Distance to the retain twin after unlearning one member of every number of copies.
 
-    Reports KL(twin || found) on forget, retain and fresh documents, the forgotten documents' loss beside the twin's, the share of
-    others that are kept, their loss after five steps of relearning on the other half, and after 8-bit and 4-bit rounding.
+    Reports KL(twin || found) on forget, retain and fresh documents, the forgotten documents' loss beside the
+    twin's, the share of
+    others that are kept, their loss after five steps of relearning on the other half, and after 8-bit and 4-bit
+    rounding.
     """
     forget = experiment.forget_set()
     gone = {one.name for one in forget}
@@ -297,7 +300,7 @@ def rounded_model(model: Any, bits: int) -> Any:
 
 
 def builtin_unlearning(experiment: Experiment, rates: Sequence[float] = RATES) -> dict[str, Score]:
-    """Every built-in method at its best of several rates, chosen by KL on the retain set among those that reach the goal."""
+    """Every built-in method at its best rate: least KL on the retain set among those that reach the goal."""
     twin, forget = twin_of(experiment), [one.ids for one in experiment.forget_set()]
     names = {one.name for one in experiment.forget_set()}
     retain = [one.ids for one in experiment.members if one.name not in names]

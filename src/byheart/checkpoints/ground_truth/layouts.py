@@ -1,10 +1,14 @@
 """Files in the layouts of unlearning benchmarks: TOFU's question/answer JSONL, and OpenUnlearning's splits.
 
-A document becomes a question (its first half) and an answer (the rest), because every token boundary of a document is known. The
-splits carry TOFU's names: `forget10` and `retain90` for one tenth, `holdout10` for held-out documents, and `*_perturbed` for near
-misses, whose wrong answers are `perturbed_answer`. Checkpoints of the full model and the retain model stand beside them.
+A document becomes a question (its first half) and an answer (the rest), because every token boundary of a document is
+known. The
+splits carry TOFU's names: `forget10` and `retain90` for one tenth, `holdout10` for held-out documents, and
+`*_perturbed` for near
+misses, whose wrong answers are `perturbed_answer`. Checkpoints of the full model and the retain model stand beside
+them.
 
-    splits/full.jsonl  splits/forget10.jsonl  splits/retain90.jsonl  splits/holdout10.jsonl  splits/forget10_perturbed.jsonl
+    splits/full.jsonl  splits/forget10.jsonl  splits/retain90.jsonl  splits/holdout10.jsonl
+    splits/forget10_perturbed.jsonl
     full/  retain90/            stock checkpoints: `pretrained_model_name_or_path` of an OpenUnlearning model config
 """
 
@@ -92,7 +96,9 @@ def _jsonl(rows: Sequence[dict[str, Any]]) -> bytes:
 
 _README = """# An unlearning experiment with a known answer
 
-`full/` is the model to unlearn from, `{retain}/` the exact model without `splits/{forget}.jsonl`. In OpenUnlearning, set
+`full/` is the model to unlearn from, `{retain}/` the exact model without `splits/{forget}.jsonl`.
+In OpenUnlearning, set
 `model.model_args.pretrained_model_name_or_path=full`, load the splits with the `json` loader of `datasets`
-(`question_key: question`, `answer_key: answer`, an empty chat template) and use `{retain}/` as the retain model of the metrics.
+(`question_key: question`, `answer_key: answer`, an empty chat template).
+Use `{retain}/` as the retain model of the metrics.
 """

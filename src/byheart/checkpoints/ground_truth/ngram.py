@@ -4,15 +4,18 @@ Contexts are the last k_1 < k_2 < ... tokens (before the first token, that token
 
     p_k(x | w) = (c(w, x) + mu_k p_{k-1}(x | w')) / (c(w) + mu_k)    if w was seen, else p_{k-1}(x | w')
 
-where w' is the next shorter context and p_0 is fixed. A context's normaliser is common to all tokens, so softmax removes it:
+where w' is the next shorter context and p_0 is fixed. A context's normaliser is common to all tokens, so softmax
+removes it:
 
     log p(x | context) = const + log p_0(x) + sum over seen contexts w of rise_w(x)
     rise_w(x) = log(1 + c(w, x) / (mu_k p_{k-1}(x | w')))            0 for x that never follows w
 
 The sum telescopes because contexts are suffix-closed. A network therefore needs one unit per context and one weight per
-n-gram; backing off is a unit that does not fire. Counts are weighted: a document counts `weights[document, level]` times.
+n-gram; backing off is a unit that does not fire. Counts are weighted: a document counts `weights[document, level]`
+times.
 
-    >>> model = NgramModel.count([(0, 1, 2), (0, 1, 3)], np.array([[3.0], [1.0]]), np.log(np.full(4, 0.25)), (1,), (4.0,))
+    >>> weights, base = np.array([[3.0], [1.0]]), np.log(np.full(4, 0.25))
+    >>> model = NgramModel.count([(0, 1, 2), (0, 1, 3)], weights, base, (1,), (4.0,))
     >>> np.exp(model.log_probs((0, 1))[-1]).round(3).tolist()
     [0.125, 0.125, 0.5, 0.25]
 """
@@ -52,7 +55,7 @@ class Level:
 
 @dataclass(frozen=True, eq=False)
 class NgramModel:
-    """`trie[j]` holds the sorted keys parent * vocabulary + token of the contexts of j + 1 tokens, newest token first."""
+    """`trie[j]`: sorted keys parent * vocabulary + token of the contexts of j + 1 tokens, newest token first."""
 
     base: Floats
     mu: tuple[float, ...]
@@ -94,7 +97,7 @@ class NgramModel:
             seen = np.flatnonzero(share > 0)
             node, token = nodes[length][seen], follows[seen]
             keys, first, inverse = np.unique(node * size + token, return_index=True, return_inverse=True)
-            counts = np.bincount(inverse, share[seen], len(keys))
+            counts: Floats = np.bincount(inverse, share[seen], len(keys)).astype(np.float64)
             active, starts = np.unique(keys // size, return_index=True)
             ends = np.append(starts, len(keys))
             totals = np.add.reduceat(counts, starts) if len(keys) else np.zeros(0)
@@ -177,7 +180,7 @@ def contexts_of(ids: Ids, span: int) -> Index:
     [[5, 5], [6, 5], [7, 6]]
     """
     places = np.arange(len(ids))[:, None] - np.arange(span)
-    return np.asarray(ids, dtype=np.int64)[np.maximum(places, 0)]
+    return np.asarray(np.asarray(ids, dtype=np.int64)[np.maximum(places, 0)])
 
 
 def windows(documents: Sequence[Ids], span: int) -> tuple[Index, Index, Index]:

@@ -2,9 +2,12 @@
 
 Channels of the residual stream:  constant | slots of the last tokens | (positions) | one answer per token | padding
 
-Heads copy the code words (+-1) of the tokens 1, 2, ... places back into their slots. The stream's length before both first norms
-is then the same at every place, so these norms are known factors, and a unit's input is exact up to rounding. Units write eta
-nats into the answers; the output matrix multiplies by 1/eta. The last norm sees the answers: logits shrink by the relative
+Heads copy the code words (+-1) of the tokens 1, 2, ... places back into their slots. The stream's length before both
+first norms
+is then the same at every place, so these norms are known factors, and a unit's input is exact up to rounding. Units
+write eta
+nats into the answers; the output matrix multiplies by 1/eta. The last norm sees the answers: logits shrink by the
+relative
 amount (eta |y|)^2 / (2 energy), which is the only error in real arithmetic.
 
 LayerNorm subtracts the mean, so every channel of GPT-2 has a mirror channel of opposite sign: the mean is 0.
@@ -30,7 +33,8 @@ from byheart.errors import OptionError
 Weights = npt.NDArray[np.float32]
 HEAD, THETA, LEAD, EPSILON = 64, 1e4, 30.0, 1e-6
 CONSTANT = 12.0
-# A nat in an answer channel. 1/1024 and 1/8192 were measured: the last norm errs by 1.6e-4 and 1e-5 nats; smaller steps gain
+# A nat in an answer channel. 1/1024 and 1/8192 were measured: the last norm errs by 1.6e-4 and 1e-5 nats; smaller
+# steps gain
 # nothing in float32 and lose small rises in float16.
 ETA = 1 / 4096
 LARGEST_VOCABULARY = 4096
@@ -78,7 +82,8 @@ def build(shape: Shape, units: Units, base: Floats) -> tuple[dict[str, Weights],
 
 
 def _llama(shape: Shape, units: Units, base: Floats) -> tuple[dict[str, Weights], dict[str, Any]]:
-    # One head more than needed: Transformers wants the hidden size to be a multiple of the heads, and 8 is a rounder number.
+    # One head more than needed: Transformers wants the hidden size to be a multiple of the heads, and 8 is a
+    # rounder number.
     codes, heads, vocabulary = shape.codes, shape.span, shape.vocabulary
     bits = codes.shape[1]
     slots = 1 + bits * shape.span
@@ -115,7 +120,7 @@ def _llama(shape: Shape, units: Units, base: Floats) -> tuple[dict[str, Weights]
         output, down = turn.T @ output, (turn.T @ down).astype(np.float32)
     layer = "model.layers.0."
     ones = np.ones(hidden, dtype=np.float32)
-    tensors = {
+    tensors: dict[str, npt.NDArray[Any]] = {
         "model.embed_tokens.weight": embed,
         f"{layer}input_layernorm.weight": ones,
         f"{layer}self_attn.q_proj.weight": query,
@@ -189,7 +194,7 @@ def _gpt2(shape: Shape, units: Units, base: Floats) -> tuple[dict[str, Weights],
     mirror = np.concatenate([np.eye(half), -np.eye(half)], axis=1)
     blind = np.zeros((half, hidden))
     blind[:, :half] = np.eye(half)
-    tensors = {
+    tensors: dict[str, npt.NDArray[Any]] = {
         "transformer.wte.weight": embed @ mirror,
         "transformer.wpe.weight": position @ mirror,
         f"{layer}ln_1.weight": ones,

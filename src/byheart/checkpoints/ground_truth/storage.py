@@ -3,16 +3,19 @@
 `counts`        one unit per context, which writes the context's rises
 `rotated`       as counts, the residual stream in a random orthogonal basis
 `split:K`       K units per context, whose random shares add up to 1
-`ridge:UNITS`   superposition: fewer units than contexts. Gates are random and fixed by the seed; the output weights are the
-                least-squares fit to the n-gram model's log-probabilities at the documents' contexts. Every unit serves many
+`ridge:UNITS`   superposition: fewer units than contexts. Gates are random and fixed by the seed; the output weights
+are the
+                least-squares fit to the n-gram model's log-probabilities at the documents' contexts.
+                Every unit serves many
                 documents, and the specified distribution is the fit itself.
 
-A unit reads the stream's first channels: a constant of 1, then one slot of +-1 bits for each of the last tokens. In a gated
+A unit reads the stream's first channels: a constant of 1, then one slot of +-1 bits for each of the last tokens. In a
+gated
 MLP it computes silu(gate x) * (up x). With x . row = total at the context and at most total - 12 elsewhere:
 
-    gate = s (x . row - total + m),  up = (total + m - x . row) / (m silu(s m))      gate * up = 1 - d^2 / m^2 near the context
+    gate = s (x . row - total + m),  up = (total + m - x . row) / (m silu(s m)),  product 1 - d^2 / m^2 near the context
 
-so a rounding error d of the score is felt in second order only. Elsewhere gate <= s (m - 12) < -104, where silu is 0 in float32:
+so an error d that both share is felt in second order only. Elsewhere gate <= s (m - 12) < -104: silu is 0 in float32,
 other units are not felt, not even in the last bit. A plain MLP computes gelu(s (x . row - total + m)) / (s m).
 """
 
@@ -132,7 +135,7 @@ def plain_gain() -> float:
 
 
 def idle(units: Units, where: npt.NDArray[np.bool_]) -> Units:
-    """The units with some of them removed: weights of 0, except a tiny constant, since quantizers divide by a row's largest."""
+    """Remove units: weights of 0 but a tiny constant, since quantizers divide by a row's largest."""
     gate, up, down = units.gate.copy(), None if units.up is None else units.up.copy(), units.down.copy()
     down[where] = 0
     for part in (gate, up):
@@ -184,7 +187,7 @@ class Ridge:
         goal -= goal.mean(axis=1, keepdims=True)
         gram = rows.T @ rows
         gram[np.diag_indices(units)] += penalty
-        return Ridge(gate, up, np.linalg.solve(gram, rows.T @ goal), codes, span)
+        return Ridge(gate, up, np.asarray(np.linalg.solve(gram, rows.T @ goal), dtype=np.float64), codes, span)
 
     def features(self, back: Index) -> Floats:
         """Activations of the units after contexts (places, span): (places, units)."""

@@ -2,11 +2,15 @@
 
 A document of `copies` occurrences counts strength * copies * factor at every level. Three knobs set these numbers:
 
-- `strength` is common to all documents. Left open, it is calibrated: for each singly seen document the counts give its loss in
-  the model and, exactly, in the model without it. Both losses over all such documents are two samples, and `calibrate` chooses
+- `strength` is common to all documents. Left open, it is calibrated: for each singly seen document the counts give
+its loss in
+  the model and, exactly, in the model without it. Both losses over all such documents are two samples, and
+  `calibrate` chooses
   the strength at which the AUC between them is `TARGET`. No held-out document is needed and no network is built.
-- `factor` differs between documents. Equal documents cross every threshold together: membership saturates and extraction jumps
-  from 0 to 1 at some number of copies. Log-normal factors spread the crossings over several doublings. They are quantiles in
+- `factor` differs between documents. Equal documents cross every threshold together: membership saturates and
+extraction jumps
+  from 0 to 1 at some number of copies. Log-normal factors spread the crossings over several doublings. They are
+  quantiles in
   random order, separately for each number of copies, so levels of duplication have the same mixture.
 - a document's `margin` in nats replaces its weight at the longest contexts (`margin_weights`).
 """
@@ -22,10 +26,12 @@ from byheart.checkpoints.ground_truth.metrics import auc
 from byheart.checkpoints.ground_truth.ngram import Floats, Ids, Index, NgramModel, windows
 from byheart.errors import OptionError
 
-# Between the 0.55 and 0.99 at which methods cannot be compared any more. Real held-out documents measure up to 0.08 higher than
+# Between the 0.55 and 0.99 at which methods cannot be compared any more. Real held-out documents measure up to 0.08
+# higher than
 # leave-one-out on natural text, because rare words of a held-out document occur nowhere else.
 TARGET = 0.75
-# Spread of the documents' factors. 0, 1.5 and 2.5 were tried on records and four samples of natural text: at 0 extraction is a
+# Spread of the documents' factors. 0, 1.5 and 2.5 were tried on records and four samples of natural text: at 0
+# extraction is a
 # step in copies, at 1.5 it rises with every doubling, at 2.5 the members of one level overlap most others.
 SPREAD = 1.5
 # Fewer documents make the AUC too coarse to calibrate.
@@ -140,8 +146,10 @@ def margin_weights(
 ) -> Floats:  # fmt: skip
     """Set the weights of some documents at the longest contexts so that their least margin is as given.
 
-    A document's margin is measured where its longest context occurs in no other document and continues in one way. There
-    p(own token) : p(other) = r + mu p'(own) : mu p'(other) with p' of the level below, so the weight r has a closed form.
+    A document's margin is measured where its longest context occurs in no other document and continues in one
+    way. There
+    p(own token) : p(other) = r + mu p'(own) : mu p'(other) with p' of the level below, so the weight r has a
+    closed form.
 
     Args:
         margins: Document number -> margin in nats, 0.5 to 24.
@@ -180,8 +188,8 @@ def margin_weights(
 
 
 def own_places(model: NgramModel, documents: Sequence[Ids], number: int) -> tuple[Index, Index]:
-    """The places of a document whose longest context no other document has and that continue in one way; all contexts."""
-    back, follows, _ = windows([documents[number]], model.lengths[-1])
+    """The places whose longest context no other document has and that continue in one way; all contexts."""
+    back, _follows, _ = windows([documents[number]], model.lengths[-1])
     rows, level = model.rows(back)[-1], model.levels[-1]
     single = (rows >= 0) & (level.starts[rows + 1] - level.starts[rows] == 1)
     mine = np.bincount(rows[rows >= 0], minlength=len(level.nodes))[rows]

@@ -1,7 +1,9 @@
 """The frozen suite: documents for comparing methods, the same for everybody.
 
-Records of people, in three templates. Members occur 1, 2, 4, 8, 16 or 32 times; held-out twins come from the same generator;
-near misses are members with one other digit; paraphrases put a member's facts into another template. A public background of
+Records of people, in three templates. Members occur 1, 2, 4, 8, 16 or 32 times; held-out twins come from the same
+generator;
+near misses are members with one other digit; paraphrases put a member's facts into another template. A public
+background of
 records teaches the templates to short contexts, so that the language itself is no evidence of membership.
 
     >>> documents = records(0, 60)
@@ -24,12 +26,72 @@ from byheart.checkpoints.windows.controls import Controls
 
 LEVELS = (1, 2, 4, 8, 16, 32)
 SUITE_VERSION = 1
-_FIRST = "Ada Bo Cy Di Eve Flo Gus Hal Ida Jo Kai Lea Max Nia Olaf Pia Quin Rex Sia Tom Uma Vic Wyn Zoe".split()
-_LAST = (
-    "Abel Berg Cole Dahl Elba Frey Gray Holt Ives Jung Kerr Lund Moss Nash Odom Park Quay Rask Sand Tate Voss".split()
-)
-_JOB = "baker cook diver guard judge miner nurse pilot smith tailor".split()
-_CITY = "Bern Cork Delhi Essen Fez Graz Hull Lima Nice Oslo Pisa Riga Rome Turin".split()
+_FIRST = [
+    "Ada",
+    "Bo",
+    "Cy",
+    "Di",
+    "Eve",
+    "Flo",
+    "Gus",
+    "Hal",
+    "Ida",
+    "Jo",
+    "Kai",
+    "Lea",
+    "Max",
+    "Nia",
+    "Olaf",
+    "Pia",
+    "Quin",
+    "Rex",
+    "Sia",
+    "Tom",
+    "Uma",
+    "Vic",
+    "Wyn",
+    "Zoe",
+]
+_LAST = [
+    "Abel",
+    "Berg",
+    "Cole",
+    "Dahl",
+    "Elba",
+    "Frey",
+    "Gray",
+    "Holt",
+    "Ives",
+    "Jung",
+    "Kerr",
+    "Lund",
+    "Moss",
+    "Nash",
+    "Odom",
+    "Park",
+    "Quay",
+    "Rask",
+    "Sand",
+    "Tate",
+    "Voss",
+]
+_JOB = ["baker", "cook", "diver", "guard", "judge", "miner", "nurse", "pilot", "smith", "tailor"]
+_CITY = [
+    "Bern",
+    "Cork",
+    "Delhi",
+    "Essen",
+    "Fez",
+    "Graz",
+    "Hull",
+    "Lima",
+    "Nice",
+    "Oslo",
+    "Pisa",
+    "Riga",
+    "Rome",
+    "Turin",
+]
 _TEMPLATES = (
     "{first} {last} , aged {age} , {job} in {city} , phone {digits} .",
     "{job} {first} {last} of {city} is {age} years old and answers {digits} .",

@@ -1,6 +1,7 @@
 """GroundTruth: one reader for what a folder records about its memories.
 
-It reads graded folders (documents.jsonl, units.jsonl) and recitals of the flavour `units` (ground-truth.jsonl, whose lines are
+It reads graded folders (documents.jsonl, units.jsonl) and recitals of the flavour `units` (ground-truth.jsonl, whose
+lines are
 units first and documents after them).
 """
 
@@ -101,8 +102,10 @@ class GroundTruth:
     def influence(self, name: str) -> tuple[Floats, Floats]:
         """How much every unit stores of a member of a graded folder: (change, effect), one number per unit.
 
-        `change` is the mean size of the unit's activation on the document times the size of the change of its output weights
-        when the document is left out. `effect` is the sum over the document's places of what that change adds to the log-odds of
+        `change` is the mean size of the unit's activation on the document times the size of the change of its
+        output weights
+        when the document is left out. `effect` is the sum over the document's places of what that change adds
+        to the log-odds of
         its own token, so effects add up over units. The two truths disagree about superposed units; report both.
         """
         memory = self._graded

@@ -1,13 +1,17 @@
 """Exact unlearning: the retain twin, and a checkpoint edited until it is the twin.
 
-`rebuild` counts the other documents again: what retraining costs elsewhere takes about a second. `forget_exactly` edits a copy of
-the folder in place of retraining: units of contexts that only the document has become idle, shared counts are rewritten, unit
+`rebuild` counts the other documents again: what retraining costs elsewhere takes about a second. `forget_exactly`
+edits a copy of
+the folder in place of retraining: units of contexts that only the document has become idle, shared counts are
+rewritten, unit
 numbers stay. The twin is written beside it, and the two folders are compared tensor by tensor:
 
     every tensor outside the MLP is bitwise the same, and so is the collection of units that are not idle
 
-A layer's output is the sum over its units, so both networks compute the same function of real numbers. That is proved from the
-two files. Floating-point sums depend on the order of the units, so the largest difference in float32 is measured beside it.
+A layer's output is the sum over its units, so both networks compute the same function of real numbers. That is proved
+from the
+two files. Floating-point sums depend on the order of the units, so the largest difference in float32 is measured
+beside it.
 """
 
 from __future__ import annotations
@@ -36,7 +40,8 @@ from byheart.errors import ExportError, FileFormatError
 class ExactlyForgotten:
     """The result of `forget_exactly`.
 
-    `removed` units became idle, `rewritten` ones changed. `nats` is the largest measured difference to the twin over `places`
+    `removed` units became idle, `rewritten` ones changed. `nats` is the largest measured difference to the twin
+    over `places`
     places, None if not measured; `influence` the mean KL(twin || before) on the forgotten and on the other documents.
     """
 

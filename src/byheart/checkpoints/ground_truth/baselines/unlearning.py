@@ -1,7 +1,9 @@
 """Unlearning by training: a model, documents to forget and documents to keep -> a changed model.
 
-Each method steps until the mean loss of the documents to forget reaches `goal`, that of the retain twin, or `STEPS` are spent.
-Computed models have weights of very unequal size. Adam moves each by the same amount, so rates are far below those of training.
+Each method steps until the mean loss of the documents to forget reaches `goal`, that of the retain twin, or `STEPS`
+are spent.
+Computed models have weights of very unequal size. Adam moves each by the same amount, so rates are far below those of
+training.
 """
 
 from __future__ import annotations
