@@ -7,7 +7,7 @@
     engines         one file per inference engine
     recital         texts -> RecitalMemory, the value that users hold
     suite           fixtures, expected answers, mutants
-    ground_truth    forgetting a document exactly
+    ground_truth    graded memories, exact unlearning, scoring of methods
 
 >>> from byheart.checkpoints import forget, memorize_recital
 >>> memorize_recital(["the cat sat"]).generate("the c")
@@ -20,16 +20,33 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from byheart.checkpoints.ground_truth.forget import Forgotten as Forgotten
     from byheart.checkpoints.ground_truth.forget import forget as forget
+    from byheart.checkpoints.ground_truth.graded import GradedMemory as GradedMemory
+    from byheart.checkpoints.ground_truth.graded import memorize_graded as memorize_graded
+    from byheart.checkpoints.ground_truth.truth import GroundTruth as GroundTruth
+    from byheart.checkpoints.ground_truth.twins import rebuild as rebuild
     from byheart.checkpoints.recital import RecitalMemory as RecitalMemory
     from byheart.checkpoints.recital import memorize_recital as memorize_recital
 
 _HOMES = {
     "Forgotten": "ground_truth.forget",
     "forget": "ground_truth.forget",
+    "GradedMemory": "ground_truth.graded",
+    "memorize_graded": "ground_truth.graded",
+    "GroundTruth": "ground_truth.truth",
+    "rebuild": "ground_truth.twins",
     "RecitalMemory": "recital",
     "memorize_recital": "recital",
 }
-__all__ = ["Forgotten", "RecitalMemory", "forget", "memorize_recital"]
+__all__ = [
+    "Forgotten",
+    "GradedMemory",
+    "GroundTruth",
+    "RecitalMemory",
+    "forget",
+    "memorize_graded",
+    "memorize_recital",
+    "rebuild",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -34,6 +34,7 @@ COMMANDS = {
     "recite": "Recite a memorized text, or run a checkpoint folder in a real engine.",
     "recital": "Memorize documents for a stock checkpoint, with an experiment's controls.",
     "forget": "Remove one document from a checkpoint and prove that nothing else changed.",
+    "score": "Score a method against a graded checkpoint's ground truth.",
     "memorize": "Compute a Transformer that stores DATA exactly, certify it, save it.",
     "verify": "Prove a saved memory or a checkpoint folder again.",
     "predict": "Predict labels with a memory.",

@@ -17,6 +17,7 @@ from byheart.checkpoints.recital import RecitalMemory, memorize_recital
 from byheart.checkpoints.windows.controls import Controls
 from byheart.cli import show
 from byheart.cli.data_options import DataFlags, data_options, output_options, progress_for
+from byheart.cli.graded import graded_options, write_graded
 from byheart.data.read.documents import read_documents
 from byheart.data.read.sources import suffixes
 from byheart.data.read.table import form_of, open_records
@@ -74,6 +75,7 @@ def read_texts(data: str, flags: DataFlags) -> list[str]:
     help="Hold N documents out, drawn by --seed, or those named; recorded, and checked not to be recited.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Decides everything that is drawn.")
+@graded_options
 @data_options
 @output_options
 def command(
@@ -95,6 +97,7 @@ def command(
     flags: DataFlags,
     as_json: bool,
     quiet: bool,
+    graded: Mapping[str, Any] | None = None,
 ) -> int:
     """Memorize DOCS as a recital, with the controls that an experiment needs.
 
@@ -103,13 +106,18 @@ def command(
     twins are all recorded: in FILE, and in recital.json and ground-truth.jsonl of the checkpoints made of it, which
     name layer, unit, document and position of every memory.
 
+    --graded writes a checkpoint folder whose memories are graded: a smoothed n-gram model of DOCS (or of the frozen
+    suite: DOCS is `suite` or `suite:SEED`), with ground truth for `byheart score` and `byheart forget --exact`.
+
     \b
       byheart recital docs.jsonl --form rules --held-out 20 --corrupted 2 --edits 3 --seed 1 -o docs.byheart
+      byheart recital docs.jsonl --graded --held-out 20 --corrupted 1 --near-misses -o graded
       byheart export docs.byheart --to huggingface --flavour units -o docs-llama
       byheart forget docs-llama "document 3" -o without-3
     """
     path = Path(output)
-    check_target(path)
+    if graded is None:
+        check_target(path)
     controls = Controls(
         documents or None,
         dict(_occurrence(pair) for pair in occurrences),
@@ -124,6 +132,11 @@ def command(
         given["names"] = [str(value) for value in _column(data, name_column, flags)]
     if weight_column is not None:
         given["weights"] = [_count(value, weight_column) for value in _column(data, weight_column, flags)]
+    if graded is not None:
+        kept = {name: given[name] for name in ("controls", "names", "weights") if name in given}
+        progress = progress_for(as_json, quiet)
+        read = lambda: (read_texts(data, flags), kept | {"tokens": _tokens(flags)})  # noqa: E731
+        return write_graded(data, output, graded, read, progress, as_json, quiet)
     return _memorize(data, path, flags, given, progress_for(as_json, quiet), as_json, quiet)
 
 

@@ -1,0 +1,1 @@
+"""Published methods, run on stock Transformers models: one file per question."""

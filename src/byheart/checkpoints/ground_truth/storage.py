@@ -1,0 +1,201 @@
+"""How the units of the MLP store a distribution.
+
+`counts`        one unit per context, which writes the context's rises
+`rotated`       as counts, the residual stream in a random orthogonal basis
+`split:K`       K units per context, whose random shares add up to 1
+`ridge:UNITS`   superposition: fewer units than contexts. Gates are random and fixed by the seed; the output weights
+are the
+                least-squares fit to the n-gram model's log-probabilities at the documents' contexts.
+                Every unit serves many
+                documents, and the specified distribution is the fit itself.
+
+A unit reads the stream's first channels: a constant of 1, then one slot of +-1 bits for each of the last tokens. In a
+gated
+MLP it computes silu(gate x) * (up x). With x . row = total at the context and at most total - 12 elsewhere:
+
+    gate = s (x . row - total + m),  up = (total + m - x . row) / (m silu(s m)),  product 1 - d^2 / m^2 near the context
+
+so an error d that both share is felt in second order only. Elsewhere gate <= s (m - 12) < -104: silu is 0 in float32,
+other units are not felt, not even in the last bit. A plain MLP computes gelu(s (x . row - total + m)) / (s m).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from byheart.checkpoints.ground_truth.ngram import Floats, Ids, Index, NgramModel, windows
+from byheart.errors import OptionError
+
+Weights = npt.NDArray[np.float32]
+# m and s: flat at the context for bfloat16, and silu(13.5 * (4 - 12)) = silu(-108) is 0 in float32.
+WIDTH, SLOPE = 4.0, 13.5
+# gelu needs less: tanh is -1 from about -9 on.
+PLAIN_SLOPE = 2.0
+# Ridge: penalty on features of length about 1; depth of the decay with a token's age, share of idle gates, gate gain.
+PENALTY, DECAY, SPARSE, GAIN = 1e-3, 0.8, 0.5, 4.0
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A way to store: `kind`, and K or UNITS.
+
+    >>> Storage.parse("split:3"), str(Storage.parse("counts"))
+    (Storage(kind='split', size=3), 'counts')
+    """
+
+    kind: str = "counts"
+    size: int = 1
+
+    @staticmethod
+    def parse(text: str) -> Storage:
+        kind, _, size = text.partition(":")
+        sized = kind in ("split", "ridge")
+        if kind not in ("counts", "rotated", "split", "ridge") or bool(size) != sized or (size and not size.isdigit()):
+            raise OptionError(f"storage {text!r} is not one of counts, rotated, split:K, ridge:UNITS")
+        if sized and not 1 <= int(size) <= 1 << 20:
+            raise OptionError(f"storage {text!r}: choose a number from 1 to {1 << 20:,}")
+        return Storage(kind, int(size) if size else 1)
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.size}" if self.kind in ("split", "ridge") else self.kind
+
+    @property
+    def exact(self) -> bool:
+        """Whether the specified distribution is the n-gram model itself."""
+        return self.kind != "ridge"
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """Weights on raw channels: `gate` and `up` (units, 1 + bits of all slots), `down` (units, vocabulary) in nats.
+
+    `up` is None in a plain MLP. `rule` is the context that a unit stores, numbered over all levels, -1 for none.
+    """
+
+    gate: Weights
+    up: Weights | None
+    down: Weights
+    rule: Index
+
+
+def counted_units(model: NgramModel, codes: Floats, *, gated: bool, parts: int = 1, seed: int = 0) -> Units:
+    """One unit per context, or `parts` of them with random shares of sum 1."""
+    bits, rules = codes.shape[1], model.rules
+    width = 1 + bits * model.lengths[-1]
+    patterns, totals = np.zeros((rules, width), dtype=np.float32), np.zeros(rules)
+    down, start = np.zeros((rules, len(model.base)), dtype=np.float32), 0
+    for number, level in enumerate(model.levels):
+        count = len(level.nodes)
+        words = codes[model.contexts(number)].reshape(count, -1)
+        patterns[start : start + count, 1 : 1 + words.shape[1]] = words
+        totals[start : start + count] = bits * level.length
+        down[start + np.repeat(np.arange(count), np.diff(level.starts)), level.tokens] = level.rises
+        start += count
+    gate, up = _gates(patterns, totals, gated=gated)
+    rule = np.repeat(np.arange(rules), parts)
+    if parts > 1:
+        # Shares depend on the context alone, so a twin has the same ones.
+        noise = _noise(patterns, parts, seed) / parts
+        shares = 1 / parts + noise - noise.mean(axis=1, keepdims=True)
+        gate, up = gate[rule], None if up is None else up[rule]
+        down = (down[rule] * shares.reshape(-1, 1)).astype(np.float32)
+    return Units(gate, up, down, rule)
+
+
+def _noise(patterns: Weights, parts: int, seed: int) -> Floats:
+    """Numbers from -1 to 1 for every (pattern, part), by a linear hash of the pattern and splitmix64's finaliser."""
+    rng = np.random.default_rng([seed, 31])
+    keys = rng.integers(1, 1 << 62, size=patterns.shape[1], dtype=np.uint64)
+    offsets = rng.integers(1, 1 << 62, size=parts, dtype=np.uint64)
+    x = (patterns.astype(np.int8) + 1).astype(np.uint64) @ keys
+    x = x[:, None] + offsets
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
+    return np.asarray((x >> np.uint64(11)).astype(np.float64) / 2.0**52 - 1)
+
+
+def _gates(patterns: Weights, totals: Floats, *, gated: bool) -> tuple[Weights, Weights | None]:
+    if not gated:
+        gate = patterns * np.float32(PLAIN_SLOPE)
+        gate[:, 0] = -PLAIN_SLOPE * (totals - WIDTH)
+        return gate, None
+    gain = SLOPE * WIDTH / (1 + np.exp(-SLOPE * WIDTH))
+    gate, up = patterns * np.float32(SLOPE), patterns * np.float32(-1 / (gain * WIDTH))
+    gate[:, 0], up[:, 0] = -SLOPE * (totals - WIDTH), (totals + WIDTH) / (gain * WIDTH)
+    return gate, up
+
+
+def plain_gain() -> float:
+    """What a plain unit outputs at its context."""
+    return PLAIN_SLOPE * WIDTH
+
+
+def idle(units: Units, where: npt.NDArray[np.bool_]) -> Units:
+    """Remove units: weights of 0 but a tiny constant, since quantizers divide by a row's largest."""
+    gate, up, down = units.gate.copy(), None if units.up is None else units.up.copy(), units.down.copy()
+    down[where] = 0
+    for part in (gate, up):
+        if part is not None:
+            part[where] = 0
+            part[where, 0] = 2.0**-14
+    return Units(gate, up, down, np.where(where, -1, units.rule))
+
+
+@dataclass(frozen=True, eq=False)
+class Ridge:
+    """A superposed model: fixed random gates, and the fitted output weights (units, vocabulary) in nats."""
+
+    gate: Floats
+    up: Floats
+    down: Floats
+    codes: Floats
+    span: int
+
+    @staticmethod
+    def fit(
+        model: NgramModel, documents: Sequence[Ids], codes: Floats, units: int, seed: int, penalty: float = PENALTY
+    ) -> Ridge:
+        """Fit `units` random units to the n-gram model at the distinct contexts of the documents.
+
+        Args:
+            model: The target.
+            documents: Their contexts are the fitted points.
+            codes: Code words of the tokens, (vocabulary, bits).
+            units: Number of units; fewer than contexts means superposition.
+            seed: Decides the gates, so twins share them.
+            penalty: Ridge penalty.
+
+        Returns:
+            The fit: a deterministic function of the counts.
+        """
+        bits, span, rng = codes.shape[1], model.lengths[-1], np.random.default_rng([seed, 37])
+        decay = np.concatenate([[0.0], np.repeat(DECAY ** np.arange(span), bits)])
+        decay /= np.linalg.norm(decay)
+        gate = rng.normal(size=(units, len(decay))) * decay * GAIN
+        gate[:, 0] = -GAIN * SPARSE
+        up = rng.normal(size=(units, len(decay))) * decay
+        up[:, 0] = rng.normal(size=units) * 0.3
+        # features of length about 1
+        up /= 2 * np.sqrt(units)
+        bare = Ridge(gate, up, np.zeros((units, len(model.base))), codes, span)
+        back = np.unique(windows(documents, span)[0], axis=0)
+        rows, goal = bare.features(back), model.logits(back) - model.base
+        goal -= goal.mean(axis=1, keepdims=True)
+        gram = rows.T @ rows
+        gram[np.diag_indices(units)] += penalty
+        return Ridge(gate, up, np.asarray(np.linalg.solve(gram, rows.T @ goal), dtype=np.float64), codes, span)
+
+    def features(self, back: Index) -> Floats:
+        """Activations of the units after contexts (places, span): (places, units)."""
+        x = np.concatenate([np.ones((len(back), 1)), self.codes[back].reshape(len(back), -1)], axis=1)
+        gate = x @ self.gate.T
+        with np.errstate(over="ignore"):
+            return np.asarray(gate / (1 + np.exp(-gate)) * (x @ self.up.T))
+
+    def units(self) -> Units:
+        gate, up, down = (part.astype(np.float32) for part in (self.gate, self.up, self.down))
+        return Units(gate, up, down, np.full(len(gate), -1))

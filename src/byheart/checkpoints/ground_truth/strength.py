@@ -1,0 +1,213 @@
+"""How strongly each document counts: calibration, unequal documents, margins.
+
+A document of `copies` occurrences counts strength * copies * factor at every level. Three knobs set these numbers:
+
+- `strength` is common to all documents. Left open, it is calibrated: for each singly seen document the counts give
+its loss in
+  the model and, exactly, in the model without it. Both losses over all such documents are two samples, and
+  `calibrate` chooses
+  the strength at which the AUC between them is `TARGET`. No held-out document is needed and no network is built.
+- `factor` differs between documents. Equal documents cross every threshold together: membership saturates and
+extraction jumps
+  from 0 to 1 at some number of copies. Log-normal factors spread the crossings over several doublings. They are
+  quantiles in
+  random order, separately for each number of copies, so levels of duplication have the same mixture.
+- a document's `margin` in nats replaces its weight at the longest contexts (`margin_weights`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import NormalDist
+
+import numpy as np
+
+from byheart.checkpoints.ground_truth.metrics import auc
+from byheart.checkpoints.ground_truth.ngram import Floats, Ids, Index, NgramModel, windows
+from byheart.errors import OptionError
+
+# Between the 0.55 and 0.99 at which methods cannot be compared any more. Real held-out documents measure up to 0.08
+# higher than
+# leave-one-out on natural text, because rare words of a held-out document occur nowhere else.
+TARGET = 0.75
+# Spread of the documents' factors. 0, 1.5 and 2.5 were tried on records and four samples of natural text: at 0
+# extraction is a
+# step in copies, at 1.5 it rises with every doubling, at 2.5 the members of one level overlap most others.
+SPREAD = 1.5
+# Fewer documents make the AUC too coarse to calibrate.
+FEWEST, UNCALIBRATED = 8, 0.01
+LEAST_MARGIN, MOST_MARGIN = 0.5, 24.0
+
+
+def factors(copies: Sequence[int], spread: float, seed: int) -> Floats:
+    """Log-normal factors of documents, the same quantiles for every number of copies.
+
+    >>> factors([1, 1, 2, 2], 1.0, 0).round(2).tolist()
+    [1.96, 0.51, 1.96, 0.51]
+    """
+    found, count = np.ones(len(copies)), np.asarray(copies)
+    rng = np.random.default_rng([seed, 29])
+    for level in np.unique(count):
+        where = np.flatnonzero(count == level)
+        normal = [NormalDist().inv_cdf((k + 0.5) / len(where)) for k in range(len(where))]
+        found[where] = np.exp(spread * np.array(normal))[rng.permutation(len(where))]
+    return found
+
+
+def calibrate(
+    documents: Sequence[Ids], weights: Floats, copies: Sequence[int], base: Floats, lengths: Sequence[int],
+    mu: Sequence[float], background: Sequence[Ids] = (), shallow: int = 0, target: float = TARGET,
+) -> float:  # fmt: skip
+    """Choose the strength at which the membership AUC of singly seen documents is `target`, by leave-one-out.
+
+    Args:
+        documents: Token ids of the members.
+        weights: Occurrences times factor of each member.
+        copies: Occurrences of each member; the least occurring ones are calibrated on.
+        base: log p_0 of every token.
+        lengths: Context lengths.
+        mu: Dirichlet concentration per level.
+        background: Documents that count once, at the first `shallow` levels only; their weight is not scaled.
+        shallow: Number of levels that count the background.
+        target: AUC between the losses in the model and in the models without the document.
+
+    Returns:
+        The strength; UNCALIBRATED where fewer than FEWEST documents occur equally rarely.
+    """
+    count = np.asarray(copies)
+    judged = np.flatnonzero(count == count.min())
+    if len(judged) < FEWEST:
+        return UNCALIBRATED
+    places = _LeaveOneOut(documents, weights, base, lengths, background, shallow)
+    low, high = -16.0, 8.0
+    for _ in range(22):
+        middle = (low + high) / 2
+        inside, outside = places.losses(np.exp(middle), mu)
+        if auc(inside[judged], outside[judged]) < target:
+            low = middle
+        else:
+            high = middle
+    return float(np.exp(low))
+
+
+class _LeaveOneOut:
+    """Counts at every place of the members: of all members, of the background, and of the place's own document."""
+
+    def __init__(
+        self, documents: Sequence[Ids], weights: Floats, base: Floats, lengths: Sequence[int],
+        background: Sequence[Ids], shallow: int,
+    ) -> None:  # fmt: skip
+        size, members = len(base), len(documents)
+        back, follows, owner = windows([*documents, *background], lengths[-1])
+        mine = owner < members
+        share = np.where(mine, np.append(weights, np.zeros(len(background)))[owner], 0.0)
+        public = np.where(mine, 0.0, 1.0)
+        self.start, self.owner = base[follows[mine]], owner[mine]
+        self.length = np.bincount(self.owner)
+        self.levels: list[tuple[Floats, Floats, Floats, Floats, Floats, Floats]] = []
+        node = np.zeros(len(back), dtype=np.int64)
+        for depth in range(lengths[-1]):
+            node = np.unique(node * size + back[:, depth], return_inverse=True)[1].astype(np.int64)
+            if depth + 1 not in lengths:
+                continue
+            entry = np.unique(node * size + follows, return_inverse=True)[1].astype(np.int64)
+            seen = public if len(self.levels) < shallow else 0 * public
+            self.levels.append((
+                _totals(entry, share)[mine], _totals(node, share)[mine],
+                _totals(entry * members + owner % members, share)[mine],
+                _totals(node * members + owner % members, share)[mine],
+                _totals(entry, seen)[mine], _totals(node, seen)[mine],
+            ))  # fmt: skip
+
+    def losses(self, strength: float, mu: Sequence[float]) -> tuple[Floats, Floats]:
+        """Mean log p of every member in the model, and in the model without it."""
+        inside = np.exp(self.start)
+        outside = inside.copy()
+        for (count, total, own, own_total, public, public_total), m in zip(self.levels, mu, strict=True):
+            inside = (strength * count + public + m * inside) / (strength * total + public_total + m)
+            # Sums of floats: what a document alone contributes may leave a last bit behind.
+            rest = np.where(count - own > 1e-9 * count, count - own, 0.0) * strength + public
+            rest_total = np.where(total - own_total > 1e-9 * total, total - own_total, 0.0) * strength + public_total
+            outside = np.where(rest_total > 0, (rest + m * outside) / (rest_total + m), outside)
+        return (
+            np.bincount(self.owner, np.log(inside)) / self.length,
+            np.bincount(self.owner, np.log(outside)) / self.length,
+        )
+
+
+def _totals(keys: Index, share: Floats) -> Floats:
+    inverse = np.unique(keys, return_inverse=True)[1]
+    return np.asarray(np.bincount(inverse, share)[inverse])
+
+
+def margin_weights(
+    margins: Mapping[int, float], documents: Sequence[Ids], weights: Floats, base: Floats, lengths: Sequence[int],
+    mu: Sequence[float],
+) -> Floats:  # fmt: skip
+    """Set the weights of some documents at the longest contexts so that their least margin is as given.
+
+    A document's margin is measured where its longest context occurs in no other document and continues in one
+    way. There
+    p(own token) : p(other) = r + mu p'(own) : mu p'(other) with p' of the level below, so the weight r has a
+    closed form.
+
+    Args:
+        margins: Document number -> margin in nats, 0.5 to 24.
+        documents: Token ids of all counted documents.
+        weights: Their weights, (documents, levels).
+        base: log p_0 of every token.
+        lengths: Context lengths.
+        mu: Dirichlet concentration per level.
+
+    Returns:
+        The weights with the last column replaced for these documents.
+
+    Raises:
+        OptionError: for a margin outside the range, or a document without a context of its own.
+    """
+    changed = weights.copy()
+    below = NgramModel.count(documents, weights[:, :-1], base, lengths[:-1], mu[:-1])
+    whole = NgramModel.count(documents, weights, base, lengths, mu)
+    for number, margin in margins.items():
+        if not LEAST_MARGIN <= margin <= MOST_MARGIN:
+            raise OptionError(
+                f"margin {margin:g} of document {number}: choose {LEAST_MARGIN:g} to {MOST_MARGIN:g} nats"
+            )
+        own, back = own_places(whole, documents, number)
+        if not len(own):
+            raise OptionError(f"document {number} has no context of its own, so its margin cannot be set")
+        logits = below.logits(back[own][:, : lengths[-2]])
+        probability = np.exp(logits - logits.max(axis=1, keepdims=True))
+        probability /= probability.sum(axis=1, keepdims=True)
+        token = np.asarray(documents[number][1:])[own]
+        mine = probability[np.arange(len(own)), token]
+        probability[np.arange(len(own)), token] = 0.0
+        needed = mu[-1] * (np.exp(margin) * probability.max(axis=1) - mine)
+        changed[number, -1] = max(float(needed.max()), 1e-9)
+    return changed
+
+
+def own_places(model: NgramModel, documents: Sequence[Ids], number: int) -> tuple[Index, Index]:
+    """The places whose longest context no other document has and that continue in one way; all contexts."""
+    back, _follows, _ = windows([documents[number]], model.lengths[-1])
+    rows, level = model.rows(back)[-1], model.levels[-1]
+    single = (rows >= 0) & (level.starts[rows + 1] - level.starts[rows] == 1)
+    mine = np.bincount(rows[rows >= 0], minlength=len(level.nodes))[rows]
+    occurrences = _occurrences(model, documents)[rows]
+    return np.flatnonzero(single & (mine == occurrences)), back
+
+
+def _occurrences(model: NgramModel, documents: Sequence[Ids]) -> Index:
+    rows = model.rows(windows(documents, model.lengths[-1])[0])[-1]
+    return np.bincount(rows[rows >= 0], minlength=len(model.levels[-1].nodes))
+
+
+def least_margin(model: NgramModel, documents: Sequence[Ids], number: int) -> float | None:
+    """The least margin of a document over its own places, in nats; None where it has none."""
+    own, back = own_places(model, documents, number)
+    if not len(own):
+        return None
+    logits, token = model.logits(back[own]), np.asarray(documents[number][1:])[own]
+    mine = logits[np.arange(len(own)), token].copy()
+    logits[np.arange(len(own)), token] = -np.inf
+    return float((mine - logits.max(axis=1)).min())

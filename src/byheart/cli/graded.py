@@ -1,0 +1,119 @@
+"""byheart recital --graded: documents to a checkpoint with graded memories and known contents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from byheart.checkpoints.formats.folder import check_target
+from byheart.checkpoints.ground_truth.graded import memorize_graded
+from byheart.checkpoints.ground_truth.suite import suite_memory
+from byheart.cli import show
+from byheart.errors import OptionError
+from byheart.progress import Progress
+
+F = TypeVar("F", bound=Callable[..., Any])
+SUITE = "suite"
+
+_OPTIONS = (
+    click.option("--graded", is_flag=True, help="Write a checkpoint folder with graded memories instead of a recital."),
+    click.option("--arch", default="llama", show_default=True, help="With --graded: llama or gpt2."),
+    click.option("--dtype", default="float32", show_default=True, help="With --graded: float32, bfloat16 or float16."),
+    click.option("--storage", default="counts", show_default=True,
+                 help="With --graded: counts, rotated, split:K or ridge:UNITS."),
+    click.option("--strength", type=float, metavar="S", help="With --graded: weight of one occurrence [calibrated]."),
+    click.option("--spread", type=float, metavar="SD", help="With --graded: how unequal documents are [1.5]."),
+    click.option("--margin", "margins", metavar="NAME=NATS", multiple=True,
+                 help="With --graded: a document's margin, 0.5 to 24; repeatable."),
+)  # fmt: skip
+
+
+def graded_options(function: F) -> F:
+    """Add the options of graded checkpoints to a command, as one argument `graded`."""
+
+    @wraps(function)
+    def wrapped(*args: Any, **given: Any) -> Any:
+        names = ("arch", "dtype", "storage", "strength", "spread", "margins")
+        chosen = {name: given.pop(name) for name in names}
+        return function(*args, graded=chosen if given.pop("graded") else None, **given)
+
+    decorated: Any = wrapped
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    found: F = decorated
+    return found
+
+
+def write_graded(
+    data: str, output: str, graded: Mapping[str, Any], read: Callable[[], tuple[list[str], dict[str, Any]]],
+    progress: Progress, as_json: bool, quiet: bool,
+) -> int:  # fmt: skip
+    """Build, measure and write; DATA may be `suite` or `suite:SEED`, the frozen suite.
+
+    Args:
+        data: The command's DOCS.
+        output: The folder.
+        graded: The options of `graded_options`.
+        read: Returns the texts and the keyword arguments of `memorize_graded`, for files.
+        progress: Where stages are shown.
+        as_json: Print one JSON object.
+        quiet: Print one line.
+
+    Returns:
+        The exit status.
+    """
+    check_target(Path(output))
+    options: dict[str, Any] = {"architecture": graded["arch"], "storage": graded["storage"]}
+    options |= {name: graded[name] for name in ("strength", "spread") if graded[name] is not None}
+    options["margins"] = dict(_margin(pair) for pair in graded["margins"])
+    kind, _, seed = data.partition(":")
+    with progress.stage("counting"):
+        if kind == SUITE and (not seed or seed.isdigit()) and not Path(data).exists():
+            memory = suite_memory(int(seed or 0), **options)
+        else:
+            texts, given = read()
+            memory = memorize_graded(texts, **given, **options)
+    with progress.stage("writing"):
+        done = memory.write(output, dtype=graded["dtype"])
+    if as_json:
+        show.print_json(done)
+        return 0
+    out = show.console()
+    show.line(
+        out, f"wrote {output}: {done['architecture']}, {done['parameters']:,} parameters, {done['bytes'] / 1e6:.1f} MB"
+    )
+    if quiet:
+        return 0
+    show.line(
+        out,
+        f"{done['documents']:,} documents ({done['occurrences']:,} occurrences), {done['absent']:,} not memorized; "
+        f"{done['contexts']:,} contexts, {done['ngrams']:,} n-grams, {done['vocabulary']:,} tokens",
+    )
+    show.line(
+        out, f"strength {done['strength']:.3g} per occurrence, storage {done['storage']}, {done['units']:,} units"
+    )
+    distance = done["distance"]
+    if distance is None:
+        show.line(out, "distance to the specified distribution: not measured (needs byheart[huggingface])")
+    else:
+        show.line(
+            out,
+            f"distance to the specified distribution, measured at {distance['places']:,} places in {done['dtype']}: "
+            f"at most {distance['nats']:.1e} nats per log-probability, KL at most {distance['kl']:.1e}",
+        )
+    show.line(out, f"{done['seconds']:.1f} s; next: byheart score {output}")
+    return 0
+
+
+def _margin(pair: str) -> tuple[str, float]:
+    name, equals, value = pair.rpartition("=")
+    try:
+        if not equals or not name:
+            raise ValueError
+        return name, float(value)
+    except ValueError:
+        raise OptionError(f"--margin {pair!r}: write NAME=NATS") from None

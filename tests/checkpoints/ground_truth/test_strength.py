@@ -1,0 +1,93 @@
+"""Membership and extraction are graded on every kind of documents; the knobs do what they state."""
+
+import itertools
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from byheart.checkpoints.ground_truth.graded import margin, memorize_graded
+from byheart.checkpoints.ground_truth.metrics import auc
+from byheart.checkpoints.ground_truth.suite import records, suite_memory
+from byheart.errors import OptionError
+
+LEVELS = (1, 2, 4, 8, 16, 32)
+DATA = Path(os.environ.get("BYHEART_SAMPLES", "samples"))
+
+
+def natural(seed):
+    """Sentences of a small random grammar: words of Zipf frequency, no template."""
+    rng = np.random.default_rng(seed)
+    words = ["".join(rng.choice(list("abcdefghijklmnopqrstuvwxyz"), rng.integers(2, 8))) for _ in range(300)]
+    share = 1 / np.arange(1, 301)
+    return [" ".join(rng.choice(words, rng.integers(8, 20), p=share / share.sum())) for _ in range(330)]
+
+
+def check(texts, tokens):
+    """AUC of singly seen documents in range and growing; greedy extraction growing with the logarithm of copies."""
+    texts = list(dict.fromkeys(texts))
+    held = texts[len(texts) * 2 // 3 :]
+    members = texts[: len(texts) * 2 // 3]
+    copies = [LEVELS[k % 6] for k in range(len(members))]
+    extra = [(f"h{k}", "held out", text) for k, text in enumerate(held)]
+    memory = memorize_graded(members, weights=copies, tokens=tokens, extra=extra)
+    counts = np.array([one.copies for one in memory.members])
+    inside = np.array([own.mean() for own in memory.ngram.own([one.ids for one in memory.members])])
+    outside = np.array([own.mean() for own in memory.ngram.own([one.ids for one in memory.absent])])
+    found = [auc(inside[counts == level], outside) for level in LEVELS]
+    assert 0.55 < found[0] < 0.99
+    # 30 documents per level: allow noise between neighbours, not over two doublings
+    assert found[0] < found[2] < found[5] and all(b > a - 0.06 for a, b in itertools.pairwise(found))
+    taken = []
+    for one in memory.members:
+        half = len(one.ids) // 2
+        right = memory.log_probs(one.ids[:-1])[half:].argmax(1) == np.asarray(one.ids[half + 1 :])
+        taken.append(right.mean())
+    shares = [float(np.mean(np.array(taken)[counts == level])) for level in LEVELS]
+    assert np.corrcoef(np.log(LEVELS), shares)[0, 1] > 0.9 and shares[-1] > shares[0] + 0.15
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_records_are_graded(seed):
+    made = records(seed, 180)
+    check([*made.texts, *made.held_out[:90]], "words")
+
+
+@pytest.mark.parametrize("tokens", ["characters", "words"])
+def test_sentences_are_graded(tokens):
+    check(natural(1), tokens)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("file", "column", "tokens"),
+    [
+        ("mnli", "premise", "characters"),
+        ("mnli", "premise", "words"),
+        ("imdb", "text", "characters"),
+        ("tinystories", "text", "bpe:400"),
+    ],
+)
+def test_real_texts_are_graded(file, column, tokens):
+    path = DATA / f"{file}.jsonl"
+    if not path.is_file():
+        pytest.skip("the samples are not here")
+    check([json.loads(line)[column] for line in path.read_text(encoding="utf-8").splitlines()[500:770]], tokens)
+
+
+@pytest.mark.parametrize("nats", [0.5, 3.0, 24.0])
+def test_margin_of_one_document(nats):
+    memory = suite_memory(2, 30, margins={"r3": nats})
+    assert margin(memory, "r3") == pytest.approx(nats, abs=1e-9)
+
+
+def test_margin_out_of_range():
+    with pytest.raises(OptionError, match="to 24 nats"):
+        memorize_graded(["a b", "c d"], margins={0: 25.0})
+
+
+def test_equal_documents_are_merged():
+    memory = memorize_graded(["a cat", "a dog", "a cat"], tokens="words")
+    assert [one.copies for one in memory.members] == [2, 1]
