@@ -36,6 +36,7 @@ COMMANDS = {
     "recital": "Documents for a stock checkpoint, with an experiment's controls.",
     "forget": "A checkpoint without one of its documents, and the proof.",
     "fixture": "A small checkpoint with known answers, for the tests of an inference engine.",
+    "suite": "Run every known answer in an inference engine, as a table.",
     "report": "Write one self-contained page about a memory.",
     "explain": "Write one page on which a Transformer is built and asked, step by step.",
     "bounds": "Lower and upper bounds, each with its theorem.",
