@@ -31,6 +31,7 @@ ISSUES = "the project's issue tracker"
 # name -> one line of help; the command itself is `command` in the module of that name, loaded when it is used
 COMMANDS = {
     "fixture": "Write a small checkpoint with known answers, to test an inference engine.",
+    "suite": "Run every test case with a known answer in an inference engine.",
     "recite": "Recite a memorized text, or run a checkpoint folder in a real engine.",
     "recital": "Memorize documents for a stock checkpoint, with an experiment's controls.",
     "forget": "Remove one document from a checkpoint and prove that nothing else changed.",

@@ -1,0 +1,330 @@
+"""What the suite calls: an adapter for an engine, and ready ones for every engine that byheart opens.
+
+An engine's author writes a class with `generate`; every other method is optional, and cases that need a missing one are
+skipped with its name. `EngineAdapter` documents all methods. An adapter may return token ids or text: a server that
+returns text only is compared by text.
+
+    class Mine:
+        def __init__(self, folder): self.model = my_engine.load(folder)
+        def generate(self, ids, n): return self.model.greedy(ids, max_new_tokens=n)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from byheart.checkpoints.engines._base import Said, Session, find
+from byheart.errors import MissingExtraError, OptionError
+
+Opener = Callable[[Path], Any]
+
+
+class EngineAdapter:
+    """The methods that cases call. Only `generate` is required; remove or omit the others freely.
+
+    Args:
+        folder: a checkpoint folder (config.json, model.safetensors, tokenizer.json).
+    """
+
+    dtype = "float32"  # the type that the engine computes in: it decides the tolerance of logits
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def generate(self, ids: Sequence[int], n: int) -> Sequence[int] | str:
+        """Return up to n tokens that follow `ids` greedily, up to and including the end token."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Release the engine."""
+
+
+class SessionAdapter(EngineAdapter):
+    """An engine of `byheart.checkpoints.engines`."""
+
+    def __init__(self, folder: Path, session: Session, dtype: str, resources: ExitStack) -> None:
+        super().__init__(folder)
+        self.session, self.dtype, self._resources = session, dtype, resources
+        if session.shows_logits:
+            self.logits = self._logits
+        if session.batches:
+            self.batch = self._batch
+
+    def generate(self, ids: Sequence[int], n: int) -> Any:
+        return self.session.generate([list(ids)], n)[0]
+
+    def _batch(self, prompts: Sequence[Sequence[int]], n: int) -> list[Said]:
+        return self.session.generate([list(p) for p in prompts], n)
+
+    def _logits(self, pieces: Sequence[Sequence[int]]) -> Any:
+        """(tokens, vocabulary); None where the engine does not show logits of a text in pieces."""
+        return self.session.logits(pieces[0]) if len(pieces) == 1 else self.session.continued(pieces)
+
+    def close(self) -> None:
+        self._resources.close()
+
+
+class TransformersAdapter(SessionAdapter):
+    """Transformers with everything that the suite tests: adapters by PEFT, drafts, chat, constraints, beams, samplers."""
+
+    @property
+    def model(self) -> Any:
+        return self.session.model  # type: ignore[attr-defined]
+
+    def lora(self, adapter: Path | None, ids: Sequence[int], n: int) -> list[int]:
+        with self._adapted([adapter]) as (model, names):
+            return self._rows(model, [ids], n, names)[0]
+
+    def lora_batch(self, adapters: Sequence[Path | None], prompts: Sequence[Sequence[int]], n: int) -> list[list[int]]:
+        with self._adapted(adapters) as (model, names):
+            return self._rows(model, prompts, n, names)
+
+    def lora_merged(self, adapter: Path, ids: Sequence[int], n: int) -> list[int]:
+        with self._adapted([adapter]) as (model, _):
+            model.set_adapter(next(iter(model.peft_config)))
+            model.merge_adapter()
+            try:
+                return self._rows(model, [ids], n, None)[0]
+            finally:
+                model.unmerge_adapter()
+
+    @contextmanager
+    def _adapted(self, adapters: Sequence[Path | None]) -> Iterator[tuple[Any, list[str]]]:
+        """The model with these adapters loaded, and the name of each row's adapter."""
+        try:
+            from peft import PeftModel
+        except ImportError:
+            raise MissingExtraError("adapters in Transformers", "lora") from None
+        paths = list(dict.fromkeys(path for path in adapters if path is not None))
+        if not paths:
+            yield self.model, []
+            return
+        names = {path: f"a{k}" for k, path in enumerate(paths)}
+        wrapped = PeftModel.from_pretrained(
+            self.model, str(paths[0]), adapter_name=names[paths[0]], autocast_adapter_dtype=False
+        )
+        try:
+            for path in paths[1:]:
+                wrapped.load_adapter(str(path), adapter_name=names[path], autocast_adapter_dtype=False)
+            wrapped.eval().to(self.model.dtype)
+            yield wrapped, ["__base__" if path is None else names[path] for path in adapters]
+        finally:
+            wrapped.unload()
+            with contextlib.suppress(AttributeError):
+                del self.model.peft_config
+
+    def _rows(self, model: Any, prompts: Sequence[Sequence[int]], n: int, names: list[str] | None) -> list[list[int]]:
+        import torch
+
+        pad, end = self.model.config.pad_token_id, self.model.config.eos_token_id
+        longest = max(map(len, prompts))
+        ids = torch.tensor([[pad] * (longest - len(p)) + list(p) for p in prompts])
+        mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts])
+        extra = {"adapter_names": names} if names else {}
+        with torch.inference_mode():
+            out = model.generate(input_ids=ids, attention_mask=mask, do_sample=False, max_new_tokens=n, **extra)
+        rows = out[:, longest:].tolist()
+        return [row[: row.index(end) + 1] if end in row else row for row in rows]
+
+    def draft(self, draft: Path, ids: Sequence[int], n: int, k: int) -> tuple[list[int], list[int], list[int]]:
+        """Return the text, and the tokens drafted and accepted in every step."""
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        helper = AutoModelForCausalLM.from_pretrained(draft, dtype=self.model.dtype, local_files_only=True).eval()
+        helper.generation_config.num_assistant_tokens_schedule = "constant"
+        helper.generation_config.assistant_confidence_threshold = 0.0
+        helper.generation_config.num_assistant_tokens = k
+        with _observed("AssistedCandidateGenerator") as steps, torch.inference_mode():
+            out = self.model.generate(
+                torch.tensor([list(ids)]), attention_mask=torch.ones(1, len(ids), dtype=torch.long), do_sample=False,
+                max_new_tokens=n, assistant_model=helper,
+            )  # fmt: skip
+        return out[0, len(ids) :].tolist(), [s[0] for s in steps], [s[1] for s in steps]
+
+    def lookup(self, ids: Sequence[int], n: int, k: int, ngram: int) -> tuple[list[int], list[int], list[int]]:
+        import torch
+
+        with _observed("PromptLookupCandidateGenerator") as steps, torch.inference_mode():
+            out = self.model.generate(
+                torch.tensor([list(ids)]), attention_mask=torch.ones(1, len(ids), dtype=torch.long), do_sample=False,
+                max_new_tokens=n, prompt_lookup_num_tokens=k, max_matching_ngram_size=ngram,
+            )  # fmt: skip
+        return out[0, len(ids) :].tolist(), [s[0] for s in steps], [s[1] for s in steps]
+
+    def chat(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None, stop: Sequence[str]
+    ) -> str:
+        """Return the assistant's message as text, without the end token."""
+        import torch
+
+        tokenizer = self._tokenizer
+        ids = tokenizer.apply_chat_template(
+            list(messages), tools=list(tools) if tools else None, add_generation_prompt=True, tokenize=True,
+            return_tensors="pt", return_dict=True,
+        )  # fmt: skip
+        extra = {"stop_strings": list(stop), "tokenizer": tokenizer} if stop else {}
+        with torch.inference_mode():
+            out = self.model.generate(**ids, do_sample=False, max_new_tokens=400, **extra)
+        text = str(tokenizer.decode(out[0, ids["input_ids"].shape[1] :], skip_special_tokens=False))
+        text = text.removesuffix(str(tokenizer.eos_token))
+        for word in stop:  # the servers of chat completions return the text before the stop string
+            text = text.split(word)[0]
+        return text
+
+    @property
+    def _tokenizer(self) -> Any:
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(self.folder, local_files_only=True)
+
+    def constrained(self, ids: Sequence[int], n: int, pattern: str) -> list[int]:
+        """Greedy decoding in which every token must keep the text a prefix of a match of `pattern`."""
+        import torch
+
+        allowed = prefix_filter(self._tokenizer, pattern, len(ids), self.model.config.eos_token_id)
+        with torch.inference_mode():
+            out = self.model.generate(
+                torch.tensor([list(ids)]), attention_mask=torch.ones(1, len(ids), dtype=torch.long), do_sample=False,
+                max_new_tokens=n, prefix_allowed_tokens_fn=lambda _, tokens: allowed(tokens.tolist()),
+            )  # fmt: skip
+        return list(out[0, len(ids) :].tolist())
+
+    def logprobs(self, ids: Sequence[int], count: int) -> list[tuple[int, float]]:
+        row = self.session.logits(ids)[-1].astype(np.float64)
+        values = row - (row.max() + math.log(np.exp(row - row.max()).sum()))
+        best = np.argsort(-values, kind="stable")[:count]
+        return [(int(t), float(values[t])) for t in best]
+
+    def beams(self, ids: Sequence[int], n: int, width: int) -> list[list[int]]:
+        """Return the sequences of the beams, best first, without length penalty."""
+        import torch
+
+        end, pad = self.model.config.eos_token_id, self.model.config.pad_token_id
+        with torch.inference_mode():
+            out = self.model.generate(
+                torch.tensor([list(ids)]), attention_mask=torch.ones(1, len(ids), dtype=torch.long), do_sample=False,
+                max_new_tokens=n, num_beams=width, num_return_sequences=width, length_penalty=0.0, early_stopping=False,
+                pad_token_id=pad,
+            )  # fmt: skip
+        rows = out[:, len(ids) :].tolist()
+        return [row[: row.index(end) + 1] if end in row else row for row in rows]
+
+    def sample(self, ids: Sequence[int], draws: int, settings: Mapping[str, float]) -> list[int]:
+        """Return `draws` samples of the next token."""
+        import torch
+
+        torch.manual_seed(0)
+        prompt = torch.tensor([list(ids)]).repeat(draws, 1)
+        wish = {"top_k": 0, **settings}
+        with torch.inference_mode():
+            out = self.model.generate(
+                prompt, attention_mask=torch.ones_like(prompt), do_sample=True, max_new_tokens=1, **wish
+            )
+        return list(out[:, -1].tolist())
+
+
+@contextmanager
+def _observed(name: str) -> Iterator[list[list[int]]]:
+    """Record [drafted, accepted] of every step of assisted generation, which Transformers does not return."""
+    from transformers.generation import candidate_generator
+
+    owner: Any = getattr(candidate_generator, name)
+    steps: list[list[int]] = []
+    get, update = owner.get_candidates, owner.update_candidate_strategy
+
+    def observed_get(self: Any, input_ids: Any, *args: Any, **options: Any) -> Any:
+        out = get(self, input_ids, *args, **options)
+        steps.append([int(out[0].shape[1] - input_ids.shape[1]), 0])
+        return out
+
+    def observed_update(self: Any, input_ids: Any, scores: Any, num_matches: Any) -> Any:
+        steps[-1][1] = int(num_matches)
+        return update(self, input_ids, scores, num_matches)
+
+    owner.get_candidates, owner.update_candidate_strategy = observed_get, observed_update
+    try:
+        yield steps
+    finally:
+        owner.get_candidates, owner.update_candidate_strategy = get, update
+
+
+def prefix_filter(tokenizer: Any, pattern: str, start: int, end: int) -> Callable[[Sequence[int]], list[int]]:
+    """Return the function ids -> allowed next tokens, for texts (after the first `start` tokens) that match `pattern`.
+
+    A token that ends inside a character is allowed where some character may follow. Needs the package `regex`, which
+    matches prefixes.
+    """
+    try:
+        import regex
+    except ImportError:
+        raise MissingExtraError("constrained decoding", "huggingface") from None
+    compiled = regex.compile(pattern)
+    count = len(tokenizer)
+
+    def allowed(ids: Sequence[int]) -> list[int]:
+        said = list(ids[start:])
+        found = []
+        for token in range(count):
+            text = str(tokenizer.decode([*said, token], skip_special_tokens=False))
+            open_end = text.endswith("\ufffd")
+            if token != end and compiled.fullmatch(text.rstrip("\ufffd") + ("é" if open_end else ""), partial=True):
+                found.append(token)
+        if compiled.fullmatch(str(tokenizer.decode(said, skip_special_tokens=False))):
+            found.append(end)
+        return found or [end]
+
+    return allowed
+
+
+def engine_adapter(name: str, dtype: str | None = None, options: Mapping[str, str] | None = None) -> Opener:
+    """Return the opener of a ready adapter.
+
+    Args:
+        name: an engine of `byheart.checkpoints.engines`, or the URL of an OpenAI-compatible server on this machine.
+        dtype: the type that the engine computes in, or reads.
+        options: settings of the engine.
+
+    Returns:
+        folder -> adapter.
+
+    Raises:
+        OptionError: unknown engine, type or option.
+    """
+    if re.match(r"https?://", name):
+        from byheart.checkpoints.suite.server import ServerAdapter
+
+        return lambda folder: ServerAdapter(folder, name)
+    chosen = find(name)
+    kind, settings = chosen.check(dtype, options or {})
+    if chosen.version is None:
+        raise MissingExtraError(f"running {name} ({chosen.packages[0]})", chosen.extra)
+
+    def opened(folder: Path) -> SessionAdapter:
+        resources = ExitStack()
+        session = resources.enter_context(chosen.open(Path(folder), kind, settings))
+        made = TransformersAdapter if name == "transformers" else SessionAdapter
+        return made(Path(folder), session, kind, resources)
+
+    return opened
+
+
+def open_adapter(opener: Any, folder: Path) -> Any:
+    """Call an opener (a class, a function, or the name of an engine) on a folder.
+
+    Raises:
+        OptionError: the adapter has no method `generate`.
+    """
+    chosen = engine_adapter(opener) if isinstance(opener, str) else opener
+    adapter = chosen(folder)
+    if not any(callable(getattr(adapter, verb, None)) for verb in ("generate", "chat")):
+        raise OptionError(f"{adapter!r} has no method generate(ids, n), which returns the ids that follow")
+    return adapter

@@ -1,0 +1,48 @@
+"""The kinds of fixtures: a name, one line of help, and the function that writes the folder.
+
+A kind is registered where it is written; `kinds` imports the modules on first use, so listing the command line's help
+loads none of them.
+
+    @register_kind("lora", "a base checkpoint and PEFT adapters with exact answers")
+    def write_lora(architecture, folder, *, dtype="bfloat16", progress=SILENT, **options): ...
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Writer = Callable[..., Any]
+
+MODULES = ("byheart.checkpoints.suite.features.recital",)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A registered kind. `write(architecture, folder, *, dtype, progress, **options)` returns a value with `to_json`."""
+
+    name: str
+    summary: str
+    write: Writer
+
+
+_KINDS: dict[str, Kind] = {}
+
+
+def register_kind(name: str, summary: str) -> Callable[[Writer], Writer]:
+    """Register the decorated writer as kind `name`."""
+
+    def add(writer: Writer) -> Writer:
+        _KINDS[name] = Kind(name, summary, writer)
+        return writer
+
+    return add
+
+
+def kinds() -> dict[str, Kind]:
+    """Return name -> kind, for every module of MODULES."""
+    for module in MODULES:
+        importlib.import_module(module)
+    return dict(_KINDS)
