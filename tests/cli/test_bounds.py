@@ -32,7 +32,10 @@ def test_json_is_one_object() -> None:
 def test_tables_name_theorems(task: str) -> None:
     result = run("--N", "1000", "--n", "8", "--task", task, "--architecture", "4,9,1,1,10,4")
     assert result.exit_code == 0, result.output
-    assert "KS25" in result.output and ("guaranteed upper bounds" if task != "causal" else "expected sizes") in result.output
+    assert (
+        "KS25" in result.output
+        and ("guaranteed upper bounds" if task != "causal" else "expected sizes") in result.output
+    )
     assert "This architecture" in result.output and "985 parameters" in result.output
 
 

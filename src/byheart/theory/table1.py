@@ -190,7 +190,12 @@ TABLE: tuple[FormulaRow, ...] = (
         Ref("MA24", "Theorem 1"),
         _ONE_LABEL,
         "4d²·⌈(N−1)/(min(n,d)−1)⌉, O(d²N/n)",
-        ("linearly independent tokens", "unlimited precision", "n ≥ 2 and d ≥ 2", "our count; the paper states the order"),
+        (
+            "linearly independent tokens",
+            "unlimited precision",
+            "n ≥ 2 and d ≥ 2",
+            "our count; the paper states the order",
+        ),
         False,
         _mahdavi,
     ),

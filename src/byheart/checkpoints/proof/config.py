@@ -369,7 +369,8 @@ def _gpt2_shape(r: _Reader) -> Shape:
         heads,
         heads,
         hidden // heads,
-        4 * hidden if r.left.get("n_inner", 0) is None and r.left.pop("n_inner") is None
+        4 * hidden
+        if r.left.get("n_inner", 0) is None and r.left.pop("n_inner") is None
         else r.integer("n_inner", 4 * hidden),
         r.integer("n_positions"),
         r.number("layer_norm_epsilon", 1e-5),
