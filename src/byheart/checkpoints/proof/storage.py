@@ -57,8 +57,8 @@ ERROR_MODEL = (
     "Gemma's embeddings times the root of the hidden size: in float32, then kept or stored; or root and product both"
     " rounded to the type",
     "every sum, score, square and stored value is shown to be finite in its type, also where nothing reads it",
-    "fully masked rows (padding): the score at distance 0 plus the type's least number is finite; the streams of padding"
-    " rows themselves are measured, not proved",
+    "fully masked rows (padding): the score at distance 0 plus the type's least number is finite; the streams of"
+    " padding rows themselves are measured, not proved",
     "not covered: other rounding modes, sums in a narrower type, quantized activations, overflow traps",
 )
 
