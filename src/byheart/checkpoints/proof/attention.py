@@ -31,6 +31,7 @@ from byheart.checkpoints.proof.fields import (
     settle,
     times,
 )
+from byheart.checkpoints.proof.slack import term
 from byheart.checkpoints.proof.storage import (
     FREQUENCY_ERROR,
     FUNCTION_ERROR,
@@ -116,7 +117,7 @@ def own_score(q: Field, k: Field, shape: Shape) -> float:
         rows = [tuple(end[None, :] for end in f.hull()) for f in (q, k)]
     (q_lo, q_hi), (k_lo, k_hi) = rows
     least = np.minimum.reduce([q_lo * k_lo, q_lo * k_hi, q_hi * k_lo, q_hi * k_hi]).sum(1)
-    return scale * float(least.min())
+    return float(scale * least.min())
 
 
 def _rows_of(field: Field, key: tuple[int, int], parts: tuple[SymbolPart, ...]) -> tuple[Array, Array]:
@@ -164,7 +165,7 @@ def _kept_output(
         else:
             value = plain.rows(rows)
             bound = magnitude(*value.hull()) * n.factor[1] + np.abs(offset[rows])
-            slack = (3 * plan.leak * (1 + 2 * store.unit) + FUNCTION_ERROR) * bound
+            slack = term("leak of a copy", (3 * plan.leak * (1 + 2 * store.unit) + FUNCTION_ERROR) * bound)
             out = times(linear(shifted(value, plan), part, None), n.factor)
             extra = np.abs(part.weight) @ (slack + 4 * U32 * np.abs(offset[rows]))
             constant_part = part.weight @ offset[rows]
@@ -212,7 +213,7 @@ def copied(value: Field, copy: Copy, store: Storage) -> Field:
     lo, hi = value.hull()
     # The stored weight of the copied position is at least 1 - 2 leak (1 itself is representable), all others weigh at
     # most leak (1 + u).
-    slack = (3 * copy.leak * (1 + 2 * store.unit) + FUNCTION_ERROR) * magnitude(lo, hi)
+    slack = term("leak of a copy", (3 * copy.leak * (1 + 2 * store.unit) + FUNCTION_ERROR) * magnitude(lo, hi))
     moved = shifted(value, copy)
     return Field(moved.lo - slack, moved.hi + slack, moved.parts)
 

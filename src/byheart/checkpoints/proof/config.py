@@ -49,6 +49,9 @@ class Shape:
     labels: int | None = None  # a classifier's: its head gives these instead of tokens
 
 
+DTYPES = ("float32", "bfloat16", "float16")
+
+
 def _fraction(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
@@ -105,7 +108,6 @@ HARMLESS: dict[str, Callable[[Any], bool]] = {
     "n_ctx": _count,
     "max_window_layers": _count,
 }
-DTYPES = ("float32", "bfloat16", "float16")
 # Keys that must have one of these values (absent counts as the first).
 FIXED: dict[str, tuple[Any, ...]] = {
     "attention_bias": (False,),
@@ -282,7 +284,7 @@ def _check_tokens(config: Mapping[str, Any], vocabulary: int) -> None:
     """Ids outside the vocabulary stop the loader (padding), or name no row of the embedding."""
     for key in ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"):
         value = config.get(key)
-        if _count(value) and value >= vocabulary:
+        if isinstance(value, int) and value >= vocabulary:
             raise Undecided(f"config.json: {key} = {value!r} is outside the {vocabulary} tokens of the vocabulary")
 
 

@@ -26,6 +26,7 @@ import numpy as np
 
 from byheart.checkpoints.proof.config import Rotary, Shape
 from byheart.checkpoints.proof.fields import POSITION, Field, magnitude
+from byheart.checkpoints.proof.slack import term
 from byheart.checkpoints.proof.storage import (
     FREQUENCY_ERROR,
     FUNCTION_ERROR,
@@ -93,8 +94,8 @@ def rotation_error(first: Array, second: Array, store: Storage) -> Array:
     factor 1 + 8 u.
     """
     u = store.unit + 2 * U32
-    products = 2 * u * (first + second)
-    total = np.minimum(u * np.hypot(first, second), 2 * np.minimum(first, second))
+    products = term("products of a rotation", 2 * u * (first + second))
+    total = term("sums of a rotation", np.minimum(u * np.hypot(first, second), 2 * np.minimum(first, second)))
     return np.asarray((products + total) * (1 + 8 * u) + 4 * store.tiny)
 
 
@@ -102,7 +103,7 @@ def score_stores(scale: float, store: Storage) -> tuple[float, float]:
     """Relative errors of a stored score and of a scaled query. A power of two scales without error; otherwise a score
     may be stored before and after scaling, or the query be scaled and stored."""
     exact = np.log2(scale) == np.rint(np.log2(scale))
-    u = store.unit + 2 * U32
+    u = term("store of a score", store.unit + 2 * U32)
     return (u, 0.0) if exact else (2 * u, u)
 
 

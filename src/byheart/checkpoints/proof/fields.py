@@ -28,6 +28,7 @@ import numpy as np
 
 from byheart.checkpoints.proof.config import Undecided
 from byheart.checkpoints.proof.decoder import Linear, Norm
+from byheart.checkpoints.proof.slack import term
 from byheart.checkpoints.proof.storage import (
     FUNCTION_ERROR,
     OWN,
@@ -187,6 +188,7 @@ def settle(field: Field, store: Storage | None) -> Field:
         slack = np.zeros(field.size)
         if store is not None:
             slack = (store.unit + 2 * 2.0**-24) * magnitude(*field.hull()) + store.tiny
+            slack = term("store of a shared channel", slack)
         lo, hi = np.where(several, field.lo - slack, lo), np.where(several, field.hi + slack, hi)
     parts = []
     for part in field.parts:
@@ -264,7 +266,9 @@ def linear(field: Field, layer: Linear, store: Storage | None, share: float = FO
     terms = ((weight != 0) & (size > 0)).sum(1)
     total = absolute @ size
     finite(f"{layer.name}: a sum", total + (0.0 if layer.bias is None else np.abs(layer.bias)))
-    error = OWN * terms * total if store is None else gamma(terms) * total + UNDERFLOW * terms
+    error = (
+        OWN * terms * total if store is None else term("sum of a linear map", gamma(terms) * total) + UNDERFLOW * terms
+    )
     lo, hi = lo - error, hi + error
     spreads = [absolute[:, p.channels] @ p.spread() for p in field.parts]
     limit = share * np.maximum.reduce(spreads) if spreads else np.zeros(len(weight))
@@ -335,7 +339,8 @@ def norm_factor(field: Field, eps: float, centre: tuple[float, float] | None) ->
     extra = 0.0 if centre is None else 2 * max(abs(centre[0]), abs(centre[1])) ** 2
     low = max(least * (1 - slack) / n - extra - slack * most / n - UNDERFLOW, 0.0) + eps * (1 - 2.0**-23)
     high = most * (1 + slack) / n + extra + UNDERFLOW + eps * (1 + 2.0**-23)
-    return float(1 / np.sqrt(high)) * (1 - FUNCTION_ERROR), float(1 / np.sqrt(low)) * (1 + FUNCTION_ERROR)
+    root = term("root of a norm", FUNCTION_ERROR)
+    return float(1 / np.sqrt(high)) * (1 - root), float(1 / np.sqrt(low)) * (1 + root)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ import numpy as np
 from byheart.checkpoints.proof.config import Undecided
 from byheart.checkpoints.proof.decoder import Linear
 from byheart.checkpoints.proof.fields import START, STARTS, TOKEN, Field, Key, SymbolPart, magnitude, product_bounds
+from byheart.checkpoints.proof.slack import term
 from byheart.checkpoints.proof.storage import (
     FUNCTION_ERROR,
     OWN,
@@ -181,7 +182,8 @@ class SumError:
         """For rows `row` whose sums are at most `total` in absolute value."""
         size = self.size[row]
         partial = (size + np.minimum(total, size)) / 2
-        error = gamma(self.terms[row]) * partial * (1 + 2.0**-10) + 5 * U32 * size + OWN
+        sums = term("sum of a unit", gamma(self.terms[row]) * partial)
+        error = sums * (1 + 2.0**-10) + 5 * U32 * size + OWN
         return np.asarray(np.where(self.exact[row], OWN * size, error)) + UNDERFLOW * self.terms[row]
 
     def most(self) -> Array:
