@@ -77,11 +77,10 @@ def write_compact(
         "tokenizer.json": lexicon.model.encode(),
         "tokenizer_config.json": _json(tokenizer_config(lexicon, LONGEST)),
     }
-    with progress.stage("asking Transformers"):
-        with building(target) as draft:
-            write_files(draft, files)
-            measured = _ask(draft, memory)
-            (draft / "README.md").write_text(_card(memory, count, places, measured), encoding="utf-8")
+    with progress.stage("asking Transformers"), building(target) as draft:
+        write_files(draft, files)
+        measured = _ask(draft, memory)
+        (draft / "README.md").write_text(_card(memory, count, places, measured), encoding="utf-8")
     return {
         "folder": str(target),
         "style": "compact",
