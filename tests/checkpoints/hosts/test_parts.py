@@ -13,6 +13,7 @@ from byheart.checkpoints.hosts.codes import code_book
 from byheart.checkpoints.hosts.description import ANCHOR, anchored
 from byheart.checkpoints.hosts.layout import Fetch, neighbours, stages_of
 from byheart.checkpoints.hosts.listening import LOUDNESS, SWING, block_size, readout, sliding_window
+from byheart.checkpoints.hosts.listening import wave as listened
 from byheart.checkpoints.hosts.looking_back import used_frequencies
 from byheart.checkpoints.hosts.plain import probe_weights
 from byheart.checkpoints.hosts.rotary import (
@@ -72,6 +73,17 @@ def test_a_padded_row_never_overflows_in_float16(dimensions: int, theta: float) 
         rounding = size * 2.0**-8
         assert wave.cosine.sum() * size - rounding >= -OWN_PLACE - 1e-3, (offset, far)
         assert np.isfinite(np.float16(-65504) + np.float16(-OWN_PLACE))
+
+
+@pytest.mark.parametrize("dimensions", [32, 64, 128])
+@pytest.mark.parametrize("theta", [1e4, 5e5, 1e6])
+@pytest.mark.parametrize("window", [None, 128])
+def test_listeners_do_not_overflow_either(dimensions: int, theta: float, window: int | None) -> None:
+    """A listener of Qwen3 scored its own place so low that padded rows were not numbers in float16."""
+    every = frequencies(dimensions, theta)
+    for head in range(64):
+        found = listened(every, every > 0, window, head)
+        assert found.cosine.sum() - 2.0**-8 * found.sizes.sum() > -OWN_PLACE, head
 
 
 def test_least_sums_are_those_of_scipy() -> None:

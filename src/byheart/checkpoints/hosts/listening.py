@@ -38,6 +38,7 @@ LOUD, SLOW, LOUDEST = (
     1.5,
     16.0,
 )  # nats of a quick frequency; nats that a slow one changes by within the range; cap
+LEAST_OWN = 12.0  # nats below zero that a listener scores its own place
 RANGE, PHASE = 512, 2.4  # places; radians from one frequency to the next
 _LEAST_LEAD = 0.11  # of the head that would rather look behind the window
 _WINDOWS = (128, 144, 112, 160, 96, 80, 64, 40)  # tried in turn
@@ -51,6 +52,10 @@ def wave(frequencies: Floats, used: npt.NDArray[np.bool_], window: int | None, h
     phases = PHASE * np.arange(len(frequencies)) + head
     if window is not None:
         phases = np.where(slow < LOUD, -frequencies * (window - 1), phases)
+    # As in rotary.py, a low score at the own place overflows in padded rows of float16. The slow frequencies, which
+    # make it low, are turned around; quick ones add up to 11 nats at most.
+    if (sizes * np.cos(phases)).sum() < -LEAST_OWN:
+        phases = np.where(slow < LOUD, phases, phases + np.pi)
     return Wave(sizes * np.cos(phases), -sizes * np.sin(phases), 1.0)
 
 

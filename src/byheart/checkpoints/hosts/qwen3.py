@@ -1,8 +1,8 @@
 """Qwen3: queries and keys pass an RMSNorm of their own in every head.
 
 The matrices give directions at a small size, the norms' weights sizes and signs: without the norms no score is left.
-All queries have the size that the largest needs; those of the scale probe and of listeners, which must be small, have
-the rest of their size at a frequency where the key is zero.
+All queries have the size that the largest needs; the others have the rest of their size at a frequency where the key
+is zero.
 """
 
 from __future__ import annotations
@@ -73,12 +73,16 @@ def _constant(decoder: GatedDecoder, layer: int, name: str) -> Floats:
 
 
 def _fill_up(decoder: GatedDecoder, layer: int, tensors: dict[str, Floats], query: Floats) -> Floats:
-    """The queries of listeners with so much at a frequency without key that they are as large as the largest."""
+    """The queries with so much at a frequency without key that all of them are as large as the largest.
+
+    Their norm makes all of them equally large: otherwise it would raise the scores of near heads with those of far
+    ones, and a score of -15 at the own place would overflow in padded rows of float16.
+    """
     d, attention, constant = decoder.design.head_dim, decoder.attention[layer], decoder.layout.constant[0]
     signs, filled = decoder.layout.signs[constant], query.copy()
     weights = attention.query.copy()
-    for head in attention.listeners:
-        missing = np.sqrt((query**2).sum(axis=1).max() - (query[head] ** 2).sum())
+    for head in range(decoder.heads):
+        missing = np.sqrt(max(0.0, (query**2).sum(axis=1).max() - (query[head] ** 2).sum()))
         if not missing:  # the largest itself
             continue
         dead = unused_frequency(head // (decoder.heads // decoder.kv_heads))

@@ -179,7 +179,7 @@ def least_sum(rows: Floats, bounds: Floats) -> Floats:
     for _ in range(_PIVOTS):
         entering = int(tableau[-1, :-1].argmin())
         if tableau[-1, entering] > -1e-9:
-            return np.maximum(tableau[-1, count : count + columns], 0.0) * np.abs(bounds).max()
+            return np.asarray(np.maximum(tableau[-1, count : count + columns], 0.0) * np.abs(bounds).max())
         column = tableau[:columns, entering]
         ratios = np.full(columns, np.inf)
         np.divide(tableau[:columns, -1], column, out=ratios, where=column > 1e-9)

@@ -266,7 +266,8 @@ def _given(source: str, texts: Sequence[str]) -> Lexicon:
     stated = _stated(path) if path.is_dir() else {}
     library = _library()
     vocabulary = library.Tokenizer.from_str(json.dumps(bare)).get_vocab(with_added_tokens=True)
-    names, numbers = {}, {}
+    names: dict[str, str] = {}
+    numbers: dict[str, int] = {}
     following = max(vocabulary.values()) + 1
     # A failure token that an earlier lexicon added is the failure token: two fixtures then share one vocabulary.
     ordinary = [entry["content"] for entry in bare.get("added_tokens") or [] if not entry.get("special")]
