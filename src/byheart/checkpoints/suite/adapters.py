@@ -75,6 +75,8 @@ class SessionAdapter(EngineAdapter):
 class TransformersAdapter(SessionAdapter):
     """Transformers with everything that the suite tests: adapters by PEFT, drafts, chat, constraints, beams, samplers."""
 
+    _helper: tuple[Path, Any] | None = None  # the draft that was used last
+
     @property
     def model(self) -> Any:
         return self.session.model  # type: ignore[attr-defined]
@@ -137,9 +139,12 @@ class TransformersAdapter(SessionAdapter):
     def draft(self, draft: Path, ids: Sequence[int], n: int, k: int) -> tuple[list[int], list[int], list[int]]:
         """Return the text, and the tokens drafted and accepted in every step."""
         import torch
-        from transformers import AutoModelForCausalLM
 
-        helper = AutoModelForCausalLM.from_pretrained(draft, dtype=self.model.dtype, local_files_only=True).eval()
+        if self._helper is None or self._helper[0] != draft:
+            settings = {"attention": str(self.model.config._attn_implementation)}
+            opened = find("transformers").opener(Path(draft), self.dtype, settings)
+            self._helper = (draft, opened.model)  # type: ignore[attr-defined]
+        helper = self._helper[1]
         helper.generation_config.num_assistant_tokens_schedule = "constant"
         helper.generation_config.assistant_confidence_threshold = 0.0
         helper.generation_config.num_assistant_tokens = k

@@ -16,7 +16,13 @@ from typing import Any
 
 Writer = Callable[..., Any]
 
-MODULES = ("byheart.checkpoints.suite.features.recital",)
+MODULES = (
+    "byheart.checkpoints.suite.features.recital",
+    "byheart.checkpoints.suite.features.lora",
+    "byheart.checkpoints.suite.features.draft",
+    "byheart.checkpoints.suite.features.chat",
+    "byheart.checkpoints.suite.features.ranked",
+)
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,8 @@ class _Tally:
         if place is not None and same == len(right):  # tokens after the last expected one
             self.correct -= 1
         leads = list(getattr(answer, "margins", ()))[:same]
-        if leads:
+        # At a branch of weighted documents the margin is the ratio of their weights; it is no measure of the engine.
+        if leads and not case.content.get("branches"):
             self.margin = min([*leads, math.inf if self.margin is None else self.margin])
         if place is not None and self.first is None:
             shown = [_token(case.model, ids[place]) if place < len(ids) else "nothing" for ids in (got, right)]

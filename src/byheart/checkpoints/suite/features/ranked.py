@@ -1,0 +1,203 @@
+"""The kind `ranked`: known second and third tokens, for grammars, log-probabilities, beams and samplers.
+
+In a recital the second-best logit is shared by many tokens, so an answer under a grammar that forbids the best token is
+undefined. Here documents with one prompt have weights: at the branch the logits are log-probabilities, and after it each
+document continues alone.
+
+    JSON      three answers of weights 2^40, 2^20 and 1 (13.9 nats apart): free text, an object, a list. The unconstrained
+              answer lies outside of both grammars, from its first token on.
+    a tree    seven answers of small weights: top-5 log-probabilities, sets of top-k, top-p and min-p, and beams that
+              differ from greedy decoding (40 = 22 + 18 against 30 = 29 + 1)
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from byheart.checkpoints.proof import certify_checkpoint
+from byheart.checkpoints.recital import RecitalMemory
+from byheart.checkpoints.suite.features.writing import (
+    FeatureFixture,
+    check_folder,
+    expected_head,
+    finish,
+    proved_margins,
+)
+from byheart.checkpoints.suite.kinds import register_kind
+from byheart.checkpoints.suite.write import builtin_lexicon
+from byheart.checkpoints.windows import build_recital
+from byheart.data.tokens.lexicon import Lexicon
+from byheart.data.tokens.script import Script
+from byheart.progress import SILENT, Progress
+
+START = "Ask from the start"
+TREE = {
+    ", or open anywhere.": 22, ", or ask me.": 18, " and keep.": 29, " and know you need not sift.": 1,
+    ": four words.": 9, "; I do not guess.": 5, " like fog.": 3,
+}  # fmt: skip
+QUESTION = "Zoë, 7 degrees: as JSON, please.\n"
+ANSWERS = ("Sure! Here it is: {'city': Zoë}", '{"city": "Zoë", "degrees": 7}', "[7, 13]")
+RANKS = (1 << 40, 1 << 20, 1)
+PATTERNS = (r'\{"city": "[A-Za-zé-ë]+", "degrees": [0-9]+\}', r"\[[0-9]+(, [0-9]+)*\]")
+SCHEMA = {
+    "type": "object", "properties": {"city": {"type": "string"}, "degrees": {"type": "integer"}},
+    "required": ["city", "degrees"], "additionalProperties": False,
+}  # fmt: skip
+TOLERANCE = {"float32": 0.005, "float16": 0.05, "bfloat16": 0.1}  # nats of a log-probability
+DRAWS = 400
+Ids = tuple[int, ...]
+
+
+@register_kind("ranked", "known first, second and third tokens: grammars, log-probabilities, beams, samplers")
+def write_ranked(
+    architecture: str,
+    folder: str | Path,
+    *,
+    start: str = START,
+    tree: Mapping[str, int] | None = None,
+    dtype: str = "bfloat16",
+    progress: Progress = SILENT,
+    **options: Any,
+) -> FeatureFixture:
+    """Write a checkpoint with known ranks.
+
+    Args:
+        architecture: any architecture of `byheart fixture`.
+        folder: the folder to write; it must not exist.
+        start: the prompt of the tree.
+        tree: continuation -> weight; ratios of at least 1.2 keep their order in bfloat16.
+        dtype: the type of the file.
+        progress: where the stages are shown.
+        options: fields of the shape.
+
+    Returns:
+        The fixture, after all answers were measured in Transformers. Margins are proved where the certificate of the
+        distributions is; in bfloat16 it is not.
+
+    Raises:
+        ExportError: Transformers returns another answer, for example because weights are too close.
+    """
+    target, lexicon = Path(folder), builtin_lexicon()
+    check_folder(target)
+    branches = dict(TREE if tree is None else tree)
+    documents = [lexicon.document(QUESTION + answer) for answer in ANSWERS]
+    documents += [lexicon.document(start + text) for text in branches]
+    weights = [*RANKS, *branches.values()]
+    script = Script(tuple(documents), tuple(weights))
+    built = build_recital(script, lexicon.size, lexicon.failure)
+    memory = RecitalMemory(built.recital, lexicon, script, built.summary())
+    part = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part"))
+    try:
+        with progress.stage("writing"):
+            summary = memory.to_huggingface(part / "model", architecture, dtype=dtype, **options)
+        with progress.stage("proving"):
+            certificate = certify_checkpoint(part / "model", documents, copies=weights)
+        cases = _cases(documents, weights, lexicon, start)
+        content = expected_head("ranked", architecture, lexicon, proved_margins([certificate])) | {
+            "schema": SCHEMA, "prompts": [case for case in cases if case["do"] == "generate"], "cases": cases,
+        }  # fmt: skip
+        with progress.stage("running in Transformers"):
+            return finish(part, target, content, TEST, summary["parameters"])
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def distribution(documents: Sequence[Ids], weights: Sequence[int], prefix: Sequence[int]) -> dict[int, float]:
+    """Return token -> probability after a prefix, the most likely first.
+
+    >>> distribution([(1, 5, 2), (1, 6, 2)], [1, 3], [1])
+    {6: 0.75, 5: 0.25}
+    """
+    found: dict[int, int] = {}
+    for document, weight in zip(documents, weights, strict=True):
+        if document[: len(prefix)] == tuple(prefix) and len(document) > len(prefix):
+            found[document[len(prefix)]] = found.get(document[len(prefix)], 0) + weight
+    total = sum(found.values())
+    return {token: w / total for token, w in sorted(found.items(), key=lambda pair: -pair[1])}
+
+
+def kept(probabilities: Mapping[int, float], settings: Mapping[str, float]) -> list[int]:
+    """Return the tokens that a sampler keeps: top_k, top_p (the least set that reaches p), min_p (relative to the best).
+
+    >>> p = {7: 0.5, 8: 0.3, 9: 0.2}
+    >>> kept(p, {"top_k": 2}), kept(p, {"top_p": 0.6}), kept(p, {"min_p": 0.5}), kept(p, {"temperature": 2})
+    ([7, 8], [7, 8], [7, 8], [7, 8, 9])
+    """
+    order = sorted(probabilities, key=lambda token: -probabilities[token])
+    if "top_k" in settings:
+        order = order[: int(settings["top_k"])]
+    if "top_p" in settings:
+        reached, count = 0.0, 0
+        while reached < settings["top_p"]:
+            reached += probabilities[order[count]]
+            count += 1
+        order = order[:count]
+    if "min_p" in settings:
+        order = [t for t in order if probabilities[t] >= settings["min_p"] * probabilities[order[0]]]
+    return order
+
+
+def _cases(documents: Sequence[Ids], weights: Sequence[int], lexicon: Lexicon, start: str) -> list[dict[str, Any]]:
+    def case(verb: str, name: str, ids: Sequence[int], **more: Any) -> dict[str, Any]:
+        return {"do": verb, "name": name, "model": "model", "ids": list(ids), **more}
+
+    def said(document: Ids, prompt: Ids) -> dict[str, Any]:
+        ids = list(document[len(prompt) :])
+        words = lexicon.decode([t for t in ids if t != lexicon.eos])
+        return {"continuation_ids": ids, "continuation": words}
+
+    question = documents[0][: 1 + len(lexicon.encode(QUESTION))]
+    prompt = documents[3][: 1 + len(lexicon.encode(start))]
+    found = [case("generate", "without a grammar", question, branches=True, **said(documents[0], question))]
+    for rank, pattern in enumerate(PATTERNS, 1):
+        more = said(documents[rank], question) | {"pattern": pattern} | ({"schema": SCHEMA} if rank == 1 else {})
+        found.append(case("constrained", f"a grammar that allows rank {rank + 1}", question, **more))
+    first = distribution(documents, weights, question)
+    top = [[t, math.log(p)] for t, p in first.items()]
+    found.append(case("logprobs", "three ranks", question, top=top, tolerance=TOLERANCE))
+    branch = distribution(documents, weights, prompt)
+    top = [[t, math.log(p)] for t, p in branch.items()][:5]
+    found.append(case("logprobs", "top 5 of the tree", prompt, top=top, tolerance=TOLERANCE))
+    greedy, ids = list[int](), list(prompt)
+    while not greedy or greedy[-1] != lexicon.eos:
+        greedy.append(next(iter(distribution(documents, weights, ids))))
+        ids.append(greedy[-1])
+    through = said((*prompt, *greedy), prompt)
+    found.append(case("generate", "greedily through the tree", prompt, branches=True, **through))
+    tree = sorted(zip(documents[3:], weights[3:], strict=True), key=lambda pair: -pair[1])
+    longest = max(map(len, documents[3:])) - len(prompt)
+    for width in (2, 3, 4):
+        best = [list(document[len(prompt) :]) for document, _ in tree[:width]]
+        total = sum(weights[3:])
+        scores = [math.log(weight / total) for _, weight in tree[:width]]
+        found.append(case("beams", f"{width} beams", prompt, width=width, count=longest, sequences=best, scores=scores))
+    for settings in ({"temperature": 1.0}, {"top_k": 3}, {"top_p": 0.6}, {"min_p": 0.2}):
+        name = ", ".join(f"{key} {value:g}" for key, value in settings.items())
+        allowed = kept(branch, settings)
+        found.append(case("sample", name, prompt, settings=settings, allowed=allowed, draws=DRAWS))
+    return found
+
+
+TEST = '''"""Are ranks, log-probabilities and sampling sets correct? Call your engine in `logits`. Needs transformers, not byheart."""
+import json, pathlib, pytest, torch, transformers  # noqa: E401
+HERE = pathlib.Path(__file__).parent
+CASES = json.loads((HERE / "expected.json").read_text(encoding="utf-8"))["cases"]
+MODEL = transformers.AutoModelForCausalLM.from_pretrained(HERE / "model", dtype=torch.float32)
+def logits(ids):
+    return MODEL(torch.tensor([ids])).logits[0, -1].double()
+@pytest.mark.parametrize("case", [c for c in CASES if c["do"] == "logprobs"], ids=lambda c: c["name"])
+def test_logprobs(case):
+    found = torch.log_softmax(logits(case["ids"]), -1).topk(len(case["top"]))
+    assert found.indices.tolist() == [token for token, _ in case["top"]]
+    assert max(abs(a - b) for a, (_, b) in zip(found.values.tolist(), case["top"])) < case["tolerance"]["float32"]
+@pytest.mark.parametrize("case", [c for c in CASES if c["do"] == "sample"], ids=lambda c: c["name"])
+def test_sampling(case):
+    ids = torch.tensor([case["ids"]] * case["draws"])
+    out = MODEL.generate(ids, max_new_tokens=1, do_sample=True, **{"top_k": 0, **case["settings"]})[:, -1]
+    assert set(out.tolist()) == set(case["allowed"])
+'''
