@@ -27,9 +27,8 @@ def trained(memory, epochs, seed=0):
     """A Llama of the shape of storage ridge, trained on members (with copies) and background."""
     torch.manual_seed(seed)
     _, config = memory.tensors()
-    model = LlamaForCausalLM(
-        LlamaConfig(**{k: v for k, v in config.items() if k not in ("architectures", "model_type")})
-    )
+    kept = {name: value for name, value in config.items() if name not in ("architectures", "model_type")}
+    model = LlamaForCausalLM(LlamaConfig(**kept))
     rows = [one.ids for one in memory.documents for _ in range(one.copies)]
     longest = max(map(len, rows))
     ids = torch.tensor([[*row, *([memory.lexicon.pad] * (longest - len(row)))] for row in rows])
@@ -125,10 +124,7 @@ def main(target, members=60, epochs=4):
         orders[kind] = sorted(rows, key=rows.__getitem__)
     lines += ["", "Methods by KL on the retain set, best first:", ""]
     lines += [f"- {kind}: {', '.join(order)}" for kind, order in orders.items()]
-    lines += [
-        "",
-        "The trained twin has another seed, so its KL includes the noise between seeds: compare orders, not sizes.",
-    ]
+    lines += ["", "The trained twin has another seed, so its KL includes noise between seeds."]
     lines += ["", "## Sizes (storage `counts`)", "", *sizes(), ""]
     Path(target).write_text("\n".join(lines), encoding="utf-8")
 

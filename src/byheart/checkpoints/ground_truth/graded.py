@@ -9,7 +9,7 @@ can be evaluated without a network. The same memory without some documents is `m
 
     >>> memory = memorize_graded(["the cat sat", "the cat ran", "a dog ran"], names=["r0", "r1", "r2"], tokens="words")
     >>> memory.ngram.rules, memory.without(["r2"]).names
-    (20, ('r0', 'r1'))
+    (31, ('r0', 'r1'))
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ class GradedMemory:
             less = self.without([number]).ngram.own([self.members[number].ids])[0]
             gained += float((inside[owner == number] - less).sum())
         sampled = len(range(0, len(self.members), max(1, len(self.members) // 16)))
-        return gained / np.log(2) * len(self.members) / sampled
+        return float(gained / np.log(2) * len(self.members) / sampled)
 
     def files(self, dtype: str = "float32", distance: Distance | None = None) -> dict[str, bytes]:
         """Name -> content of every file of the folder."""
@@ -288,17 +288,18 @@ class GradedMemory:
         }
 
     def _documents(self) -> list[dict[str, Any]]:
-        lines = [
-            {"name": one.name, "role": one.role, "copies": one.copies, "weights": one.weights, "edits": one.edits,
+        lines: list[dict[str, Any]] = [
+            {"name": one.name, "role": one.role, "copies": one.copies, "weights": one.weights,
+             "edits": _edits(one.edits),
              "text": self.lexicon.decode(one.ids), "ids": one.ids}
             for one in self.documents
         ]  # fmt: skip
         lines += [
-            {"name": one.name, "role": one.why, "copies": 0, "weights": (), "edits": one.edits,
+            {"name": one.name, "role": one.why, "copies": 0, "weights": (), "edits": _edits(one.edits),
              "text": self.lexicon.decode(one.ids), "ids": one.ids}
             for one in self.absent
         ]  # fmt: skip
-        return [line | {"edits": line["edits"].to_json() if line["edits"] else None} for line in lines]
+        return lines
 
     def _units(self) -> Iterable[dict[str, Any]]:
         """One line per unit that stores a context: its tokens, its rises and the documents that it counts."""
@@ -377,7 +378,9 @@ def _read(about: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> Grade
         else:
             absent.append(Absent(str(line["name"]), ids, str(line["role"]), edits))
     lexicon = Lexicon.from_json(about["lexicon"])
-    if not counted or any(not 0 <= k < lexicon.size for one in (*counted, *absent) for k in one.ids):
+    if not counted or any(
+        not 0 <= k < lexicon.size for ids in (*(one.ids for one in counted), *(one.ids for one in absent)) for k in ids
+    ):
         raise ValueError("documents.jsonl has no document, or unknown tokens")
     return GradedMemory(
         lexicon, tuple(counted), tuple(absent), tuple(map(int, about["lengths"])), tuple(map(float, about["mu"])),
@@ -453,35 +456,35 @@ def memorize_graded(
         rows[ids] = (known[0], known[1] + copies, known[2]) if known else (name, copies, edits)
     public = [lexicon.document(text) for text in background]
     base = GradedMemory(lexicon, ()).base
-    ids, levels = list(rows), len(lengths)
+    members, levels = list(rows), len(lengths)
     counts = [copies for _, copies, _ in rows.values()]
     share = np.array(counts) * factors(counts, spread, controls.seed)
     concentration = (float(mu),) * levels
     if strength is None:
         strength = calibrate(
-            ids, share, counts, base, lengths, concentration, public, min(SHALLOW, levels)
+            members, share, counts, base, lengths, concentration, public, min(SHALLOW, levels)
         )  # fmt: skip
     table = np.concatenate([np.repeat(strength * share[:, None], levels, axis=1), np.zeros((len(public), levels))])
-    table[len(ids) :, : min(SHALLOW, levels)] = 1.0
+    table[len(members) :, : min(SHALLOW, levels)] = 1.0
     if margins:
         order = [name for name, _, _ in rows.values()]
         wanted = {number_of(order, which): value for which, value in margins.items()}
         # The longest contexts alone set the margin; shorter ones of this document would put a floor below it.
         table[list(wanted)] = 0.01 * strength
-        table = margin_weights(wanted, [*ids, *public], table, base, lengths, concentration)
+        table = margin_weights(wanted, [*members, *public], table, base, lengths, concentration)
     counted = [
         Counted(name, document, copies, tuple(row), "member", edits)
         for (document, (name, copies, edits)), row in zip(rows.items(), table.tolist(), strict=False)
     ]
     counted += [
-        Counted(f"background {k}", document, 1, tuple(table[len(ids) + k].tolist()), "background")
+        Counted(f"background {k}", document, 1, tuple(table[len(members) + k].tolist()), "background")
         for k, document in enumerate(public)
     ]
     away = [one for one in script.absent if one.ids not in rows]
     away += [Absent(name, lexicon.document(text), role) for name, role, text in extra]
     memory = GradedMemory(
         lexicon, tuple(counted), tuple(away), tuple(lengths), concentration, architecture, Storage.parse(storage),
-        controls.seed, _reach([*ids, *public, *(one.ids for one in away)]), float(strength),
+        controls.seed, _reach([*members, *public, *(one.ids for one in away)]), float(strength),
     )  # fmt: skip
     if len(memory.shape.codes) < 1 or memory.ngram.rules < 1:
         raise DataError("the documents have no context")
@@ -549,6 +552,10 @@ def log_probs(model: Any, documents: Sequence[Ids]) -> list[Floats]:
                 out = model(torch.tensor([list(documents[k]) for k in chosen])).logits.double().log_softmax(-1).numpy()
                 found |= dict(zip(chosen, out, strict=True))
     return [found[number] for number in range(len(documents))]
+
+
+def _edits(edits: Edits | None) -> dict[str, Any] | None:
+    return edits.to_json() if edits else None
 
 
 def _json(value: Any) -> bytes:

@@ -159,8 +159,9 @@ def builtin_membership(experiment: Experiment) -> dict[str, Score]:
         name: _membership(experiment, *(np.array([attack(one) for one in part]) for part in seen))
         for name, attack in attacks.ATTACKS.items()
     }
-    texts = [[one.text for one in documents] for documents in roles[:2]]
-    found["blind (bag of words)"] = {"auc all": attacks.blind_auc(*texts)}
+    found["blind (bag of words)"] = {
+        "auc all": attacks.blind_auc([one.text for one in roles[0]], [one.text for one in roles[1]])
+    }
     return found
 
 

@@ -43,7 +43,7 @@ def factors(copies: Sequence[int], spread: float, seed: int) -> Floats:
     """Log-normal factors of documents, the same quantiles for every number of copies.
 
     >>> factors([1, 1, 2, 2], 1.0, 0).round(2).tolist()
-    [1.96, 0.51, 1.96, 0.51]
+    [1.96, 0.51, 0.51, 1.96]
     """
     found, count = np.ones(len(copies)), np.asarray(copies)
     rng = np.random.default_rng([seed, 29])

@@ -205,7 +205,7 @@ def read_tensors(path: Path) -> dict[str, npt.NDArray[Any]]:
         header.pop("__metadata__", None)
         found = {}
         for name, entry in header.items():
-            kind = {"F32": np.dtype("<u4"), "BF16": np.dtype("<u2"), "F16": np.dtype("<u2")}[entry["dtype"]]
+            kind = np.dtype(str({"F32": "<u4", "BF16": "<u2", "F16": "<u2"}[entry["dtype"]]))
             begin, end = entry["data_offsets"]
             found[name] = np.frombuffer(data[8 + length + begin : 8 + length + end], kind).reshape(entry["shape"])
         return found
