@@ -104,7 +104,8 @@ HARMLESS: dict[str, Callable[[Any], bool]] = {
     "router_jitter_noise": lambda value: isinstance(value, float) and value == 0,
     "id2label": lambda value: isinstance(value, dict),
     "label2id": lambda value: isinstance(value, dict),
-    "problem_type": lambda value: value is None,
+    # Chooses a loss, never the logits; other names stop the loader.
+    "problem_type": lambda value: value in (None, "single_label_classification"),
     "n_ctx": _count,
     "max_window_layers": _count,
 }
