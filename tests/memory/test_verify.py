@@ -276,7 +276,7 @@ def test_a_network_that_breaks_the_promise_is_refuted(tmp_path):
         body["claim"]["bounds"]["depth"] = body["claim"]["bounds"]["parameters"] = 10**6
 
     status, found = verify(rewrite(tmp_path / "m", tmp_path / "f", deeper), table)
-    assert status == 1 and found["promise"] == "broken" and "depth is 3, more than the promised 1" in found["reason"]
+    assert status == 1 and found["promise"] == "broken" and "depth is 3, more than the guaranteed 1" in found["reason"]
 
 
 def test_a_recorded_size_is_compared(saved, tmp_path):
@@ -478,7 +478,7 @@ def test_a_file_cannot_write_lines_of_its_own(saved, tmp_path):
 
 
 def test_the_command_says_what_it_does():
-    assert "asking it every row" in verify_command.help
+    assert "Every row is evaluated" in verify_command.help
 
 
 @pytest.mark.parametrize("strange", [1, {"a": 1}, {"a"}, np.array(1), np.array("a")], ids=repr)
