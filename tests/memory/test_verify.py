@@ -479,7 +479,7 @@ def test_a_file_cannot_write_lines_of_its_own(saved, tmp_path):
 
 
 def test_the_command_says_what_it_does():
-    assert "asking it every row" in verify_command.help
+    assert "Every row is evaluated" in verify_command.help
 
 
 @pytest.mark.parametrize("strange", [1, {"a": 1}, {"a"}, np.array(1), np.array("a")], ids=repr)

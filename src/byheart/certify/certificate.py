@@ -15,6 +15,12 @@ from byheart.notebook import card, tone_of
 
 
 class Verdict(StrEnum):
+    """The outcome of a check; a member equals its own text.
+
+    >>> Verdict.PROVED == "proved", [verdict.value for verdict in Verdict]
+    (True, ['proved', 'refuted', 'undecided'])
+    """
+
     PROVED = "proved"
     REFUTED = "refuted"
     UNDECIDED = "undecided"
@@ -110,6 +116,11 @@ class Certificate:
     `arithmetic` says how the network was evaluated; `proofs` are further properties that were proved, name -> sentence.
     Where targets are distributions, the verdict is about the `gap` of all rows together: proved, they all agree;
     refuted, those differ that have a context with more than its share of the gap. `gap` is None for classes.
+
+    >>> import byheart
+    >>> found = byheart.memorize(["ab", "ba"], [0, 1], construction="ks25", progress=False).certificate
+    >>> found.verdict, found.rows, found.agree
+    (<Verdict.PROVED: 'proved'>, 2, 2)
     """
 
     verdict: Verdict
