@@ -157,7 +157,12 @@ def _json(value: Any) -> bytes:
 
 
 def tokenizer_config(lexicon: Lexicon, reach: int) -> dict[str, Any]:
-    roles = {"bos_token": lexicon.bos, "eos_token": lexicon.eos, "pad_token": lexicon.pad}
+    """Return the content of tokenizer_config.json.
+
+    The failure token is also `unk_token`: converters (CTranslate2) write its name into their own files and refuse a
+    tokenizer without one. Engines may omit it from decoded text, as they omit all special tokens, so ids are compared.
+    """
+    roles = {"bos_token": lexicon.bos, "eos_token": lexicon.eos, "pad_token": lexicon.pad, "unk_token": lexicon.failure}
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         **{role: lexicon.name(number) for role, number in roles.items()},
