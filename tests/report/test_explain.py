@@ -254,7 +254,7 @@ def test_byhearts_own_networks_are_asked(open_page):
     tab = open_page(render(own["compact"]))
     for name, memory in own.items():
         tab.check(f"input[value={name}]")
-        assert "18 rows, 18 asked, 18 agree" in tab.inner_text("#about")
+        assert "18 rows, 18 evaluated, 18 agree" in tab.inner_text("#about")
         for word in [*rows[:2], "abc", "ccc"]:
             (answer,) = memory.predict([word])
             said = "No label" if answer is byheart.UNKNOWN else f"Answer: {answer}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from byheart.certify import AT_ONCE, FRACTION, Asking, Certificate, Verdict
+from byheart.certify import AT_ONCE, FRACTION, Certificate, EvaluationPlan, Verdict
 from byheart.cli import show
 from byheart.cli.data_options import (
     DataFlags,
@@ -98,8 +98,8 @@ def command(
     if is_onnx(file):
         return _verify_deployed(file, data, part, flags, as_json, quiet, progress)
     memory = load_limited(file)
-    asking = asked_by(executor, resume)
-    checked, table = check_data(memory, data, flags, progress, gap, part, asking)
+    plan = asked_by(executor, resume)
+    checked, table = check_data(memory, data, flags, progress, gap, part, plan)
     certificate = checked.certificate
     if as_json:
         show.print_json(as_plain(certificate, memory, file, table))
@@ -179,7 +179,7 @@ def check_data(
     progress: Progress,
     gap: float = FRACTION,
     part: bool = False,
-    asking: Asking = AT_ONCE,
+    plan: EvaluationPlan = AT_ONCE,
 ) -> tuple[Checked, Table]:
     """The verdict about everything in DATA, apart from what the flags excuse."""
     table = read_handed(memory, data, flags, progress)
@@ -188,7 +188,7 @@ def check_data(
     def place(row: int) -> str:
         return f"row {row}" if table.places is None else f"row {row} ({table.places(row)})"
 
-    checked = check_rows(memory, table.sequences, table.labels, progress, excuses=excuses, place=place, asking=asking)
+    checked = check_rows(memory, table.sequences, table.labels, progress, excuses=excuses, place=place, plan=plan)
     return checked, table
 
 
