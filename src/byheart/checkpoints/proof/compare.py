@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from byheart.certify.certificate import Verdict
+from byheart.checkpoints.proof.bounds import TOKEN, places_seen
 from byheart.checkpoints.proof.certificate import MarginCertificate
 from byheart.checkpoints.proof.check import certify_checkpoint, interpreted
 from byheart.checkpoints.proof.checkpoint import open_checkpoint
 from byheart.checkpoints.proof.config import Undecided
 from byheart.checkpoints.proof.decoder import StoredCheckpoint
-from byheart.checkpoints.proof.fields import TOKEN, places_seen
 from byheart.checkpoints.proof.mlp import KnownWindows, aligned
 from byheart.checkpoints.proof.network import CheckpointProgram
 from byheart.checkpoints.proof.questions import look_up
