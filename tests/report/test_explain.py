@@ -15,7 +15,7 @@ from byheart.errors import DataError, OptionError
 from byheart.ir.evaluate import answers
 from byheart.ir.network import Decode, Network, Readout
 from byheart.report.live_page import FIVE, LIMITS, curves, explain, render
-from byheart.theory.promises.compact import compact_budget
+from byheart.theory.guarantees.compact import compact_budget
 from tests.report.test_build_js import HOSTILE
 
 
@@ -51,7 +51,7 @@ def test_curves_are_those_of_theory():
 def test_the_promise_that_is_drawn_is_the_one_that_is_made():
     """compact's curve at N is its claim for N random words of five letters, when all letters occur."""
     from byheart.data.dataset.dataset import load
-    from byheart.theory.promises.compact import CompactFacts
+    from byheart.theory.guarantees.compact import CompactFacts
 
     letters = "abcdefghijklmnopqrstuvwxyz"
     rows = [f"{letters[k % 26]}{letters[k // 26]}{letters[(7 * k) % 26]}{letters[(3 * k) % 26]}z" for k in range(115)]

@@ -3,7 +3,7 @@
 from byheart.certify.answering import AT_ONCE, Asking
 from byheart.certify.any_order import proof as any_order
 from byheart.certify.certificate import Certificate, Gap, Verdict, Witness
-from byheart.certify.checker import FRACTION, STRANGE, Handed, Record, certify
+from byheart.certify.checker import FRACTION, STRANGE, Record, RowSubset, certify
 from byheart.certify.contextual import ContextCertificate, ContextWitness, certify_contexts
 from byheart.certify.properties import connections
 
@@ -16,8 +16,8 @@ __all__ = [
     "ContextCertificate",
     "ContextWitness",
     "Gap",
-    "Handed",
     "Record",
+    "RowSubset",
     "Verdict",
     "Witness",
     "any_order",

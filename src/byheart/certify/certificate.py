@@ -15,6 +15,12 @@ from byheart.notebook import card, tone_of
 
 
 class Verdict(StrEnum):
+    """The outcome of a check; a member equals its own text.
+
+    >>> Verdict.PROVED == "proved", [verdict.value for verdict in Verdict]
+    (True, ['proved', 'refuted', 'undecided'])
+    """
+
     PROVED = "proved"
     REFUTED = "refuted"
     UNDECIDED = "undecided"
@@ -105,11 +111,16 @@ class Certificate:
     rows: all rows that were given; asked: those whose answers were compared with their labels; agree, differ: how
     it went (what is left of `asked` is undecided); left_out: why the other rows were not asked -> how many.
     labels: labels that were compared; contexts: distinct contexts among them; fingerprint: of the rows that were asked.
-    `promised` are the numbers that the theorem gives for this data, to be read beside `size`; `promise` says what came
-    of the comparison: `kept`, `broken`, `none` (the construction promises nothing), or `not checked: …` and why.
+    `guaranteed` are the numbers that the theorem gives for this data, to be read beside `size`; `guarantee` says what
+    came of the comparison: `kept`, `broken`, `none` (the construction guarantees nothing), or `not checked: …` and why.
     `arithmetic` says how the network was evaluated; `proofs` are further properties that were proved, name -> sentence.
     Where targets are distributions, the verdict is about the `gap` of all rows together: proved, they all agree;
     refuted, those differ that have a context with more than its share of the gap. `gap` is None for classes.
+
+    >>> import byheart
+    >>> found = byheart.memorize(["ab", "ba"], [0, 1], construction="ks25", progress=False).certificate
+    >>> found.verdict, found.rows, found.agree
+    (<Verdict.PROVED: 'proved'>, 2, 2)
     """
 
     verdict: Verdict

@@ -1,7 +1,7 @@
-"""The checker: asks a network every row, exactly, and compares answers with labels and sizes with promises.
+"""The checker: asks a network every row, exactly, and compares answers with labels and sizes with guarantees.
 
 It never imports a builder. What it is handed is the network, the rows as the memory's own encoder makes inputs of them
-with the class that each must get, and the promise, which the caller derives from the construction's theorem and the
+with the class that each must get, and the guarantee, which the caller derives from the construction's theorem and the
 data. Nothing that a file says about itself is believed: it is compared, and a false record is a refutation.
 """
 
@@ -47,7 +47,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class Handed:
+class RowSubset:
     """What the asked rows are a part of: everything that was given.
 
     numbers: the place of each asked row among all of them (None: its own); left_out: why others are not asked -> how
@@ -90,12 +90,12 @@ class Record:
         if self.claim is None or claim is None or not self.comparable:
             return found
         if self.claim.ref != claim.ref:
-            found.append(f"the file says that {self.claim.ref} promises it, the construction is that of {claim.ref}")
+            found.append(f"the file says that {self.claim.ref} guarantees it, the construction is that of {claim.ref}")
         if self.claim.bounds != claim.bounds:
-            found.append(f"the file says that {_bounds(self.claim)} is promised, the theorem gives {_bounds(claim)}")
+            found.append(f"the file says that {_bounds(self.claim)} is guaranteed, the theorem gives {_bounds(claim)}")
         if self.claim.properties != claim.properties:
             said, due = (", ".join(c.properties) or "nothing" for c in (self.claim, claim))
-            found.append(f"the file says that {said} is to be proved, the construction promises {due}")
+            found.append(f"the file says that {said} is to be proved, the construction guarantees {due}")
         return found
 
 
@@ -103,7 +103,7 @@ def _bounds(claim: Claim) -> str:
     return ", ".join(f"{name} ≤ {bound:,}" for name, bound in sorted(claim.bounds.items())) or "nothing"
 
 
-ALL = Handed()
+ALL = RowSubset()
 
 
 @timed("proving")
@@ -113,35 +113,36 @@ def certify(
     claim: Claim | None,
     progress: Progress = SILENT,
     *,
-    handed: Handed = ALL,
+    handed: RowSubset = ALL,
     record: Record | None = None,
     unchecked: str = "",
     excused: bool = False,
     fraction: float = FRACTION,
     asking: Asking = AT_ONCE,
 ) -> Certificate:
-    """A certificate for "this network gives every row its label, and keeps its construction's promise".
+    """A certificate for "this network gives every row its label, and keeps its construction's guarantee".
 
     Where the targets are distributions, it is for "the cross-entropy exceeds the entropy by at most `fraction` of it".
 
     proved: every label was reproduced in exact arithmetic (in floats only where these were proved to be exact for this
-    network; where softmax makes numbers irrational, by enclosures that leave no other label), every promise holds, and
-    the file's record, if there is one, says nothing else; refuted: a witness row, a broken promise, or a false record;
-    undecided: enclosures stayed too wide, or a promised property could not be shown. `claim` is None where a promise is
-    not known or cannot be compared, and `unchecked` says why; unless that is `excused`, right answers alone are
-    undecided, not proved. `asking` says where rows are asked, and what of an interrupted proof need not be done again.
+    network; where softmax makes numbers irrational, by enclosures that leave no other label), every guarantee holds,
+    and the file's record, if there is one, says nothing else; refuted: a witness row, a broken guarantee, or a false
+    record; undecided: enclosures stayed too wide, or a guaranteed property could not be shown. `claim` is None where a
+    guarantee is not known or cannot be compared, and `unchecked` says why; unless that is `excused`, right answers
+    alone are undecided, not proved. `asking` states where rows are evaluated,
+    and which parts of an interrupted proof are reused.
     """
-    shown: dict[str, tuple[bool, str]] = {}  # further promises, each proved once
+    shown: dict[str, tuple[bool, str]] = {}  # further guarantees, each proved once
     floats = _exact_floats(network, dataset, claim, shown, progress)
     asked = _ask(network, dataset, handed, fraction, progress, floats, asking)
     if asking.kept is not None:
         Seals.forget(asking.kept)
     size = measure(network)
-    verdict, reason, promise = asked.verdict, asked.reason, f"not checked: {unchecked}" if unchecked else "none"
+    verdict, reason, guarantee = asked.verdict, asked.reason, f"not checked: {unchecked}" if unchecked else "none"
     proofs: dict[str, str] = {}
     if claim is not None and (claim.bounds or claim.properties):
         broken = claim.broken_by(size)
-        promise = "broken" if broken else "kept"
+        guarantee = "broken" if broken else "kept"
         if verdict is Verdict.PROVED and broken:
             verdict, reason = Verdict.REFUTED, "; ".join(broken)
     differences = record.differences(claim, size) if record is not None else []
@@ -152,11 +153,14 @@ def certify(
         for name in claim.properties:
             kept, sentence = shown.get(name) or _property(name, network, dataset, progress)
             if not kept:
-                verdict, reason, promise = Verdict.UNDECIDED, sentence, f"not checked: {sentence}"
+                verdict, reason, guarantee = Verdict.UNDECIDED, sentence, f"not checked: {sentence}"
                 break
             proofs[name] = sentence
     if verdict is Verdict.PROVED and unchecked and not excused:
-        verdict, reason = Verdict.UNDECIDED, f"every row is answered as labelled, but the promise is open: {unchecked}"
+        verdict, reason = (
+            Verdict.UNDECIDED,
+            f"every row is answered as labelled, but the guarantee is open: {unchecked}",
+        )
     return Certificate(
         verdict=verdict,
         reason=reason,
@@ -169,7 +173,7 @@ def certify(
         fingerprint=dataset.fingerprint,
         size=size,
         promised={} if claim is None else dict(claim.bounds),
-        promise=promise,
+        promise=guarantee,
         arithmetic=arithmetic(network, asked.how),
         left_out=dict(handed.left_out),
         witness=asked.witness,
@@ -181,7 +185,7 @@ def certify(
 
 def _property(name: str, network: AnyNetwork, dataset: Dataset, progress: Progress) -> tuple[bool, str]:
     if isinstance(network, DecoderNetwork):
-        return False, f"{name!r} is a promise about exact networks, this is a decoder"
+        return False, f"{name!r} is a guarantee about exact networks, this is a decoder"
     return prove_property(name, network, dataset, progress)
 
 
@@ -219,7 +223,7 @@ class _Asked:
 def _ask(
     network: AnyNetwork,
     dataset: Dataset,
-    handed: Handed,
+    handed: RowSubset,
     fraction: float,
     progress: Progress,
     floats: str | None,
@@ -266,7 +270,7 @@ def _ask(
 
 
 def _ask_distributions(
-    network: AnyNetwork, dataset: Dataset, handed: Handed, fraction: float, progress: Progress
+    network: AnyNetwork, dataset: Dataset, handed: RowSubset, fraction: float, progress: Progress
 ) -> _Asked:
     """The gap, proved by enclosures: one statement about all rows together.
 
@@ -344,7 +348,7 @@ def _rows(mask: Mask) -> Mask:
     return mask if mask.ndim == 1 else np.asarray(mask.any(axis=1))
 
 
-def _first_wrong(wrong: Mask, found: Places, dataset: Dataset, handed: Handed) -> tuple[str, Witness]:
+def _first_wrong(wrong: Mask, found: Places, dataset: Dataset, handed: RowSubset) -> tuple[str, Witness]:
     """The first place where the answer is not the label, in words and as class numbers."""
     place = tuple(int(k) for k in np.argwhere(wrong)[0])
     row = handed.number(place[0])

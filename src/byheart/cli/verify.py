@@ -34,7 +34,7 @@ from byheart.memory import Memory
 from byheart.memory.deployed import DeployedModel, is_onnx
 from byheart.memory.documents import read_documents_table
 from byheart.memory.text import page_count, rows_again
-from byheart.memory.verify import Checked, Excuses, check_rows
+from byheart.memory.verify import Checked, VerifyOptions, check_rows
 from byheart.progress import Progress
 
 
@@ -183,7 +183,7 @@ def check_data(
 ) -> tuple[Checked, Table]:
     """The verdict about everything in DATA, apart from what the flags excuse."""
     table = read_handed(memory, data, flags, progress)
-    excuses = Excuses(flags.said("max_rows"), flags.conflicts, table.not_here, gap, part)
+    excuses = VerifyOptions(flags.said("max_rows"), flags.conflicts, table.not_here, gap, part)
 
     def place(row: int) -> str:
         return f"row {row}" if table.places is None else f"row {row} ({table.places(row)})"

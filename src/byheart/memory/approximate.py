@@ -16,7 +16,7 @@ by more than λ·h, the two values differ by no more than k·λ·h, which is wha
 which every step may use again, cells far apart are allowed somewhat more than λ allows.
 
 A point is rounded to its cell before the network sees it: no ReLU network rounds, because it is continuous. This is the
-step that universal approximation theorems (Yun et al. 2020) pay for with a small set on which nothing is promised.
+step that universal approximation theorems (Yun et al. 2020) pay for with a small set on which nothing is guaranteed.
 """
 
 from __future__ import annotations

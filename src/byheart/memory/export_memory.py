@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from byheart.certify import Certificate, Verdict
 from byheart.data.dataset.dataset import Dataset
 from byheart.errors import DataError, ExportError
-from byheart.export.request import About, Request
+from byheart.export.request import About, ExportRequest
 from byheart.ir.decoder_network import DecoderNetwork
 from byheart.memory.memory import Memory
 from byheart.memory.verify import check_rows
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from byheart.export.torch_runtime import TorchMemory
 
 
-def request_of(memory: Memory, dtype: str | None, dataset: Dataset | None, progress: Progress) -> Request:
+def request_of(memory: Memory, dtype: str | None, dataset: Dataset | None, progress: Progress) -> ExportRequest:
     """What to export and what to check it with: the given data, which the memory must know, else its own if it has it.
 
     A verdict that a file records is passed on as that, a record.
@@ -26,7 +26,7 @@ def request_of(memory: Memory, dtype: str | None, dataset: Dataset | None, progr
     if isinstance(memory.network, DecoderNetwork):
         raise ExportError(
             "a decoder computes exponentials in float64; other engines round these differently, so no export could "
-            "promise the same answers"
+            "guarantee the same answers"
         )
     data, certificate, proved = data_of(memory, dataset, progress)
     details = {
@@ -37,7 +37,7 @@ def request_of(memory: Memory, dtype: str | None, dataset: Dataset | None, progr
         "fingerprint": certificate.fingerprint,
         "tokens": str(memory.tokens),
     }
-    return Request(
+    return ExportRequest(
         network=memory.network,
         encoder=memory.encoder,
         about=About(memory.classes, details),

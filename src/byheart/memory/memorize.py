@@ -1,6 +1,6 @@
 """memorize(): from rows to a certified memory, straight down.
 
-read (data/read) -> settle (data/dataset) -> build (build) -> promise (theory) -> certify (certify) -> Memory.
+read (data/read) -> settle (data/dataset) -> build (build) -> guarantee (theory) -> certify (certify) -> Memory.
 docs/architecture.md walks one row through it.
 
 Compiled code is made on first use and then kept on disk; a user who waits for it sees why (`first_use`).
@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from byheart.certify import FRACTION, Asking, Handed, certify
+from byheart.certify import FRACTION, Asking, RowSubset, certify
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.settle import Settled, settle, settle_table
 from byheart.data.missing import Present, settle_missing
@@ -29,7 +29,7 @@ from byheart.ir.size import Claim
 from byheart.memory.documents import as_table
 from byheart.memory.memory import Memory
 from byheart.progress import SILENT, Progress, console_progress, warn_left_out
-from byheart.theory.promises import promise
+from byheart.theory.guarantees import guarantee
 
 if TYPE_CHECKING:
     from byheart.build import Recipe
@@ -203,10 +203,10 @@ def memorize_dataset(
     finished = time.perf_counter()
     resolved = dict(built.options) or chosen.resolve(options)
     try:
-        claim = promise(construction, dataset, resolved)
-    except OptionError:  # a construction that was registered from outside, with no function for its promise
+        claim = guarantee(construction, dataset, resolved)
+    except OptionError:  # a construction that was registered from outside, with no function for its guarantee
         claim = Claim(chosen.ref)
-    handed = Handed(left_out=left_out or {})
+    handed = RowSubset(left_out=left_out or {})
     fraction = resolved.get("gap", FRACTION)
     certificate = certify(built.network, dataset, claim, reporter, handed=handed, fraction=fraction, asking=asking)
     return Memory(

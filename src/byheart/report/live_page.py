@@ -27,12 +27,12 @@ from byheart.files import write_atomically
 from byheart.memory.memorize import memorize
 from byheart.memory.memory import Memory
 from byheart.memory.memory_file import to_json
-from byheart.memory.size_rows import hardest
+from byheart.memory.size_rows import worst_case_bounds
 from byheart.report.page import as_question, live, script_safe, unfollowed
 from byheart.report.stage_words import WORDS
 from byheart.theory import lower_bound
-from byheart.theory.promises import compact as budget
-from byheart.theory.promises import promise
+from byheart.theory.guarantees import compact as budget
+from byheart.theory.guarantees import guarantee
 from byheart.theory.theorems import transformer, worst_case
 from byheart.version import __version__
 
@@ -165,9 +165,9 @@ def _network(memory: Memory, title: str) -> dict[str, Any]:
 
 
 def _terms(memory: Memory) -> dict[str, Any]:
-    """What the page needs to write the promise of the memory that it builds, from the code that promises."""
+    """What the page needs to write the guarantee of the memory that it builds, from the code that guarantees."""
     assert memory.dataset is not None
-    claim = promise("compact", memory.dataset, {"head": "logits"})
+    claim = guarantee("compact", memory.dataset, {"head": "logits"})
     assert claim is not None
     return {
         "root": budget.ROOT,
@@ -185,19 +185,19 @@ def _terms(memory: Memory) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def curves() -> dict[str, Any]:
-    """Sizes over N for random words of five letters: promised, linear and necessary, at the slider's stops."""
+    """Sizes over N for random words of five letters: guaranteed, linear and necessary, at the slider's stops."""
     grid = sorted({round(10 ** (k / PER_DECADE)) for k in range(4, DECADES * PER_DECADE + 1)})
     facts = [_facts(N) for N in grid]
     farthest = len(ALPHABET) ** 2 + (LETTERS - 1) ** 2
     settings = [worst_case(N=N, n=LETTERS, d=2, C=CLASSES, r_squared=farthest) for N in grid]
     theorem = [transformer(setting, form="residual").parameters for setting in settings]
-    least = [hardest(lower_bound(N=N, n=LETTERS, d=2, C=CLASSES).bounds)["parameters"].value for N in grid]
+    least = [worst_case_bounds(lower_bound(N=N, n=LETTERS, d=2, C=CLASSES).bounds)["parameters"].value for N in grid]
     series = [
         ("one bend per row", "linear", [3 * N + 8 for N in grid],
          "grows like N: E_in 3, attention 2, a unit of 3 for each row and a bias, E_out 2", True),
         ("compact", "root", [budget.compact_budget(f, head="logits") for f in facts],
-         "grows like √N: its promise, known before anything is built", True),
-        ("Theorem 4.1", "theorem", theorem, "grows like √(N·log N): KS25’s promise with the paper’s constants", False),
+         "grows like √N: its guarantee, known before anything is built", True),
+        ("Theorem 4.1", "theorem", theorem, "√(N·log N): KS25’s guarantee with the paper’s constants", False),
     ]  # fmt: skip
     words = "with fewer, a chain of layers fails on some labelling of N rows of equal tokens (KS25, Lemma B.4)"
     floor = ("lower bound", "lower", least, words, False)

@@ -34,7 +34,7 @@ def quickly(monkeypatch):
     monkeypatch.setattr(
         writing, "certify_checkpoint", lambda folder, documents, types, **kw: prove(folder, documents, types[:1], **kw)
     )
-    monkeypatch.setattr(writing, "recheck", lambda folder, types, asked: ())
+    monkeypatch.setattr(writing, "recheck", lambda folder, types, asked, place: ())
 
 
 def _expected(fixture):
@@ -143,7 +143,7 @@ def test_the_built_in_text_never_changes():
 
 
 def test_a_wrong_checkpoint_is_not_handed_over(tmp_path, monkeypatch, quickly):
-    def fail(folder, types, asked):
+    def fail(folder, types, asked, place):
         raise ExportError("Transformers in float32 does not recite")
 
     monkeypatch.setattr(writing, "recheck", fail)

@@ -39,8 +39,8 @@ from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.ir.size import measure
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.promises.compact import CompactFacts, compact_budget
-from byheart.theory.promises.compact import compact as compact_promise
+from byheart.theory.guarantees.compact import CompactFacts, compact_budget
+from byheart.theory.guarantees.compact import compact as compact_guarantee
 
 SAMPLE = 5_000  # contexts that are looked at first
 SMALL = 110  # contexts up to which a search pays whatever the labels are
@@ -205,7 +205,7 @@ def build_compact(
         "head": head,
         "attention": attention,
     }
-    claim = compact_promise(dataset, options)
+    claim = compact_guarantee(dataset, options)
     # what is too large is drawn again, hash and all, and then worked on harder where that can make good what is missing
     for draw, work in enumerate((effort, effort, Effort.HIGH.value)):
         if draw:

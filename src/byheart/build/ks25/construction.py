@@ -51,7 +51,7 @@ from byheart.ir.size import measure
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 from byheart.theory import theorems
-from byheart.theory.promises.ks25 import (
+from byheart.theory.guarantees.ks25 import (
     NO_PAPER_DEPTH,
     SHAPES,
     context_part,
@@ -260,7 +260,7 @@ def _check_bounded(style: Style, depth: int, shape: str = FITTED, input_map: boo
         raise OptionError(f"depth={depth} needs constants=measured: {NO_PAPER_DEPTH}")
     if shape == UNIFORM:
         raise OptionError(
-            f"depth={depth} needs shape={FITTED}: eq. (4) is promised for one memory's stream of 10 and 14 hidden "
+            f"depth={depth} needs shape={FITTED}: eq. (4) is guaranteed for one memory's stream of 10 and 14 hidden "
             "units in every block, and memories beside each other make both wider"
         )
     if not input_map:

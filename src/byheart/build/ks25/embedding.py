@@ -28,7 +28,7 @@ from byheart.errors import AssumptionError
 from byheart.ir.layers import Embedding, Kind, Matrix
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.promises.ks25 import id_part, setting_of, token_id_count
+from byheart.theory.guarantees.ks25 import id_part, setting_of, token_id_count
 from byheart.theory.rounding import PI_UP
 from byheart.theory.upper import DENSE, PointSet, label_bits
 

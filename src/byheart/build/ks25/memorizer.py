@@ -320,7 +320,7 @@ def memorizer_plan(pieces: Sequence[KeyTable], state: Units, *, abreast: bool = 
     Pieces work one after the other on a shared x and a shared sum y, or all at once beside each other (`abreast`):
     each is zero where x is not one of its keys, so the sum of them is the label. Stage I is the projection to the
     line. Notation: m = piece.group_count, K = fields.entries, rho = fields.key_bits, c = fields.label_bits (the
-    paper's text swaps rho and c). What the lemma promises is `byheart.theory.upper.explicit_memory`.
+    paper's text swaps rho and c). What the lemma guarantees is `byheart.theory.upper.explicit_memory`.
     """
     if abreast:
         return _abreast(pieces, state)

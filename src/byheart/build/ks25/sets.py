@@ -22,7 +22,7 @@ from byheart.data.task import Task
 from byheart.ir.layers import Pool
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.promises.ks25 import context_part, setting_of
+from byheart.theory.guarantees.ks25 import context_part, setting_of
 from byheart.theory.rounding import PI_UP
 from byheart.theory.upper import RELAXED, PointSet, label_bits
 

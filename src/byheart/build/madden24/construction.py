@@ -66,7 +66,7 @@ from byheart.ir.decoder_network import AnyDecoder, DecoderNetwork, TableDecoder,
 from byheart.ir.network import Network, Read
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.promises.madden24 import CLOSED_FORM, FEATURES, LOW_RANK, SAMPLED_DIMENSION, SIZE
+from byheart.theory.guarantees.madden24 import CLOSED_FORM, FEATURES, LOW_RANK, SAMPLED_DIMENSION, SIZE
 
 Floats = npt.NDArray[np.float64]
 

@@ -80,7 +80,7 @@ class Injectivity:
 
 
 def injectivity(numbers: Floats) -> Injectivity:
-    """Measures what Theorems 4 and 6 promise, for the numbers of n contexts."""
+    """Measures what Theorems 4 and 6 guarantee, for the numbers of n contexts."""
     if len(numbers) == 1:
         return Injectivity(float("inf"), (0, 0), float(abs(numbers[0])), 0.0)
     order = np.argsort(numbers, kind="stable")

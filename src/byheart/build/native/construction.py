@@ -41,8 +41,8 @@ from byheart.ir.layers import Affine, Layer, Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.paper import Ref
 from byheart.progress import Progress
-from byheart.theory.promises.native import SPARE_BITS as MOST_SPARE_BITS
-from byheart.theory.promises.native import mixing_of, native, rounds
+from byheart.theory.guarantees.native import SPARE_BITS as MOST_SPARE_BITS
+from byheart.theory.guarantees.native import mixing_of, native, rounds
 
 PATIENCE = 60  # draws of the chains that the planner allows for
 DRAWS_PER_TABLE = 400
@@ -261,12 +261,12 @@ def _odd(rng: random.Random, bound: int) -> int:
 
 
 def _keep_budget(dataset: Dataset, options: Mapping[str, Any], planned: int) -> None:
-    """A plan that would break the promise is not built."""
+    """A plan that would break the guarantee is not built."""
     most = native(dataset, options).bounds.get("parameters")
     if most is not None and planned > most:
         raise BuildError(
-            f"the plan needs {planned:,} parameters where {most:,} are promised; please report this data's sizes "
-            "(contexts, classes, tokens), and use objective=speed, which promises no size"
+            f"the plan needs {planned:,} parameters where {most:,} are guaranteed; please report this data's sizes "
+            "(contexts, classes, tokens), and use objective=speed, which guarantees no size"
         )
 
 

@@ -31,7 +31,7 @@ from byheart.data.dataset.encoder import Encoder
 from byheart.exact import Number, dyadic
 from byheart.ir.layers import Attention, Embedding, Head, Kind, Layer, Matrix, Pattern, Pool, Residual
 from byheart.paper import Ref, implements
-from byheart.theory.promises.native import own_weight, rounds
+from byheart.theory.guarantees.native import own_weight, rounds
 
 
 def mean_attention(

@@ -216,12 +216,12 @@ def build_baum88(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT
         notes.append(embedding_note(table))
     if dataset.C > 2:
         notes.append("Baum's theorem has two classes; bands for each further class are our extension")
-    promised = sum(-(-count // cloud.dimension) for label, count in sizes.items() if label != background)
-    if len(found) > promised:
+    guaranteed = sum(-(-count // cloud.dimension) for label, count in sizes.items() if label != background)
+    if len(found) > guaranteed:
         some = ", ".join(map(str, sorted(met)[:4]))
         notes.append(
             f"{NOT_ASSUMED} {GENERAL} (rows {some} lie on hyperplanes through others): "
-            f"{len(found)} hyperplanes where the theorem has {promised}"
+            f"{len(found)} hyperplanes where the theorem has {guaranteed}"
         )
     return Construction(network, {"embedding": embedding}, tuple(notes))
 

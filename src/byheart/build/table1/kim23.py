@@ -50,7 +50,7 @@ from byheart.ir.layers import Affine, Attention, Head, Kind, Layer, Matrix, Patt
 from byheart.ir.network import Decode, Readout
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.promises.table1 import ranked_part
+from byheart.theory.guarantees.table1 import ranked_part
 from byheart.theory.upper import DENSE
 
 ACTIVE, TOP, HIT, COUNT, ONE, NUMBER = U1, U2, W1, W2, KEY, LABEL

@@ -25,7 +25,7 @@ from byheart.ir.layers import Affine, Attention, Embedding, Head, Kind, Layer, M
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.promises.table1 import INDEPENDENT, head_count, head_dimension
+from byheart.theory.guarantees.table1 import INDEPENDENT, head_count, head_dimension
 
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
@@ -134,7 +134,7 @@ def assumption_notes(points: Values, index: Index) -> tuple[str, ...]:
     """
     vectors, (count, n) = points.numerators, index.shape
     if n == 1:
-        return ("MA24's theorem is about rows of several tokens and promises nothing for rows of one",)
+        return ("MA24's theorem is about rows of several tokens and guarantees nothing for rows of one",)
     if n > points.width:
         return (f"{NOT_ASSUMED} {ASSUMPTIONS}: n = {n} tokens of {points.width} numbers are always dependent",)
     notes = []

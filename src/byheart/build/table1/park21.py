@@ -55,7 +55,7 @@ from byheart.exact import Number, dyadic
 from byheart.ir.layers import Affine
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.promises.table1 import PARK_FORMS, cheapest_cut, longest_table, table_length
+from byheart.theory.guarantees.table1 import PARK_FORMS, cheapest_cut, longest_table, table_length
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def shift_groups(keys: Sequence[int], labels: Sequence[int], group: int, places:
 
 
 def _modulus(keys: Sequence[int], group: int) -> int:
-    """The smallest M > K·N that keeps the keys of every group apart; the promise allows a few more places."""
+    """The smallest M > K·N that keeps the keys of every group apart; the guarantee allows a few more places."""
     least = table_length(len(keys), group)
     for modulus in range(least, longest_table(len(keys), group) + 1):
         parts = ([key % modulus for key in keys[s : s + group]] for s in range(0, len(keys), group))

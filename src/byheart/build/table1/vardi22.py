@@ -19,8 +19,8 @@ from byheart.errors import OptionError
 from byheart.ir.layers import Layer
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.promises.ks25 import NO_PAPER_DEPTH, least_depth, too_shallow
-from byheart.theory.promises.table1 import FlatFacts
+from byheart.theory.guarantees.ks25 import NO_PAPER_DEPTH, least_depth, too_shallow
+from byheart.theory.guarantees.table1 import FlatFacts
 from byheart.theory.upper import DENSE, PLAIN_WIDTH, label_bits, lanes_within
 
 THEOREM = Ref("V22", "Theorem 3.1")

@@ -136,7 +136,7 @@ def prove_any_order(
 
 @prover("exact in any order")
 def prove_exact_in_any_order(network: Network, dataset: Dataset, dtype: str, progress: Progress) -> tuple[bool, str]:
-    """The promise "exact in any order: float64" of a claim."""
+    """The guarantee "exact in any order: float64" of a claim."""
     found = prove_any_order(network, facts_of(dataset.encoder, dataset.inputs), dtype, progress)
     return found.proved, found.sentence()
 

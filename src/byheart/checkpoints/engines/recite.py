@@ -1,4 +1,4 @@
-"""Asking an engine everything a folder promises, and the result as a value.
+"""Asking an engine everything a folder guarantees, and the result as a value.
 
 Every prefix in one pass, greedy decoding with the cache from the start and from the middle, without the cache, in a
 batch with left padding, and text that nobody memorized around a memorized piece. Ids and lengths are compared: a run

@@ -21,9 +21,10 @@ import numpy as np
 from byheart.certify.certificate import Verdict
 from byheart.checkpoints.proof.attention import NeedsStart
 from byheart.checkpoints.proof.certificate import MarginCertificate, MarginWitness, TypeResult
+from byheart.checkpoints.proof.checkpoint import open_checkpoint
 from byheart.checkpoints.proof.config import Undecided
 from byheart.checkpoints.proof.copying import Reach
-from byheart.checkpoints.proof.decoder import StoredCheckpoint, open_checkpoint
+from byheart.checkpoints.proof.decoder import StoredCheckpoint
 from byheart.checkpoints.proof.network import CheckpointProgram, interpret
 from byheart.checkpoints.proof.questions import AskedContexts, ProvedAnswers, answer, ask, ask_rows, unknown
 from byheart.checkpoints.proof.storage import Array, storage

@@ -20,8 +20,9 @@ import numpy as np
 from byheart.certify.certificate import Verdict
 from byheart.checkpoints.proof.certificate import MarginCertificate
 from byheart.checkpoints.proof.check import certify_checkpoint, interpreted
+from byheart.checkpoints.proof.checkpoint import open_checkpoint
 from byheart.checkpoints.proof.config import Undecided
-from byheart.checkpoints.proof.decoder import NAMES, StoredCheckpoint, open_checkpoint
+from byheart.checkpoints.proof.decoder import StoredCheckpoint
 from byheart.checkpoints.proof.fields import TOKEN, places_seen
 from byheart.checkpoints.proof.mlp import KnownWindows, aligned
 from byheart.checkpoints.proof.network import CheckpointProgram
@@ -114,7 +115,7 @@ def _changed_units(first: StoredCheckpoint, second: StoredCheckpoint) -> dict[in
     """Units by layer in whose rows or columns the two files differ; any other difference is refused by name."""
     if first.shape != second.shape or set(first.files.entries) != set(second.files.entries):
         raise Undecided("the two checkpoints have different configs or tensors")
-    prefix = NAMES[first.shape.family].layers.split("{}")[0]
+    prefix = first.family.layers.split("{}")[0]
     units: dict[int, set[int]] = {}
     for name in first.files.entries:
         one, two = first.files.read(name), second.files.read(name)

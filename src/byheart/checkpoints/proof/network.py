@@ -311,7 +311,7 @@ def interpret(
 def _embedded(reader: d.TensorReader, store: Storage, reach: Reach) -> Field:
     shape = reader.checkpoint.shape
     tokens, positions = reader.embedding()
-    if shape.family == "gemma":
+    if shape.root_scaled:
         lo, hi = _times_root(tokens, shape.hidden, store)
     else:
         lo, hi = tokens, tokens

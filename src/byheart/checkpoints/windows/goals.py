@@ -133,10 +133,10 @@ def suffix_lengths(script: Script, goals: Goals, longest: int = LONGEST_RULE) ->
         undecided = undecided[~decided]
         if not len(undecided):
             return np.minimum(lengths, script.positions + 1)
-    raise DataError(told_alike(script, goals, undecided, state[undecided], longest))
+    raise DataError(ambiguity_message(script, goals, undecided, state[undecided], longest))
 
 
-def told_alike(script: Script, goals: Goals, places: Ints, states: Ints, seen: int) -> str:
+def ambiguity_message(script: Script, goals: Goals, places: Ints, states: Ints, seen: int) -> str:
     """Names two of the places that have one state and need different answers, and what would help."""
     first = int(places[torn(states, goals.of_place[places])][0])
     same = places[states == states[places == first]]

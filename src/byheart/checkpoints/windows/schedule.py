@@ -25,7 +25,15 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.checkpoints.windows.far import FAR_IN_NEED, FAR_PLACES
-from byheart.checkpoints.windows.goals import Goals, joined, merge_goals, suffix_lengths, tokens_at, told_alike, torn
+from byheart.checkpoints.windows.goals import (
+    Goals,
+    ambiguity_message,
+    joined,
+    merge_goals,
+    suffix_lengths,
+    tokens_at,
+    torn,
+)
 from byheart.data.tokens.script import Script
 from byheart.errors import DataError
 
@@ -201,7 +209,7 @@ def _grown(script: Script, goals: Goals, most: int, longest: int) -> Places:
             most = longest
             continue
         if not more or len(places.offsets) > MOST_PLACES:
-            raise DataError(told_alike(script, goals, left, state, longest))
+            raise DataError(ambiguity_message(script, goals, left, state, longest))
         places = places.and_(more)
         for offset in more:
             state = joined(state, places.tokens(script, left, offset))

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from byheart.data.dataset.encoder import Encoder
 from byheart.errors import ExportError, MissingExtraError
 from byheart.export.recheck import Array, dense, place_stride, vector
-from byheart.export.request import Request
+from byheart.export.request import ExportRequest
 from byheart.export.targets._base import target
 from byheart.ir.layers import Affine, Attention, Embedding, Head, Kind, Layer, Pattern, Pool, Residual
 from byheart.ir.network import Decode, Network, Read
@@ -287,7 +287,7 @@ def _shapes(width: int, hidden: int) -> list[tuple[int, int]]:
 
 
 @target("onnx")
-def write_onnx(request: Request, path: Path) -> dict[str, Any]:
+def write_onnx(request: ExportRequest, path: Path) -> dict[str, Any]:
     """Builds, checks, runs and writes the model."""
     onnx, runtime = libraries()
     fit, asked = request.prove(), request.questions()

@@ -26,7 +26,7 @@ from byheart.data.task import Task
 from byheart.errors import AssumptionError, BuildError, ByheartError, DataError, OptionError
 from byheart.memory.compare.rows import INFORMATION, CompareRow, Comparison, Floor
 from byheart.memory.compare.worker import Worker
-from byheart.memory.size_rows import given_sentences, hardest, hardest_sentence
+from byheart.memory.size_rows import given_sentences, lower_bound_sentence, worst_case_bounds
 from byheart.progress import SILENT, Progress
 from byheart.theory import Bound, Problem, lower_bounds, upper_bounds
 
@@ -223,8 +223,8 @@ def _lower(dataset: Dataset, problem: Problem) -> tuple[str, ...]:
     """The sentences that `memorize` shows for the same data."""
     if dataset.C < 2:  # one labelling, which no network fails on
         return tuple(given_sentences(dataset))
-    found = hardest(lower_bounds(problem))
-    sentence = hardest_sentence(found["parameters"], problem.kind, dataset.N, len(dataset.contexts))
+    found = worst_case_bounds(lower_bounds(problem))
+    sentence = lower_bound_sentence(found["parameters"], problem.kind, dataset.N, len(dataset.contexts))
     return (sentence, *given_sentences(dataset))
 
 

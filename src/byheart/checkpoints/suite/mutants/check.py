@@ -42,7 +42,7 @@ class MutantOutcome:
     difference: float  # largest difference of a logit
 
     @property
-    def as_it_must_be(self) -> bool:
+    def meets_expectation(self) -> bool:
         """A harmless change says the right tokens; any other is noticed."""
         return self.verdict != "tokens" if self.harmless else self.verdict != "survived"
 
@@ -89,7 +89,7 @@ class MutantReport:
     @property
     def broken(self) -> tuple[MutantOutcome, ...]:
         """Harmless changes that break the fixture."""
-        return tuple(o for o in self.outcomes if o.harmless and not o.as_it_must_be)
+        return tuple(o for o in self.outcomes if o.harmless and not o.meets_expectation)
 
 
 def mutants_of(decoder: StockDecoder) -> Iterator[Mutant]:

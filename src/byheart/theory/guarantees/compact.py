@@ -1,4 +1,4 @@
-"""What `compact` promises: what a memory may cost at most, from facts that are known before anything is built.
+"""What `compact` guarantees: what a memory may cost at most, from facts that are known before anything is built.
 
     c1·sqrt(M·b) + c2·(length of ids) + c3:   M contexts, b bits per label
 
@@ -26,7 +26,7 @@ from byheart.data.task import Task
 from byheart.errors import OptionError
 from byheart.ir.size import Claim
 from byheart.paper import Ref
-from byheart.theory.promises import choice, promises
+from byheart.theory.guarantees import choice, guarantees
 
 ROOT = 6.6  # c1: per square root of a label bit; 4.90 is the least for folds that are fixed beforehand
 ID_BIT = 2.5  # c2: per bit of an id, for the walk; traps do not depend on the length of ids
@@ -259,7 +259,7 @@ THEOREM = Ref("byheart", "compact memory")
 MOST_ABSTAIN_BITS = 64
 
 
-@promises("compact")
+@guarantees("compact")
 def compact(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     """The budget, which the builder keeps: it draws again, works harder, or gives up and says so."""
     head = choice(options, "head", "value", "logits", "sign")
@@ -276,7 +276,7 @@ def compact(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
         THEOREM,
         {"parameters": budget, "depth": 3 if shallow else budget // 4 + 2, "width": max(1, budget // 3)},
         {
-            "parameters": "c1·sqrt(contexts·bits per label) + c2·(length of ids) + c3, byheart.theory.promises.compact",
+            "parameters": "c1·sqrt(contexts·bits per label) + c2·(length of ids) + c3, theory.guarantees.compact",
             "depth": "hash, attention, one line" if shallow else "a block has at least 4 parameters",
             "width": "a unit has 3 parameters",
         },
