@@ -43,17 +43,17 @@ class RecallFunction:
         key_length: tokens of a key, 1 or 2.
         window: positions that a query sees, itself included; None for all.
 
-    >>> RecallFunction().answers([0, 7, 8, 9, 7, 8])
-    [2, 2, 2, 2, 2, 9]
-    >>> RecallFunction(key_length=1).answers([0, 7, 8, 9, 7, 8])
-    [2, 2, 2, 2, 8, 9]
+    >>> RecallFunction().answers([1, 7, 8, 9, 7, 8])
+    [0, 0, 0, 0, 0, 9]
+    >>> RecallFunction(key_length=1).answers([1, 7, 8, 9, 7, 8])
+    [0, 0, 0, 0, 8, 9]
     """
 
     key_length: int = 2
     window: int | None = None
-    bos: int = 0
-    eos: int = 1
-    none: int = 2
+    none: int = 0
+    bos: int = 1
+    eos: int = 2
     pad: int = 3
 
     def __post_init__(self) -> None:

@@ -22,6 +22,7 @@ from byheart.checkpoints.windows.recall import RecallFunction, key_code
 from byheart.errors import OptionError
 
 ORIGINAL = 32_768  # positions of Qwen's ropes before YaRN
+ORIGINAL_LLAMA = 8192
 SCALINGS = ("default", "llama3", "yarn", "linear")
 
 
@@ -155,7 +156,8 @@ def _scaling(host: RecallHost, wish: RecallOptions) -> Mapping[str, Any] | None:
     if kind is None:
         if host.name == "qwen3" and host.context > ORIGINAL and wish.rope_theta is None:
             return yarn(host.context / ORIGINAL, ORIGINAL)
-        return host.scaling if wish.rope_theta is None or host.name == "llama" else None
+        # Llama 3 has the plain rope up to 8,192 positions; Llama 3.1 scales it beyond.
+        return host.scaling if host.scaling is not None and host.context > ORIGINAL_LLAMA else None
     if kind not in SCALINGS:
         raise OptionError(f"recall: rope scaling {kind!r} is not one of {', '.join(SCALINGS)}")
     if kind == "default":
