@@ -229,7 +229,7 @@ def code_tokens(dataset: Dataset, style: Style) -> TokenCode:
 def context_keys(phi: Sequence[int], x: KeyLine, sums: Index, dataset: Dataset, style: Style) -> ContextKeys:
     """A line for the contexts (phi, x, id): Lemma C.2 in three dimensions, or what the data needs.
 
-    MEASURED: the ids alone if they tell the contexts apart, else the shortest of many combinations of x and id.
+    MEASURED: the ids alone if they distinguish the contexts, else the shortest of many combinations of x and id.
     """
     contexts = dataset.contexts
     at = contexts.point.tolist()
