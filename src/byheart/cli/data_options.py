@@ -221,7 +221,7 @@ def budget_options(command: F) -> F:
 
 
 def asking_options(command: F) -> F:
-    """Adds where rows are asked, and what goes on after an interruption."""
+    """Add options for where rows are evaluated and for resuming after an interruption."""
     command = click.option(
         "--resume",
         metavar="FILE",
@@ -236,7 +236,7 @@ def asking_options(command: F) -> F:
 
 
 def asked_by(executor: str | None, resume: str | None) -> EvaluationPlan:
-    """How rows are asked, with the executor open until the command ends."""
+    """How rows are evaluated, with the executor open until the command ends."""
     if resume is not None:
         check_target(Path(resume))
     opened_one = None if executor is None else click.get_current_context().with_resource(opened(executor, _CORES))

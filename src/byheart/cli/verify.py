@@ -150,7 +150,7 @@ def _verify_deployed(
 
 
 def _asked(table: Table) -> list[str]:
-    """Which columns were asked; where no label was, which others might have held one."""
+    """Which columns were evaluated; where no label was, which others might have contained one."""
     labels = [] if table.selection.label_column is not None else ["labels are the next tokens", table.unused]
     return [f"asked: {'; '.join(part for part in (table.choice, *labels) if part)}"] if table.choice else []
 
@@ -195,7 +195,7 @@ def check_data(
 def read_handed(memory: Memory, data: str, flags: DataFlags, progress: Progress) -> Table:
     """All rows of DATA, cut into tokens by the memory's own tokenizer; columns as flags say, else as guessed.
 
-    Which columns are asked is never left to the file: where it was made of others than a reader of DATA would take,
+    The choice of columns is never left to the file: where it was made of others than a reader of DATA would take,
     the user must name them.
     """
     kind, _, _ = flags.tokens.partition(":")
@@ -213,7 +213,7 @@ def read_handed(memory: Memory, data: str, flags: DataFlags, progress: Progress)
         whole = replace(memory.tokens, max_length=None, pad=None)
         options = replace(flags.options(memory.task), tokens=whole, max_rows=None)
         if flags.said("missing") is None and memory.selection.missing == "label":
-            options = replace(options, missing="label")  # leaves no row out: what is missing is asked as such
+            options = replace(options, missing="label")  # leaves no row out: a missing cell is evaluated as such
         table = read(data, options, progress=progress)
     except DataError as error:
         remedy = _columns_remedy(memory.selection)

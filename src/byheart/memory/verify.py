@@ -88,11 +88,11 @@ def verify_rows(
     place: Callable[[int], str] = "row {}".format,
     plan: EvaluationPlan = AT_ONCE,
 ) -> Certificate:
-    """A new certificate for `memory` on these rows: how many there are, were asked, agree, differ and were left out.
+    """A new certificate for `memory` on these rows: how many there are, were evaluated, agree, differ and were skipped.
 
-    proved only if every row that was asked gets its label and the guarantee is kept. A memory may be asked for a part
+    proved only if every evaluated row gets its label and the guarantee is kept. A memory may be evaluated on a part
     of what it knows, if `excuses.part` says that it is one; the certificate then says that the guarantee was not
-    checked. `plan` says where rows are asked, and which file keeps what was done of a proof that was interrupted.
+    checked. `plan` states where rows are evaluated, and which file keeps the finished parts of an interrupted proof.
     """
     return check_rows(memory, sequences, labels, progress, excuses=excuses, place=place, plan=plan).certificate
 
@@ -159,7 +159,7 @@ def _guarantee(memory: Memory, own: Dataset) -> tuple[Claim | None, str]:
 def _asked_rows(
     memory: Memory, sequences: list[Any], labels: list[Any], excuses: VerifyOptions
 ) -> tuple[Sequence[int], dict[str, int]]:
-    """Which rows are asked, and how many are not, by the flag that excuses them."""
+    """Which rows are evaluated, and how many are not, by the flag that excuses them."""
     left_out = dict(excuses.left_out)
     numbers: Sequence[int] = range(len(sequences))
     if excuses.max_rows is not None and len(numbers) > excuses.max_rows:

@@ -64,7 +64,7 @@ def to_huggingface(
             asked = ask_transformers(target, rows, "float32")  # bfloat16 takes ten times as long on a processor
         if asked is not None and asked.right < asked.rows:
             raise ExportError(f"{place}: {asked.sentence}; nothing was written")
-        proof = "\n".join(certificate.lines()) + "\n\n" + (asked.sentence if asked else "No engine was asked.")
+        proof = "\n".join(certificate.lines()) + "\n\n" + (asked.sentence if asked else "No engine was run.")
         write_atomically(target / "README.md", classifier_card(request, checkpoint, proof).encode())
     return {
         "folder": str(place),

@@ -38,13 +38,13 @@ def baselines(dataset: Dataset) -> list[CompareRow]:
     """Bits of a dict from rows to labels, of a sorted array that is searched, and of the labels alone."""
     return [
         _baseline_row(
-            "python dict", 8 * _dict_bytes(dataset), "a dict from rows to labels, as Python stores it", "exact look-up"
+            "python dict", 8 * _dict_bytes(dataset), "a dict from rows to labels, as Python stores it", "exact lookup"
         ),
         _baseline_row(
-            "sorted array", _array_bits(dataset), "distinct rows and labels, packed and searched", "exact look-up"
+            "sorted array", _array_bits(dataset), "distinct rows and labels, packed and searched", "exact lookup"
         ),
         _baseline_row(
-            INFORMATION, _label_bits(dataset), "labels·log2 C: the labels alone, inputs for free", "no look-up"
+            INFORMATION, _label_bits(dataset), "labels·log2 C: the labels alone, inputs for free", "no lookup"
         ),
     ]
 
