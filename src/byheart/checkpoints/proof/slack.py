@@ -33,6 +33,10 @@ SLACKS = (
     Slack("products of a rotation", "2 u (|a| + |b|)", "cos, sin and the four products are stored"),
     Slack("sums of a rotation", "min(u |(a, b)|, 2 min(|a|, |b|))", "the two sums are stored"),
     Slack("store of a score", "unit + 2u, twice unless the scale is a power of two", "a score is stored, and scaled"),
+    Slack("angle of a position", "n theta 2u |q|", "float32 rounds the angle of a far position"),
+    Slack("frequency of a rotation", "2^-22 theta d |q| |k|", "an inverse frequency has a relative error of 2^-22"),
+    Slack("grid of distances", "sum theta |q| |k| step / 2", "between two grid points a score moves by its slope"),
+    Slack("store of a logit", "(unit + 2u) |logit|", "logits are stored in the type"),
 )
 _NAMES = {slack.name for slack in SLACKS}
 _SCALE: dict[str, float] = {}
