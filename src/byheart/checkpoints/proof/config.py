@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from byheart.checkpoints.proof.ropes import Array, RopeScaling, UnknownRope, read_scaling
 from byheart.errors import ByheartError
 
 
@@ -22,6 +25,18 @@ class Undecided(ByheartError):
 class Rotary:
     theta: float
     dims: int  # rotated dimensions of each head
+    scaling: RopeScaling | None = None
+
+    @property
+    def frequencies(self) -> Array:
+        """Angles per position, scaled."""
+        base = self.theta ** (-2.0 * np.arange(self.dims // 2) / self.dims)
+        return base if self.scaling is None else self.scaling.apply(base, self.theta, self.dims)
+
+    @property
+    def gain(self) -> float:
+        """The factor of cosines and sines."""
+        return 1.0 if self.scaling is None else self.scaling.gain
 
 
 @dataclass(frozen=True)
@@ -199,12 +214,7 @@ class ConfigReader:
         inner = self.left.pop("rope_parameters", {})
         if not isinstance(inner, dict):
             raise Undecided("config.json: rope_parameters is not an object")
-        unknown = set(inner) - {"rope_type", "type", *ROTARY_KEYS}
-        kind = inner.get("rope_type", inner.get("type", "default"))
-        if unknown or kind != "default" or inner.get("type", "default") != "default":
-            raise Undecided(
-                f"config.json: rope_parameters {sorted(unknown)} of type {kind!r}; the proof knows plain ones"
-            )
+        scaling = self._scaling({key: value for key, value in inner.items() if key not in ROTARY_KEYS})
         base = self._agreed(inner, ROTARY_KEYS[0], own[0], theta)
         share = self._agreed(inner, ROTARY_KEYS[1], own[1], part, 1.0 if whole else None)
         dims = int(head_dim * share)
@@ -212,7 +222,19 @@ class ConfigReader:
             raise Undecided(
                 f"config.json: rotary positions with theta {base} on {head_dim * share} of {head_dim} dimensions"
             )
-        return Rotary(base, dims)
+        return Rotary(base, dims, scaling)
+
+    def _scaling(self, fields: Mapping[str, Any]) -> RopeScaling | None:
+        """The scaling of `rope_parameters`; engines that read `rope_scaling` must read the same."""
+        try:
+            found = read_scaling(fields)
+            stated = self.left.pop("rope_scaling", None)
+            other = found if stated is None and found is None else read_scaling(stated if isinstance(stated, dict) else {})
+        except UnknownRope as reason:
+            raise Undecided(f"config.json: {reason}") from reason
+        if other != found:
+            raise Undecided("config.json: rope_scaling is not what rope_parameters say; engines read one of them")
+        return found
 
     def _agreed(
         self, inner: Mapping[str, Any], name: str, own: str, default: float, fixed: float | None = None
