@@ -235,7 +235,11 @@ class TorchMemory(nn.Module):
 
     @torch.no_grad()
     def predict(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:
-        """Class numbers, -1 for none: (B,), or (B, n) where every token is read."""
+        """Class numbers, -1 for none: (B,), or (B, n) where every token is read. Takes codes or vectors: `answers`
+        takes rows of symbols and returns labels."""
+        if not isinstance(tokens, Tensor):
+            raise TypeError("predict takes a tensor of codes: predict(model.encode(rows)) returns class numbers, and "
+                            "answers(rows) returns the labels of rows of symbols")  # fmt: skip
         return self._classes(self.values(tokens, present))
 
     def _classes(self, values: Tensor) -> Tensor:
