@@ -24,7 +24,7 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 from byheart.build.ks25.construction import Contents, contents_of, finished, memories_of, transformer
 from byheart.build.ks25.layers import averaging
 from byheart.build.ks25.memorizer import Fields
-from byheart.build.ks25.parts import ContextKeys, Lookup, Style, needed
+from byheart.build.ks25.parts import BuildStyle, ContextKeys, KeyLookup, needed
 from byheart.build.ks25.residual_memorizer import STREAM
 from byheart.certify import certify
 from byheart.errors import BuildError
@@ -72,7 +72,7 @@ class Example:
 
     memory: Memory
     contents: Contents
-    label: Lookup
+    label: KeyLookup
     layers: tuple[int, ...]  # of every stage
 
 
@@ -87,7 +87,7 @@ def example() -> Example:
     memory = memorize(words, labels, construction="ks25", positions=False, progress=False)
     dataset = memory.dataset
     assert dataset is not None
-    style = Style.of("residual", "measured", memory.seed)
+    style = BuildStyle.of("residual", "measured", memory.seed)
     contents = _with_short_keys(contents_of(dataset, style, SILENT))
 
     def in_pairs(keys: Sequence[int], classes: Sequence[int]) -> Fields:

@@ -20,7 +20,7 @@ from byheart.paper import Entry
 
 
 @dataclass(frozen=True)
-class Step:
+class ProofStep:
     """One step of the proof: what it achieves, its equation, and the label and function that byheart has for it."""
 
     title: str
@@ -33,21 +33,21 @@ class Step:
 _MEMORIZER = "byheart.build.ks25.memorizer"
 
 STEPS = (
-    Step(
+    ProofStep(
         "Tokens on a line",
         "A random direction, scaled, keeps $V$ tokens apart (Lemma G.1). $\\lfloor F(x)\\rfloor$ is the token's key.",
         r"0\le F(x)\le10rV^2\delta^{-1}\sqrt{\pi d},\qquad|F(x)-F(x')|\ge2\quad(48),(49)",
         "Lemma C.2",
         "byheart.build.shared.projection.project",
     ),
-    Step(
+    ProofStep(
         "Few tokens distinguish all multisets",
         "Take two multisets that agree on the tokens chosen so far, add a token on which they differ, repeat.",
         r"|A|\le N,\qquad m^{(i)}\ne m^{(j)}\Rightarrow m^{(i)}|_A\ne m^{(j)}|_A",
         "Lemma B.1",
         "byheart.build.ks25.sequence_ids.distinguishing_tokens",
     ),
-    Step(
+    ProofStep(
         "Integers whose sums differ",
         "Each pair of multisets forbids at most one value of the next integer. This is the repaired proof, see "
         "[errata](errata.md).",
@@ -55,28 +55,28 @@ STEPS = (
         "Lemma B.2",
         "byheart.build.ks25.sequence_ids.token_weights",
     ),
-    Step(
+    ProofStep(
         "The token code",
         "The integers on $A$, zero elsewhere, and the line on which a memory looks them up.",
         r"\left|\sum_{k=1}^n\tilde\varphi(X^{(i)}_{:,k})-\sum_{k=1}^n\tilde\varphi(X^{(j)}_{:,k})\right|\ge1\quad(47)",
         "Lemma B.3",
         "byheart.build.ks25.sequence_ids.separate_multisets",
     ),
-    Step(
+    ProofStep(
         "The first feed-forward network",
         "The token memory carries $x$ along and leaves a place for the sum.",
         r"f_1(x)=(\tilde\varphi(x),F(x),0)^\top\quad(50)",
         "eq. (50)",
         "byheart.build.ks25.layers.token_layers",
     ),
-    Step(
+    ProofStep(
         "One averaging layer",
         "Keys and queries are zero, so attention is the mean. byheart multiplies by $n$, so that ids are integers.",
         r"s_k=\left(\tilde\varphi(X_{:,k}),F(X_{:,k}),\frac1n\sum_{l=1}^n\tilde\varphi(X_{:,l})\right)^\top\quad(53)",
         "eq. (52)",
         "byheart.build.ks25.layers.averaging",
     ),
-    Step(
+    ProofStep(
         "The label memory",
         "Lemma C.1 on the contexts $s_n$: find the group of the key, then scan its entries.",
         r"f_2(s_n^{(i)})=y^{(i)},\qquad\text{depth}"
@@ -84,21 +84,21 @@ STEPS = (
         "Lemma C.1",
         f"{_MEMORIZER}.memorizer_plan",
     ),
-    Step(
+    ProofStep(
         "Inside an interval",
         "Two distances, and the indicator that is 1 where both are zero.",
         r"F(x)=1\ \text{on}\ [a,b],\qquad F(x)=0\ \text{where}\ x<a-\frac12\ \text{or}\ x>b+\frac12",
         "Lemma G.2",
         f"{_MEMORIZER}.distances",
     ),
-    Step(
+    ProofStep(
         "Find the group",
         "Three layers per group add its words $u_j$ and $w_j$ where $x$ is inside its interval.",
         r"x\in[a_j,b_j]\Rightarrow F(x)=w_j",
         "Lemma G.3",
         f"{_MEMORIZER}.lookup_plan",
     ),
-    Step(
+    ProofStep(
         "Read one bit",
         "Two points inside the cell of a word pass through the triangle function. Their order after $l$ foldings is "
         "bit $l$.",
@@ -106,28 +106,28 @@ STEPS = (
         "Lemma G.4",
         f"{_MEMORIZER}.read_bit",
     ),
-    Step(
+    ProofStep(
         "Compare the key with x",
         "Both distances are zero exactly where the integer part of $x$ is the key.",
         r"F(x,y)=1\ \text{if}\ x\in[y,y+1],\qquad F(x,y)=0\ \text{if}\ x>y+\frac32\ \text{or}\ x<y-\frac12",
         "Lemma G.5",
         f"{_MEMORIZER}.misses",
     ),
-    Step(
+    ProofStep(
         "The gate",
         "The label passes at distance 0. At distance 1/2 or more the subtracted term exceeds every label of $c$ bits.",
         r"\sigma\!\left(\text{label}-2^{c+1}(\text{below}+\text{above})\right)\quad(158)",
         "eq. (158)",
         f"{_MEMORIZER}.gated",
     ),
-    Step(
+    ProofStep(
         "Scan a group",
         "Entry after entry: read key and label, compare, add what passes the gate to the sum.",
         r"G\circ F_{n-1}\circ\dots\circ F_0\circ H\quad(160)",
         "Lemma G.6",
         f"{_MEMORIZER}.scan_plan",
     ),
-    Step(
+    ProofStep(
         "The whole network",
         "The stages in order. The checker then evaluates every row.",
         r"\mathcal F_2^{(\mathrm{FF})}\circ\mathcal F^{(\mathrm{UA})}\circ\mathcal F_1^{(\mathrm{FF})}"
@@ -135,7 +135,7 @@ STEPS = (
         "Theorem B.1",
         "byheart.build.ks25.construction.build_ks25",
     ),
-    Step(
+    ProofStep(
         "What it costs",
         "The sum of the parts, before anything is built. The certificate compares it with the network.",
         r"\text{depth}\lesssim\sqrt{N\log N}+\sqrt{N/\log N}\cdot\max\{\log R,\log C\}\quad(61)",
@@ -169,7 +169,7 @@ def render(entries: Sequence[Entry]) -> str:
     return "\n".join([INTRODUCTION, *(_section(number, step, entries) for number, step in enumerate(STEPS, start=1))])
 
 
-def _section(number: int, step: Step, entries: Sequence[Entry]) -> str:
+def _section(number: int, step: ProofStep, entries: Sequence[Entry]) -> str:
     entry = entry_of(step, entries)
     return (
         f"## {number}. {step.title}\n\n{step.words}\n\n$${step.equation}$$\n\n"
@@ -178,7 +178,7 @@ def _section(number: int, step: Step, entries: Sequence[Entry]) -> str:
     )
 
 
-def entry_of(step: Step, entries: Sequence[Entry]) -> Entry:
+def entry_of(step: ProofStep, entries: Sequence[Entry]) -> Entry:
     """The registry's entry of a step; a LookupError if there is none."""
     for entry in entries:
         if entry.ref.paper == "KS25" and entry.ref.label == step.label and entry.code == step.code:
