@@ -27,11 +27,11 @@ from byheart.build.ks25.parts import (
     ATTENTION,
     DEPTH,
     SHARED,
+    BuildStyle,
     Choice,
     ContextKeys,
-    Lookup,
+    KeyLookup,
     Room,
-    Style,
     class_labels,
     code_tokens,
     context_keys,
@@ -73,7 +73,7 @@ class Contents:
     """What is to be known: numbers for tokens, keys and labels for contexts."""
 
     dataset: Dataset
-    style: Style
+    style: BuildStyle
     setting: Setting
     code: TokenCode
     keys: ContextKeys
@@ -88,7 +88,7 @@ class Contents:
         return f"{sum(label > 0 for label in self.code.labels)} of {self.points} tokens distinguish the sequences"
 
 
-def contents_of(dataset: Dataset, style: Style, progress: Progress) -> Contents:
+def contents_of(dataset: Dataset, style: BuildStyle, progress: Progress) -> Contents:
     """Lemma B.3 on the tokens, then keys for the contexts (phi, x, id)."""
     with progress.stage("numbering tokens and contexts", total=2) as stage:
         code = code_tokens(dataset, style)
@@ -98,7 +98,7 @@ def contents_of(dataset: Dataset, style: Style, progress: Progress) -> Contents:
     return Contents(dataset, style, setting_of(dataset), code, keys, class_labels(dataset))
 
 
-def token_choice(dataset: Dataset, style: Style, hidden: int = DENSE, width: int = WIDTH) -> Choice:
+def token_choice(dataset: Dataset, style: BuildStyle, hidden: int = DENSE, width: int = WIDTH) -> Choice:
     """How the token memory's words are divided: R_1 and C_phi of the proof, or what the data needs."""
     if not style.as_in_the_paper:
         room = Room(token_part(dataset, style.form), width)
@@ -108,7 +108,7 @@ def token_choice(dataset: Dataset, style: Style, hidden: int = DENSE, width: int
     return lambda keys, labels: paper_fields(keys, setting.N, setting.tokens.key_bits, bits)
 
 
-def label_choice(dataset: Dataset, style: Style) -> Choice:
+def label_choice(dataset: Dataset, style: BuildStyle) -> Choice:
     """How the label memory's words are divided: R_2 and C of the proof, or what the data needs."""
     if not style.as_in_the_paper:
         room = Room(context_part(dataset, style.form), WIDTH)
@@ -119,17 +119,17 @@ def label_choice(dataset: Dataset, style: Style) -> Choice:
 
 def memories_of(
     contents: Contents, token: Choice | None = None, label: Choice | None = None, piece: int | None = None
-) -> tuple[Lookup, Lookup]:
+) -> tuple[KeyLookup, KeyLookup]:
     """The token memory and the label memory; `piece` is the number of keys per piece where bits are limited."""
     token = token or token_choice(contents.dataset, contents.style)
     label = label or label_choice(contents.dataset, contents.style)
     return (
-        Lookup.of(contents.code.line.floors, contents.code.labels, token, piece),
-        Lookup.of(contents.keys.keys, contents.labels, label, piece),
+        KeyLookup.of(contents.code.line.floors, contents.code.labels, token, piece),
+        KeyLookup.of(contents.keys.keys, contents.labels, label, piece),
     )
 
 
-def transformer(contents: Contents, token: Lookup, label: Lookup, mixing: tuple[Layer, ...]) -> list[Stage]:
+def transformer(contents: Contents, token: KeyLookup, label: KeyLookup, mixing: tuple[Layer, ...]) -> list[Stage]:
     """E_in, token code, mixing, label memory, E_out."""
     style, code, keys = contents.style, contents.code, contents.keys
     return [
@@ -140,7 +140,7 @@ def transformer(contents: Contents, token: Lookup, label: Lookup, mixing: tuple[
     ]
 
 
-def in_lanes(contents: Contents, depth: int, attention: int = 1) -> tuple[Contents, Lookup, Lookup]:
+def in_lanes(contents: Contents, depth: int, attention: int = 1) -> tuple[Contents, KeyLookup, KeyLookup]:
     """Both memories cut into lanes, so that the whole network, with its attention layers, is no deeper than `depth`."""
     style, code, keys = contents.style, contents.code, contents.keys
     token_need = needed(style, code.line.floors, code.labels)
@@ -151,8 +151,8 @@ def in_lanes(contents: Contents, depth: int, attention: int = 1) -> tuple[Conten
         raise too_shallow(depth, f"{style.form} memories with keys of {token_need[1]} and {label_need[1]} bits", least)
     first, second = found
     style = replace(style, lanes=max(first.count, second.count))
-    token = Lookup.in_lanes(style, code.line.floors, code.labels, first)
-    label = Lookup.in_lanes(style, keys.keys, contents.labels, second)
+    token = KeyLookup.in_lanes(style, code.line.floors, code.labels, first)
+    label = KeyLookup.in_lanes(style, keys.keys, contents.labels, second)
     return replace(contents, style=style), token, label
 
 
@@ -224,7 +224,7 @@ def build_ks25(
     Departures from the proof: the head multiplies by n, so that the id is an integer; x is carried through the
     token memory, which needs it anyway, so the plain form has width 12 instead of 14.
     """
-    style = Style.of(form, constants, seed)
+    style = BuildStyle.of(form, constants, seed)
     if depth is not None:
         _check_bounded(style, depth, shape, input_map)
     contents = contents_of(dataset, style, progress)
@@ -254,7 +254,7 @@ def build_ks25(
     )
 
 
-def _check_bounded(style: Style, depth: int, shape: str = FITTED, input_map: bool = True) -> None:
+def _check_bounded(style: BuildStyle, depth: int, shape: str = FITTED, input_map: bool = True) -> None:
     """Lanes are for what the data needs, on a stream that is as wide as they are many."""
     if style.as_in_the_paper:
         raise OptionError(f"depth={depth} needs constants=measured: {NO_PAPER_DEPTH}")
@@ -289,9 +289,9 @@ CONTEXT_ID, SEQUENCE_ID = "context id", "sequence id"
 )
 def contextual_network(dataset: Dataset, *, seed: int = 0, constants: str = "measured") -> Network:
     """The first half of `ks25`: tokens to (context id, sequence id), for every token, with one averaging layer."""
-    style = Style.of("residual", constants, seed)
+    style = BuildStyle.of("residual", constants, seed)
     contents = contents_of(dataset, style, SILENT)
-    token = Lookup.of(contents.code.line.floors, contents.code.labels, token_choice(dataset, style))
+    token = KeyLookup.of(contents.code.line.floors, contents.code.labels, token_choice(dataset, style))
     names = stream(style)
     key = {names[place(style, role)]: weight for role, weight in contents.keys.weights.items()}
     ids = {CONTEXT_ID: Form(key, contents.keys.bias), SEQUENCE_ID: wire(names[place(style, "id")])}
@@ -307,7 +307,7 @@ def contextual_network(dataset: Dataset, *, seed: int = 0, constants: str = "mea
 REMARK = Ref("KS25", "Remark 4.5")
 
 
-def star(style: Style, kind: Kind, n: int) -> tuple[Layer, ...]:
+def star(style: BuildStyle, kind: Kind, n: int) -> tuple[Layer, ...]:
     """The sum of phi in the id of every token, through one more token whose phi is 0.
 
     Layer 1, every token to itself and all to the global one:   id_k = phi_k,   id_g = (sum of phi) / (n + 1).
@@ -350,7 +350,7 @@ def build_ks25_sparse(
 
     The connections are those of the layers' patterns, which evaluation follows: no weight could break them.
     """
-    style = Style.of(form, constants, seed)
+    style = BuildStyle.of(form, constants, seed)
     if depth is not None:
         _check_bounded(style, depth)
     contents = contents_of(dataset, style, progress)
@@ -389,11 +389,11 @@ def limited_choices(contents: Contents, B: int) -> tuple[Choice, Choice]:
     )
 
 
-def _within(style: Style, room: Room, most: int) -> Choice:
+def _within(style: BuildStyle, room: Room, most: int) -> Choice:
     return lambda keys, labels: measured_fields(style, keys, labels, DENSE, room, most)
 
 
-def limited(contents: Contents, B: int, kind: Kind) -> tuple[Network, Lookup, Lookup]:
+def limited(contents: Contents, B: int, kind: Kind) -> tuple[Network, KeyLookup, KeyLookup]:
     """The network whose memories are built in pieces of B² keys (Lemma F.1)."""
     token, label = memories_of(contents, *limited_choices(contents, B), piece=B * B)
     mixing = (averaging(contents.style, kind, contents.dataset.n),)
@@ -460,7 +460,7 @@ def build_ks25_limited(
     max_bits: int | None = None,
 ) -> Construction:
     """`ks25` with both memories built in pieces that share x and y; the projection is done once."""
-    style, kind = Style.of(form, constants, seed), Kind(attention)
+    style, kind = BuildStyle.of(form, constants, seed), Kind(attention)
     contents = contents_of(dataset, style, progress)
     B = chosen_parameter(contents, kind, bits_parameter, max_bits)
     network, token, label = limited(contents, B, kind)

@@ -170,7 +170,7 @@ def largest_weight(count: int) -> int:
     statement="Integers f(x) >= 1 for the elements of N distinct multisets exist whose sums are distinct; "
     "f(x) <= N(N-1)/2 + 1 by a repaired proof (docs/errata.md).",
     test="tests/build/ks25/test_separation_gap.py",
-    partly="integers by search instead of Lemma G.1 and rounding; sums are 1 apart instead of sqrt(|S|)",
+    partly="integers by search instead of Lemma G.1 and rounding; sums are 1 apart instead of √|S|",
 )
 def token_weights(
     multisets: Multisets, tokens: Sequence[int], constants: Constants, seed: int = 0

@@ -7,10 +7,10 @@ from byheart.build.ks25.construction import finished, label_stages, token_choice
 from byheart.build.ks25.layers import input_map, label_layers, stream, token_layers
 from byheart.build.ks25.parts import (
     SHARED,
+    BuildStyle,
     Choice,
-    Lookup,
+    KeyLookup,
     Room,
-    Style,
     class_labels,
     code_tokens,
     measured_fields,
@@ -31,7 +31,7 @@ WIDTH = 12
 POOLED = ("phi",)
 
 
-def sums_choice(dataset: Dataset, style: Style) -> Choice:
+def sums_choice(dataset: Dataset, style: BuildStyle) -> Choice:
     """How the label memory's words are divided: R_rho = 80·M·N^5·pi (eq. 120) and C, or what the data needs."""
     if not style.as_in_the_paper:
         room = Room(context_part(dataset, style.form), WIDTH)
@@ -70,13 +70,13 @@ def build_ks25_sets(
     Multisets of different cardinality have different sums because the repaired Lemma B.2 adds no shift. With skip
     connections the scan needs one more block per entry, which keeps the hidden size at 12.
     """
-    style = Style.of(form, constants, seed)
+    style = BuildStyle.of(form, constants, seed)
     with progress.stage("numbering elements and multisets", total=1) as stage:
         code = code_tokens(dataset, style)
         keys = set_keys(code.sums[dataset.contexts.multiset], style)
         stage.advance()
-    token = Lookup.of(code.line.floors, code.labels, token_choice(dataset, style, RELAXED, WIDTH))
-    label = Lookup.of(keys.keys, class_labels(dataset), sums_choice(dataset, style))
+    token = KeyLookup.of(code.line.floors, code.labels, token_choice(dataset, style, RELAXED, WIDTH))
+    label = KeyLookup.of(keys.keys, class_labels(dataset), sums_choice(dataset, style))
     width = 1 if style.plain else len(stream(style))
     looked_up = label_layers(style, keys.weights, keys.bias, label.pieces, POOLED, RELAXED)
     network = finished(
