@@ -75,7 +75,7 @@ def folded(field: Bounds, kept: int | None = None) -> Bounds:
 def rotated_error(first: Array, second: Array, length: int, theta: Array, store: Storage) -> Array:
     """Length of the error of a pair that is rotated to a position below `length`."""
     turned = rounding.rotation_error(first, second, store)
-    return np.asarray(turned + rounding.angle_error(length, theta, first + second))
+    return np.asarray(turned + rounding.angle_error(length, theta, np.hypot(first, second)))
 
 
 def _rotary_copy(q: Bounds, k: Bounds, rotary: Rotary, shape: Shape, reach: Reach, store: Storage) -> Copy | None:

@@ -44,7 +44,7 @@ class Routing:
 
     def summed(self, parts: list[SymbolPart], size: int) -> tuple[Array, Array, list[SymbolPart]]:
         lo, hi = sum(p.lo for p in parts), sum(p.hi for p in parts)
-        slack = rounding.expert_sum(sum(magnitude(p.lo, p.hi) for p in parts))
+        slack = rounding.expert_sum(len(parts), np.add.reduce([magnitude(p.lo, p.hi) for p in parts]))
         return np.zeros(size), np.zeros(size), [SymbolPart(self.key, np.arange(size), lo - slack, hi + slack)]
 
 
@@ -52,6 +52,8 @@ def route(n: Normed, mlp: d.Mlp, shape: Shape, store: Storage) -> Routing | None
     """Which experts every symbol chooses. Weights come from differences of logits, since channels are shared."""
     if mlp.router is None:
         return None
+    if shape.experts_used > 2 and store.name != "float32":
+        raise Undecided(f"{shape.experts_used} experts per token: stores between their sums are not modelled")
     kept = n.kept is not None
     logits = n.whole.matmul(mlp.router, None if kept else store, share=2.0**-3)
     if len(logits.parts) != 1:

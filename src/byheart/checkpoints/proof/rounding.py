@@ -87,7 +87,7 @@ def inverse_root(least: Array, most: Array, count: int, eps: float, mean: Array 
     error = term("sum of squares", slack * most / count)
     if mean is not None:
         error = error + term("variance in one pass", slack * (most / count + 4 * mean**2))
-    share = term("epsilon of a norm", 2.0**-23)
+    share = term("epsilon of a norm", 2.0**-23 * (1 + 2.0**-10))
     low = np.maximum(least / count - error - underflow(1), 0.0) + eps * (1 - share)
     high = most / count + error + underflow(1) + eps * (1 + share)
     root = term("root of a norm", FUNCTION_ERROR)
@@ -150,9 +150,12 @@ def rotation_error(first: Array, second: Array, store: Storage) -> Array:
 
 
 def angle_error(length: int, theta: Array, size: Array) -> Array:
-    """cos and sin at an angle that was rounded to float32, by their implementations; `size` is |a| + |b|."""
-    rounded = term("rounding of an angle", 2 * length * theta * U32)
-    return np.asarray(2 * (rounded + term("cosine and sine", TRIG_ERROR)) * size)
+    """cos and sin at an angle that was rounded to float32, by their implementations, for a pair of length `size`.
+
+    An angle that is off by x moves the pair by at most x times its length, errors of cos and sin by their own length.
+    """
+    rounded = term("rounding of an angle", length * theta * U32 * (1 + 2.0**-10))
+    return np.asarray((rounded + term("cosine and sine", 1.5 * TRIG_ERROR)) * size)
 
 
 def frequency_error(distance: Any, theta: Array) -> Any:
@@ -179,7 +182,8 @@ def score_underflow(store: Storage) -> float:
 
 def masked_score(total: float, store: Storage) -> float:
     """All roundings of a score at distance 0 together: rotations of query and key, stores, the sum."""
-    return float(term("score of a masked row", 8 * (store.unit + 2 * U32) * total))
+    u = store.unit + 2 * U32
+    return float(term("score of a masked row", 8 * u * (1 + 8 * u) * total))
 
 
 def single_precision(head_dim: int) -> float:
@@ -215,17 +219,24 @@ def interior_error(size: Array) -> Array:
 def product_error(stores: Array, store: Storage) -> Array:
     """Relative: act(gate) up after some stores of its factors, and its functions."""
     stored = term("stores of a product", stores * store.unit * (1 + 8 * store.unit))
-    return np.asarray(stored + term("functions of a product", 8 * FUNCTION_ERROR))
+    return np.asarray(stored + term("functions of a product", 2 * FUNCTION_ERROR))
 
 
 def silent_input(top: Array, store: Storage) -> Array:
     """The stored pre-activation of a unit that does not fire."""
-    return np.asarray(top + term("store of a silent input", 2 * store.unit * np.abs(top)))
+    return np.asarray(top + term("store of a silent input", (store.unit + 2 * U32) * np.abs(top)))
 
 
-def silent_product(size: Array, store: Storage) -> Array:
-    """The product of a unit that does not fire, after up to four stores."""
-    return np.asarray(size * (1 + term("stores of a silent unit", 8 * store.unit)))
+def silent_product(size: Array, up: Array | float, store: Storage) -> Array:
+    """The product of a unit that does not fire, after up to four stores; `up` bounds its other factor.
+
+    Below the normal range a store errs by `tiny`, but at most doubles a number. Sigmoids that do not become zero there
+    belong to pre-activations above -18 in float16.
+    """
+    small = np.minimum(store.tiny * (1 + 19 * up), 7 * size)
+    return np.asarray(
+        size * (1 + term("stores of a silent unit", 8 * store.unit)) + term("underflow of a silent unit", small)
+    )
 
 
 def fired_sum(units: Array | int, size: Array) -> Array:
@@ -234,13 +245,13 @@ def fired_sum(units: Array | int, size: Array) -> Array:
 
 
 def silent_sum(size: Array) -> Array:
-    """Units that do not fire: what they add, and again as much for each rounding that adding a small term makes."""
-    return np.asarray(term("silent units", 4 * size))
+    """Units that do not fire: what they add, and again as much for the roundings of adding small terms."""
+    return np.asarray(term("silent units", 2.5 * size))
 
 
 def router_weights(least: Array, most: Array) -> Interval:
     """1 / (1 + x) for a sum x of exponentials in [least, most]: a router's softmax and its division, in float32."""
-    wide = term("softmax of a router", 8 * FUNCTION_ERROR)
+    wide = term("softmax of a router", 4 * FUNCTION_ERROR)
     last = term("division of a router", FUNCTION_ERROR)
     return (1 - last) / (1 + most * (1 + wide)), (1 + last) / (1 + least * (1 - wide))
 
@@ -250,9 +261,9 @@ def router_logit(sums: Array, largest: Array, store: Storage) -> Array:
     return np.asarray(sums + term("store of a router's logit", store.unit * (largest + sums)))
 
 
-def expert_sum(size: Array) -> Array:
-    """The sum of the experts' weighted outputs."""
-    return np.asarray(term("sum of experts", 4 * U32 * size))
+def expert_sum(experts: int, size: Array) -> Array:
+    """The float32 sum of the experts' weighted outputs."""
+    return np.asarray(term("sum of experts", gamma(experts) * size))
 
 
 def centred_error(size: Array) -> Array:
