@@ -238,7 +238,7 @@ def memorize_recital(
 
     Args:
         texts: A text, or a list of documents.
-        tokens: `characters`, `bytes`, `words`, `bpe:SIZE`, a tokenizer.json, the folder of a Hugging Face tokenizer, or a
+        tokens: `characters`, `bytes`, `words`, `bpe:SIZE`, a tokenizer.json, a Hugging Face tokenizer's folder, or a
             lexicon.
         weights: How often each document counts.
         names: Names of the documents.

@@ -48,7 +48,7 @@ def memorize_text(
 
     Args:
         text: A str (characters), or bytes (each as the character of its number).
-        tokens: `characters`, `bytes`, `words` (with the spaces before them), `bpe:SIZE`, a tokenizer.json, or the folder
+        tokens: `characters`, `bytes`, `words` (with the spaces before them), `bpe:SIZE`, a tokenizer.json, or a folder
             of a Hugging Face tokenizer. A tokenizer that does not restore the text is refused.
         page_length: Tokens of a page; None: about the cube root of the length, between 8 and 64. Longer pages are fewer
             numbers to hash but longer prefixes to add.
