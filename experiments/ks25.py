@@ -1,4 +1,4 @@
-"""The numbers and pictures of docs/ks25.md: promised and measured sizes, and how they grow.
+"""The numbers and pictures of docs/research/ks25.md: promised and measured sizes, and how they grow.
 
     python experiments/ks25.py                    everything, a few minutes
     python experiments/ks25.py length bits        only these parts (a wrong name lists them)
@@ -297,7 +297,7 @@ def approximate(docs: Path) -> None:
 
 
 def write(docs: Path, name: str, table: Sequence[Sequence[str]], sentence: str = "") -> None:
-    insert(docs / "ks25.md", name, markdown(table, sentence))
+    insert(docs / "research" / "ks25.md", name, markdown(table, sentence))
 
 
 PARTS: dict[str, Callable[[Path], None]] = {
