@@ -124,7 +124,7 @@ def manual() -> str:
         '.\\" -*- coding: utf-8 -*-',
         f'.TH BYHEART 1 "" "byheart {__version__}" "User Commands"',
         ".SH NAME",
-        "byheart \\- Transformers that know a data set by heart, exactly, with a proof",
+        "byheart \\- Transformers that store a data set exactly, with a proof",
         ".SH SYNOPSIS",
         ".B byheart",
         "COMMAND [OPTIONS] [ARGUMENTS]",
@@ -197,7 +197,7 @@ def between(page: str, name: str, text: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Writes the pages, or with `--check` says which are stale; run from the project's top folder."""
+    """Writes the pages, or with `--check` reports which are stale; run from the project's top folder."""
     stale = [page for page, text in written().items() if not page.exists() or page.read_text(encoding="utf-8") != text]
     if "--check" not in arguments:
         for page, text in {**written(), **built()}.items():

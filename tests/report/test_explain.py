@@ -15,7 +15,7 @@ from byheart.errors import DataError, OptionError
 from byheart.ir.evaluate import answers
 from byheart.ir.network import Decode, Network, Readout
 from byheart.report.live_page import FIVE, LIMITS, curves, explain, render
-from byheart.theory.promises.compact import compact_budget
+from byheart.theory.guarantees.compact import compact_budget
 from tests.report.test_build_js import HOSTILE
 
 
@@ -51,7 +51,7 @@ def test_curves_are_those_of_theory():
 def test_the_promise_that_is_drawn_is_the_one_that_is_made():
     """compact's curve at N is its claim for N random words of five letters, when all letters occur."""
     from byheart.data.dataset.dataset import load
-    from byheart.theory.promises.compact import CompactFacts
+    from byheart.theory.guarantees.compact import CompactFacts
 
     letters = "abcdefghijklmnopqrstuvwxyz"
     rows = [f"{letters[k % 26]}{letters[k // 26]}{letters[(7 * k) % 26]}{letters[(3 * k) % 26]}z" for k in range(115)]
@@ -254,7 +254,7 @@ def test_byhearts_own_networks_are_asked(open_page):
     tab = open_page(render(own["compact"]))
     for name, memory in own.items():
         tab.check(f"input[value={name}]")
-        assert "18 rows, 18 asked, 18 agree" in tab.inner_text("#about")
+        assert "18 rows, 18 evaluated, 18 agree" in tab.inner_text("#about")
         for word in [*rows[:2], "abc", "ccc"]:
             (answer,) = memory.predict([word])
             said = "No label" if answer is byheart.UNKNOWN else f"Answer: {answer}"

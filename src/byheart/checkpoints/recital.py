@@ -56,7 +56,7 @@ class RecitalMemory:
         return card("Texts by heart: a recital", facts)
 
     def tokens_of(self, prompt: str) -> list[int]:
-        """The token ids of a prompt, as the network is asked."""
+        """The token ids of a prompt, as the network reads them."""
         return [self.lexicon.bos, *self.lexicon.encode(prompt)]
 
     def generate(self, prompt: str = "", *, limit: int = 1 << 16) -> str:

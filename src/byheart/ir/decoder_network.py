@@ -226,9 +226,9 @@ def continue_tokens(
 ) -> tuple[int, ...]:
     """The prompt and what follows, until the context is as long as the decoder can read (or `limit` tokens in all).
 
-    Temperature 0 takes the likeliest token (the first of equals); above 0 it draws from softmax(logits / temperature).
-    The same seed gives the same text. If `knows` accepts the prompt, the text ends at the first context that it rejects
-    know: there a document ended.
+    Temperature 0 returns the likeliest token (the first of equals); above 0 it samples from softmax(logits /
+    temperature). The same seed gives the same text. If `knows` accepts the prompt, the text ends at the first context
+    that it rejects know: there a document ended.
     """
     if not 0 <= temperature < float("inf"):
         raise OptionError(

@@ -7,8 +7,8 @@ error at any point of the box is at most
     λ·(h/2 + o) (the point is at most half a cell from the centre, in every coordinate) + η/2 (the level) + noise
 
 where λ is a Lipschitz constant of the function for the largest coordinate difference, h the cell's side, η the
-distance of levels, and o how far centres are rounded to the floats at which the function is asked. λ is the caller's
-to know: nothing about values between the centres follows from the values at them. What the centres do show is
+distance of levels, and o how far centres are rounded to the floats at which the function is evaluated. λ is the
+caller's to know: nothing about values between the centres follows from the values at them. What the centres do show is
 checked: neighbours, diagonal ones included, whose values differ by more than λ·(h + 2o) + 2·noise refute λ. Neighbours
 are enough: two cells that are k cells apart, in the coordinate where they are farthest apart, are joined by k steps
 between neighbours (every step moves all coordinates that still differ by one cell), so where no step changes the value
@@ -16,7 +16,7 @@ by more than λ·h, the two values differ by no more than k·λ·h, which is wha
 which every step may use again, cells far apart are allowed somewhat more than λ allows.
 
 A point is rounded to its cell before the network sees it: no ReLU network rounds, because it is continuous. This is the
-step that universal approximation theorems (Yun et al. 2020) pay for with a small set on which nothing is promised.
+step that universal approximation theorems (Yun et al. 2020) pay for with a small set on which nothing is guaranteed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Approximation:
     high: Fraction
     cells: int
     step: Fraction  # η: levels are its multiples
-    offset: Fraction  # o: of the points at which the function was asked from the centres
+    offset: Fraction  # o: of the points at which the function was evaluated from the centres
     lipschitz: Fraction
     noise: Fraction
 

@@ -31,7 +31,7 @@ from byheart.data.tokens.front import Front
 from byheart.data.tokens.row_keys import RowKeys
 from byheart.data.wording import quote
 from byheart.errors import BuildError, DataError, ExportError, OptionError
-from byheart.export.onnx_lookup import Lookup, build_lookup_model, lookup_record, read_lookup
+from byheart.export.onnx_lookup import TableLookup, build_lookup_model, lookup_record, read_lookup
 from byheart.export.onnx_table import RECORD, GraphLabels, Signature, build_table_model
 from byheart.export.targets.onnx import libraries, open_session
 from byheart.files import check_target, write_atomically
@@ -93,6 +93,10 @@ class Deployment:
         remarks: What was guessed about the table.
         model: The bytes of the file.
         file: Its name.
+
+    >>> made = deploy({"code": ["A1", "B2"], "place": ["Rome", "Oslo"]}, progress=False)
+    >>> made.form, made.verdict, made.account.kept, made.exact_unknown
+    ('lookup', 'proved', 2, True)
     """
 
     form: str
@@ -236,7 +240,7 @@ def deploy(
         path: Where to write the model; None writes nothing.
         form: `lookup` (a graph of `LabelEncoder` nodes), `network` (a computed Transformer), or `auto`: a lookup,
             unless unknown rows may be recognised approximately and a network is smaller, or an option is given that
-            only a network has (`tokens`, `dtype`, `executor`, `resume`).
+            changes a network alone (`tokens`, `dtype`).
         unknown: `exact` (default): rows outside the table never get a label. `approximate`: a network without a list
             of rows, which accepts one unknown row in 2^`abstain_bits`.
         label: The label column; by default one with a usual name, else the last one.
@@ -271,8 +275,8 @@ def deploy(
 
     >>> table = {"animal": ["cat", "dog", "cow"], "sound": ["meow", "woof", "moo"]}
     >>> made = deploy(table, progress=False)
-    >>> made, made.answers.unknown
-    (<Deployment as lookup: 3 rows, 3 labels, 513 bytes>, '<unknown>')
+    >>> made.form, made.answers.unknown
+    ('lookup', '<unknown>')
     >>> print(made.snippet())
     import onnxruntime
     session = onnxruntime.InferenceSession('model.onnx')
@@ -347,7 +351,7 @@ class _NetworkOptions:
 
     @property
     def given(self) -> bool:
-        return self.tokens != "auto" or self.dtype != "float64" or self.executor is not None or self.resume is not None
+        return self.tokens != "auto" or self.dtype != "float64"
 
 
 @dataclass(frozen=True)
@@ -438,14 +442,14 @@ def _as_array(session: Any, name: str, cells: list[Any]) -> npt.NDArray[Any]:
     return np.array(cells, dtype=kinds[kind])
 
 
-def _lookup_bytes(job: _Job) -> tuple[Lookup, bytes]:
+def _lookup_bytes(job: _Job) -> tuple[TableLookup, bytes]:
     """The lookup of the rows and the bytes of its file."""
     table = job.table
     labels = tuple(dict.fromkeys(table.label.cells))
     answers = GraphLabels.of(labels, table.label.type)
     number = {label: k for k, label in enumerate(labels)}
     classes = [number[label] for label in table.label.cells]
-    lookup = Lookup.of(plan_lookup(table), [column.cells for column in table.columns], classes, answers)
+    lookup = TableLookup.of(plan_lookup(table), [column.cells for column in table.columns], classes, answers)
     about = {RECORD: _record(table, answers, {"as": "lookup", **lookup_record(lookup), **_read(job)})}
     return lookup, bytes(build_lookup_model(lookup, about).SerializeToString())
 

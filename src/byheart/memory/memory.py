@@ -68,7 +68,7 @@ class Memory:
     claim: Claim
     certificate: Certificate
     notes: tuple[str, ...] = ()
-    tokens: Tokenizer = PLAIN  # how a text is cut into tokens before it is asked
+    tokens: Tokenizer = PLAIN  # how a text is tokenized
     selection: Selection = Selection()  # noqa: RUF009  # which part of a file was memorized
     budget: Budget | None = None  # what evaluating a loaded file may cost; None: as much as it takes
     recorded_by: str = ""  # the byheart whose file this is; its claim and certificate are records, not proofs
@@ -83,7 +83,7 @@ class Memory:
         return f"<Memory by {self.construction}: {sizes}, {self.verdict_words}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the verdict, and promised beside measured."""
+        """What a notebook shows: the verdict, and guaranteed beside measured."""
         from byheart.memory.size_rows import size_rows
 
         certificate = self.certificate
@@ -92,8 +92,8 @@ class Memory:
         return card(
             title,
             [*facts, ("reason", "" if certificate.verdict.value == "proved" else certificate.reason)],
-            columns=("", "promised at most", "measured"),
-            rows=[(row.meaning, row.promised, row.measured) for row in size_rows(self)],
+            columns=("", "guaranteed at most", "measured"),
+            rows=[(row.meaning, row.guaranteed, row.measured) for row in size_rows(self)],
             tone="" if self.recorded_by else tone_of(certificate.verdict),
         )
 
@@ -239,12 +239,12 @@ class Memory:
         For a memory of distributions the rows may be documents, without labels, of which `max_length` keeps the first
         tokens, and `gap` is the part of the entropy that its cross-entropy may exceed it by.
 
-        The memory is asked every row as `predict` asks it, and every answer is compared with the row's label by type
+        The memory predicts every row as `predict` does, and every answer is compared with the row's label by type
         and value. `sequences` may be a table of `byheart.read` or a data set, which bring their labels. `max_rows` and
         `conflicts` name the rows that need not agree; nothing else excuses a row. `part` says that these are only some
-        of the memorized rows: their answers are proved, and the promise, which is about all of them, is not compared.
+        of the memorized rows: their answers are proved, and the guarantee, which is about all of them, is not compared.
         """
-        from byheart.memory.verify import Excuses, verify_rows
+        from byheart.memory.verify import VerifyOptions, verify_rows
 
         place: Callable[[int], str] = "row {}".format
         if self.target is Target.DISTRIBUTION and labels is None and not isinstance(sequences, Dataset | Table):
@@ -263,7 +263,7 @@ class Memory:
         elif labels is None:
             raise DataError("labels are missing: memory.verify(sequences, labels), or memory.verify(table)")
         left_out = sequences.not_here if isinstance(sequences, Table) else {}
-        excuses = Excuses(max_rows, conflicts, left_out, gap, part)
+        excuses = VerifyOptions(max_rows, conflicts, left_out, gap, part)
         return verify_rows(self, as_list(rows), as_list(labels), progress, excuses=excuses, place=place)
 
     def save(self, path: str | Path) -> None:
@@ -314,7 +314,7 @@ class Memory:
     ) -> dict[str, Any]:
         """Writes the rows of a next-token memory as a stock checkpoint for AutoModelForSequenceClassification.
 
-        The margin is proved from the written folder where the checker can, every row is asked in Transformers where it
+        The margin is proved from the written folder where the checker can, every row is run in Transformers where it
         is installed, and the summary says which. `options` are dtype, flavour and the fields of the shape.
         """
         # By name: stock checkpoints are built on top of this package, which must not depend on them.

@@ -32,7 +32,7 @@ from byheart.ir.layers import Kind
 from byheart.memory.memorize import memorize
 from byheart.memory.memory import Memory
 from byheart.memory.memory_file import to_json
-from byheart.memory.size_rows import hardest
+from byheart.memory.size_rows import worst_case_bounds
 from byheart.progress import SILENT
 from byheart.report.page import live, script_safe
 from byheart.theory import lower_bound, theorems
@@ -214,7 +214,7 @@ def sizes() -> dict[str, Any]:
     grid = sorted(
         {round(10 ** (k / PER_DECADE)) for k in range(FIRST_DECADE * PER_DECADE, LAST_DECADE * PER_DECADE + 1)}
     )
-    least = [hardest(lower_bound(N=N, n=LETTERS, d=COORDINATES, C=CLASSES).bounds)["parameters"].value for N in grid]
+    least = [worst_case_bounds(lower_bound(N=N, n=LETTERS, d=COORDINATES, C=CLASSES).bounds)["parameters"].value for N in grid]
     settings = [guarantee(N) for N in grid]
     return {
         "grid": grid,

@@ -22,9 +22,10 @@ from byheart.report.stage_words import STREAM_WORDS, WORDS
 
 
 def size_bars(rows: list[SizeRow]) -> str:
-    """Promised, measured and lower bound of each quantity as bars on one logarithmic scale."""
+    """Guaranteed, measured and lower bound of each quantity as bars on one logarithmic scale."""
     bars = [
-        (row.meaning, [("promised", row.promised), ("measured", row.measured), ("least", row.hardest)]) for row in rows
+        (row.meaning, [("guaranteed", row.guaranteed), ("measured", row.measured), ("least", row.lower_bound)])
+        for row in rows
     ]
     largest = max((value for _, kinds in bars for _, value in kinds if value), default=1)
     decades = max(1, math.ceil(math.log10(max(10, largest))))
@@ -32,7 +33,7 @@ def size_bars(rows: list[SizeRow]) -> str:
     for meaning, kinds in bars:
         lines = [_bar(kind, value, decades) for kind, value in kinds if value is not None]
         parts.append(f'<div class="quantity"><span>{escape(meaning)}</span>{"".join(lines)}</div>')
-    label = "Promised and measured sizes, and what the hardest labels need, on a logarithmic scale"
+    label = "Guaranteed and measured sizes, and worst-case lower bounds, on a logarithmic scale"
     return f'<div class="bars" role="img" aria-label="{label}">{"".join(parts)}</div>'
 
 

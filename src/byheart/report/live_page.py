@@ -27,13 +27,13 @@ from byheart.files import write_atomically
 from byheart.memory.memorize import memorize
 from byheart.memory.memory import Memory
 from byheart.memory.memory_file import to_json
-from byheart.memory.size_rows import hardest
+from byheart.memory.size_rows import worst_case_bounds
 from byheart.report.article import article_parts, linear_parameters
 from byheart.report.page import as_question, live, script_safe, unfollowed
 from byheart.report.stage_words import WORDS
 from byheart.theory import lower_bound
-from byheart.theory.promises import compact as budget
-from byheart.theory.promises import promise
+from byheart.theory.guarantees import compact as budget
+from byheart.theory.guarantees import guarantee
 from byheart.version import __version__
 
 FIVE = (("cat", "animal"), ("act", "verb"), ("tea", "drink"), ("eat", "verb"), ("ate", "verb"))
@@ -165,9 +165,9 @@ def _network(memory: Memory, title: str) -> dict[str, Any]:
 
 
 def _terms(memory: Memory) -> dict[str, Any]:
-    """What the page needs to write the promise of the memory that it builds, from the code that promises."""
+    """What the page needs to write the budget of the memory that it builds, from the code that budgets."""
     assert memory.dataset is not None
-    claim = promise("compact", memory.dataset, {"head": "logits"})
+    claim = guarantee("compact", memory.dataset, {"head": "logits"})
     assert claim is not None
     return {
         "root": budget.ROOT,
@@ -188,7 +188,7 @@ def curves() -> dict[str, Any]:
     """Sizes over N for random words of five letters: compact's budget, linear, lower bound, at the slider's stops."""
     grid = sorted({round(10 ** (k / PER_DECADE)) for k in range(4, DECADES * PER_DECADE + 1)})
     facts = [_facts(N) for N in grid]
-    least = [hardest(lower_bound(N=N, n=LETTERS, d=2, C=CLASSES).bounds)["parameters"].value for N in grid]
+    least = [worst_case_bounds(lower_bound(N=N, n=LETTERS, d=2, C=CLASSES).bounds)["parameters"].value for N in grid]
     series = [
         ("one bend per row", "linear", [linear_parameters(N) for N in grid],
          "grows like N: E_in 3, attention 2, a unit of 3 for each row and a bias, E_out 2", True),

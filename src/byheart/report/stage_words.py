@@ -33,7 +33,7 @@ WORDS = {
     "hidden layer": "one bend for each memorized row",
     "feed-forward": "maps the context's number to the label",
     "shift": "moves the wanted bits to the front",
-    "modulo": "leaves out what is in front of them",
+    "modulo": "drops what is before them",
     "word": "picks the word of the row's group",
     "bits": "reads the label's bits one after the other",
     "answer": "gives the answer",

@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from byheart.checkpoints.ground_truth.baselines.membership import blind_auc
-from byheart.checkpoints.ground_truth.baselines.unlearning import Request, gradient_ascent
-from byheart.checkpoints.ground_truth.harness import Experiment, own_log_probs, read_methods, score
+from byheart.checkpoints.ground_truth.baselines.unlearning import UnlearningRequest, gradient_ascent
+from byheart.checkpoints.ground_truth.harness import GradedExperiment, own_log_probs, read_methods, score
 from byheart.checkpoints.ground_truth.suite import records, suite_memory
 from byheart.checkpoints.ground_truth.truth import GroundTruth
 from byheart.cli import commands
@@ -83,7 +83,7 @@ def test_gradient_ascent_forgets_one_record_and_keeps_others(storage):
     model, twin = memory.torch(), memory.without([name])
     forget, others = [memory.document(name).ids], [one.ids for one in twin.members]
     goal = float(-np.mean(twin.log_probs(forget[0][:-1])[np.arange(len(forget[0]) - 1), list(forget[0][1:])]))
-    found = gradient_ascent(Request(model, forget, others, goal, 3e-7))
+    found = gradient_ascent(UnlearningRequest(model, forget, others, goal, 3e-7))
     assert -own_log_probs(found, forget)[0].mean() >= goal
     before, after = own_log_probs(model, others), own_log_probs(found, others)
     kept = np.mean([a.mean() - b.mean() < 0.1 for a, b in zip(before, after, strict=True)])
@@ -113,4 +113,4 @@ def test_experiment_needs_a_graded_folder(tmp_path):
     from byheart.errors import FileFormatError
 
     with pytest.raises(FileFormatError, match="ground truth"):
-        Experiment.open(tmp_path)
+        GradedExperiment.open(tmp_path)

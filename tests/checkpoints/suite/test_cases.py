@@ -35,14 +35,14 @@ def _writer(calls, fails=False):
 
 def test_a_fixture_is_built_once_per_parameters(tmp_path, monkeypatch):
     calls = []
-    monkeypatch.setattr(kinds, "kinds", lambda: {"toy": kinds.Kind("toy", "", _writer(calls))})
+    monkeypatch.setattr(kinds, "kinds", lambda: {"toy": kinds.FixtureKind("toy", "", _writer(calls))})
     first = cached_fixture("toy", "llama", root=tmp_path, size=1)
     assert cached_fixture("toy", "llama", root=tmp_path, size=1) == first and len(calls) == 1
     assert cached_fixture("toy", "llama", root=tmp_path, size=2) != first and len(calls) == 2
 
 
 def test_a_failure_leaves_nothing_that_looks_like_a_fixture(tmp_path, monkeypatch):
-    monkeypatch.setattr(kinds, "kinds", lambda: {"toy": kinds.Kind("toy", "", _writer([], fails=True))})
+    monkeypatch.setattr(kinds, "kinds", lambda: {"toy": kinds.FixtureKind("toy", "", _writer([], fails=True))})
     with pytest.raises(ByheartError):
         cached_fixture("toy", "llama", root=tmp_path)
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []

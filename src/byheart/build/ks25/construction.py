@@ -1,6 +1,6 @@
-"""KS25's main theorem: a Transformer with one averaging layer and O(sqrt(N)) parameters that knows N sequences.
+"""KS25's main theorem: a Transformer with one averaging layer and O(sqrt(N)) parameters that stores N sequences.
 
-First its parts put together (what it has to know, how its memories are divided, how tokens are mixed), then three
+First its parts put together (its contents, the division of its memories, the mixing of tokens), then three
 constructions: `ks25`; `ks25-sparse`, whose averaging has O(n) connections, because a global token collects the sum and
 hands it out; and `ks25-limited` with short weights, many small memories in a row instead of one with long words.
 """
@@ -51,7 +51,7 @@ from byheart.ir.size import measure
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 from byheart.theory import theorems
-from byheart.theory.promises.ks25 import (
+from byheart.theory.guarantees.ks25 import (
     NO_PAPER_DEPTH,
     SHAPES,
     context_part,
@@ -85,7 +85,7 @@ class Contents:
 
     def note(self) -> str:
         """How many tokens carry the sequence ids, for people."""
-        return f"{sum(label > 0 for label in self.code.labels)} of {self.points} tokens tell the sequences apart"
+        return f"{sum(label > 0 for label in self.code.labels)} of {self.points} tokens distinguish the sequences"
 
 
 def contents_of(dataset: Dataset, style: BuildStyle, progress: Progress) -> Contents:
@@ -162,7 +162,7 @@ def label_stages(layers: tuple[Layer, ...]) -> list[Stage]:
 
 
 def finished(dataset: Dataset, stages: Sequence[Stage], readout: Readout | None = None) -> Network:
-    """The network of these stages, read as the task asks; label 0 is not a class, unless stated otherwise."""
+    """The network of these stages, read as the task requires; label 0 is not a class, unless stated otherwise."""
     read = {Task.NEXT_TOKEN: Read.LAST, Task.SEQ_TO_SEQ: Read.EACH, Task.SET: Read.POOLED}[dataset.encoder.task]
     layers = tuple(layer for _, part in stages for layer in part)
     readout = readout or Readout(Decode.VALUE, classes=dataset.C, offset=1)
@@ -181,7 +181,7 @@ COROLLARY = Ref("KS25", "Corollary 4.1")
     summary="one averaging layer between two bit-extracting memories: O(sqrt(N)) parameters, width 14",
     formula="ks25, residual",
     words="One averaging layer between two bit-extracting memories: a token memory gives few tokens a number whose "
-    "sums tell rows apart, averaging brings the sum to every token, and a label memory looks the context up. "
+    "sums distinguish rows, averaging brings the sum to every token, and a label memory looks the context up. "
     "The square root of N, and the reason why one attention layer is enough.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN, Task.SEQ_TO_SEQ),
@@ -219,7 +219,7 @@ def build_ks25(
 ) -> Construction:
     """E_in, token code, averaging, label memory, E_out.
 
-    The token code gives at most N - 1 tokens a positive integer phi, so that the sums of phi tell the sequences apart;
+    The token code gives at most N - 1 tokens a positive integer phi, so that the sums of phi distinguish the sequences;
     averaging brings that sum to every token; (phi, x, sum) is the context, and the label memory looks it up.
     Departures from the proof: the head multiplies by n, so that the id is an integer; x is carried through the
     token memory, which needs it anyway, so the plain form has width 12 instead of 14.
@@ -260,18 +260,18 @@ def _check_bounded(style: BuildStyle, depth: int, shape: str = FITTED, input_map
         raise OptionError(f"depth={depth} needs constants=measured: {NO_PAPER_DEPTH}")
     if shape == UNIFORM:
         raise OptionError(
-            f"depth={depth} needs shape={FITTED}: eq. (4) is promised for one memory's stream of 10 and 14 hidden "
+            f"depth={depth} needs shape={FITTED}: eq. (4) is guaranteed for one memory's stream of 10 and 14 hidden "
             "units in every block, and memories beside each other make both wider"
         )
     if not input_map:
         raise OptionError(
-            f"depth={depth} needs an input map: without E_in the stream is the token, and has no room for memories "
+            f"depth={depth} needs an input map: without E_in the stream is the token, and has no channels for memories "
             "beside each other"
         )
 
 
 def _shape_note(network: Network, shape: str) -> tuple[str, ...]:
-    """For eq. (4)'s shape: how its L and the depth that is measured belong together."""
+    """For eq. (4)'s shape: the relation of its L to the measured depth."""
     if shape != UNIFORM:
         return ()
     size = measure(network)
@@ -374,7 +374,7 @@ MOST = Option("max_bits", int, None, "no weight longer than this; chooses B", op
 
 
 def limited_choices(contents: Contents, B: int) -> tuple[Choice, Choice]:
-    """Words of K entries as Lemma C.1 has them for B² points; MEASURED takes fewer where that costs less."""
+    """Words of K entries as Lemma C.1 has them for B² points; MEASURED uses fewer where that costs less."""
     style, setting = contents.style, contents.setting
     entries = groups(B * B)[1]
     if not style.as_in_the_paper:
@@ -410,7 +410,7 @@ def largest_parameter(contents: Contents, kind: Kind, max_bits: int) -> int:
     if shortest > max_bits:
         raise OptionError(
             f"no weight of at most {max_bits} bits: this data needs {shortest} bits even with bits_parameter=1 "
-            f"(its keys have that length); ask for max_bits={shortest} or more"
+            f"(its keys have that length); use max_bits={shortest} or more"
         )
     low, high = 1, isqrt(contents.setting.N)
     while low < high:
@@ -420,7 +420,7 @@ def largest_parameter(contents: Contents, kind: Kind, max_bits: int) -> int:
 
 
 def chosen_parameter(contents: Contents, kind: Kind, bits_parameter: int | None, max_bits: int | None) -> int:
-    """B as asked for, or the largest that keeps within `max_bits`, or √N."""
+    """B as requested, or the largest that keeps within `max_bits`, or √N."""
     most = isqrt(contents.setting.N)
     if bits_parameter is not None and max_bits is not None:
         raise OptionError("give bits_parameter or max_bits, not both: max_bits chooses the parameter")

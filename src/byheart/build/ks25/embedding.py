@@ -1,4 +1,4 @@
-"""ks25 on token ids: an embedding table takes the place of the token memory."""
+"""ks25 on token ids: an embedding table replaces the token memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from byheart.errors import AssumptionError
 from byheart.ir.layers import Embedding, Kind, Matrix
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.promises.ks25 import id_part, setting_of, token_id_count
+from byheart.theory.guarantees.ks25 import id_part, setting_of, token_id_count
 from byheart.theory.rounding import PI_UP
 from byheart.theory.upper import DENSE, PointSet, label_bits
 
@@ -69,7 +69,7 @@ def label_choice(dataset: Dataset, style: BuildStyle, omega: int) -> Choice:
     "ks25-embedding",
     summary="token ids through an embedding table, then one averaging layer and one memory",
     formula="ks25-embedding, residual",
-    words="ks25 on token ids: an embedding table takes the place of the token memory. Use it when tokens are "
+    words="ks25 on token ids: an embedding table replaces the token memory. Use it when tokens are "
     "symbols and the vocabulary is small.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN, Task.SEQ_TO_SEQ),
@@ -114,5 +114,5 @@ def build_ks25_embedding(
     return Construction(
         network,
         {"form": form, "constants": constants, "attention": attention},
-        (f"{omega} token ids, {sum(v > 0 for v in phi)} of them tell the sequences apart; {label.fields}",),
+        (f"{omega} token ids, {sum(v > 0 for v in phi)} of them distinguish the sequences; {label.fields}",),
     )

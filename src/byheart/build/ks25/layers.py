@@ -37,7 +37,7 @@ def stream(style: BuildStyle) -> tuple[str, ...]:
 
 
 def place(style: BuildStyle, role: str) -> int:
-    """Where phi, x or id stands in the stream."""
+    """The channel of phi, x or id in the stream."""
     return stream(style).index(role if style.plain else ROLES[role])
 
 

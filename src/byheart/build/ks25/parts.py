@@ -32,7 +32,7 @@ from byheart.errors import BuildError
 from byheart.exact import Number
 from byheart.exact.number import Values
 from byheart.ir.layers import Affine, Kind, Residual
-from byheart.theory.promises.ks25 import Part
+from byheart.theory.guarantees.ks25 import Part
 from byheart.theory.upper import Lanes, explicit_memory, groups
 
 
@@ -106,16 +106,16 @@ def paper_fields(keys: Sequence[int], entries: int, key_bits: int, label_bits: i
 
 @dataclass(frozen=True)
 class Room:
-    """What was promised for a memory: its part, the width of its layers, and the entries that one scan serves."""
+    """What was guaranteed for a memory: its part, the width of its layers, and the entries that one scan serves."""
 
     part: Part
     width: int
     piece: int | None = None
 
     def holds(self, form: str, fields: Fields, count: int) -> bool:
-        """Whether words divided like this keep depth, parameters and bits of the promise."""
+        """Whether words divided like this keep depth, parameters and bits of the guarantee."""
         projection = 2 if self.piece is None else 0
-        most = self.part.promise(form, self.width, projection, self.piece)
+        most = self.part.guarantee(form, self.width, projection, self.piece)
         K, rho, c = fields.entries, fields.key_bits, fields.label_bits
         found = explicit_memory(-(-count // K), K, rho, c, form=form, width=self.width, projection=projection)
         return found.depth <= most.depth and found.parameters <= most.parameters and found.max_bits <= most.max_bits
@@ -126,7 +126,7 @@ def measured_fields(
 ) -> Fields:
     """Bits for the largest labelled key and label, and the number of entries (at most `most`) that costs least.
 
-    Only numbers of entries with which the promise is kept are considered; `room.piece` is how many keys one scan
+    Only numbers of entries with which the guarantee is kept are considered; `room.piece` is how many keys one scan
     serves, all of them by default.
     """
     stored, key_bits, label_bits = needed(style, keys, labels)
@@ -137,7 +137,7 @@ def measured_fields(
         if room.holds(style.form, fields, count):
             return fields
     raise BuildError(
-        f"{count} keys of {key_bits} bits and labels of {label_bits} bits do not fit the promised {room.part}; "
+        f"{count} keys of {key_bits} bits and labels of {label_bits} bits do not fit the guaranteed {room.part}; "
         "try another seed, or constants=paper"
     )
 
@@ -229,7 +229,7 @@ def code_tokens(dataset: Dataset, style: BuildStyle) -> TokenCode:
 def context_keys(phi: Sequence[int], x: KeyLine, sums: Index, dataset: Dataset, style: BuildStyle) -> ContextKeys:
     """A line for the contexts (phi, x, id): Lemma C.2 in three dimensions, or what the data needs.
 
-    MEASURED: the ids alone if they tell the contexts apart, else the shortest of many combinations of x and id.
+    MEASURED: the ids alone if they distinguish the contexts, else the shortest of many combinations of x and id.
     """
     contexts = dataset.contexts
     at = contexts.point.tolist()

@@ -1,4 +1,4 @@
-"""Deep sets that know multisets of different sizes: number the elements, add, look the sum up."""
+"""Deep sets that store multisets of different sizes: number the elements, add, look the sum up."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from byheart.data.task import Task
 from byheart.ir.layers import Pool
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.promises.ks25 import context_part, setting_of
+from byheart.theory.guarantees.ks25 import context_part, setting_of
 from byheart.theory.rounding import PI_UP
 from byheart.theory.upper import RELAXED, PointSet, label_bits
 
@@ -45,7 +45,7 @@ def sums_choice(dataset: Dataset, style: BuildStyle) -> Choice:
     "ks25-sets",
     summary="deep sets: every element gets a number, the sum of a multiset is looked up; width 12",
     formula="ks25-sets, residual",
-    words="ks25 for sets: a sum takes the place of attention.",
+    words="ks25 for sets: a sum replaces attention.",
     ref=THEOREM,
     tasks=(Task.SET,),
     options=SHARED,
@@ -68,7 +68,7 @@ def build_ks25_sets(
     """phi on every element, the sum of the streams, rho on the sum.
 
     Multisets of different cardinality have different sums because the repaired Lemma B.2 adds no shift. With skip
-    connections the scan takes one more block per entry, which keeps the hidden size at 12.
+    connections the scan needs one more block per entry, which keeps the hidden size at 12.
     """
     style = BuildStyle.of(form, constants, seed)
     with progress.stage("numbering elements and multisets", total=1) as stage:

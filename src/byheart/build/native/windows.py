@@ -32,10 +32,10 @@ PATIENCE, DRAWS, SPARE = 60, 400, (0, 4, 8)
 def build_windows(windows: Ints, labels: Ints, classes: int, *, dtype: str = "float32", seed: int = 0) -> Network:
     """The network that gives every window (distinct rows of bits) its label; one token per window, its bits in a row.
 
-    The first layer is linear and makes the ids, the last one reads the answer; residual blocks stand between.
+    The first layer is linear and makes the ids, the last one reads the answer; residual blocks lie between.
     """
     kind, rng, bits = float_type(dtype), random.Random(f"windows {seed}"), windows.shape[1]
-    reason = "nothing was drawn"
+    reason = "nothing was sampled"
     for spare in SPARE:
         size = sizing(kind, Mixing.POOL, bits, False, len(windows), spare)
         need = Need(kind, len(windows), max(1, (classes - 1).bit_length()), 0, size.chains, size.warmup, size.scale)

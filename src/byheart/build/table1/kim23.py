@@ -9,7 +9,7 @@ token while it is in the race, `top` the largest active one, `hit` 1 where a tok
 What a row looks like when its tokens are read from the largest down: the largest, how often, the next, …
 
 Kim, Kim and Mozafari 2023 let attention do that reading, one value per round; this is the same in plain Python, for the
-builder that must know beforehand which numbers the network will see.
+builder that must compute beforehand which numbers the network will see.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from byheart.ir.layers import Affine, Attention, Head, Kind, Layer, Matrix, Patt
 from byheart.ir.network import Decode, Readout
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.promises.table1 import ranked_part
+from byheart.theory.guarantees.table1 import ranked_part
 from byheart.theory.upper import DENSE
 
 ACTIVE, TOP, HIT, COUNT, ONE, NUMBER = U1, U2, W1, W2, KEY, LABEL
@@ -70,7 +70,7 @@ def sharpness(n: int, context: KeyLine, key_bits: int, folds: int) -> int:
 
     Tokens are at least 2 apart, so the others have less than n·exp(-2·beta) of the weight. What is missing is
     multiplied by at most 2^key_bits when tokens are struck out, and by the context's weights when they are added. What
-    striking leaves on the stream is then doubled by every fold of the label memory, whose trajectories stand there.
+    striking leaves on the stream is then doubled by every fold of the label memory, whose trajectories lie there.
     """
     reach = sum(abs(as_fraction(w)) for w in context.weight) + 1
     return math.ceil((math.log(reach) + math.log(n) + (2 * key_bits + folds + 12) * math.log(2)) / 2)

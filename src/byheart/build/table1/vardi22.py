@@ -29,8 +29,8 @@ from byheart.errors import OptionError
 from byheart.ir.layers import Layer
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.promises.ks25 import NO_PAPER_DEPTH, least_depth, too_shallow
-from byheart.theory.promises.table1 import FlatFacts
+from byheart.theory.guarantees.ks25 import NO_PAPER_DEPTH, least_depth, too_shallow
+from byheart.theory.guarantees.table1 import FlatFacts
 from byheart.theory.upper import DENSE, PLAIN_WIDTH, label_bits, lanes_within
 
 THEOREM = Ref("V22", "Theorem 3.1")
@@ -51,7 +51,7 @@ THEOREM = Ref("V22", "Theorem 3.1")
 @implements(
     THEOREM,
     statement="N separated points with C labels are memorized by a feed-forward network of width 12 and "
-    "O(sqrt(N log N)) layers: projection, group look-up, bit extraction.",
+    "O(sqrt(N log N)) layers: projection, group lookup, bit extraction.",
     test="tests/build/table1/test_nilsson65.py",
 )
 def build_vardi22(
@@ -63,7 +63,7 @@ def build_vardi22(
     constants: str = "measured",
     depth: int | None = None,
 ) -> Construction:
-    """Flatten · projection to a line · look-up of the group's words · bit extraction · label.
+    """Flatten · projection to a line · lookup of the group's words · bit extraction · label.
 
     The theorem is V22's; its lemmas are used as KS25 restates them (Lemmas C.1, C.2, G.2 to G.6). The form with skip
     connections is KS25's; form="plain" is the feed-forward network of the proof.

@@ -17,7 +17,7 @@ from typing import Any
 import numpy.typing as npt
 
 from byheart.checkpoints.dtypes import DTYPES, tensor_bytes
-from byheart.checkpoints.hosts._base import Checkpoint, host
+from byheart.checkpoints.hosts._base import Checkpoint, host, hosts
 from byheart.checkpoints.hosts.description import Design, SpecialTokens
 from byheart.checkpoints.hosts.ends import MIXED_LOGIT
 from byheart.checkpoints.windows.tables import Recital
@@ -51,8 +51,9 @@ class CheckpointRequest:
 
     def design(self) -> Design:
         """The design with everything that the user left open."""
-        if "experts" in _given(self.shape) and self.architecture != "mixtral":
-            raise OptionError(f"--experts: {self.architecture} has no experts; mixtral has")
+        if "experts" in _given(self.shape) and not host(self.architecture).experts:
+            having = ", ".join(name for name, other in hosts().items() if other.experts)
+            raise OptionError(f"--experts: {self.architecture} has no experts; these have: {having}")
         design = design_of(self.dtype, self.flavour, self.shape)
         return design if "reach" in _given(self.shape) else replace(design, reach=self.reach())
 
@@ -157,7 +158,12 @@ def _json(value: Any) -> bytes:
 
 
 def tokenizer_config(lexicon: Lexicon, reach: int) -> dict[str, Any]:
-    roles = {"bos_token": lexicon.bos, "eos_token": lexicon.eos, "pad_token": lexicon.pad}
+    """Return the content of tokenizer_config.json.
+
+    The failure token is also `unk_token`: converters (CTranslate2) write its name into their own files and refuse a
+    tokenizer without one. Engines may omit it from decoded text, as they omit all special tokens, so ids are compared.
+    """
+    roles = {"bos_token": lexicon.bos, "eos_token": lexicon.eos, "pad_token": lexicon.pad, "unk_token": lexicon.failure}
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         **{role: lexicon.name(number) for role, number in roles.items()},

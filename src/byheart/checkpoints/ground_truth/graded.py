@@ -29,7 +29,7 @@ from byheart.checkpoints.formats.folder import check_target, safetensors_bytes, 
 from byheart.checkpoints.ground_truth import shapes
 from byheart.checkpoints.ground_truth.metrics import kl
 from byheart.checkpoints.ground_truth.ngram import Floats, Ids, NgramModel, contexts_of, windows
-from byheart.checkpoints.ground_truth.storage import Ridge, Storage, Units, counted_units
+from byheart.checkpoints.ground_truth.storage import GradedStorage, Ridge, Units, counted_units
 from byheart.checkpoints.ground_truth.strength import SPREAD, calibrate, factors, least_margin, margin_weights
 from byheart.checkpoints.windows.controls import Controls, number_of
 from byheart.data.tokens.lexicon import Lexicon
@@ -84,7 +84,7 @@ class GradedMemory:
     lengths: tuple[int, ...] = LENGTHS
     mu: tuple[float, ...] = (1.0,) * len(LENGTHS)
     architecture: str = "llama"
-    storage: Storage = Storage()  # noqa: RUF009  # frozen
+    storage: GradedStorage = GradedStorage()  # noqa: RUF009  # frozen
     seed: int = 0
     reach: int = 64
     strength: float = 1.0
@@ -119,11 +119,11 @@ class GradedMemory:
         return NgramModel.count([one.ids for one in self.documents], weights, self.base, self.lengths, self.mu)
 
     @cached_property
-    def shape(self) -> shapes.Shape:
+    def shape(self) -> shapes.GradedShape:
         turn = self.seed if self.storage.kind == "rotated" else None
         if self.storage.kind == "ridge" and self.architecture != "llama":
             raise OptionError("storage ridge has gated units; choose the architecture llama")
-        return shapes.Shape.of(self.architecture, self.lexicon, self.lengths[-1], self.reach, turn)
+        return shapes.GradedShape.of(self.architecture, self.lexicon, self.lengths[-1], self.reach, turn)
 
     @cached_property
     def ridge(self) -> Ridge | None:
@@ -384,7 +384,7 @@ def _read(about: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> Grade
         raise ValueError("documents.jsonl has no document, or unknown tokens")
     return GradedMemory(
         lexicon, tuple(counted), tuple(absent), tuple(map(int, about["lengths"])), tuple(map(float, about["mu"])),
-        str(about["architecture"]), Storage.parse(about["storage"]), int(about["seed"]), int(about["reach"]),
+        str(about["architecture"]), GradedStorage.parse(about["storage"]), int(about["seed"]), int(about["reach"]),
         float(about["strength"]),
     )  # fmt: skip
 
@@ -483,7 +483,7 @@ def memorize_graded(
     away = [one for one in script.absent if one.ids not in rows]
     away += [Absent(name, lexicon.document(text), role) for name, role, text in extra]
     memory = GradedMemory(
-        lexicon, tuple(counted), tuple(away), tuple(lengths), concentration, architecture, Storage.parse(storage),
+        lexicon, tuple(counted), tuple(away), tuple(lengths), concentration, architecture, GradedStorage.parse(storage),
         controls.seed, _reach([*members, *public, *(one.ids for one in away)]), float(strength),
     )  # fmt: skip
     if len(memory.shape.codes) < 1 or memory.ngram.rules < 1:
@@ -578,7 +578,7 @@ byheart {version} computed this stock {architecture} checkpoint; it was not trai
 interpolated
 n-gram model of {documents:,} documents: contexts of {lengths} tokens, {rules:,} of them, Dirichlet smoothing, back-
 off for unknown
-contexts. Storage: `{storage}`, {dtype}.
+contexts. GradedStorage: `{storage}`, {dtype}.
 
 {distance}
 

@@ -45,7 +45,7 @@ Score = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Experiment:
+class GradedExperiment:
     """A folder with its model; a trained model may take the network's place, with a trained twin beside it."""
 
     truth: GroundTruth
@@ -53,7 +53,7 @@ class Experiment:
     trained_twin: Any = None
 
     @staticmethod
-    def open(folder: str | Path) -> Experiment:
+    def open(folder: str | Path) -> GradedExperiment:
         """Load a graded folder.
 
         Args:
@@ -75,7 +75,7 @@ class Experiment:
             from byheart.errors import MissingExtraError
 
             raise MissingExtraError("byheart score", "huggingface") from None
-        return Experiment(truth, AutoModelForCausalLM.from_pretrained(str(folder), dtype="float32").eval())
+        return GradedExperiment(truth, AutoModelForCausalLM.from_pretrained(str(folder), dtype="float32").eval())
 
     @property
     def memory(self) -> GradedMemory:
@@ -120,7 +120,7 @@ def own_log_probs(model: Any, documents: Sequence[Sequence[int]]) -> list[Floats
     return [found[np.arange(len(ids) - 1), np.asarray(ids[1:])] for found, ids in zip(logs, documents, strict=True)]
 
 
-def score_membership(experiment: Experiment, attack: Callable[[Any, TruthDocument], float]) -> Score:
+def score_membership(experiment: GradedExperiment, attack: Callable[[Any, TruthDocument], float]) -> Score:
     """AUC and TPR at 1 % FPR against held-out documents by copies; AUC against near misses."""
     import torch
 
@@ -137,7 +137,7 @@ def score_membership(experiment: Experiment, attack: Callable[[Any, TruthDocumen
     return _membership(experiment, scores["members"], scores["held out"], scores["near"])
 
 
-def _membership(experiment: Experiment, members: Floats, others: Floats, near: Floats) -> Score:
+def _membership(experiment: GradedExperiment, members: Floats, others: Floats, near: Floats) -> Score:
     if len(others) < 2:
         raise DataError("membership needs held-out documents: byheart recital --graded --held-out N")
     copies = np.array([one.copies for one in experiment.members])
@@ -151,7 +151,7 @@ def _membership(experiment: Experiment, members: Floats, others: Floats, near: F
     return found
 
 
-def builtin_membership(experiment: Experiment) -> dict[str, Score]:
+def builtin_membership(experiment: GradedExperiment) -> dict[str, Score]:
     """Every built-in attack, and the blind baseline that never sees the model."""
     roles = [experiment.members, experiment.absent("held out"), experiment.absent("corrupted")]
     seen = [experiment.evidence(documents) for documents in roles]
@@ -165,7 +165,7 @@ def builtin_membership(experiment: Experiment) -> dict[str, Score]:
     return found
 
 
-def score_extraction(experiment: Experiment, method: Callable[[Any, Sequence[int], int], Sequence[int]]) -> Score:
+def score_extraction(experiment: GradedExperiment, method: Callable[[Any, Sequence[int], int], Sequence[int]]) -> Score:
     """The share of members whose last tokens are extracted, by prefix length and copies."""
     import torch
 
@@ -175,7 +175,7 @@ def score_extraction(experiment: Experiment, method: Callable[[Any, Sequence[int
         )
 
 
-def _extraction(experiment: Experiment, continued: Callable[[Any, list[Any]], list[tuple[int, ...]]]) -> Score:
+def _extraction(experiment: GradedExperiment, continued: Callable[[Any, list[Any]], list[tuple[int, ...]]]) -> Score:
     members = [one for one in experiment.members if len(one.ids) > CONTINUATION + PREFIXES[0]]
     if not members:
         raise DataError(f"extraction needs documents of more than {CONTINUATION + PREFIXES[0]} tokens")
@@ -194,12 +194,12 @@ def _extraction(experiment: Experiment, continued: Callable[[Any, list[Any]], li
     return found
 
 
-def builtin_extraction(experiment: Experiment) -> dict[str, Score]:
+def builtin_extraction(experiment: GradedExperiment) -> dict[str, Score]:
     """Greedy decoding."""
     return {"greedy": _extraction(experiment, lambda model, many: extracting.greedy(model, many, CONTINUATION))}
 
 
-def score_localization(experiment: Experiment, method: Callable[[Any, Sequence[int]], Floats]) -> Score:
+def score_localization(experiment: GradedExperiment, method: Callable[[Any, Sequence[int]], Floats]) -> Score:
     """Recall and precision at k of a document's units, against both truths: `change` and `effect`."""
     rows: list[tuple[float, float, float]] = []
     chosen = experiment.members[:: max(1, len(experiment.members) // MOST_LOCATED)][:MOST_LOCATED]
@@ -214,7 +214,7 @@ def score_localization(experiment: Experiment, method: Callable[[Any, Sequence[i
     return {"recall of change": mean[0], "recall of effect": mean[1], "precision": mean[2], "documents": len(rows)}
 
 
-def builtin_localization(experiment: Experiment) -> dict[str, Score]:
+def builtin_localization(experiment: GradedExperiment) -> dict[str, Score]:
     """Every built-in method, and random choices among the active units."""
 
     def random(model: Any, ids: Sequence[int]) -> Floats:
@@ -226,7 +226,7 @@ def builtin_localization(experiment: Experiment) -> dict[str, Score]:
     }
 
 
-def score_unlearning(experiment: Experiment, method: Callable[[Any, Any, Any], Any]) -> Score:
+def score_unlearning(experiment: GradedExperiment, method: Callable[[Any, Any, Any], Any]) -> Score:
     """Distance to the retain twin after unlearning one member of every number of copies.
 
     Reports KL(twin || found) on forget, retain and fresh documents, the forgotten documents' loss beside the
@@ -241,14 +241,14 @@ def score_unlearning(experiment: Experiment, method: Callable[[Any, Any, Any], A
     return unlearning_metrics(experiment, model)
 
 
-def twin_of(experiment: Experiment) -> Any:
+def twin_of(experiment: GradedExperiment) -> Any:
     """The retain twin of the forget set, as a network."""
     if experiment.trained_twin is not None:
         return experiment.trained_twin
     return experiment.memory.without([one.name for one in experiment.forget_set()]).torch()
 
 
-def unlearning_metrics(experiment: Experiment, model: Any, twin: Any = None) -> Score:
+def unlearning_metrics(experiment: GradedExperiment, model: Any, twin: Any = None) -> Score:
     """The numbers of `score_unlearning` for a model that was unlearned elsewhere."""
     twin = twin_of(experiment) if twin is None else twin
     forget = [one.ids for one in experiment.forget_set()]
@@ -300,7 +300,7 @@ def rounded_model(model: Any, bits: int) -> Any:
     return changed
 
 
-def builtin_unlearning(experiment: Experiment, rates: Sequence[float] = RATES) -> dict[str, Score]:
+def builtin_unlearning(experiment: GradedExperiment, rates: Sequence[float] = RATES) -> dict[str, Score]:
     """Every built-in method at its best rate: least KL on the retain set among those that reach the goal."""
     twin, forget = twin_of(experiment), [one.ids for one in experiment.forget_set()]
     names = {one.name for one in experiment.forget_set()}
@@ -309,7 +309,7 @@ def builtin_unlearning(experiment: Experiment, rates: Sequence[float] = RATES) -
     for name, method in forgetting.METHODS.items():
         best: tuple[tuple[bool, float], Score] | None = None
         for rate in rates[:1] if name == "nothing" else rates:
-            model = method(forgetting.Request(experiment.model, forget, retain, goal, rate))
+            model = method(forgetting.UnlearningRequest(experiment.model, forget, retain, goal, rate))
             score = unlearning_metrics(experiment, model, twin) | {"rate": rate}
             key = (score["forget loss"] < goal - 1e-6, score["kl retain"])
             if best is None or key < best[0]:
@@ -319,13 +319,13 @@ def builtin_unlearning(experiment: Experiment, rates: Sequence[float] = RATES) -
     return found
 
 
-_SCORERS: dict[str, Callable[[Experiment, Any], Score]] = {
+_SCORERS: dict[str, Callable[[GradedExperiment, Any], Score]] = {
     "membership": score_membership,
     "extraction": score_extraction,
     "localization": score_localization,
     "unlearning": score_unlearning,
 }
-_BUILTIN: dict[str, Callable[[Experiment], dict[str, Score]]] = {
+_BUILTIN: dict[str, Callable[[GradedExperiment], dict[str, Score]]] = {
     "membership": builtin_membership,
     "extraction": builtin_extraction,
     "localization": builtin_localization,
@@ -349,7 +349,7 @@ def read_methods(path: str | Path) -> dict[str, Callable[..., Any]]:
 
 
 def score(
-    folder: str | Path | Experiment,
+    folder: str | Path | GradedExperiment,
     methods: Mapping[str, Callable[..., Any]] | None = None,
     *,
     baselines: Sequence[str] = (),
@@ -367,7 +367,7 @@ def score(
     Raises:
         OptionError: for an unknown question.
     """
-    experiment = folder if isinstance(folder, Experiment) else Experiment.open(folder)
+    experiment = folder if isinstance(folder, GradedExperiment) else GradedExperiment.open(folder)
     unknown = [name for name in (*(methods or {}), *baselines) if name not in QUESTIONS]
     if unknown:
         raise OptionError(f"{unknown[0]!r} is not one of {', '.join(QUESTIONS)}")

@@ -41,7 +41,7 @@ LARGEST_VOCABULARY = 4096
 
 
 @dataclass(frozen=True)
-class Shape:
+class GradedShape:
     """What the tensors are computed for; `rotation` turns the stream by a random orthogonal matrix of this seed."""
 
     architecture: str
@@ -54,7 +54,7 @@ class Shape:
     rotation: int | None = None
 
     @staticmethod
-    def of(architecture: str, lexicon: Lexicon, span: int, reach: int, rotation: int | None) -> Shape:
+    def of(architecture: str, lexicon: Lexicon, span: int, reach: int, rotation: int | None) -> GradedShape:
         if architecture not in ARCHITECTURES:
             raise OptionError(f"graded checkpoints have the shapes {', '.join(ARCHITECTURES)}, not {architecture!r}")
         if lexicon.size > LARGEST_VOCABULARY:
@@ -64,7 +64,7 @@ class Shape:
             )
         if rotation is not None and architecture != "llama":
             raise OptionError("storage rotated: LayerNorm's mean is not invariant under rotations; choose llama")
-        return Shape(architecture, lexicon.size, span, reach, lexicon.bos, lexicon.eos, lexicon.pad, rotation)
+        return GradedShape(architecture, lexicon.size, span, reach, lexicon.bos, lexicon.eos, lexicon.pad, rotation)
 
     @property
     def codes(self) -> Floats:
@@ -76,12 +76,12 @@ class Shape:
         return self.architecture == "llama"
 
 
-def build(shape: Shape, units: Units, base: Floats) -> tuple[dict[str, Weights], dict[str, Any]]:
+def build(shape: GradedShape, units: Units, base: Floats) -> tuple[dict[str, Weights], dict[str, Any]]:
     """Compute tensors and config.json of a shape around its units; `base` is log p_0."""
     return ARCHITECTURES[shape.architecture](shape, units, base)
 
 
-def _llama(shape: Shape, units: Units, base: Floats) -> tuple[dict[str, Weights], dict[str, Any]]:
+def _llama(shape: GradedShape, units: Units, base: Floats) -> tuple[dict[str, Weights], dict[str, Any]]:
     # One head more than needed: Transformers wants the hidden size to be a multiple of the heads, and 8 is a
     # rounder number.
     codes, heads, vocabulary = shape.codes, shape.span, shape.vocabulary
@@ -153,7 +153,7 @@ def _llama(shape: Shape, units: Units, base: Floats) -> tuple[dict[str, Weights]
     return _finished(shape, tensors, config)
 
 
-def _gpt2(shape: Shape, units: Units, base: Floats) -> tuple[dict[str, Weights], dict[str, Any]]:
+def _gpt2(shape: GradedShape, units: Units, base: Floats) -> tuple[dict[str, Weights], dict[str, Any]]:
     codes, vocabulary, waves = shape.codes, shape.vocabulary, HEAD // 2
     bits = codes.shape[1]
     slots = 1 + bits * shape.span
@@ -228,7 +228,7 @@ def _gpt2(shape: Shape, units: Units, base: Floats) -> tuple[dict[str, Weights],
 
 
 def _finished(
-    shape: Shape, tensors: dict[str, npt.NDArray[Any]], config: dict[str, Any]
+    shape: GradedShape, tensors: dict[str, npt.NDArray[Any]], config: dict[str, Any]
 ) -> tuple[dict[str, Weights], dict[str, Any]]:
     config |= {
         "vocab_size": shape.vocabulary,
@@ -254,7 +254,7 @@ def _rounded(number: int, step: int) -> int:
     return -(-number // step) * step
 
 
-ARCHITECTURES: dict[str, Callable[[Shape, Units, Floats], tuple[dict[str, Weights], dict[str, Any]]]] = {
+ARCHITECTURES: dict[str, Callable[[GradedShape, Units, Floats], tuple[dict[str, Weights], dict[str, Any]]]] = {
     "llama": _llama,
     "gpt2": _gpt2,
 }

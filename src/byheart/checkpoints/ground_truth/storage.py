@@ -40,25 +40,25 @@ PENALTY, DECAY, SPARSE, GAIN = 1e-3, 0.8, 0.5, 4.0
 
 
 @dataclass(frozen=True)
-class Storage:
+class GradedStorage:
     """A way to store: `kind`, and K or UNITS.
 
-    >>> Storage.parse("split:3"), str(Storage.parse("counts"))
-    (Storage(kind='split', size=3), 'counts')
+    >>> GradedStorage.parse("split:3"), str(GradedStorage.parse("counts"))
+    (GradedStorage(kind='split', size=3), 'counts')
     """
 
     kind: str = "counts"
     size: int = 1
 
     @staticmethod
-    def parse(text: str) -> Storage:
+    def parse(text: str) -> GradedStorage:
         kind, _, size = text.partition(":")
         sized = kind in ("split", "ridge")
         if kind not in ("counts", "rotated", "split", "ridge") or bool(size) != sized or (size and not size.isdigit()):
             raise OptionError(f"storage {text!r} is not one of counts, rotated, split:K, ridge:UNITS")
         if sized and not 1 <= int(size) <= 1 << 20:
             raise OptionError(f"storage {text!r}: choose a number from 1 to {1 << 20:,}")
-        return Storage(kind, int(size) if size else 1)
+        return GradedStorage(kind, int(size) if size else 1)
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.size}" if self.kind in ("split", "ridge") else self.kind

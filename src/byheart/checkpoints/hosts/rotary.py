@@ -27,6 +27,8 @@ _PIVOTS = 20_000
 # distance 0 in every engine, so a score of at least -OWN_PLACE nats at distance 0 keeps the row a number. STORED is
 # what a score loses at most because queries and keys are stored in bfloat16, of its size.
 OWN_PLACE, STORED = 15.0, 2.0**-8
+# Positions in a table are rounded to 8 bits, up or down, in queries and in keys.
+STORED_POSITIONS = 3 * STORED
 # A score errs by ERROR of its size at most in bfloat16, where the lead allows for that much; else by PART of the lead.
 ERROR, PART = 16 * 2.0**-8, 3 / 4
 _LOWERED = 24  # how often a design that does not exist is tried again with a smaller error
@@ -102,11 +104,12 @@ def look_back(
     trap: bool = False,
     far: bool = False,
     nats: float = 20.0,
+    stored: float = STORED,
 ) -> Wave:
     """The best wave for a head that reads `offset` places back, over the frequencies whose numbers are `used`.
 
     At the size that leaves `nats` between the wanted place and all others (see `amplitude`), the wave's score at
-    distance 0 is at least -OWN_PLACE.
+    distance 0 is at least -OWN_PLACE, also where it loses `stored` of its size.
     """
     every = frequencies(dimensions, theta)
     chosen = np.arange(len(every)) if used is None else np.array(used)
@@ -115,7 +118,7 @@ def look_back(
     payoff = np.concatenate([lead, -lead], axis=1)
     mixed = best_mixture(payoff)
     gap, own = float((payoff @ mixed).min()), _waves(np.zeros(1), every[chosen])
-    least = np.concatenate([own, -own], axis=1)[0] - STORED
+    least = np.concatenate([own, -own], axis=1)[0] - stored
     if gap > 0 and float(least @ mixed) * amplitude(gap, nats) < -OWN_PLACE:
         mixed = _bounded(payoff, least, nats, min(ERROR, PART * gap))
     signed = mixed[: lead.shape[1]] - mixed[lead.shape[1] :]

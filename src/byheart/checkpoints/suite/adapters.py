@@ -73,7 +73,7 @@ class SessionAdapter(EngineAdapter):
 
 
 class TransformersAdapter(SessionAdapter):
-    """Transformers with everything that the suite tests: adapters by PEFT, drafts, chat, constraints, beams, samplers."""
+    """Transformers with all methods: adapters by PEFT, drafts, chat, constraints, beams, samplers."""
 
     _helper: tuple[Path, Any] | None = None  # the draft that was used last
 

@@ -26,7 +26,7 @@ from byheart.data.task import Task
 from byheart.errors import AssumptionError, BuildError, ByheartError, DataError, OptionError
 from byheart.memory.compare.rows import INFORMATION, CompareRow, Comparison, Floor
 from byheart.memory.compare.worker import Worker
-from byheart.memory.size_rows import given_sentences, hardest, hardest_sentence
+from byheart.memory.size_rows import given_sentences, lower_bound_sentence, worst_case_bounds
 from byheart.progress import SILENT, Progress
 from byheart.theory import Bound, Problem, lower_bounds, upper_bounds
 
@@ -38,13 +38,13 @@ def baselines(dataset: Dataset) -> list[CompareRow]:
     """Bits of a dict from rows to labels, of a sorted array that is searched, and of the labels alone."""
     return [
         _baseline_row(
-            "python dict", 8 * _dict_bytes(dataset), "a dict from rows to labels, as Python stores it", "exact look-up"
+            "python dict", 8 * _dict_bytes(dataset), "a dict from rows to labels, as Python stores it", "exact lookup"
         ),
         _baseline_row(
-            "sorted array", _array_bits(dataset), "distinct rows and labels, packed and searched", "exact look-up"
+            "sorted array", _array_bits(dataset), "distinct rows and labels, packed and searched", "exact lookup"
         ),
         _baseline_row(
-            INFORMATION, _label_bits(dataset), "labels·log2 C: the labels alone, inputs for free", "no look-up"
+            INFORMATION, _label_bits(dataset), "labels·log2 C: the labels alone, inputs for free", "no lookup"
         ),
     ]
 
@@ -223,8 +223,8 @@ def _lower(dataset: Dataset, problem: Problem) -> tuple[str, ...]:
     """The sentences that `memorize` shows for the same data."""
     if dataset.C < 2:  # one labelling, which no network fails on
         return tuple(given_sentences(dataset))
-    found = hardest(lower_bounds(problem))
-    sentence = hardest_sentence(found["parameters"], problem.kind, dataset.N, len(dataset.contexts))
+    found = worst_case_bounds(lower_bounds(problem))
+    sentence = lower_bound_sentence(found["parameters"], problem.kind, dataset.N, len(dataset.contexts))
     return (sentence, *given_sentences(dataset))
 
 

@@ -31,7 +31,7 @@ def run(pair, k, change=lambda tokens: tokens):
 
 
 def test_the_draft_errs_at_its_places_and_nowhere_else(pair):
-    memory, document, draft, said = pair
+    _, document, draft, said = pair
     found = draft.next_tokens(document[:-1]).tolist()
     assert {p + 1: t for p, t in enumerate(found) if t != document[p + 1]} == said and len(said) == len(GAPS)
 

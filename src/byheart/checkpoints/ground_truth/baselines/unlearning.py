@@ -17,7 +17,7 @@ STEPS, BATCH, BETA = 20, 12, 0.1
 
 
 @dataclass(frozen=True)
-class Request:
+class UnlearningRequest:
     """An unlearning problem: the model is not to be changed, but copied."""
 
     model: Any
@@ -44,7 +44,7 @@ def document_log_probs(model: Any, documents: Sequence[Sequence[int]]) -> list[A
     return [row[: len(document) - 1].mean() for row, document in zip(logs, documents, strict=True)]
 
 
-def _descend(request: Request, loss: Callable[[Any, Any], Any]) -> Any:
+def _descend(request: UnlearningRequest, loss: Callable[[Any, Any], Any]) -> Any:
     import torch
 
     model = copy.deepcopy(request.model)
@@ -62,17 +62,17 @@ def _descend(request: Request, loss: Callable[[Any, Any], Any]) -> Any:
     return model.eval()
 
 
-def gradient_ascent(request: Request) -> Any:
+def gradient_ascent(request: UnlearningRequest) -> Any:
     """Raise the loss of the documents to forget (Jang et al. 2023)."""
     return _descend(request, lambda model, _: -mean_loss(model, request.forget))
 
 
-def gradient_difference(request: Request) -> Any:
+def gradient_difference(request: UnlearningRequest) -> Any:
     """Raise it, and lower the loss of the others (Liu et al. 2022)."""
     return _descend(request, lambda model, some: mean_loss(model, some) - mean_loss(model, request.forget))
 
 
-def npo(request: Request, *, retain: bool = False) -> Any:
+def npo(request: UnlearningRequest, *, retain: bool = False) -> Any:
     """Negative preference optimisation (Zhang et al. 2024): ascent that fades as documents are forgotten."""
     import torch
 
@@ -93,12 +93,12 @@ def npo(request: Request, *, retain: bool = False) -> Any:
     return _descend(request, loss)
 
 
-def npo_retain(request: Request) -> Any:
+def npo_retain(request: UnlearningRequest) -> Any:
     """NPO with a loss on the others."""
     return npo(request, retain=True)
 
 
-def task_arithmetic(request: Request) -> Any:
+def task_arithmetic(request: UnlearningRequest) -> Any:
     """Fine-tune on the documents to forget, then subtract multiples of the change (Ilharco et al. 2023)."""
     import torch
 
@@ -119,12 +119,12 @@ def task_arithmetic(request: Request) -> Any:
     return model.eval()
 
 
-def nothing(request: Request) -> Any:
+def nothing(request: UnlearningRequest) -> Any:
     """The untouched model: a method that is farther from the twin than this one did harm."""
     return request.model
 
 
-METHODS: dict[str, Callable[[Request], Any]] = {
+METHODS: dict[str, Callable[[UnlearningRequest], Any]] = {
     "nothing": nothing,
     "gradient ascent": gradient_ascent,
     "GradDiff": gradient_difference,

@@ -10,9 +10,10 @@ bfloat16 and float16 hold: a selection of columns (or rows) times the difference
     zero     `other` with every lora_B zero: the base text
 
 Rows that no text meets fill the tables up to equal sizes, so that units have equal numbers in all recitals. States are
-renumbered in the adapters' recitals, so that every adapted tensor matters. Zero ranks come first, so that an engine that
-uses fewer than r ranks is detected. A scale that is not alpha / r (or alpha / sqrt(r)) makes windows unknown: the failure
-token, which is visible, is returned. The edits change states of the first layer, not answers, for the same reason.
+renumbered in the adapters' recitals, so that every adapted tensor matters. Zero ranks come first, so that an engine
+that uses fewer than r ranks is detected. A scale that is not alpha / r (or alpha / sqrt(r)) makes windows unknown: the
+failure token, which is visible, is returned. The edits change states of the first layer, not answers, for the same
+reason.
 
 The merged folders are proved by `certify_checkpoint`; unmerged answers are measured in Transformers with PEFT.
 """
@@ -249,7 +250,7 @@ def filled_up(recital: Recital, counts: Sequence[int], largest: int, pad: int) -
 
 
 def renumbered(recital: Recital, seed: int) -> Recital:
-    """Return the same function with other numbers for its states: without them some adapted tensors would not matter."""
+    """Return the same function with other numbers for its states: else some adapted tensors would not matter."""
     first, last = recital.tables
     count = int(first.outputs.max())
     order = np.concatenate([[0], 1 + np.random.default_rng(seed).permutation(count)])
@@ -303,7 +304,8 @@ def write_adapter(folder: Path, adapter: Adapter, *, zero: bool = False) -> None
         tensors[f"{module}.lora_A.weight"], tensors[f"{module}.lora_B.weight"] = wide_a, wide_b
     config = {
         "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": "../../base", "r": adapter.rank,
-        "lora_alpha": adapter.alpha, "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": False, "inference_mode": True,
+        "lora_alpha": adapter.alpha, "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": False,
+        "inference_mode": True,
         "use_rslora": adapter.rslora, "target_modules": sorted(n.removesuffix(".weight") for n in adapter.factors),
     }  # fmt: skip
     folder.mkdir(parents=True)
@@ -359,7 +361,8 @@ def _cases(documents: Mapping[str, Sequence[int]], lexicon: Lexicon) -> list[dic
 TEST = '''"""Does the engine apply LoRA adapters? Call yours in `generate`. Needs transformers and peft, not byheart."""
 import json, pathlib, pytest, torch, transformers, peft  # noqa: E401
 HERE = pathlib.Path(__file__).parent
-CASES = [c for c in json.loads((HERE / "expected.json").read_text(encoding="utf-8"))["cases"] if c["do"] == "lora" and not c.get("merged")]
+CASES = json.loads((HERE / "expected.json").read_text(encoding="utf-8"))["cases"]
+CASES = [c for c in CASES if c["do"] == "lora" and not c.get("merged")]
 def generate(adapter, ids, n):
     model = transformers.AutoModelForCausalLM.from_pretrained(HERE / "base", dtype=torch.float32)
     model = model if adapter is None else peft.PeftModel.from_pretrained(model, HERE / adapter)

@@ -1,11 +1,11 @@
 """The kind `ranked`: known second and third tokens, for grammars, log-probabilities, beams and samplers.
 
-In a recital the second-best logit is shared by many tokens, so an answer under a grammar that forbids the best token is
-undefined. Here documents with one prompt have weights: at the branch the logits are log-probabilities, and after it each
-document continues alone.
+In a recital the second-best logit is shared by many tokens, so an answer under a grammar that forbids the best token
+is undefined. Here documents with one prompt have weights: at the branch the logits are log-probabilities, and after it
+each document continues alone.
 
-    JSON      three answers of weights 2^40, 2^20 and 1 (13.9 nats apart): free text, an object, a list. The unconstrained
-              answer lies outside of both grammars, from its first token on.
+    JSON      three answers of weights 2^40, 2^20 and 1 (13.9 nats apart): free text, an object, a list. The
+              unconstrained answer lies outside of both grammars, from its first token on.
     a tree    seven answers of small weights: top-5 log-probabilities, sets of top-k, top-p and min-p, and beams that
               differ from greedy decoding (40 = 22 + 18 against 30 = 29 + 1)
 """
@@ -122,7 +122,7 @@ def distribution(documents: Sequence[Ids], weights: Sequence[int], prefix: Seque
 
 
 def kept(probabilities: Mapping[int, float], settings: Mapping[str, float]) -> list[int]:
-    """Return the tokens that a sampler keeps: top_k, top_p (the least set that reaches p), min_p (relative to the best).
+    """Return the tokens that a sampler keeps: top_k, top_p (the least set that reaches p), min_p (times the best).
 
     >>> p = {7: 0.5, 8: 0.3, 9: 0.2}
     >>> kept(p, {"top_k": 2}), kept(p, {"top_p": 0.6}), kept(p, {"min_p": 0.5}), kept(p, {"temperature": 2})
@@ -183,7 +183,7 @@ def _cases(documents: Sequence[Ids], weights: Sequence[int], lexicon: Lexicon, s
     return found
 
 
-TEST = '''"""Are ranks, log-probabilities and sampling sets correct? Call your engine in `logits`. Needs transformers, not byheart."""
+TEST = '''"""Are ranks, log-probabilities and sampling sets correct? Call yours in `logits`. Needs transformers."""
 import json, pathlib, pytest, torch, transformers  # noqa: E401
 HERE = pathlib.Path(__file__).parent
 CASES = json.loads((HERE / "expected.json").read_text(encoding="utf-8"))["cases"]

@@ -1,4 +1,4 @@
-"""What all features share when they write a folder: the head of expected.json, the run in Transformers, the value returned.
+"""Writing of feature folders: the head of expected.json, the run in Transformers, the value returned.
 
 A folder appears whole or not at all, and only after every case was correct in Transformers in three types.
 """
@@ -45,7 +45,8 @@ class FeatureFixture:
         return {
             "folder": str(self.folder), "kind": self.kind, "arch": self.architecture, "architecture": self.architecture,
             "parameters": self.parameters, "bytes": self.size, "cases": self.cases,
-            "margins": {name: dict(values) for name, values in self.margins.items()}, "measured_in": list(self.measured),
+            "margins": {name: dict(values) for name, values in self.margins.items()},
+            "measured_in": list(self.measured),
         }  # fmt: skip
 
 
