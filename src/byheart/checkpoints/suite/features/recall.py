@@ -42,6 +42,7 @@ def write_recall(
     folder: str | Path,
     *,
     dtype: str = "bfloat16",
+    context: int | None = None,
     seed: int = 0,
     progress: Progress = SILENT,
     **options: Any,
@@ -52,9 +53,10 @@ def write_recall(
         architecture: a name of `hosts.recall.architectures.HOSTS`.
         folder: the folder to write; it must not exist.
         dtype: the type of the file.
+        context: positions for which answers are known; None: the architecture's default.
         seed: of the sampled prompts.
         progress: where the stages are shown.
-        options: fields of `RecallOptions`: context, key_length, rope_theta, rope_scaling, head_dim, heads, kv_heads,
+        options: further fields of `RecallOptions`: key_length, rope_theta, rope_scaling, head_dim, heads, kv_heads,
             hidden, window, tied, epsilon.
 
     Returns:
@@ -65,7 +67,7 @@ def write_recall(
         ExportError: an answer is not the expected one.
     """
     target = Path(folder)
-    wish = _options(options)
+    wish = _options({**options, "context": context})
     check_folder(target)
     with progress.stage("computing the checkpoint"):
         checkpoint = recall_checkpoint(architecture, wish)
