@@ -37,10 +37,16 @@ _OPTIONS = (
         "sequence_columns",
         metavar="NAME",
         multiple=True,
-        help="Column with the sequences (guessed if not given); repeated, the cells of these columns are the "
-        "tokens; '*' takes all but the label's.",
+        help="Input column (default: a column named text, sequence or the like, else all but the label's); repeated, "
+        "the cells of these columns are the tokens; '*' takes all but the label's.",
     ),
-    click.option("--label-column", metavar="NAME", help="Column with the labels (guessed if not given)."),
+    click.option(
+        "--label-column", metavar="NAME", help="Label column (default: one with a usual name, else the last one)."
+    ),
+    click.option("--drop", metavar="NAME", multiple=True, help="A column to skip."),
+    click.option(
+        "--keep", metavar="NAME", multiple=True, help="A column that numbers the rows and is an input nevertheless."
+    ),
     click.option(
         "--tokens",
         metavar="HOW",
