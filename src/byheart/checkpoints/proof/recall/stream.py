@@ -60,16 +60,42 @@ class SmallRows:
         return float(self.lo[row, number]), float(self.hi[row, number])
 
 
-def normed(stream: SignStream, norm: Norm, store: Storage, stored: bool) -> SignStream:
-    """The stream after RMSNorm. `stored`: the engine rounds normed streams, before the weight, after it, or both."""
+def hull(streams: Sequence[SignStream]) -> SignStream:
+    """One stream that contains several."""
+    low, high = np.min([s.lo for s in streams], axis=0), np.max([s.hi for s in streams], axis=0)
+    same = np.all([s.fixed == streams[0].fixed for s in streams], axis=0)
+    return SignStream(low, high, np.where(same, streams[0].fixed, 0.0))
+
+
+def norm_factor(stream: SignStream, norm: Norm) -> tuple[float, float]:
+    """By what RMSNorm multiplies every channel of one place, before its weights."""
     if norm.bias is not None or norm.centred or (norm.weight < 0).any():
         raise Undecided(f"{norm.name}: the proof of recall knows RMSNorm with weights that are not negative")
     slack = gamma(len(stream.lo) + 2)
     least, most = (stream.lo**2).mean() * (1 - slack), (stream.hi**2).mean() * (1 + slack)
     error = term("root of a norm", FUNCTION_ERROR)
-    low = stream.lo * (1 - error) / np.sqrt(most + norm.eps * (1 + 2.0**-22))
-    high = stream.hi * (1 + error) / np.sqrt(least + norm.eps * (1 - 2.0**-22))
-    low, high = in_float32(low, high)
+    low = (1 - error) / np.sqrt(most + norm.eps * (1 + 2.0**-22))
+    return float(low), float((1 + error) / np.sqrt(least + norm.eps * (1 - 2.0**-22)))
+
+
+def scaled(stream: SignStream, norm: Norm, store: Storage, stored: bool) -> tuple[SignStream, float]:
+    """The normed stream for the middle of its factor, and the least ratio of the factor to that middle.
+
+    All channels of one place share the factor. Where only their proportions matter, as in the scores of one query, the
+    factor's range costs a share of the result and no error.
+    """
+    least, most = norm_factor(stream, norm)
+    middle = (least + most) / 2
+    # Rounded before the weight and after it: each moves a value by at most one unit.
+    off = (2 if (norm.weight != 1).any() else 1) * store.unit * stored + 4 * 2.0**-24
+    low, high = stream.lo * middle * norm.weight * (1 - off), stream.hi * middle * norm.weight * (1 + off)
+    return SignStream(low, high, stream.fixed), least / middle
+
+
+def normed(stream: SignStream, norm: Norm, store: Storage, stored: bool) -> SignStream:
+    """The stream after RMSNorm. `stored`: the engine rounds normed streams, before the weight, after it, or both."""
+    least, most = norm_factor(stream, norm)
+    low, high = in_float32(stream.lo * least, stream.hi * most)
     if not stored:
         return SignStream(*in_float32(low * norm.weight, high * norm.weight), stream.fixed)
     before, either = store.rounded(low, high), store.maybe(low, high)

@@ -31,11 +31,22 @@ class Writing:
     allowed: Callable[[Signs], bool] = lambda signs: True
 
 
-def attended(values: SmallRows, leaks: Sequence[float], store: Storage) -> SmallRows:
-    """What heads bring from the places they read; `leaks` are the shares of the weight that lie elsewhere, per head."""
-    size = values.size[:, None]
+def attended(values: SmallRows, sizes: Array, leaks: Sequence[float], winners: int, store: Storage) -> SmallRows:
+    """What heads bring from the places they read.
+
+    Args:
+        values: of the places that are read, per head.
+        sizes: the largest magnitude of each value at any place.
+        leaks: the shares of the weight that lie elsewhere, per head.
+        winners: at most so many places, all with one value, share the weight. Their shares are stored, and added in any
+            order; those of one place alone are covered by the leak.
+        store: the type.
+    """
     leak = np.repeat(np.asarray(leaks), len(values.lo) // len(leaks))[:, None]
-    slack = term("leak of a copy", (3 * leak * (1 + 2 * store.unit) + FUNCTION_ERROR) * size)
+    slack = term("leak of a copy", (3 * leak * (1 + 2 * store.unit) + FUNCTION_ERROR) * sizes[:, None])
+    if winners > 1:
+        own = np.maximum(np.abs(values.lo), np.abs(values.hi))
+        slack = slack + term("shares of several winners", (2 * gamma(winners) + store.unit) * own)
     return SmallRows(values.name, values.channels, *in_float32(values.lo - slack, values.hi + slack)).maybe(store)
 
 
