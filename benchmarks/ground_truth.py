@@ -69,14 +69,16 @@ def main(target, members=60, epochs=4):
         for name, storage in (("counts", "counts"), ("ridge", f"ridge:{UNITS}")):
             path = Path(folder) / name
             suite_memory(SEED, members, storage=storage).write(path, measured=False)
-            experiment = harness.Experiment.open(path)
+            experiment = harness.GradedExperiment.open(path)
             levels = experiment.levels
             found[name] = harness.score(experiment, baselines=harness.QUESTIONS)
             print(name, "scored", flush=True)
         memory = experiment.memory
         twin = memory.without([one.name for one in experiment.forget_set()])
         started = time.perf_counter()
-        beside = harness.Experiment(GroundTruth.load(path), trained(memory, epochs), trained(twin, epochs, seed=1))
+        beside = harness.GradedExperiment(
+            GroundTruth.load(path), trained(memory, epochs), trained(twin, epochs, seed=1)
+        )
         print(f"trained twice in {time.perf_counter() - started:.0f} s", flush=True)
         found["trained"] = harness.score(beside, baselines=("membership", "extraction"))
         found["trained"]["unlearning"] = harness.builtin_unlearning(beside, TRAINED_RATES)

@@ -2,7 +2,7 @@
 
 Memorizes the names of all HTML entities (`html.entities.html5`: spelling -> characters), certifies the network, saves
 it, loads it again, queries a few names, and prints the guaranteed size, the measured size and
-the hardest table of that size needs.
+the worst case of that size needs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def size_table(memory: byheart.Memory) -> Table:
     table.add_column("measured", justify="right", style="bold")
     table.add_column("lower bound", justify="right")
     for row in size_rows(memory):
-        table.add_row(row.meaning, _number(row.promised), _number(row.measured), _number(row.hardest))
+        table.add_row(row.meaning, _number(row.guaranteed), _number(row.measured), _number(row.lower_bound))
     return table
 
 

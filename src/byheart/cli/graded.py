@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from byheart.checkpoints.formats.folder import check_target
-from byheart.checkpoints.ground_truth.graded import memorize_graded
+from byheart.checkpoints.ground_truth.memorize import memorize_graded
 from byheart.checkpoints.ground_truth.suite import suite_memory
 from byheart.cli import show
 from byheart.errors import OptionError

@@ -129,11 +129,11 @@ def command(
 def _generate(memory: Memory, file: str, prompt: str | None, temperature: float, seed: int, as_json: bool) -> int:
     if prompt is None:
         raise OptionError("a memory of distributions has no one text to recite; give it a --prompt TEXT to continue")
-    text, promised = generate(memory, prompt, temperature=temperature, seed=seed), knows(memory, prompt)
+    text, guaranteed = generate(memory, prompt, temperature=temperature, seed=seed), knows(memory, prompt)
     if as_json:
-        show.print_json({"file": file, "text": text, "prompt_known": promised})
+        show.print_json({"file": file, "text": text, "prompt_known": guaranteed})
         return 0
     click.echo(text)
-    if not promised:
+    if not guaranteed:
         click.echo("the prompt is not a memorized context: nothing is proved about this continuation", err=True)
     return 0

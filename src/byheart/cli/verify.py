@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from byheart.certify import AT_ONCE, FRACTION, Asking, Certificate, Verdict
+from byheart.certify import AT_ONCE, FRACTION, Certificate, EvaluationPlan, Verdict
 from byheart.cli import show
 from byheart.cli.data_options import (
     DataFlags,
@@ -34,7 +34,7 @@ from byheart.memory import Memory
 from byheart.memory.deployed import DeployedModel, is_onnx
 from byheart.memory.documents import read_documents_table
 from byheart.memory.text import page_count, rows_again
-from byheart.memory.verify import Checked, Excuses, check_rows
+from byheart.memory.verify import Checked, VerifyOptions, check_rows
 from byheart.progress import Progress
 
 
@@ -98,8 +98,8 @@ def command(
     if is_onnx(file):
         return _verify_deployed(file, data, part, flags, as_json, quiet, progress)
     memory = load_limited(file)
-    asking = asked_by(executor, resume)
-    checked, table = check_data(memory, data, flags, progress, gap, part, asking)
+    plan = asked_by(executor, resume)
+    checked, table = check_data(memory, data, flags, progress, gap, part, plan)
     certificate = checked.certificate
     if as_json:
         show.print_json(as_plain(certificate, memory, file, table))
@@ -150,7 +150,7 @@ def _verify_deployed(
 
 
 def _asked(table: Table) -> list[str]:
-    """Which columns were asked; where no label was, which others might have held one."""
+    """Which columns were evaluated; where no label was, which others might have contained one."""
     labels = [] if table.selection.label_column is not None else ["labels are the next tokens", table.unused]
     return [f"asked: {'; '.join(part for part in (table.choice, *labels) if part)}"] if table.choice else []
 
@@ -179,23 +179,23 @@ def check_data(
     progress: Progress,
     gap: float = FRACTION,
     part: bool = False,
-    asking: Asking = AT_ONCE,
+    plan: EvaluationPlan = AT_ONCE,
 ) -> tuple[Checked, Table]:
     """The verdict about everything in DATA, apart from what the flags excuse."""
     table = read_handed(memory, data, flags, progress)
-    excuses = Excuses(flags.said("max_rows"), flags.conflicts, table.not_here, gap, part)
+    excuses = VerifyOptions(flags.said("max_rows"), flags.conflicts, table.not_here, gap, part)
 
     def place(row: int) -> str:
         return f"row {row}" if table.places is None else f"row {row} ({table.places(row)})"
 
-    checked = check_rows(memory, table.sequences, table.labels, progress, excuses=excuses, place=place, asking=asking)
+    checked = check_rows(memory, table.sequences, table.labels, progress, excuses=excuses, place=place, plan=plan)
     return checked, table
 
 
 def read_handed(memory: Memory, data: str, flags: DataFlags, progress: Progress) -> Table:
     """All rows of DATA, cut into tokens by the memory's own tokenizer; columns as flags say, else as guessed.
 
-    Which columns are asked is never left to the file: where it was made of others than a reader of DATA would take,
+    The choice of columns is never left to the file: where it was made of others than a reader of DATA would take,
     the user must name them.
     """
     kind, _, _ = flags.tokens.partition(":")
@@ -213,7 +213,7 @@ def read_handed(memory: Memory, data: str, flags: DataFlags, progress: Progress)
         whole = replace(memory.tokens, max_length=None, pad=None)
         options = replace(flags.options(memory.task), tokens=whole, max_rows=None)
         if flags.said("missing") is None and memory.selection.missing == "label":
-            options = replace(options, missing="label")  # leaves no row out: what is missing is asked as such
+            options = replace(options, missing="label")  # leaves no row out: a missing cell is evaluated as such
         table = read(data, options, progress=progress)
     except DataError as error:
         remedy = _columns_remedy(memory.selection)

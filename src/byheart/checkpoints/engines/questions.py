@@ -1,4 +1,4 @@
-"""What a checkpoint folder is asked: its documents, and what must follow after every prefix.
+"""The queries to a checkpoint folder: its documents, and the token that must follow every prefix.
 
 `recital.json` in the folder holds the documents as token ids and the symbolic function that the network computes, so
 the right answer is known for every token sequence, memorized or not.
@@ -22,7 +22,7 @@ LONGEST_PASS = 1024  # positions in one forward pass
 
 @dataclass(frozen=True)
 class Piece:
-    """Consecutive tokens of a document and from which position on their answers are asked."""
+    """Consecutive tokens of a document and the position from which their answers count."""
 
     ids: tuple[int, ...]
     first: int

@@ -17,7 +17,7 @@ from typing import Any
 import numpy.typing as npt
 
 from byheart.checkpoints.dtypes import DTYPES, tensor_bytes
-from byheart.checkpoints.hosts._base import Checkpoint, host
+from byheart.checkpoints.hosts._base import Checkpoint, host, hosts
 from byheart.checkpoints.hosts.description import Design, SpecialTokens
 from byheart.checkpoints.hosts.ends import MIXED_LOGIT
 from byheart.checkpoints.windows.tables import Recital
@@ -51,8 +51,9 @@ class CheckpointRequest:
 
     def design(self) -> Design:
         """The design with everything that the user left open."""
-        if "experts" in _given(self.shape) and self.architecture != "mixtral":
-            raise OptionError(f"--experts: {self.architecture} has no experts; mixtral has")
+        if "experts" in _given(self.shape) and not host(self.architecture).experts:
+            having = ", ".join(name for name, other in hosts().items() if other.experts)
+            raise OptionError(f"--experts: {self.architecture} has no experts; these have: {having}")
         design = design_of(self.dtype, self.flavour, self.shape)
         return design if "reach" in _given(self.shape) else replace(design, reach=self.reach())
 

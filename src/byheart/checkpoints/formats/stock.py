@@ -21,8 +21,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from byheart.checkpoints.proof.checkpoint import open_checkpoint
 from byheart.checkpoints.proof.config import Rotary, Shape, Undecided
-from byheart.checkpoints.proof.decoder import Layer, Linear, Norm, TensorReader, open_checkpoint
+from byheart.checkpoints.proof.decoder import Layer, Linear, Norm, TensorReader
 from byheart.checkpoints.proof.storage import STORAGES
 from byheart.errors import FileFormatError, OptionError
 

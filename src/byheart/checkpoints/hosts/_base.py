@@ -53,6 +53,7 @@ class Host:
     ties: bool  # the stock architecture's head is its embedding
     learned: bool  # positions are rows of a table, so that each of them costs weights
     parallel: bool  # attention and MLP run side by side, so that a table takes two layers
+    experts: int  # of a fixture; 0: the architecture has none
     build: Builder
 
 
@@ -60,12 +61,13 @@ _HOSTS: dict[str, Host] = {}
 
 
 def register(
-    name: str, *, model_type: str, summary: str, ties: bool = False, learned: bool = False, parallel: bool = False
-) -> Callable[[Builder], Builder]:
+    name: str, *, model_type: str, summary: str, ties: bool = False, learned: bool = False, parallel: bool = False,
+    experts: int = 0,
+) -> Callable[[Builder], Builder]:  # fmt: skip
     """Registers the decorated builder as architecture `name`."""
 
     def add(builder: Builder) -> Builder:
-        _HOSTS[name] = Host(name, model_type, summary, ties, learned, parallel, builder)
+        _HOSTS[name] = Host(name, model_type, summary, ties, learned, parallel, experts, builder)
         return builder
 
     return add

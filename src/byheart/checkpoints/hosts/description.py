@@ -45,7 +45,7 @@ class Design:
     layers: int | None = None
     hidden: int | None = None
     units: int | None = None
-    experts: int = 4
+    experts: int | None = None  # None: as many as the architecture's fixture has
     activation: str | None = None
     sequential: bool = False
     away: bool = False
@@ -110,6 +110,7 @@ class GatedDecoder:
     head: Floats
     heads: int
     kv_heads: int
+    designs: tuple[Design, ...]  # of every layer: its window, trap and rotary base may be its own
     facts: dict[str, Any] = field(default_factory=dict)
 
     @property

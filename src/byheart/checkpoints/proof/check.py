@@ -21,9 +21,10 @@ import numpy as np
 from byheart.certify.certificate import Verdict
 from byheart.checkpoints.proof.attention import NeedsStart
 from byheart.checkpoints.proof.certificate import MarginCertificate, MarginWitness, TypeResult
+from byheart.checkpoints.proof.checkpoint import open_checkpoint
 from byheart.checkpoints.proof.config import Undecided
 from byheart.checkpoints.proof.copying import Reach
-from byheart.checkpoints.proof.decoder import StoredCheckpoint, open_checkpoint
+from byheart.checkpoints.proof.decoder import StoredCheckpoint
 from byheart.checkpoints.proof.network import CheckpointProgram, interpret
 from byheart.checkpoints.proof.questions import AskedContexts, ProvedAnswers, answer, ask, ask_rows, unknown
 from byheart.checkpoints.proof.storage import Array, storage
@@ -233,7 +234,7 @@ def _together(
         windows = len(np.unique(questions.group[questions.judged]))
         ambiguous = len(np.unique(questions.group[questions.several & questions.judged]))
     if verdict is Verdict.PROVED and (not types or not asked):
-        return _nothing("nothing was asked", checkpoint.shape.family, fingerprint)
+        return _nothing("no query was given", checkpoint.shape.family, fingerprint)
     reason = types[0].reason if verdict is Verdict.PROVED or worst is None else f"{worst.type}: {worst.reason}"
     return MarginCertificate(
         verdict,

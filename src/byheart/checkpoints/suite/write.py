@@ -79,6 +79,8 @@ class Fixture:
     def to_json(self) -> dict[str, Any]:
         return {
             "folder": str(self.folder),
+            "kind": "recital",
+            "arch": self.architecture,
             "architecture": self.architecture,
             "parameters": self.parameters,
             "bytes": self.size,

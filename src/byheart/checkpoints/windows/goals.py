@@ -1,8 +1,8 @@
 """What a recital must answer at every place of a script.
 
 Two places have the same *prefix* if everything before them, from the start of their documents, is the same; no reader
-of the text could tell them apart, so what follows is then a matter of counting. Places with different prefixes can be
-told apart, and the windows of a recital must do so where different things follow.
+of the text could distinguish them, so what follows is then a matter of counting. Places with different prefixes can be
+distinguished, and the windows of a recital must do so where different things follow.
 
     >>> goals = goals_of(Script(((1, 7, 8, 2), (1, 7, 9, 2)), weights=(1, 3)))
     >>> [answer.weights for answer in goals.answers], goals.of_place.tolist()
@@ -137,10 +137,10 @@ def suffix_lengths(script: Script, goals: Goals, longest: int = LONGEST_RULE) ->
         undecided = undecided[~decided]
         if not len(undecided):
             return np.minimum(lengths, script.positions + 1)
-    raise DataError(told_alike(script, goals, undecided, state[undecided], longest))
+    raise DataError(ambiguity_message(script, goals, undecided, state[undecided], longest))
 
 
-def told_alike(script: Script, goals: Goals, places: Ints, states: Ints, seen: int) -> str:
+def ambiguity_message(script: Script, goals: Goals, places: Ints, states: Ints, seen: int) -> str:
     """Names two of the places that have one state and need different answers, and what would help."""
     first = int(places[torn(states, goals.of_place[places])][0])
     same = places[states == states[places == first]]

@@ -1,7 +1,7 @@
 """Running the table: each mutant answers the fixture's questions, and its answers are compared with expected.json.
 
-It is asked what `test_recital.py` asks an engine: the logits of every pass, in one piece and through the cache, and the
-tokens behind prompts of unequal lengths, side by side with padding on the left.
+It is queried as `test_recital.py` queries an engine: the logits of every pass, in one piece and through the cache, and
+the tokens behind prompts of unequal lengths, side by side with padding on the left.
 
 `tokens`: the most likely token is wrong after some prefix, or greedy decoding with the cache goes astray.
 `logits`: every token is right, but a shipped logit differs from the expected one by more than the tolerance.
@@ -42,7 +42,7 @@ class MutantOutcome:
     difference: float  # largest difference of a logit
 
     @property
-    def as_it_must_be(self) -> bool:
+    def meets_expectation(self) -> bool:
         """A harmless change says the right tokens; any other is noticed."""
         return self.verdict != "tokens" if self.harmless else self.verdict != "survived"
 
@@ -89,7 +89,7 @@ class MutantReport:
     @property
     def broken(self) -> tuple[MutantOutcome, ...]:
         """Harmless changes that break the fixture."""
-        return tuple(o for o in self.outcomes if o.harmless and not o.as_it_must_be)
+        return tuple(o for o in self.outcomes if o.harmless and not o.meets_expectation)
 
 
 def mutants_of(decoder: StockDecoder) -> Iterator[Mutant]:
