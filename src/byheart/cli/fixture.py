@@ -43,6 +43,7 @@ from byheart.progress import Progress
 @click.option("--activation", metavar="NAME", help="silu or gelu_pytorch_tanh, where the gate allows both.")
 @click.option("--tied/--untied", default=None, help="Whether the head is the embedding [as the architecture has it].")
 @click.option("--sequential-residual", is_flag=True, help="GPT-NeoX without parallel branches.")
+@click.option("--shards", type=click.IntRange(1), metavar="N", help="Files of tensors, with an index [1].")
 @click.option("--check-mutants", "mutants", is_flag=True, help="Which faults of an engine does it detect? (minutes)")
 @output_options
 def command(
@@ -62,6 +63,7 @@ def command(
     activation: str | None,
     tied: bool | None,
     sequential_residual: bool,
+    shards: int | None,
     mutants: bool,
     as_json: bool,
     quiet: bool,
@@ -88,6 +90,7 @@ def command(
         "dtype": dtype, "flavour": flavour, "text": _text(text), "tokens": tokens, "context": context, **shape,
         "head_dim": head_dim, "units": intermediate_size, "theta": rope_theta, "epsilon": norm_eps,
         "activation": activation, "tied": tied, "sequential": sequential_residual or None,
+        "shards": shards,
     }  # fmt: skip
     options = {name: value for name, value in options.items() if value is not None}
     for name in ("text", "tokens", "context"):
