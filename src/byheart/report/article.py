@@ -214,7 +214,10 @@ def sizes() -> dict[str, Any]:
     grid = sorted(
         {round(10 ** (k / PER_DECADE)) for k in range(FIRST_DECADE * PER_DECADE, LAST_DECADE * PER_DECADE + 1)}
     )
-    least = [worst_case_bounds(lower_bound(N=N, n=LETTERS, d=COORDINATES, C=CLASSES).bounds)["parameters"].value for N in grid]
+    least = [
+        worst_case_bounds(lower_bound(N=N, n=LETTERS, d=COORDINATES, C=CLASSES).bounds)["parameters"].value
+        for N in grid
+    ]
     settings = [guarantee(N) for N in grid]
     return {
         "grid": grid,
