@@ -40,7 +40,7 @@ def size_table(memory: Memory) -> Table:
     """Guaranteed and measured sizes, and worst-case lower bounds, side by side."""
     table = Table(title=f"{memory.construction}: {memory.claim.ref}", title_justify="left")
     table.add_column("")
-    for heading in ("guaranteed", "measured", "lower bound"):
+    for heading in (memory.claim.limit, "measured", "lower bound"):
         table.add_column(heading, justify="right")
     for row in size_rows(memory):
         table.add_row(row.meaning, _count(row.guaranteed), _count(row.measured), _count(row.lower_bound))
