@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -230,12 +230,22 @@ def _print(memory: RecitalMemory, path: Path) -> None:
     copies = sum(edits is not None for edits in memory.script.edits)
     if copies:
         show.line(out, f"note: {copies:,} of the documents are corrupted copies")
-    for one in found.get("absent", ()):
-        said = (
-            f"{one['right']:,} of its {one['places']:,} places are answered as it goes on, {one['longest']:,} in a row"
-        )
-        show.line(out, f"not memorized ({one['why']}): {quote(one['name'])}; {said}")
+    for line in _absent_lines(found.get("absent", ())):
+        show.line(out, line)
     show.line(out, f"saved to {path}; next: byheart export {path} --to huggingface --arch llama -o FOLDER")
+
+
+def _absent_lines(absent: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line per reason for absent documents, with the one that is answered best; all of them are in FILE."""
+    lines = []
+    for why in dict.fromkeys(one["why"] for one in absent):
+        some = [one for one in absent if one["why"] == why]
+        best = max(some, key=lambda one: (one["right"] / max(1, one["places"]), one["longest"]))
+        lines.append(
+            f"not memorized ({why}): {len(some):,} documents; most like the memory is {quote(best['name'])}, "
+            f"{best['right']:,} of its {best['places']:,} places match, {best['longest']:,} in a row"
+        )
+    return [*lines, "all absent documents: `--json` prints them, FILE records them"] if lines else []
 
 
 def export_checkpoint(
