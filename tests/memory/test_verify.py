@@ -231,7 +231,7 @@ def test_the_promise_is_never_taken_from_the_file(saved, tmp_path, change):
     if json.loads(forged.read_text())["memory"]["claim"] == before:
         return
     status, found = verify(forged, table)
-    assert status == 1 and found["verdict"] == "refuted" and "the file says" in found["reason"]
+    assert status == 1 and found["verdict"] == "refuted" and "the file states" in found["reason"]
     assert found["promised"] == honest["promised"]
 
 
@@ -313,10 +313,10 @@ def test_files_from_before_the_first_release_say_what_to_do(tmp_path):
 
 
 STRICT = {
-    "a strange field": lambda body: body.update(extra=1),
-    "a strange field in the claim": lambda body: body["claim"].update(extra=1),
-    "a strange field in a layer": lambda body: body["network"]["layers"][0].update(extra=1),
-    "a strange field in a matrix": lambda body: body["network"]["layers"][-1]["weight"].update(extra=1),
+    "a unanswerable field": lambda body: body.update(extra=1),
+    "a unanswerable field in the claim": lambda body: body["claim"].update(extra=1),
+    "a unanswerable field in a layer": lambda body: body["network"]["layers"][0].update(extra=1),
+    "a unanswerable field in a matrix": lambda body: body["network"]["layers"][-1]["weight"].update(extra=1),
     "a number in another form": lambda body: body["network"]["layers"][-1]["weight"]["rows"].__setitem__(
         0, [[0, "0x1"]]
     ),
@@ -482,12 +482,12 @@ def test_the_command_says_what_it_does():
     assert "Every row is evaluated" in verify_command.help
 
 
-@pytest.mark.parametrize("strange", [1, {"a": 1}, {"a"}, np.array(1), np.array("a")], ids=repr)
-def test_what_is_not_a_row_is_refused_beside_rows_that_are(strange):
+@pytest.mark.parametrize("unanswerable", [1, {"a": 1}, {"a"}, np.array(1), np.array("a")], ids=repr)
+def test_what_is_not_a_row_is_refused_beside_rows_that_are(unanswerable):
     """Lone numbers and arrays without a dimension crashed; the keys of a dict were asked as if they were tokens."""
     table = byheart.read({"text": [["a"], ["b"]], "label": ["x", "y"]}, tokens="words")
     memory = byheart.memorize(table, construction="ks25", progress=False)
-    for rows in ([strange], ["a", strange]):
+    for rows in ([unanswerable], ["a", unanswerable]):
         with pytest.raises(DataError, match="not a sequence of tokens"):
             memory.predict(rows)
         with pytest.raises(DataError, match="not a sequence of tokens"):

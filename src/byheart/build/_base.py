@@ -26,7 +26,7 @@ NOT_ASSUMED = "not true of this data, and not assumed:"  # how a note begins tha
 
 @dataclass(frozen=True)
 class Construction:
-    """What a builder returns: a network, the options as they turned out, and what people should know about the build.
+    """What a builder returns: a network, the options as resolved, and notes about the build.
 
     `facts` are numbers about the build (a condition number, a rank) that are shown and not kept in the file.
 
@@ -41,7 +41,7 @@ class Construction:
 
 @dataclass(frozen=True)
 class Option:
-    """One option of a construction: its default, the values it takes (None: any of the type), and its meaning."""
+    """One option of a construction: its default, its allowed values (None: any of the type), and its meaning."""
 
     name: str
     type: type
@@ -158,7 +158,7 @@ class Recipe:
 
     @property
     def takes_texts(self) -> OptionError:
-        """What to say to somebody who has rows for it."""
+        """The message for a user who has rows for it."""
         return OptionError(
             f"{self.name} is built from whole texts, not from rows with labels: `byheart memorize DOCS --construction "
             f"{self.name}`, or byheart.memorize_recital(texts)"
@@ -250,7 +250,7 @@ def recipes(texts: bool | None = False) -> dict[str, Recipe]:
 
 
 def recipe(name: str) -> Recipe:
-    """The recipe of one construction; other builders stay unloaded where the name tells its module."""
+    """The recipe of one construction; other builders stay unloaded where the name determines its module."""
     if name not in _RECIPES:
         _load_family(name)
     if name not in _RECIPES:

@@ -1,6 +1,6 @@
 """Further guarantees of a claim, and who proves them.
 
-A guarantee is named `kind: argument`; each kind has one prover, which says whether it is shown and a sentence why.
+A guarantee is named `kind: argument`; each kind has one prover, which returns whether it is shown and a sentence why.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The command line: `byheart --help`.
 
-Exit status: 0 when what was asked holds (for `memorize` and `verify`: proved), 1 when it was not proved, 2 for bad
+Exit status: 0 when the statement holds (for `memorize` and `verify`: proved), 1 when it was not proved, 2 for bad
 input, 70 for a bug in byheart itself, 130 when interrupted; docs/command-line.md has the list. Defects are
 reported in one line; with BYHEART_DEBUG set, with their traceback.
 """

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from byheart.certify import Asking
+from byheart.certify import EvaluationPlan
 from byheart.data.dataset.settle import Settled, settle_table
 from byheart.data.missing import POLICIES as MISSING
 from byheart.data.read.options import POLICIES, ReadOptions
@@ -221,7 +221,7 @@ def budget_options(command: F) -> F:
 
 
 def asking_options(command: F) -> F:
-    """Adds where rows are asked, and what goes on after an interruption."""
+    """Add options for where rows are evaluated and for resuming after an interruption."""
     command = click.option(
         "--resume",
         metavar="FILE",
@@ -235,12 +235,12 @@ def asking_options(command: F) -> F:
     )(command)
 
 
-def asked_by(executor: str | None, resume: str | None) -> Asking:
-    """How rows are asked, with the executor open until the command ends."""
+def asked_by(executor: str | None, resume: str | None) -> EvaluationPlan:
+    """How rows are evaluated, with the executor open until the command ends."""
     if resume is not None:
         check_target(Path(resume))
     opened_one = None if executor is None else click.get_current_context().with_resource(opened(executor, _CORES))
-    return Asking(opened_one, None if resume is None else Path(resume))
+    return EvaluationPlan(opened_one, None if resume is None else Path(resume))
 
 
 def _remember_budget(context: click.Context, parameter: click.Parameter, value: int) -> None:

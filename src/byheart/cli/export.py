@@ -128,7 +128,7 @@ def command(
 def _with_data(
     memory: Memory, file: str, data: str | None, flags: DataFlags, progress: Progress
 ) -> tuple[Memory, Dataset | None]:
-    """The memory proved on DATA, and DATA's rows as it was asked them."""
+    """The memory proved on DATA, and DATA's rows as they were evaluated."""
     if data is None:
         return memory, None
     checked, _ = check_data(memory, data, flags, progress)
@@ -162,7 +162,7 @@ def _export_classifier(
     )
     click.echo(f"{done['verdict']}: {done['reason']}; least lead in nats: {margins or 'not proved'}")
     asked = done["measured"]
-    words = "no engine was asked: Transformers is not installed"
+    words = "no engine was run: Transformers is not installed"
     if asked is not None:
         words = f"Transformers answers all {asked['rows']:,} rows correctly, measured lead {asked['lead']:.2f}"
     click.echo(words)
@@ -186,7 +186,7 @@ def _export_compact(
         return 0
     click.echo(f"wrote {done['folder']}: llama, float32, {done['parameters']:,} parameters, {done['layers']} layers")
     asked = done["measured"]
-    words = "no engine was asked: Transformers is not installed"
+    words = "no engine was run: Transformers is not installed"
     if asked is not None:
         words = f"measured, not proved: Transformers answers all {asked['asked']:,} questions correctly"
     click.echo(f"{words}; no margin: other types, and engines that round differently, give wrong text")

@@ -118,8 +118,8 @@ def command(
     if purpose is not None and any(option.name == "abstain_bits" for option in chosen.options):
         options.setdefault("abstain_bits", str(USUAL_BITS))
     resolved = chosen.resolve(options)  # before anything long begins
-    asking = asked_by(executor, resume)
-    options |= {name: value for name, value in (("executor", asking.executor), ("resume", resume)) if value is not None}
+    plan = asked_by(executor, resume)
+    options |= {name: value for name, value in (("executor", plan.executor), ("resume", resume)) if value is not None}
     if chosen.texts:
         from byheart.cli.recital import memorize_texts
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from byheart.certify import AT_ONCE, FRACTION, Asking, Certificate, Verdict
+from byheart.certify import AT_ONCE, FRACTION, Certificate, EvaluationPlan, Verdict
 from byheart.cli import show
 from byheart.cli.data_options import (
     DataFlags,
@@ -40,7 +40,7 @@ from byheart.progress import Progress
 
 @click.command("verify")
 @click.argument("file", metavar="FILE", type=click.Path())
-@click.argument("data", metavar="DATA", type=click.Path())
+@click.argument("data", metavar="[DATA]", required=False, type=click.Path())
 @click.option("--part", is_flag=True, help="DATA is only a part of the memorized rows: prove their answers alone.")
 @click.option(
     "--gap",
@@ -61,7 +61,7 @@ from byheart.progress import Progress
 @output_options
 def command(
     file: str,
-    data: str,
+    data: str | None,
     part: bool,
     gap: float,
     ambiguous: str | None,
@@ -86,9 +86,12 @@ def command(
       byheart verify names.byheart names.csv
       byheart verify codes.onnx codes.csv                (a deployed table: proved from the file's own tables)
       byheart verify tiny-qwen3 poem.txt                 (a checkpoint folder: its margin, proved from its tensors)
+      byheart verify tiny-recall                         (a recall folder: proved for every prompt, so no DATA)
       byheart verify names.byheart renamed.csv --sequence-column first --label-column country --json
     """
     progress = progress_for(as_json, quiet)
+    if data is None:
+        return _verify_recall(file, as_json, quiet, progress)
     if Path(file).is_dir():
         from byheart.cli.recital import verify_checkpoint
 
@@ -98,14 +101,31 @@ def command(
     if is_onnx(file):
         return _verify_deployed(file, data, part, flags, as_json, quiet, progress)
     memory = load_limited(file)
-    asking = asked_by(executor, resume)
-    checked, table = check_data(memory, data, flags, progress, gap, part, asking)
+    plan = asked_by(executor, resume)
+    checked, table = check_data(memory, data, flags, progress, gap, part, plan)
     certificate = checked.certificate
     if as_json:
         show.print_json(as_plain(certificate, memory, file, table))
     else:
         lines = show.certificate_lines(certificate)
         for line in lines[:1] if quiet else [*lines, *_asked(table)]:
+            show.line(show.console(), line)
+    return 0 if certificate.verdict is Verdict.PROVED else 1
+
+
+def _verify_recall(folder: str, as_json: bool, quiet: bool, progress: Progress) -> int:
+    """A recall folder, whose function is total: every prompt is proved, so there is no DATA."""
+    from byheart.checkpoints.proof.recall import certify_recall, is_recall
+
+    if not is_recall(folder):
+        raise click.UsageError("Missing argument 'DATA': only folders of the kind recall are proved without it")
+    with progress.stage("proving"):
+        certificate = certify_recall(folder)
+    if as_json:
+        show.print_json({"file": folder, **certificate.as_dict()})
+    else:
+        lines = certificate.lines()
+        for line in lines[:1] if quiet else lines:
             show.line(show.console(), line)
     return 0 if certificate.verdict is Verdict.PROVED else 1
 
@@ -150,7 +170,7 @@ def _verify_deployed(
 
 
 def _asked(table: Table) -> list[str]:
-    """Which columns were asked; where no label was, which others might have held one."""
+    """Which columns were evaluated; where no label was, which others might have contained one."""
     labels = [] if table.selection.label_column is not None else ["labels are the next tokens", table.unused]
     return [f"asked: {'; '.join(part for part in (table.choice, *labels) if part)}"] if table.choice else []
 
@@ -179,7 +199,7 @@ def check_data(
     progress: Progress,
     gap: float = FRACTION,
     part: bool = False,
-    asking: Asking = AT_ONCE,
+    plan: EvaluationPlan = AT_ONCE,
 ) -> tuple[Checked, Table]:
     """The verdict about everything in DATA, apart from what the flags excuse."""
     table = read_handed(memory, data, flags, progress)
@@ -188,14 +208,14 @@ def check_data(
     def place(row: int) -> str:
         return f"row {row}" if table.places is None else f"row {row} ({table.places(row)})"
 
-    checked = check_rows(memory, table.sequences, table.labels, progress, excuses=excuses, place=place, asking=asking)
+    checked = check_rows(memory, table.sequences, table.labels, progress, excuses=excuses, place=place, plan=plan)
     return checked, table
 
 
 def read_handed(memory: Memory, data: str, flags: DataFlags, progress: Progress) -> Table:
     """All rows of DATA, cut into tokens by the memory's own tokenizer; columns as flags say, else as guessed.
 
-    Which columns are asked is never left to the file: where it was made of others than a reader of DATA would take,
+    The choice of columns is never left to the file: where it was made of others than a reader of DATA would take,
     the user must name them.
     """
     kind, _, _ = flags.tokens.partition(":")
@@ -213,7 +233,7 @@ def read_handed(memory: Memory, data: str, flags: DataFlags, progress: Progress)
         whole = replace(memory.tokens, max_length=None, pad=None)
         options = replace(flags.options(memory.task), tokens=whole, max_rows=None)
         if flags.said("missing") is None and memory.selection.missing == "label":
-            options = replace(options, missing="label")  # leaves no row out: what is missing is asked as such
+            options = replace(options, missing="label")  # leaves no row out: a missing cell is evaluated as such
         table = read(data, options, progress=progress)
     except DataError as error:
         remedy = _columns_remedy(memory.selection)

@@ -186,9 +186,9 @@ class Claim:
     properties: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        strange = sorted(set(self.bounds) - SIZES)
-        if strange:
-            raise FileFormatError(f"a bound on {strange[0][:40]!r} is claimed; sizes are {', '.join(sorted(SIZES))}")
+        unknown = sorted(set(self.bounds) - SIZES)
+        if unknown:
+            raise FileFormatError(f"a bound on {unknown[0][:40]!r} is claimed; sizes are {', '.join(sorted(SIZES))}")
 
     def broken_by(self, size: Size) -> list[str]:
         """Sentences for every bound that `size` exceeds; empty when every bound holds."""

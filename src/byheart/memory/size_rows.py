@@ -82,7 +82,7 @@ def _decoder_sentences(contexts: int, omega: int) -> list[str]:
     least = distribution_parameters(contexts, omega)
     return [
         f"a smooth model that can fit every choice of distributions after {contexts:,} contexts over {omega:,} tokens "
-        f"has at least {least:,} parameters (M24, Lemma 1); those at hand may be easier"
+        f"has at least {least:,} parameters (M24, Lemma 1); the given ones may be easier"
     ]
 
 
@@ -116,7 +116,7 @@ def close_sentences(dataset: Dataset) -> list[str]:
     return [
         f"two tokens are about 2^-{max(0, bits) // 2} of the largest norm apart: one shape of network for every "
         f"{points:,} points that close needs at least {least:,} parameters (SI24, Theorem 1), so √N is out of reach "
-        "for such points in general; those at hand may be easier"
+        "for such points in general; the given ones may be easier"
     ]
 
 

@@ -142,7 +142,7 @@ def weights_figure(memory: Memory) -> Figure:
     return figure
 
 
-SHOWN = 10  # tokens in front of the answer
+SHOWN = 10  # tokens before the answer
 
 
 @dataclass(frozen=True, eq=False)

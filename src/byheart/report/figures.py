@@ -11,12 +11,14 @@ from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
+from byheart.build.ks25.residual_memorizer import STREAM
 from byheart.ir.decoder_network import AnyDecoder, AnyNetwork, DecoderNetwork, TableDecoder
 from byheart.ir.layers import Layer, Residual
 from byheart.ir.network import Network
 from byheart.ir.size import weight_bits
+from byheart.memory.memory import Memory
 from byheart.memory.size_rows import SizeRow
-from byheart.report.stage_words import WORDS
+from byheart.report.stage_words import STREAM_WORDS, WORDS
 
 
 def size_bars(rows: list[SizeRow]) -> str:
@@ -108,6 +110,19 @@ def steps(network: AnyNetwork) -> list[dict[str, object]]:
         {"name": name, "words": WORDS.get(name, ""), "layers": count, "kind": kind}
         for name, count, kind in _stages(network)
     ]
+
+
+def stream_names(memory: Memory) -> list[str] | None:
+    """Names for the numbers of the stream, where they are known: KS25's blocks with skip connections.
+
+    >>> import byheart
+    >>> memory = byheart.memorize(["sun", "moon"], ["day", "night"], construction="ks25", progress=False)
+    >>> stream_names(memory)[0], stream_names(memory)[5]
+    ('key x', 'key so far (after averaging: the sum of φ)')
+    """
+    if not memory.construction.startswith("ks25") or memory.options.get("form") != "residual":
+        return None
+    return [STREAM_WORDS[name] for name in STREAM]
 
 
 def _stages(network: Network) -> list[tuple[str, int, str]]:

@@ -254,7 +254,7 @@ def boltzmann_separation(n: int, d: int, words: int, r_min: float, r_max: float,
 
         δ = 2 (ln n)² ε² r_min / (r_max² S) · exp(−S r_max² / (4 ε r_min)),   S = (|V| + 1)⁴ (2 ln n + 3) π d
 
-    Quoted, not proved here (the paper was not at hand when this was written), so it is shown and nothing rests on it.
+    Quoted, not proved here (the paper was not available when this was written), so it is shown and nothing rests on it.
 
     >>> round(boltzmann_separation(n=8, d=4, words=10, r_min=1, r_max=2, epsilon=0.5))
     -3800431

@@ -121,8 +121,8 @@ def output_map(width: int) -> Guarantee:
 def transformer(s: Setting, form: str = "plain", *, balanced: bool = False) -> Guarantee:
     """Theorem B.1: φ̃ by Lemma C.1 with (R₁, C_φ), uniform attention, f₂ by Lemma C.1 with (R₂, C).
 
-    Corollary 4.1 is the same sum: f₂ tells nN contexts apart while φ̃ still serves N multisets. `balanced`: footnote 2,
-    O(√(N log(nN))) layers.
+    Corollary 4.1 is the same sum: f₂ distinguishes nN contexts while φ̃ still serves N multisets. `balanced`: footnote
+    2, O(√(N log(nN))) layers.
 
     >>> long = worst_case(N=1000, n=2**64, d=4, C=10)
     >>> transformer(long).depth, transformer(long, balanced=True).depth

@@ -1,4 +1,4 @@
-"""A feed-forward network that knows labels by heart and is zero on other known points: KS25, Lemma C.1.
+"""A feed-forward network that stores labels and is zero on other known points: KS25, Lemma C.1.
 
 Sorted keys and their labels are packed into two long words per group (`pack`). The network finds the group of a key and
 fetches the group's words (`lookup_plan`), then scans their entries for the one whose key is x, and lets its label
@@ -9,7 +9,7 @@ The bits of a long word are read one after the other, by iterating Telgarsky's t
     psi(z) = relu(relu(2z) - relu(4z - 2)) doubles z and folds it back at 1/2.
 
 Two points z1 > z2 that lie 2^(-n-2) apart inside the cell of a word x travel together; after l foldings they are
-2^(l-n-2) apart, and their order tells bit l: it is turned round exactly when bit l of x is 1. Hence
+2^(l-n-2) apart, and their order determines bit l: it is turned round exactly when bit l of x is 1. Hence
 
     bit_l = relu(2^(n+2-l) · (psi^l(z2) - psi^l(z1))).
 """

@@ -186,7 +186,7 @@ def _read_exactly(tally: Tally, readout: Readout, outputs: Stream) -> None:
 
 
 def _spend(terms: int) -> None:
-    """A hostile file can say that rows are long: what the proof is about to do counts as evaluating does."""
+    """A hostile file can claim long rows: the work of the proof is counted like evaluation."""
     found = meter()
     if found is not None:
         found.spend(TERM * terms)

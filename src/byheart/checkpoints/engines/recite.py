@@ -28,7 +28,7 @@ OTHER_SPREAD = 5e-2
 
 @dataclass(frozen=True)
 class Check:
-    """One kind of question: how often it was asked and answered correctly, the least lead, the first wrong answer."""
+    """One kind of query: the number of queries and correct answers, the least margin, the first incorrect answer."""
 
     name: str
     asked: int

@@ -234,7 +234,7 @@ def _together(
         windows = len(np.unique(questions.group[questions.judged]))
         ambiguous = len(np.unique(questions.group[questions.several & questions.judged]))
     if verdict is Verdict.PROVED and (not types or not asked):
-        return _nothing("nothing was asked", checkpoint.shape.family, fingerprint)
+        return _nothing("no query was given", checkpoint.shape.family, fingerprint)
     reason = types[0].reason if verdict is Verdict.PROVED or worst is None else f"{worst.type}: {worst.reason}"
     return MarginCertificate(
         verdict,

@@ -102,7 +102,7 @@ HARMLESS: dict[str, Callable[[Any], bool]] = {
     "eos_token_id": lambda value: True,  # `open_checkpoint` reads it
     "pad_token_id": _token_number,
     "unk_token_id": _token_number,
-    "initializer_range": lambda value: isinstance(value, float),
+    "initializer_range": lambda value: isinstance(value, float) and _fraction(value),
     "init_std": lambda value: isinstance(value, float),
     "attention_dropout": _fraction,
     "hidden_dropout": _fraction,

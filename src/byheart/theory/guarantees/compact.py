@@ -57,7 +57,7 @@ class CompactFacts:
     tokens: int
     pooled: bool = False  # a set: no attention
     started: bool = False  # a start token: prefixes without positions
-    summed: bool = False  # symbols: a token and the sum of its row tell all contexts apart, so nothing needs hashing
+    summed: bool = False  # symbols: a token and the sum of its row distinguish all contexts, so nothing needs hashing
     prefixes: bool = False  # read by means: hashed longer than need be, so that ids do not stand in clusters
     drawn_bits: int = 0  # vectors: how much of the length a random projection may take
     frequencies: tuple[int, ...] = ()  # how often each label occurs; empty where only the number of classes is known
@@ -152,7 +152,7 @@ ODD = 0x9E3779B97F4A7C15  # a word that spreads
 
 
 def sums_differ(dataset: Dataset) -> bool:
-    """Whether token and sum over the row (for sets the sum) tell all contexts of symbols apart, tokens being numbered.
+    """Whether token and sum over the row (for sets the sum) distinguish all contexts of symbols, tokens being numbered.
 
     In words that wrap around: what differs there differs. Prefixes are read by means, whose ids stand in clusters
     where nothing is hashed, and vectors may stand in clusters themselves; for them the answer is no.
@@ -280,5 +280,5 @@ def compact(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
             "depth": "hash, attention, one line" if shallow else "a block has at least 4 parameters",
             "width": "a unit has 3 parameters",
         },
-        assumptions=("exact integers of any length", "ids tell contexts apart, which is checked on the data"),
+        assumptions=("exact integers of any length", "ids distinguish contexts, which is checked on the data"),
     )

@@ -1,7 +1,7 @@
 """Running the table: each mutant answers the fixture's questions, and its answers are compared with expected.json.
 
-It is asked what `test_recital.py` asks an engine: the logits of every pass, in one piece and through the cache, and the
-tokens behind prompts of unequal lengths, side by side with padding on the left.
+It is queried as `test_recital.py` queries an engine: the logits of every pass, in one piece and through the cache, and
+the tokens behind prompts of unequal lengths, side by side with padding on the left.
 
 `tokens`: the most likely token is wrong after some prefix, or greedy decoding with the cache goes astray.
 `logits`: every token is right, but a shipped logit differs from the expected one by more than the tolerance.
