@@ -40,7 +40,7 @@ from byheart.progress import Progress
 
 @click.command("verify")
 @click.argument("file", metavar="FILE", type=click.Path())
-@click.argument("data", metavar="DATA", type=click.Path())
+@click.argument("data", metavar="[DATA]", required=False, type=click.Path())
 @click.option("--part", is_flag=True, help="DATA is only a part of the memorized rows: prove their answers alone.")
 @click.option(
     "--gap",
@@ -61,7 +61,7 @@ from byheart.progress import Progress
 @output_options
 def command(
     file: str,
-    data: str,
+    data: str | None,
     part: bool,
     gap: float,
     ambiguous: str | None,
@@ -86,9 +86,12 @@ def command(
       byheart verify names.byheart names.csv
       byheart verify codes.onnx codes.csv                (a deployed table: proved from the file's own tables)
       byheart verify tiny-qwen3 poem.txt                 (a checkpoint folder: its margin, proved from its tensors)
+      byheart verify tiny-recall                         (a recall folder: proved for every prompt, so no DATA)
       byheart verify names.byheart renamed.csv --sequence-column first --label-column country --json
     """
     progress = progress_for(as_json, quiet)
+    if data is None:
+        return _verify_recall(file, as_json, quiet, progress)
     if Path(file).is_dir():
         from byheart.cli.recital import verify_checkpoint
 
@@ -106,6 +109,23 @@ def command(
     else:
         lines = show.certificate_lines(certificate)
         for line in lines[:1] if quiet else [*lines, *_asked(table)]:
+            show.line(show.console(), line)
+    return 0 if certificate.verdict is Verdict.PROVED else 1
+
+
+def _verify_recall(folder: str, as_json: bool, quiet: bool, progress: Progress) -> int:
+    """A recall folder, whose function is total: every prompt is proved, so there is no DATA."""
+    from byheart.checkpoints.proof.recall import certify_recall, is_recall
+
+    if not is_recall(folder):
+        raise click.UsageError("Missing argument 'DATA': only folders of the kind recall are proved without it")
+    with progress.stage("proving"):
+        certificate = certify_recall(folder)
+    if as_json:
+        show.print_json({"file": folder, **certificate.as_dict()})
+    else:
+        lines = certificate.lines()
+        for line in lines[:1] if quiet else lines:
             show.line(show.console(), line)
     return 0 if certificate.verdict is Verdict.PROVED else 1
 

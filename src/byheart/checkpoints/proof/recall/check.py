@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from byheart.certify.certificate import Verdict
+from byheart.checkpoints.proof import rounding
 from byheart.checkpoints.proof.certificate import TypeResult
 from byheart.checkpoints.proof.check import TYPES, _fingerprint
 from byheart.checkpoints.proof.checkpoint import open_checkpoint
@@ -22,8 +23,7 @@ from byheart.checkpoints.proof.recall.looking import FixedDistance, read_distanc
 from byheart.checkpoints.proof.recall.stream import SignStream, SmallRows, hull, normed, read_rows, scaled
 from byheart.checkpoints.proof.recall.updates import Writing, activated, attended, by_head, write_channels
 from byheart.checkpoints.proof.recall.words import StoredWords, read_words
-from byheart.checkpoints.proof.slack import term
-from byheart.checkpoints.proof.storage import ERROR_MODEL, FUNCTION_ERROR, Storage, finite, gamma, in_float32, storage
+from byheart.checkpoints.proof.storage import ERROR_MODEL, Storage, finite, in_float32, storage
 from byheart.checkpoints.proof.surroundings import check_surroundings
 from byheart.errors import ByheartError
 from byheart.progress import timed
@@ -248,8 +248,7 @@ class RecallProof:
         if layer.mlp.router is None:
             return [experts]
         pairs = _router_pairs(read_rows(layer.mlp.router, y), self.shape)
-        half = np.array(0.5 * (1 - 4 * FUNCTION_ERROR)), np.array(0.5 * (1 + 4 * FUNCTION_ERROR))
-        weight = self.store.maybe(*half)
+        weight = self.store.maybe(*rounding.router_weights(np.array(1.0), np.array(1.0)))
         return [[(experts[e][0].times(*weight).maybe(self.store), experts[e][1]) for e in pair] for pair in pairs]
 
     def _leaks(self, number: int, layer: Layer, places: Places, stream: SignStream) -> list[float]:
@@ -320,8 +319,9 @@ class RecallProof:
         logits = (words * middle) @ weight.T  # (answer, token)
         off = np.abs(weight) @ radius + unknown
         size = np.abs(weight) @ (middle + radius) + unknown
-        off = off + term("sum of a linear map", gamma((head.weight != 0).sum(1)) * size)
-        off = off + term("store of a logit", (self.store.unit + 2.0**-23) * (np.abs(logits) + off))
+        off = off + rounding.dot((head.weight != 0).sum(1), size)
+        # Half of the difference's two stores each; the checker's own sums are far smaller.
+        off = off + rounding.logit_store(np.abs(logits) + off, np.zeros_like(logits), self.store)
         finite("a logit", size, self.store.largest)
         own = np.arange(len(words))
         best = logits[own, own] - off[own, own]
@@ -368,11 +368,10 @@ def head_normed(rows: SmallRows, linear: Linear, norm: Norm, x: SignStream, head
         moved = np.abs(form - np.diag(np.diag(form))).sum() + 2 * np.abs(symbols.T @ constant).sum()
         size = np.abs(constant) + np.abs(symbols).sum(1)
         radius = (rows.hi - rows.lo)[part].max(1)
-        moved = moved + float((2 * size * radius + radius**2).sum()) + gamma(dims + 2) * float(size @ size)
-        mean = max((centre - moved) / dims, 0.0), (centre + moved) / dims
-        error = term("root of a norm", FUNCTION_ERROR)
-        low[part] = (1 - error) / np.sqrt(mean[1] + 2 * norm.eps)
-        high[part] = (1 + error) / np.sqrt(mean[0] + norm.eps / 2)
+        moved = moved + float((2 * size * radius + radius**2).sum())
+        least, _ = rounding.inverse_root(np.array(0.0), np.array(centre + moved), dims, 2 * norm.eps, None)
+        _, most = rounding.inverse_root(np.array(max(centre - moved, 0.0)), np.array(centre + moved), dims, norm.eps / 2, None)
+        low[part], high[part] = least, most
     weights = np.tile(norm.weight, heads)[:, None]
     scaled = rows.times(*in_float32(low[:, None], high[:, None])).maybe(store)
     return scaled.times(weights, weights).maybe(store)

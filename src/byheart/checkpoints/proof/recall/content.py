@@ -15,14 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from byheart.checkpoints.proof import rounding
 from byheart.checkpoints.proof.config import Shape, Undecided
-from byheart.checkpoints.proof.copying import rotation_error, score_stores
 from byheart.checkpoints.proof.recall.layout import RecallLayout
-from byheart.checkpoints.proof.recall.looking import angle_error
 from byheart.checkpoints.proof.recall.stream import SmallRows, combinations
 from byheart.checkpoints.proof.recall.words import StoredWords
-from byheart.checkpoints.proof.slack import term
-from byheart.checkpoints.proof.storage import FREQUENCY_ERROR, OWN, Array, Storage, finite, gamma
+from byheart.checkpoints.proof.storage import Array, Storage, finite
 
 POINTS, BLOCK = 257, 32
 
@@ -83,20 +81,19 @@ class _Total:
         self.size += product
         self.error += (query.length + query.error) * (key.length + key.error) - product
         self.slope += theta * product
-        self.drift += FREQUENCY_ERROR * theta * (distances - 1) * product
+        self.drift += rounding.frequency_error(distances - 1, theta * product)
 
     def bound(self, scores: Array, sign: float, shape: Shape, step: float, store: Storage) -> float:
         """The least (sign -1) or greatest score over all distances, after all errors."""
         assert shape.rotary is not None
-        stores, scaling = score_stores(shape.head_dim**-0.5, store)
+        stores, scaling = rounding.score_stores(shape.head_dim**-0.5, store)
         scale = shape.head_dim**-0.5 * shape.rotary.gain**2
-        off = self.error + scaling * (self.size + self.error)
-        off += term("sum of a linear map", gamma(shape.head_dim + 2)) * (self.size + self.error)
-        off += term("frequency of a rotation", self.drift) + term("grid of distances", self.slope * step / 2)
-        off = scale * off * (1 + 2.0**-20) + OWN * (1 + scale * self.size)
+        size = self.size + self.error
+        off = self.error + scaling * size + rounding.score_sum(shape.head_dim, size)
+        off = scale * (off + self.drift + rounding.grid_error(self.slope, step)) + rounding.own(1 + scale * size)
         most = float(np.abs(scores).max()) + off
         worst = float(scores.max()) if sign > 0 else float(scores.min())
-        return float(worst + sign * (off + stores * most + 2 * store.tiny))
+        return float(worst + sign * (off + stores * most + 2 * rounding.score_underflow(store)))
 
 
 def match_gaps(
@@ -126,7 +123,7 @@ def match_gaps(
         rows = (f, f + half)
         if not q.size[list(rows)].any():
             continue
-        turn, wrong = np.exp(1j * theta[f] * grid), float(angle_error(shape.positions, theta[f]))
+        turn, wrong = np.exp(1j * theta[f] * grid), float(rounding.angle_error(shape.positions, theta[f], np.ones(1))[0])
         bits, query = _query(q, rows, layout, wrong, store)
         full, start, none = _keys(k, rows, layout, bits, wrong, store)
         for total, vectors in ((held, full), (sink, start), (empty, none)):
@@ -179,7 +176,7 @@ def _vectors(rows: SmallRows, places: tuple[int, int], signs: list[dict[int, flo
     middle, radius = bounds.mean(2), (bounds[:, :, 1] - bounds[:, :, 0]) / 2
     large = np.abs(bounds).max(2)
     length = float(np.hypot(large[:, 0], large[:, 1]).max())
-    turned = rotation_error(large[:, 0], large[:, 1], store)
+    turned = rounding.rotation_error(large[:, 0], large[:, 1], store)
     error = float((np.hypot(radius[:, 0], radius[:, 1]) + turned).max()) + wrong * length
     return _Vectors(middle[:, 0] + 1j * middle[:, 1], length, error)
 
