@@ -172,7 +172,7 @@ _SHAPE = {
     "layers": ("--layers", "… layers."),
     "heads": ("--heads", "… attention heads."),
     "kv_heads": ("--kv-heads", "… heads of keys and values."),
-    "experts": ("--experts", "… experts (mixtral)."),
+    "experts": ("--experts", "… experts, where the architecture has any."),
 }
 
 
