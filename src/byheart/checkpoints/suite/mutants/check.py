@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from byheart.checkpoints.engines.questions import Prompt, read_questions
 from byheart.checkpoints.formats.stock import StockDecoder, read_decoder
 from byheart.checkpoints.suite.expected import batches_of, far_prompt, measured
 from byheart.checkpoints.suite.machine import Cache, Machine, Tensor
-from byheart.checkpoints.suite.mutants import attention, layers, rotary
+from byheart.checkpoints.suite.mutants import attention, layers, reported, rotary
 from byheart.checkpoints.suite.mutants._base import Mutant
 from byheart.errors import ByheartError
 from byheart.progress import SILENT, Progress
@@ -98,6 +99,15 @@ def mutants_of(decoder: StockDecoder) -> Iterator[Mutant]:
         yield from family.mutants(decoder)
 
 
+def known_faults(decoder: StockDecoder) -> Iterator[Mutant]:
+    """The table and the reported faults as one list; a name occurs once."""
+    seen = set[str]()
+    for mutant in chain(mutants_of(decoder), reported.mutants(decoder)):
+        if mutant.name not in seen:
+            seen.add(mutant.name)
+            yield mutant
+
+
 @torch.inference_mode()
 def check_mutants(
     folder: str | Path,
@@ -107,8 +117,7 @@ def check_mutants(
 ) -> MutantReport:
     """Runs every mutant of the checkpoint in `folder` (or those with `only` in their name).
 
-    `mutants`: `mutants_of` makes the table, `held_out.mutants` a list that nothing was tuned to, `coverage.parts` one
-    mutant for every tensor, head, frequency and branch.
+    `mutants`: `mutants_of` makes the table, `known_faults` adds the faults that were reported in engines.
     """
     decoder, trial = read_decoder(folder), FixtureTrial(Path(folder))
     chosen = [mutant for mutant in mutants(decoder) if only in mutant.name]
