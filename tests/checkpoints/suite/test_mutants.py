@@ -151,3 +151,12 @@ def test_one_list_with_one_set_of_families(trial):
     found = list(known_faults(trial[1]))
     assert len(found) > 300 and len({m.name for m in found}) == len(found)
     assert {m.family for m in found} <= set(FAMILIES)
+
+
+def test_tokens_are_compared_in_every_type(trial):
+    asked, decoder = trial
+    dropped = next(m for m in mutants_of(decoder) if m.name == "layer 1 dropped")
+    outcome = asked.outcome(dropped, ("float32", "bfloat16"))
+    assert outcome.verdict == "tokens" and outcome.tokens_in == ("float32", "bfloat16")
+    small = asked.outcome(Mutant("none", "none", lambda: Machine(decoder)), ("float32", "bfloat16"))
+    assert small.verdict == "survived" and small.tokens_in == ()

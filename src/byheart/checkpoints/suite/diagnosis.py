@@ -44,7 +44,8 @@ DOCUMENT, NOISE, FAR, PROMPTS, LONGEST, COUNT = 64, 24, 256, 3, 60, 6
 SCALES = {"float32": 0.01, "bfloat16": 0.5, "float16": 0.1}
 LIMITS = {"float32": 0.3, "bfloat16": 0.5, "float16": 0.5, "tokens": 0.5}
 SAME = 0.02  # distance of signatures that one questionnaire cannot separate
-Ints, Floats = npt.NDArray[np.int64], npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,7 +280,6 @@ class Questionnaire:
         write_atomically(path, library.to_bytes())
         return library
 
-    @torch.inference_mode()
     def _compute(self, progress: Progress) -> FaultLibrary:
         names, families, tokens, errors = [], [], [], []
         mutants = [mutant for mutant in known_faults(self.decoder) if not mutant.harmless]
@@ -287,7 +287,8 @@ class Questionnaire:
             for mutant in mutants:
                 stage.advance(1)
                 try:
-                    found = self.signature(mutant.make())
+                    with torch.inference_mode():
+                        found = self.signature(mutant.make())
                 except (RuntimeError, IndexError, ValueError):  # a fault that crashes is seen without a diagnosis
                     continue
                 errs = np.nan_to_num(found.errors)

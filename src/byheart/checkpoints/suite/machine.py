@@ -57,6 +57,12 @@ class Machine:
         setattr(self, step, lambda *args: change(old, *args))
         return self
 
+    def in_type(self, dtype: torch.dtype) -> Machine:
+        """Return this machine, computing in another type from now on; a mutant keeps its fault."""
+        self.dtype, self._tensors = dtype, {}
+        self.wide = torch.float64 if dtype == torch.float64 else torch.float32
+        return self
+
     def tensor(self, array: Any, *, wide: bool = False) -> Tensor:
         """The array as a tensor of the machine's type, made once; `wide`: its numbers in the type that adds up."""
         key = (id(array), wide)
