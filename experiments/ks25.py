@@ -105,7 +105,7 @@ def length(docs: Path) -> None:
     for n in lengths:
         memory = proved(vectors(N, n, d), classes(N, C), "ks25")
         built.append(memory.size.parameters)
-        guaranteed.append(_paper_promise(memory))
+        guaranteed.append(_paper_guarantee(memory))
         print("length", n, built[-1], memory.seconds, flush=True)
     least = int(lower_bound(task="next-token", N=N, n=8, d=d, C=C).parameters)
     table.append(["parameters, built", *map(number, built)])
@@ -123,7 +123,7 @@ def length(docs: Path) -> None:
     save(figure, docs / "pictures" / "ks25-length.png")
 
 
-def _paper_promise(memory: Memory) -> int:
+def _paper_guarantee(memory: Memory) -> int:
     data = memory.dataset
     if data is None:
         raise SystemExit("the memory has no data set")
@@ -147,7 +147,7 @@ def tokens(docs: Path) -> None:
         memory = proved(vectors(N, n, 4), classes((N, n), 2), "ks25", "seq-to-seq")
         counts.append(N * n)
         built.append(memory.size.parameters)
-        guaranteed.append(_paper_promise(memory))
+        guaranteed.append(_paper_guarantee(memory))
         print("tokens", N, n, built[-1], memory.seconds, flush=True)
     slope = exponent(counts, built)
     table = [["N × n", *(f"{N} × {n}" for N, n in pairs)], ["nN", *map(number, counts)]]
@@ -157,7 +157,11 @@ def tokens(docs: Path) -> None:
         figure = new_figure(width=7.0, height=4.4)
         axes = figure.axes[0]
         axes.plot(
-            counts, guaranteed, "--", color="#7F7F7F", label=f"KS25's guarantee, (nN)^{exponent(counts, guaranteed):.2f}"
+            counts,
+            guaranteed,
+            "--",
+            color="#7F7F7F",
+            label=f"KS25's guarantee, (nN)^{exponent(counts, guaranteed):.2f}",
         )
         axes.plot(counts, built, marker(0) + "-", color=colour(0), label=f"ks25, built: (nN)^{slope:.2f}")
         label_axes(axes, "Seq-to-seq: one label per token", "labels nN", "parameters")

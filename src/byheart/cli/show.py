@@ -86,7 +86,7 @@ def verdict_line(memory: Memory) -> str:
         rows = f"{certificate.labels:,} labels of {certificate.asked:,} rows"
         gone = sum(certificate.left_out.values())
         left = (
-            f"; {gone:,} of {certificate.rows:,} rows were left out ({', '.join(certificate.left_out)})" if gone else ""
+            f"; {gone:,} of {certificate.rows:,} rows were skipped ({', '.join(certificate.left_out)})" if gone else ""
         )
         return f"proved: {rows} reproduced in {certificate.arithmetic}{left}"
     return f"{certificate.verdict.value}: {certificate.reason}"

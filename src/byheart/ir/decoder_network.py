@@ -1,7 +1,7 @@
 """A decoder as the network of a memory: codes of an encoder in, logits of classes out.
 
 A `Network` is rational and is evaluated over the integers; a decoder has exp and tanh in it and is evaluated in float64
-(to query it) or by enclosures (to prove something). Layers for both would have to carry two arithmetics through every
+(to query it) or by enclosures (to prove something). Layers for both would have to carry two arithmetic through every
 evaluator, exporter and page. So a memory's network is one or the other, `AnyNetwork`, and both have the few things that
 every memory needs: a size, a JSON form, which tokens are read, how many classes there are.
 

@@ -110,13 +110,30 @@ def approximate(
     progress: bool = False,
     **options: Any,
 ) -> Approximation:
-    """A memory that is within `error` (and `noise`) of the function everywhere on [low, high]^dimension.
+    """Store a function on a grid so that the result is within `error` of it everywhere on a box.
 
-    `lipschitz`: |f(x) − f(y)| ≤ lipschitz · max |x_j − y_j| on the box, for the caller to know; x + y has 2, not 1.
-    Values at the centres that refute it, between neighbours of all directions, are an error. `noise`: how far the
-    returned values may be from those of such a function (rounding in its evaluation). At most half of the error
-    goes to the cells, what is left to the levels. Grids of more than 200,000 cells are refused; they have
-    ⌈lipschitz·(high − low)/error⌉ cells along each axis.
+    At most half of the error is spent on cells, the rest on levels. Values at cell centres that refute `lipschitz` are
+    an error, in all directions between neighbours.
+
+    Args:
+        function: Called with `dimension` numbers; returns a number.
+        lipschitz: A constant with |f(x) − f(y)| ≤ lipschitz · max |x_j − y_j| on the box; x + y has 2, not 1.
+        error: The largest distance from the function that is allowed.
+        dimension: The number of coordinates.
+        low: The lower end of every coordinate.
+        high: The upper end of every coordinate.
+        noise: How far returned values may be from those of such a function (rounding in its evaluation).
+        construction: The name of a construction.
+        seed: Equal seeds give equal weights.
+        progress: Whether to show progress.
+        **options: Options of the construction.
+
+    Returns:
+        An `Approximation`: callable, with its proved `bound` and its `memory`.
+
+    Raises:
+        OptionError: If the grid has more than 200,000 cells; it has ⌈lipschitz·(high − low)/error⌉ along each axis.
+        DataError: If the function's values refute the Lipschitz constant.
 
     >>> found = approximate(lambda x, y: x * y, lipschitz=2, error=0.5, dimension=2)
     >>> found.cells, found.bound, found.memory.certificate.verdict.value

@@ -37,11 +37,11 @@ from byheart.version import __version__
 
 @dataclass(frozen=True)
 class VerifyOptions:
-    """Which rows the user agrees not to ask; nothing is excused because the file says so.
+    """Which rows the user excuses; nothing in the file excuses a row.
 
-    max_rows: only the first rows, this many; conflicts: the policy by which rows that contradict others are left out.
-    left_out: rows that were left out already while the data was read, with the reason. gap: the part of the entropy
-    that the gap of a memory of distributions may be; it is the user's to say, as the rows are.
+    max_rows: only the first rows, this many; conflicts: the policy by which contradictory rows are skipped.
+    left_out: rows that were skipped while the data was read, with the reason. gap: the allowed gap of a memory of
+    distributions, as a fraction of the entropy; the user sets it, like the rows.
     part: these are only some of the memorized rows, so that the guarantee about all of them cannot be compared.
     """
 
@@ -53,10 +53,10 @@ class VerifyOptions:
 
     def __post_init__(self) -> None:
         if self.max_rows is not None and (type(self.max_rows) is not int or self.max_rows < 1):
-            raise OptionError(f"max_rows={self.max_rows!r} is not a number of rows; write 1 or more, or leave it out")
+            raise OptionError(f"max_rows={self.max_rows!r} is not a number of rows; write 1 or more, or omit it")
         number = isinstance(self.gap, int | float) and not isinstance(self.gap, bool)
         if not number or not 0 < self.gap < math.inf:
-            raise OptionError(f"gap={self.gap!r} is not a part of the entropy; write a number above 0")
+            raise OptionError(f"gap={self.gap!r} is not a fraction of the entropy; write a number above 0")
 
 
 NONE = VerifyOptions()

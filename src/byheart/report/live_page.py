@@ -55,10 +55,22 @@ def explain(
     progress: Any = False,
     **options: Any,
 ) -> str:
-    """One self-contained page on which a Transformer is built and queried, step by step; written to `output` if given.
+    """Write one self-contained page on which a Transformer is built and evaluated step by step.
 
-    Without rows it starts with five words. With rows (texts with one label each; a table of `byheart.read` or a frame
-    as `memorize` takes them) byheart's own memory of them is on the page too, beside the one that the browser builds.
+    Args:
+        sequences: Texts with one label each, a table of `byheart.read`, or a frame as for `memorize`. None: five words.
+        labels: One label per text; None where `sequences` brings its labels.
+        output: A file for the page; None: the page is only returned.
+        construction: The construction of byheart's own memory, which is shown beside the one that the browser builds.
+        seed: Equal seeds give equal weights.
+        progress: Whether to show progress.
+        **options: Options of the construction.
+
+    Returns:
+        The page as HTML.
+
+    Raises:
+        DataError: If the rows cannot be memorized.
 
     >>> "<html" in explain(["sun", "moon"], ["day", "night"], construction="ks25")
     True

@@ -61,3 +61,12 @@ def test_unknown_kinds_and_foreign_folders_are_refused(tmp_path):
     )
     with pytest.raises(FileFormatError, match="dance"):
         read_cases(tmp_path)
+
+
+def test_a_checkpoint_inside_of_a_fixture_has_its_own_cases(tmp_path):
+    cases = [{"name": name, "do": "generate", "model": name} for name in ("chatml", "llama3")]
+    content = {"format": "byheart fixture", "kind": "chat", "architecture": "llama", "cases": cases}
+    (tmp_path / "chatml").mkdir()
+    (tmp_path / "expected.json").write_text(json.dumps(content))
+    assert [case.name for case in read_cases(tmp_path)] == ["chatml", "llama3"]
+    assert [case.name for case in read_cases(tmp_path / "chatml")] == ["chatml"]

@@ -28,7 +28,7 @@ from byheart.build.native.front import (
 )
 from byheart.build.native.hashing import HashChain, Ints
 from byheart.build.native.layout import FloatType, Layout, dense_parameters, float_type
-from byheart.build.native.memory import Refusal, StoredWords, memory_blocks, store
+from byheart.build.native.memory import BucketWords, Refusal, memory_blocks, store
 from byheart.build.native.plan import Need, choose
 from byheart.build.native.scramble import Box, vector_bits
 from byheart.build.native.tokens import Mixing, Sizing, sizing
@@ -213,7 +213,7 @@ def _draw(
     rng: random.Random,
     progress: Progress,
     executor: Executor | None,
-) -> tuple[TokenMap, list[HashChain], StoredWords] | Refusal:
+) -> tuple[TokenMap, list[HashChain], BucketWords] | Refusal:
     """Tables until contexts differ, chains until every bucket is solved; the last reason if none will do."""
     last, size, layout = Refusal("no draw was made"), shape.size, shape.layout
     with progress.stage("drawing hash chains") as stage:
@@ -270,7 +270,7 @@ def _keep_budget(dataset: Dataset, options: Mapping[str, Any], planned: int) -> 
         )
 
 
-def _notes(layout: Layout, stored: StoredWords) -> tuple[str, ...]:
+def _notes(layout: Layout, stored: BucketWords) -> tuple[str, ...]:
     shape = (
         f"{layout.buckets} buckets of up to {layout.capacity} keys (fullest: {stored.largest_load}), "
         f"{layout.words} words of {layout.levels} levels per label bit, {layout.chains} hash chains"

@@ -161,8 +161,8 @@ THEOREM = Ref("KS24", "Theorem 1")
     summary="one softmax head of rank one distinguishes all contexts, nN - 1 ReLU units interpolate the labels",
     order=60,
     formula="Kajitsuka and Sato 2024",
-    words="One softmax head of rank one adds the row's Boltzmann mean to each token, which tells all contexts "
-    "apart; a hidden layer interpolates the labels. Very shallow and small for few contexts; a hidden unit "
+    words="One softmax head of rank one adds the row's Boltzmann mean to each token, which distinguishes all "
+    "contexts; a hidden layer interpolates the labels. Very shallow and small for few contexts; a hidden unit "
     "per context. Softmax is irrational, so the proof is by enclosures.",
     ref=THEOREM,
     tasks=(Task.SEQ_TO_SEQ, Task.NEXT_TOKEN),

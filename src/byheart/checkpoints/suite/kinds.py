@@ -10,6 +10,7 @@ loads none of them.
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,11 @@ class FixtureKind:
     name: str
     summary: str
     write: Writer
+
+    @property
+    def options(self) -> frozenset[str]:
+        """The writer's keywords, without the fields of the shape."""
+        return frozenset(inspect.signature(self.write).parameters)
 
 
 _KINDS: dict[str, FixtureKind] = {}

@@ -79,6 +79,8 @@ class Fixture:
     def to_json(self) -> dict[str, Any]:
         return {
             "folder": str(self.folder),
+            "kind": "recital",
+            "arch": self.architecture,
             "architecture": self.architecture,
             "parameters": self.parameters,
             "bytes": self.size,
@@ -212,7 +214,7 @@ def write_checkpoint(
         asked = read_questions(target)
         with single_thread():
             margins, rechecked = _finish(memory, target, asked, recited_in, progress, place)
-    size = (place / "model.safetensors").stat().st_size
+    size = sum(path.stat().st_size for path in place.glob("*.safetensors"))
     count = sum(len(ids) for ids in asked.documents)
     return Fixture(
         place,

@@ -171,11 +171,26 @@ def compare(
     seed: int = 0,
     progress: Progress = SILENT,
 ) -> Comparison:
-    """Builds and certifies every construction for the data's task (or those named), and adds the baselines.
+    """Build and certify every construction for the data's task, and add baselines.
 
-    `data` and `labels` are as `memorize` takes them: sequences with labels, a table of `byheart.read`, or a data set.
-    With a `time_limit` (seconds per construction) a separate process does the work; what is not finished in time or
-    memory is predicted by its formula and marked so. Without one everything is built here, however long it takes.
+    Args:
+        data: Sequences, a table of `byheart.read`, or a data set, as for `memorize`.
+        labels: One label per sequence; None where `data` brings its labels.
+        task: `next-token`, `seq-to-seq`, `set` or `causal`; None: as the data suggests.
+        positions: Whether token and position together are the symbol.
+        constructions: Names to build; None: all for the task.
+        time_limit: Seconds per construction, in a separate process. A build that is not finished in time or memory is
+            predicted by its formula and marked. None: everything is built here, without a limit.
+        memory_gb: Limit of memory of that process.
+        seed: Equal seeds give equal weights.
+        progress: Where progress is reported.
+
+    Returns:
+        A `Comparison` with one row per construction and baseline.
+
+    Raises:
+        DataError: If the data cannot be memorized.
+        OptionError: If a construction or an option does not exist.
 
     >>> found = compare(["sun", "moon"], ["day", "night"], constructions=["ks25", "vardi22"])
     >>> {row.construction: row.verdict for row in found.rows if row.verdict != "baseline"}

@@ -23,6 +23,7 @@ from typing import Any
 
 from byheart.checkpoints.formats.folder import CheckpointRequest, write_folder
 from byheart.checkpoints.proof import certify_checkpoint
+from byheart.checkpoints.suite.cases import SuiteCase
 from byheart.checkpoints.suite.features.writing import (
     FeatureFixture,
     check_folder,
@@ -181,12 +182,14 @@ def write_chat(
                 ]
                 _check_histories(tokenizer, lexicon, found, documents)
                 script = Script(tuple(documents), names=tuple(talk.name for talk in found))
-                built = build_recital(script, lexicon.size, lexicon.failure)
+                # Prompts branch (which role, which question); the first document decides there, so that every place
+                # has one most likely token. No answer branches: each has a prompt of its own.
+                built = build_recital(script, lexicon.size, lexicon.failure, ambiguous="first")
                 request = CheckpointRequest(built.recital, script, lexicon, architecture, dtype, shape=dict(options))
                 summary = write_folder(request, part / style.name)
                 _configure(part / style.name, lexicon, style)
                 parameters += summary["parameters"]
-                certificates.append(certify_checkpoint(part / style.name, documents))
+                certificates.append(certify_checkpoint(part / style.name, documents, ambiguous="first"))
                 cases += _cases(style, lexicon, found, prompts, documents)
         shutil.rmtree(part / ".chatml")
         shutil.rmtree(part / ".llama3")
@@ -194,9 +197,14 @@ def write_chat(
             "prompts": [case for case in cases if case["do"] == "generate"], "cases": cases,
         }  # fmt: skip
         with progress.stage("running in Transformers"):
-            return finish(part, target, content, TEST, parameters)
+            return finish(part, target, content, TEST, parameters, runs=_runs)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def _runs(case: SuiteCase, dtype: str) -> bool:
+    """Tokens in every type; templates and streaming do not depend on it."""
+    return case.verb == "generate" or dtype == {"chat": "float32", "streamed": "bfloat16"}[case.verb]
 
 
 def chat_lexicon(style: ChatStyle) -> Lexicon:
@@ -272,6 +280,7 @@ def _cases(
             "do": "chat", "name": name, "model": style.name, "messages": [dict(m) for m in talk.messages],
             "tools": list(talk.tools) or None, "stop": [talk.stop] if talk.stop else [], "answer": answer,
         })  # fmt: skip
+        cases.append({**cases[-1], "do": "streamed"})
         ids = list(document[len(prompt) :])
         # Prefixes of the answer that end inside a character: a server that streams must hold their bytes back.
         split = sum(lexicon.decode(ids[:n]).endswith("\ufffd") for n in range(1, len(ids)))

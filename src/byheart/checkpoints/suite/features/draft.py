@@ -26,8 +26,10 @@ import numpy as np
 
 from byheart.checkpoints.proof import certify_checkpoint
 from byheart.checkpoints.recital import RecitalMemory
+from byheart.checkpoints.suite.cases import SuiteCase
 from byheart.checkpoints.suite.features.writing import (
     FeatureFixture,
+    MeasuredText,
     check_folder,
     expected_head,
     finish,
@@ -43,6 +45,11 @@ from byheart.progress import SILENT, Progress
 GAPS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1, 1, 5, 2, 18)
 PROMPT, COUNT = 8, 120
 REPEATED = (100, 20, 28)  # prompt lookup: the first 100 tokens, then tokens 20 to 27 again
+# Cases that are run when the folder is written: the numbers of all others follow from the same two proved functions.
+RUNS_IN = {
+    "K = 4": ("float32",), "K = 8": ("bfloat16",), "K = 1": ("float16",), "K = 3, sampled": ("bfloat16",),
+    "prompt lookup, K = 4, n = 2": ("float32",),
+}  # fmt: skip
 Continue = Callable[[Sequence[int], int], list[int]]
 
 
@@ -107,9 +114,14 @@ def write_draft(
             "cases": cases,
         }  # fmt: skip
         with progress.stage("running in Transformers"):
-            return finish(part, target, content, TEST, summary["parameters"])
+            texts = [MeasuredText("target", document)]
+            return finish(part, target, content, TEST, summary["parameters"], runs=_runs, texts=texts)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def _runs(case: SuiteCase, dtype: str) -> bool:
+    return dtype in RUNS_IN.get(case.name, ())
 
 
 def misled(
@@ -182,6 +194,7 @@ def _cases(target: Recital, draft: Recital, document: Sequence[int], lexicon: Le
     for k in range(1, 9):
         numbers = simulate(speaks(target, None), speaks(draft, eos), prompt, k, COUNT, eos)
         found.append(case(f"K = {k}", "draft", prompt, numbers, k=k, draft="draft"))
+        found.append(case(f"K = {k}, sampled", "draft_sampled", prompt, numbers, k=k, draft="draft", temperature=1.0))
     start, first, last = REPEATED
     again = [*document[:start], *document[first:last]]
     for ngram in (2, 3):

@@ -37,9 +37,11 @@ import numpy.typing as npt
 from byheart.checkpoints.formats.folder import CheckpointRequest, folder_files, safetensors_bytes, write_files
 from byheart.checkpoints.hosts._base import Tensors
 from byheart.checkpoints.proof import certify_checkpoint
+from byheart.checkpoints.suite.cases import SuiteCase
 from byheart.checkpoints.suite.features.writing import (
     FeatureFixture,
     Margins,
+    MeasuredText,
     check_folder,
     expected_head,
     finish,
@@ -60,7 +62,13 @@ HEADER = "Ask; "  # every text begins with it, so that one prompt has a differen
 RANK, EDITS, SCALE = 64, 8, 2.0
 # Two places of 32 bits in the first layer: rank 64 for any other text. The second layer may need more places.
 SCHEDULES = (((0, 1), (0, 2)), ((0, 1), (0, 2, 4)), ((0, 1), (0, 2, 4, 6)))
-COUNT = 40  # tokens per case
+COUNT = 40  # tokens per row of the batch
+# Cases that are run when the folder is written; the batch holds the base and every adapter, unmerged.
+RUNS_IN = {
+    "the base and three adapters in one batch": ("float32", "bfloat16", "float16"), "every lora_B zero": ("float32",),
+    "adapter other, merged": ("bfloat16",), "adapter rslora, merged": ("float16",),
+    "adapter edited, merged": ("float32",),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,9 +141,18 @@ def write_lora(
         }
         with progress.stage("running in Transformers"):
             parameters = sum(tensor.size for tensor in base.values())
-            return finish(part, target, content, TEST, parameters, run=find_spec("peft") is not None)
+            measured = [
+                MeasuredText("base", ids, 3, None if name == "base" else f"adapters/{name}")
+                for name, ids in documents.items()
+            ]
+            run = find_spec("peft") is not None
+            return finish(part, target, content, TEST, parameters, run=run, runs=_runs, texts=measured)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def _runs(case: SuiteCase, dtype: str) -> bool:
+    return dtype in RUNS_IN.get(case.name, ())
 
 
 def _compute(
