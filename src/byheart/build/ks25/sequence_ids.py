@@ -220,7 +220,7 @@ def _distinct(values: Index) -> bool:
 
 
 class _Taken:
-    """Sums that are taken, as a table of bits where they are small enough for one, which answers in one pass."""
+    """Sums that are taken, ascending; as a table of bits where they are small enough for one."""
 
     def __init__(self, values: Index) -> None:
         self._values = values
@@ -232,7 +232,8 @@ class _Taken:
     def any(self, wanted: Index) -> bool:
         """Whether one of the wanted values is taken."""
         if self._table is None:
-            return bool(np.isin(wanted, self._values).any())
+            at = np.minimum(np.searchsorted(self._values, wanted), len(self._values) - 1)
+            return bool((self._values[at] == wanted).any())
         return bool(self._table[wanted[wanted < len(self._table)]].any())
 
 
