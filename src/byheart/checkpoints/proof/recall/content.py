@@ -11,6 +11,7 @@ A place without a key (BOS, or a stale holder) has no content: its score is that
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +23,8 @@ from byheart.checkpoints.proof.recall.stream import SmallRows, combinations
 from byheart.checkpoints.proof.recall.words import StoredWords
 from byheart.checkpoints.proof.storage import Array, Storage, finite
 
-POINTS, BLOCK = 257, 32
+# A score moves by at most BETWEEN nats from a point of the grid to the middle between two.
+POINTS, BETWEEN, BLOCK = 257, 0.25, 32
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,10 @@ def match_gaps(
     assert shape.rotary is not None
     theta, half = shape.rotary.frequencies, shape.rotary.dims // 2
     scale = shape.head_dim**-0.5 * shape.rotary.gain**2
-    grid = np.linspace(0, distances - 1, min(POINTS, distances))
+    length = [np.hypot(rows.size[:half], rows.size[half : 2 * half]) for rows in (q, k.every)]
+    slope = scale * float(theta @ (length[0] * length[1]))
+    points = min(max(3, math.ceil(slope * (distances - 1) / (2 * BETWEEN)) + 1), POINTS, distances)
+    grid = np.linspace(0, distances - 1, points)
     step = float(grid[1] - grid[0]) if len(grid) > 1 else 0.0
     held, sink, empty = (_Total(np.zeros(len(grid))) for _ in range(3))
     tables, pairs = [], []

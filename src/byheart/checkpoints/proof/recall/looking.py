@@ -58,7 +58,7 @@ def read_distance(q: tuple[Array, Array], k: tuple[Array, Array], shape: Shape, 
     near = scores(np.arange(min(distances, BLOCK)))
     offset = int(near.argmax())
     least, leak = np.inf, 0.0
-    for wanted in range(offset, 0, -1):  # at the start the farthest place is wanted
+    for wanted in range(offset, 0, -1) if offset else (0,):  # at the start the farthest place is wanted
         best, spilt = float(near[wanted]), 0.0
         seen = distances if wanted == offset else wanted
         for first in range(0, seen, BLOCK):
