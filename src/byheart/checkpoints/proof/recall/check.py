@@ -96,7 +96,7 @@ def certify_recall(folder: str | Path, types: Sequence[str] = TYPES) -> RecallCe
     model = (*model, "rows of padding: measured, not proved")
     try:
         check_surroundings(path)
-        checkpoint = open_checkpoint(path, scaled=True)
+        checkpoint = open_checkpoint(path)
         layout = read_layout(path, checkpoint.shape)
         _check_shape(checkpoint.shape, checkpoint, layout)
     except Undecided as reason:
@@ -113,7 +113,13 @@ def certify_recall(folder: str | Path, types: Sequence[str] = TYPES) -> RecallCe
     )  # fmt: skip
 
 
+# Architectures whose blocks this proof computes; newer ones have multipliers, norms after branches or kinds of layers.
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "mixtral")
+
+
 def _check_shape(shape: Shape, checkpoint: StoredCheckpoint, layout: RecallLayout) -> None:
+    if shape.family not in FAMILIES:
+        raise Undecided(f"{shape.family}: the proof of recall knows {', '.join(FAMILIES)}")
     if shape.layers != LAYERS or shape.rotary is None or shape.rotary.dims != shape.head_dim or shape.parallel:
         raise Undecided(f"{shape.family}: the proof of recall knows {LAYERS} layers with rotary positions on whole heads")
     if checkpoint.bos != layout.bos:
@@ -219,6 +225,8 @@ class RecallProof:
         self, number: int, layer: Layer, places: Places, written: dict[int, Writing], computed: dict[int, Writing]
     ) -> Places:
         store, shape = self.store, self.shape
+        if layer.attention_norm is None or layer.mlp_norm is None:
+            raise Undecided(f"{shape.family}: layer {number} has a branch without a norm before it")
         fresh, start, every = (
             normed(one, layer.attention_norm, store, self.stored) for one in (places.fresh, places.start, places.every)
         )

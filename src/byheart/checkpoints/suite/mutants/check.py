@@ -22,7 +22,7 @@ from byheart.checkpoints.engines.questions import Prompt, read_questions
 from byheart.checkpoints.formats.stock import StockDecoder, read_decoder
 from byheart.checkpoints.suite.expected import batches_of, far_prompt, measured
 from byheart.checkpoints.suite.machine import Cache, Machine, Tensor
-from byheart.checkpoints.suite.mutants import attention, layers, rotary
+from byheart.checkpoints.suite.mutants import attention, blocks, layers, rotary
 from byheart.checkpoints.suite.mutants._base import Mutant
 from byheart.errors import ByheartError
 from byheart.progress import SILENT, Progress
@@ -94,7 +94,7 @@ class MutantReport:
 
 def mutants_of(decoder: StockDecoder) -> Iterator[Mutant]:
     """Every mutant that exists for this decoder."""
-    for family in (rotary, attention, layers):
+    for family in (rotary, attention, layers, blocks):
         yield from family.mutants(decoder)
 
 
