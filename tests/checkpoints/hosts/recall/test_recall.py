@@ -124,7 +124,8 @@ def test_the_named_alternative_works() -> None:
 
 def test_unknown_wishes_are_refused() -> None:
     for name, options, words in (
-        ("bert", {}, "known: llama"), ("llama", {"window": 64}, "mistral has"), ("llama", {"heads": 3, "kv_heads": 2}, "share"),
+        ("bert", {}, "known: llama"), ("llama", {"window": 64}, "mistral has"),
+        ("llama", {"heads": 3, "kv_heads": 2}, "share"),
         ("llama", {"rope_scaling": "new"}, "not one of"), ("llama", {"context": 8}, "too short"),
     ):  # fmt: skip
         with pytest.raises(OptionError, match=words):

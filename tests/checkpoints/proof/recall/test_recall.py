@@ -26,7 +26,7 @@ from byheart.checkpoints.proof.storage import storage
 from byheart.checkpoints.suite.features.recall import recall_files, recall_lexicon
 
 Tensors = dict[str, np.ndarray]
-LAYER = "model.layers."
+LAYER, EMBED = "model.layers.", "model.embed_tokens.weight"
 
 
 def write(checkpoint: RecallCheckpoint, folder: Path, dtype: str = "bfloat16") -> Path:
@@ -105,9 +105,9 @@ FAULTS: dict[str, Callable[[Tensors], None]] = {
     "weaker look-back": scale(LAYER + "0.self_attn.q_proj.weight", 0.25),
     "keys of the other sign": scale(LAYER + "3.self_attn.k_proj.weight", -1.0),
     "two tokens exchanged in the head": swap("lm_head.weight", 9, 10),
-    "a word of the embedding twice": lambda t: t["model.embed_tokens.weight"].__setitem__(9, t["model.embed_tokens.weight"][10]),
+    "a word of the embedding twice": lambda t: t[EMBED].__setitem__(9, t[EMBED][10]),
     "one entry of the embedding": add("model.embed_tokens.weight", 9, 40, 0.25),
-    "one sign of the embedding": lambda t: t["model.embed_tokens.weight"].__setitem__((9, 20), -t["model.embed_tokens.weight"][9, 20]),
+    "one sign of the embedding": lambda t: t[EMBED].__setitem__((9, 20), -t[EMBED][9, 20]),
     "a value row lost": zero(LAYER + "3.self_attn.v_proj.weight", 3),
     "an output row lost": zero(LAYER + "3.self_attn.o_proj.weight", 290),
     "an answer bit written by another": lambda t: t[LAYER + "3.self_attn.o_proj.weight"].__setitem__(
@@ -180,7 +180,9 @@ def test_no_other_setting_is_proved(fault: str, folder: Path, tmp_path: Path) ->
     assert certify_recall(copy, ("float32",)).verdict is Verdict.UNDECIDED
 
 
-def test_a_small_error_costs_margin_and_a_large_one_the_proof(small: RecallCheckpoint, folder: Path, tmp_path: Path) -> None:
+def test_a_small_error_costs_margin_and_a_large_one_the_proof(
+    small: RecallCheckpoint, folder: Path, tmp_path: Path
+) -> None:
     margins = []
     for k, size in enumerate((0.0, 1.0, 4.0)):
         tensors = {name: value.copy() for name, value in small.tensors.items()}
@@ -205,7 +207,10 @@ def test_rows_and_norms_contain_what_engines_compute() -> None:
         weight = rng.normal(size=(4, 24))
         rows = read_rows(Linear("w", weight, None), stream)
         norm = Norm("n", np.ones(24), None, 1e-5, False)
-        after, (same, ratio) = normed(stream, norm, storage("float32"), False), scaled(stream, norm, storage("float32"), False)
+        after, (same, ratio) = (
+            normed(stream, norm, storage("float32"), False),
+            scaled(stream, norm, storage("float32"), False),
+        )
         for _ in range(20):
             signs = np.where(stream.fixed == 0, rng.choice([-1.0, 1.0], 24), stream.fixed)
             x = signs * rng.uniform(stream.lo, stream.hi)
@@ -224,7 +229,7 @@ def test_scores_between_grid_points_and_keys_stay_inside(folder: Path, small: Re
     from byheart.checkpoints.proof.checkpoint import open_checkpoint
     from byheart.checkpoints.proof.recall.check import RecallProof
 
-    checkpoint = open_checkpoint(folder, scaled=True)
+    checkpoint = open_checkpoint(folder)
     layout, store = read_layout(folder, checkpoint.shape), storage("float32")
     proof = RecallProof(checkpoint, layout, store, False)
     words = read_words(checkpoint.reader(store).embedding()[0], checkpoint.shape, layout, store)
@@ -259,7 +264,7 @@ def test_scores_between_grid_points_and_keys_stay_inside(folder: Path, small: Re
 def test_a_head_with_constant_scores_reads_no_distance(folder: Path) -> None:
     from byheart.checkpoints.proof.checkpoint import open_checkpoint
 
-    shape = open_checkpoint(folder, scaled=True).shape
+    shape = open_checkpoint(folder).shape
     flat = np.ones(128), np.ones(128)
     nothing = np.zeros(128), np.zeros(128)
     assert read_distance(nothing, flat, shape, 512, storage("float32")).leak > 1
