@@ -10,7 +10,7 @@ import byheart
 from byheart.data.dataset.dataset import load
 from byheart.ir.size import uniform_parameters
 from byheart.memory.compare.comparison import compare
-from byheart.memory.size_rows import close_sentences, lower_sentences, size_rows
+from byheart.memory.size_rows import abstention_price, close_sentences, lower_sentences, size_rows
 from byheart.theory.lower import close_points_parameters
 
 
@@ -93,3 +93,13 @@ def test_close_points_are_rows_not_tokens() -> None:
     labels = [[k % 2] * 50 for k in range(20)]
     dataset = load(rows, labels, task="seq-to-seq", positions=False)
     assert close_sentences(dataset) == []
+
+
+def test_the_price_of_recognising_unknown_rows_is_measured():
+    words = ["cat", "act", "dog", "god", "good"]
+    memory = byheart.memorize(words, range(5), abstain_bits=16, progress=False)
+    price = abstention_price(memory)
+    bare = byheart.memorize(words, range(5), progress=False)
+    assert price is not None and price.rows == 5
+    assert price.extra == memory.size.parameters - bare.size.parameters > 0
+    assert abstention_price(bare) is None

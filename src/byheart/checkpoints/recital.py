@@ -173,7 +173,7 @@ class RecitalMemory:
 
     def request(self, architecture: str = "llama", **options: Any) -> CheckpointRequest:
         """What the exporter is asked for; options are dtype, flavour and the fields of the shape."""
-        known = {name: options.pop(name) for name in ("dtype", "flavour") if options.get(name) is not None}
+        known = {name: options.pop(name) for name in ("dtype", "flavour", "shards") if options.get(name) is not None}
         given = {name: value for name, value in options.items() if value is not None}
         return CheckpointRequest(self.recital, self.script, self.lexicon, architecture, shape=given, **known)
 

@@ -47,6 +47,7 @@ from byheart.progress import Progress
     "--rope-scaling", type=click.Choice(list(SCALINGS)), help="Scale the rotary frequencies, as for long contexts."
 )
 @click.option("--sequential-residual", is_flag=True, help="GPT-NeoX without parallel branches.")
+@click.option("--shards", type=click.IntRange(1), metavar="N", help="Files of tensors, with an index [1].")
 @click.option("--check-mutants", "mutants", is_flag=True, help="Which faults of an engine does it detect? (minutes)")
 @output_options
 def command(
@@ -67,6 +68,7 @@ def command(
     tied: bool | None,
     rope_scaling: str | None,
     sequential_residual: bool,
+    shards: int | None,
     mutants: bool,
     as_json: bool,
     quiet: bool,
@@ -93,6 +95,7 @@ def command(
         "dtype": dtype, "flavour": flavour, "text": _text(text), "tokens": tokens, "context": context, **shape,
         "head_dim": head_dim, "units": intermediate_size, "theta": rope_theta, "epsilon": norm_eps,
         "activation": activation, "tied": tied, "sequential": sequential_residual or None,
+        "shards": shards,
         "scaling": rope_scaling,
     }  # fmt: skip
     options = {name: value for name, value in options.items() if value is not None}

@@ -26,6 +26,7 @@ from byheart.certify import Verdict
 from byheart.data.dataset.dataset import load
 from byheart.data.read.account import Account, TableProblem, settle_cells
 from byheart.data.read.cells import CellTable, CellType, read_cells, row_number_columns
+from byheart.data.read.columns import row_number_words
 from byheart.data.read.sources import Limits
 from byheart.data.tokens.front import Front
 from byheart.data.tokens.row_keys import RowKeys
@@ -310,8 +311,8 @@ def deploy(
     if numbering and row_numbers == "error":
         _refuse_row_numbers(table, numbering, missing, conflicts, uneven)
     for name in numbering:
-        remedy = f"skip it with drop=[{name!r}], or accept it with keep=[{name!r}]"
-        warnings.warn(f"{_numbering_message(name)}; {remedy}", stacklevel=2)
+        message = row_number_words(name).split(";")[0]
+        warnings.warn(f"{message}; skip it with drop=[{name!r}], or accept it with keep=[{name!r}]", stacklevel=2)
     with reporter.stage("comparing rows"):
         kept, account = settle_cells(table, missing=missing, conflicts=conflicts, uneven=uneven)
         unnamed = "" in [column.name for column in kept.columns]
@@ -503,6 +504,7 @@ def _export_lookup(job: _Job) -> Deployment:
         label=table.label.name,
         example=_example(signature, front, table),
         remarks=table.remarks,
+        reading=table.reading,
         model=written,
         file="model.onnx" if job.path is None else str(job.path),
     )
@@ -528,20 +530,27 @@ def _example(signature: Signature, front: Front, table: CellTable) -> dict[str, 
     return {name: array.tolist() for name, array in first.items()}
 
 
-def _numbering_message(name: str) -> str:
-    return f"column {name!r} numbers the rows (no value repeats), so that a query would need the number of its row"
-
-
 def _refuse_row_numbers(table: CellTable, names: list[str], missing: str, conflicts: str, uneven: str) -> None:
-    """Refuse these columns, together with what the table needs once they are dropped."""
-    problems = []
-    for name in names:
-        flag = f"--drop {shlex.quote(name)}"
-        words = f"{_numbering_message(name)}; {flag} skips it, --keep {shlex.quote(name)} accepts it"
-        problems.append(TableProblem(words, flag))
+    """Refuse these columns, together with what the table needs once they are dropped.
+
+    Where rows would contradict each other without the columns, the first remedy is to keep them: nothing is lost by it.
+    """
     rest = tuple(column for column in table.columns if column.name not in names)
-    table = replace(table, columns=rest or table.columns)
-    settle_cells(table, missing=missing, conflicts=conflicts, uneven=uneven, problems=problems)
+    without = replace(table, columns=rest or table.columns)
+    keeps = _contradicts(without) and not _contradicts(table)
+    flags = [f"--{'keep' if keeps else 'drop'} {shlex.quote(name)}" for name in names]
+    problems = [TableProblem(row_number_words(name), flag) for name, flag in zip(names, flags, strict=True)]
+    left = table if keeps else without
+    settle_cells(left, missing=missing, conflicts=conflicts, uneven=uneven, problems=problems)
+
+
+def _contradicts(table: CellTable) -> bool:
+    """Whether equal rows have different labels."""
+    rows: dict[tuple[Any, ...], Any] = {}
+    for *cells, label in zip(*(column.cells for column in table.columns), table.label.cells, strict=True):
+        if rows.setdefault(tuple(cells), label) != label:
+            return True
+    return False
 
 
 def _as_code(value: Any) -> str:
@@ -661,6 +670,7 @@ def _export(memory: Memory, plan: TablePlan, job: _Job, alternatives: dict[str, 
         label=table.label.name,
         example=_example(signature, front, table),
         remarks=table.remarks,
+        reading=table.reading,
         model=written,
         file="model.onnx" if job.path is None else str(job.path),
     )

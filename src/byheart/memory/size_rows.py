@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
@@ -40,6 +41,47 @@ class SizeRow:
     guaranteed: int | None
     measured: int
     lower_bound: int | None
+
+
+# A table of this many rows is built once more in about a second.
+MOST_PRICED = 1000
+
+
+@dataclass(frozen=True)
+class AbstentionPrice:
+    """Parameters of a memory of `rows` rows, and how many of them recognise unknown rows."""
+
+    rows: int
+    parameters: int
+    extra: int
+
+
+def abstention_price(memory: Memory) -> AbstentionPrice | None:
+    """Measure what `abstain_bits` costs: build the same rows, or the first of them, without these bits.
+
+    Args:
+        memory: A memory that still has its data.
+
+    Returns:
+        The price; None where the memory has no data or does not abstain.
+
+    >>> from byheart.memory.memorize import memorize
+    >>> price = abstention_price(memorize(["ab", "ba"], [0, 1], abstain_bits=8, progress=False))
+    >>> price.rows, 0 < price.extra < price.parameters
+    (2, True)
+    """
+    from byheart.memory.memorize import memorize_dataset
+
+    if memory.dataset is None or not memory.abstains:
+        return None
+    data = memory.dataset
+    part = data if data.N <= MOST_PRICED else data.subset(range(MOST_PRICED))
+    how: dict[str, Any] = {"construction": memory.construction, "seed": memory.seed, "progress": False}
+    bits = memory.options["abstain_bits"]
+    full = memory if part is data else memorize_dataset(part, abstain_bits=bits, **how)
+    bare = memorize_dataset(part, abstain_bits=0, **how)
+    parameters = full.size.parameters
+    return AbstentionPrice(part.N, parameters, max(0, parameters - bare.size.parameters))
 
 
 def size_rows(memory: Memory) -> list[SizeRow]:

@@ -3,7 +3,7 @@
 import pytest
 
 from byheart.checkpoints.ground_truth import shapes
-from byheart.checkpoints.ground_truth.graded import memorize_graded
+from byheart.checkpoints.ground_truth.memorize import memorize_graded
 from byheart.errors import OptionError
 
 torch = pytest.importorskip("torch")

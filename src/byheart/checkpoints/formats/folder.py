@@ -48,6 +48,7 @@ class CheckpointRequest:
     architecture: str = "llama"
     dtype: str = "bfloat16"
     flavour: str = "parabola"
+    shards: int = 1  # files of tensors
     shape: Mapping[str, Any] | None = None  # fields of Design: hidden, layers, heads, kv_heads, experts, head_dim, ...
 
     def design(self) -> Design:
@@ -149,7 +150,7 @@ def folder_files(
     files = {
         "config.json": _json(config),
         "generation_config.json": _json(generation),
-        "model.safetensors": safetensors_bytes(checkpoint.tensors, request.dtype, about),
+        **sharded(checkpoint.tensors, request.dtype, about, request.shards),
         "tokenizer.json": lexicon.model.encode(),
         "tokenizer_config.json": _json(tokenizer_config(lexicon, reach)),
         "recital.json": json.dumps(_recital(request, checkpoint, reach), separators=(",", ":")).encode(),
@@ -264,6 +265,42 @@ def safetensors_bytes(tensors: Mapping[str, npt.NDArray[Any]], dtype: str, metad
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return b"".join([len(text).to_bytes(8, "little"), text, *parts])
+
+
+def sharded(
+    tensors: Mapping[str, npt.NDArray[Any]], dtype: str, metadata: Mapping[str, str], shards: int
+) -> dict[str, bytes]:
+    """Return model.safetensors; or, of several shards, their files and the index that engines read.
+
+    Args:
+        tensors: The tensors by name.
+        dtype: The type to store.
+        metadata: Written into every file.
+        shards: How many files; tensors are dealt out in the order of their names, about equally many bytes each.
+
+    Raises:
+        OptionError: There are fewer tensors than shards.
+    """
+    if not 1 <= shards <= len(tensors):
+        raise OptionError(
+            f"--shards {shards}: this checkpoint has {len(tensors)} tensors, so 1 to {len(tensors)} files"
+        )
+    if shards == 1:
+        return {"model.safetensors": safetensors_bytes(tensors, dtype, metadata)}
+    names, total = sorted(tensors), sum(tensor.size for tensor in tensors.values())
+    groups: list[list[str]] = [[]]
+    used = 0
+    for place, name in enumerate(names):
+        left = shards - len(groups)
+        if groups[-1] and left and (used >= total * len(groups) / shards or len(names) - place <= left):
+            groups.append([])
+        groups[-1].append(name)
+        used += tensors[name].size
+    files = {f"model-{k:05d}-of-{len(groups):05d}.safetensors": group for k, group in enumerate(groups, 1)}
+    owners = {name: file for file, group in files.items() for name in group}
+    stored = {f: safetensors_bytes({n: tensors[n] for n in group}, dtype, metadata) for f, group in files.items()}
+    about = {"metadata": {"total_size": total * (4 if dtype == "float32" else 2)}, "weight_map": owners}
+    return {**stored, "model.safetensors.index.json": _json(about)}
 
 
 _SHOWN = 60  # characters of a document that the card quotes

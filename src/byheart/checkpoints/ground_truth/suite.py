@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from byheart.checkpoints.ground_truth.graded import GradedMemory, memorize_graded
+from byheart.checkpoints.ground_truth.graded import GradedMemory
+from byheart.checkpoints.ground_truth.memorize import memorize_graded
 from byheart.checkpoints.windows.controls import Controls
 
 LEVELS = (1, 2, 4, 8, 16, 32)

@@ -235,7 +235,7 @@ class ConfigReader:
 
     def activation(self, key: str, default: str) -> str:
         name = self.left.pop(key, default)
-        if name not in ACTIVATIONS:
+        if not isinstance(name, str) or name not in ACTIVATIONS:
             raise Undecided(f"config.json: {key} = {name!r}; the proof knows {', '.join(ACTIVATIONS)}")
         return ACTIVATIONS[name]
 

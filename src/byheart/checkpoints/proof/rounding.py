@@ -190,6 +190,11 @@ def frequency_error(distance: Any, theta: Array) -> Any:
     return term("inverse frequency", FREQUENCY_ERROR * distance * theta)
 
 
+def grid_error(slope: Any, step: float) -> Any:
+    """A score between two distances of a grid, `step` apart, that moves by at most `slope` per place."""
+    return term("grid of distances", slope * step / 2)
+
+
 def score_sum(head_dim: int, size: Any) -> Any:
     """The float32 sum of a score's products."""
     return term("sum of a score", gamma(head_dim + 2) * size)

@@ -87,8 +87,6 @@ SLACKS = (
     Slack("sum of a logit", "gamma(n) (S + |total|) / 2", "no partial sum exceeds (S + |total|) / 2"),
     Slack("inputs of a logit", "13u S, or 5u S of a stored stream", "roundings of a stream kept in float32"),
     Slack("store of a logit", "(unit + 2u) |l| + tiny, twice", "both logits of a difference are stored"),
-    Slack("angle of a position", "n theta 2u |q|", "float32 rounds the angle of a far position"),
-    Slack("frequency of a rotation", "2^-22 theta d |q| |k|", "an inverse frequency has a relative error of 2^-22"),
     Slack("grid of distances", "sum theta |q| |k| step / 2", "between two grid points a score moves by its slope"),
 )
 _NAMES = {slack.name for slack in SLACKS}

@@ -214,7 +214,7 @@ def write_checkpoint(
         asked = read_questions(target)
         with single_thread():
             margins, rechecked = _finish(memory, target, asked, recited_in, progress, place)
-    size = (place / "model.safetensors").stat().st_size
+    size = sum(path.stat().st_size for path in place.glob("*.safetensors"))
     count = sum(len(ids) for ids in asked.documents)
     return Fixture(
         place,

@@ -44,13 +44,14 @@ class RecallHost:
     kappa: float = 2.0
     square: bool = False  # heads * head_dim is the hidden size
     hidden: int | None = None
+    stores: int = 0
 
 
 HOSTS = {
     host.name: host
     for host in (
         RecallHost("llama", 131_072, theta=5e5, scaling=LLAMA_3_1),
-        RecallHost("qwen3", 32_768, eps=1e-6),
+        RecallHost("qwen3", 32_768, eps=1e-6, stores=3),
         RecallHost("qwen2", 32_768, eps=1e-6, square=True),
         RecallHost("mistral", 32_768, window=512),
         RecallHost("mixtral", 32_768),
@@ -120,7 +121,8 @@ def recall_checkpoint(architecture: str, options: RecallOptions | None = None) -
     rotation = head_rotation(host.head_dim, host.theta, scaling)
     _slow_enough(host, function, scaling)
     plan = RecallPlan(
-        function, rotation, recall_channels(function, host.heads), host.heads, host.kv_heads, host.context, host.tied
+        function, rotation, recall_channels(function, host.heads), host.heads, host.kv_heads, host.context, host.tied,
+        host.stores,
     )
     shape = GatedShape(name, _hidden(host, plan), host.kappa, host.eps, host.theta, scaling, host.activation)
     tensors = gated_tensors(plan, shape)
@@ -173,7 +175,7 @@ def _slow_enough(host: RecallHost, function: RecallFunction, scaling: Mapping[st
     seen = host.context if host.window is None else min(host.window, host.context)
 
     def works(length: int, distances: int, theta: float = host.theta, dims: int = host.head_dim) -> bool:
-        return feasible(head_rotation(dims, theta, scaling), distances, length)
+        return feasible(head_rotation(dims, theta, scaling), distances, length, host.stores)
 
     if works(function.key_length, seen):
         return

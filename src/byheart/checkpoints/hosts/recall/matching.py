@@ -52,7 +52,9 @@ class MatchDesign:
 
 
 @lru_cache(maxsize=32)
-def _design(frequencies: tuple[float, ...], distances: int, key_length: int) -> tuple[float, list[int], int, list[int]]:
+def _design(
+    frequencies: tuple[float, ...], distances: int, key_length: int, stores: int
+) -> tuple[float, list[int], int, list[int]]:
     """(size, numbers of the frequencies of the bits, number of the flag's, order of the bits): the smallest size."""
     theta, code = np.array(frequencies), key_code(key_length)
     pairs, centre = code.bits // 2, (distances - 1) / 2
@@ -75,15 +77,15 @@ def _design(frequencies: tuple[float, ...], distances: int, key_length: int) -> 
             one, two = (number == 1).astype(np.float32), (number == 2).astype(np.float32)
             others = (cosine.sum() - one @ (cosine - sine) - two @ (2 * cosine)).max() / pairs
             straight = 1.0 - float((one.sum(1) + 2 * two.sum(1)).min()) / pairs  # where nothing is turned
-            size, _ = _sizes(float(cosine.mean()), max(float(others), straight), least, distances)
+            size, _ = _sizes(float(cosine.mean()), max(float(others), straight), least, distances, stores)
             if size < best[0]:
                 best = (size, used.tolist(), int(slow[flag]), order.tolist())
     return best
 
 
-def _sizes(match: float, other: float, flag: float, distances: int) -> tuple[float, float]:
+def _sizes(match: float, other: float, flag: float, distances: int, stores: int) -> tuple[float, float]:
     """The least size and sink that keep ln n + SLACK nats; infinite if no size does."""
-    r, least = RELATIVE_ERROR, math.log(distances) + SLACK
+    r, least = RELATIVE_ERROR + stores * 2.0**-8, math.log(distances) + SLACK
     if flag - r <= 0:
         return math.inf, math.inf
     ratio = (1 + r) / (flag - r)
@@ -92,19 +94,20 @@ def _sizes(match: float, other: float, flag: float, distances: int) -> tuple[flo
     return size, (least + (other + r) * size) / (flag - r)
 
 
-def match_design(rotation: HeadRotation, distances: int, key_length: int) -> MatchDesign:
+def match_design(rotation: HeadRotation, distances: int, key_length: int, stores: int = 0) -> MatchDesign:
     """Return the design of a head that finds a key by its content.
 
     Args:
         rotation: how the head's dimensions turn.
         distances: how many distances a query sees.
         key_length: tokens of a key.
+        stores: how often a query or key is stored beyond Llama's: head norms store twice more.
 
     Raises:
         OptionError: too few slow frequencies.
     """
     theta, code = rotation.frequencies, key_code(key_length)
-    size, used, flag, order = _design(tuple(theta.tolist()), distances, key_length)
+    size, used, flag, order = _design(tuple(theta.tolist()), distances, key_length, stores)
     if not size <= LARGEST:
         raise OptionError(f"too few slow frequencies: {slow_count(rotation, distances)} of {code.bits // 2 + 1}")
     pair = np.empty(code.bits, dtype=np.int64)
@@ -118,7 +121,7 @@ def match_design(rotation: HeadRotation, distances: int, key_length: int) -> Mat
     cosine, sine = np.cos(angle), np.sin(angle)
     others = cosine.sum() - (number == 1) @ (cosine - sine) - (number == 2) @ (2 * cosine)
     other = max(float(others.max()), len(used) - float(number.sum(1).min())) / len(used)
-    size, sink = _sizes(float(cosine.mean()), other, least, distances)
+    size, sink = _sizes(float(cosine.mean()), other, least, distances, stores)
     busy = {int(d) for f in (*used, flag) for d in (rotation.real[f], rotation.imaginary[f])}
     spare = np.array([d for d in range(rotation.head_dim) if d not in busy], dtype=np.int64)
     return MatchDesign(
@@ -133,6 +136,6 @@ def slow_count(rotation: HeadRotation, distances: int) -> int:
     return int((rotation.frequencies * distances <= 1).sum())
 
 
-def feasible(rotation: HeadRotation, distances: int, key_length: int) -> bool:
+def feasible(rotation: HeadRotation, distances: int, key_length: int, stores: int = 0) -> bool:
     """Return whether keys of this length can be found over this many distances."""
-    return _design(tuple(rotation.frequencies.tolist()), distances, key_length)[0] <= LARGEST
+    return _design(tuple(rotation.frequencies.tolist()), distances, key_length, stores)[0] <= LARGEST

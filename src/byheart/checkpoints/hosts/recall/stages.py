@@ -73,6 +73,7 @@ class RecallPlan:
     kv_heads: int
     positions: int
     tied: bool = False
+    stores: int = 0  # of queries and keys, beyond Llama's
     facts: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -208,7 +209,7 @@ def _words(plan: RecallPlan, look: Look) -> RecallStage:
 def _match(plan: RecallPlan) -> AttentionStage:
     """Queries hold the key that is looked for, turned back by half of the context; keys hold the key of the place."""
     stage, dims = plan.empty(), plan.rotation.head_dim
-    design = match_design(plan.rotation, plan.distances, plan.function.key_length)
+    design = match_design(plan.rotation, plan.distances, plan.function.key_length, plan.stores)
     plan.facts.update(size=design.size, sink=design.sink)
     bits = len(design.half)
     scale = math.sqrt(dims) / plan.rotation.gain**2 / KEY_SIZE

@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 
 from byheart.certify.certificate import Verdict
+from byheart.checkpoints.proof import rounding
 from byheart.checkpoints.proof.certificate import TypeResult
 from byheart.checkpoints.proof.check import TYPES, _fingerprint
 from byheart.checkpoints.proof.checkpoint import open_checkpoint
 from byheart.checkpoints.proof.config import Shape, Undecided
 from byheart.checkpoints.proof.decoder import Layer, Linear, Norm, StoredCheckpoint, TensorReader
-from byheart.checkpoints.proof.recall.content import ContentGaps, match_gaps
+from byheart.checkpoints.proof.recall.content import ContentGaps, PlaceKeys, match_gaps
 from byheart.checkpoints.proof.recall.layout import NAME, RecallLayout, read_layout
 from byheart.checkpoints.proof.recall.looking import FixedDistance, read_distance
-from byheart.checkpoints.proof.recall.stream import SignStream, SmallRows, normed, read_rows
+from byheart.checkpoints.proof.recall.stream import SignStream, SmallRows, hull, normed, read_rows, scaled
 from byheart.checkpoints.proof.recall.updates import Writing, activated, attended, by_head, write_channels
 from byheart.checkpoints.proof.recall.words import StoredWords, read_words
-from byheart.checkpoints.proof.slack import term
-from byheart.checkpoints.proof.storage import ERROR_MODEL, FUNCTION_ERROR, Storage, finite, gamma, in_float32, storage
+from byheart.checkpoints.proof.storage import ERROR_MODEL, Storage, finite, in_float32, storage
 from byheart.checkpoints.proof.surroundings import check_surroundings
 from byheart.errors import ByheartError
 from byheart.progress import timed
@@ -143,6 +143,15 @@ def _one_type(checkpoint: StoredCheckpoint, layout: RecallLayout, name: str) -> 
     return replace(least, gap=min(t.gap or 0.0 for t in found), seconds=time.perf_counter() - begin)
 
 
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Streams at fresh places, at BOS, and at every place."""
+
+    fresh: SignStream
+    start: SignStream
+    every: SignStream
+
+
 class RecallProof:
     """One type and one kind of engine: `stored` engines round normed streams."""
 
@@ -163,9 +172,10 @@ class RecallProof:
         signs, hidden = self.words.signs, self.shape.hidden
         size = np.full(hidden, self.words.kappa)
         stream = SignStream(size, size, np.where((signs == signs[:1]).all(0), signs[0], 0.0))
+        places = Places(stream, stream, stream)
         for number, (written, computed) in enumerate(self._functions()):
-            stream = self._layer(number, self.reader.layer(number), stream, written, computed)
-        lead = self._head(stream)
+            places = self._layer(number, self.reader.layer(number), places, written, computed)
+        lead = self._head(places.every)
         if not lead > 0:
             raise Undecided(f"no sufficient margin could be proved ({lead:.3g} nats)")
         reason = "every sequence is answered correctly"
@@ -212,21 +222,33 @@ class RecallProof:
         return found
 
     def _layer(
-        self, number: int, layer: Layer, stream: SignStream, written: dict[int, Writing], computed: dict[int, Writing]
-    ) -> SignStream:
+        self, number: int, layer: Layer, places: Places, written: dict[int, Writing], computed: dict[int, Writing]
+    ) -> Places:
         store, shape = self.store, self.shape
         if layer.attention_norm is None or layer.mlp_norm is None:
             raise Undecided(f"{shape.family}: layer {number} has a branch without a norm before it")
-        x = normed(stream, layer.attention_norm, store, self.stored)
-        values = read_rows(layer.attention.v, x)
-        values = by_head(values.maybe(store) if self.stored else values, shape.heads, shape.kv_heads)
-        leaks = self._leaks(number, layer, x)
-        brought = attended(values, leaks, store)
-        stream = write_channels(stream, [(brought, layer.attention.o)], written, store)
+        fresh, start, every = (
+            normed(one, layer.attention_norm, store, self.stored) for one in (places.fresh, places.start, places.every)
+        )
+        # Heads read fresh holders and BOS, or, in look-back layers, any place.
+        read = hull([fresh, start]) if number % 2 else every
+        values, sizes = (self._values(layer.attention.v, x) for x in (read, every))
+        leaks = self._leaks(number, layer, Places(fresh, start, every), places.every)
+        brought = attended(values, sizes.size, leaks, self.distances if number % 2 else 1, store)
+        stream = write_channels(places.every, [(brought, layer.attention.o)], written, store)
         y = normed(stream, layer.mlp_norm, store, self.stored)
-        after = [write_channels(stream, parts, computed, store) for parts in self._choices(layer, y)]
-        low, high = np.min([one.lo for one in after], axis=0), np.max([one.hi for one in after], axis=0)
-        return SignStream(low, high, after[0].fixed)
+        choices = self._choices(layer, y)
+
+        def after(kind: str) -> SignStream:
+            functions = {c: _narrowed(w, kind, self.layout) for c, w in computed.items()} if number == 2 else computed
+            return hull([write_channels(stream, parts, functions, store) for parts in choices])
+
+        every = after("every")
+        return Places(after("fresh"), after("start"), every) if number == 2 else Places(every, every, every)
+
+    def _values(self, linear: Linear, x: SignStream) -> SmallRows:
+        rows = read_rows(linear, x)
+        return by_head(rows.maybe(self.store) if self.stored else rows, self.shape.heads, self.shape.kv_heads)
 
     def _choices(self, layer: Layer, y: SignStream) -> list[list[tuple[SmallRows, Linear]]]:
         """Units and output matrices: one choice, or one for every pair of experts that a router may pick."""
@@ -234,33 +256,40 @@ class RecallProof:
         if layer.mlp.router is None:
             return [experts]
         pairs = _router_pairs(read_rows(layer.mlp.router, y), self.shape)
-        half = np.array(0.5 * (1 - 4 * FUNCTION_ERROR)), np.array(0.5 * (1 + 4 * FUNCTION_ERROR))
-        weight = self.store.maybe(*half)
+        weight = self.store.maybe(*rounding.router_weights(np.array(1.0), np.array(1.0)))
         return [[(experts[e][0].times(*weight).maybe(self.store), experts[e][1]) for e in pair] for pair in pairs]
 
-    def _leaks(self, number: int, layer: Layer, x: SignStream) -> list[float]:
+    def _leaks(self, number: int, layer: Layer, places: Places, stream: SignStream) -> list[float]:
         """Per head: the weight that is not at the places the function names."""
-        shape, heads = self.shape, []
-        q = self._projected(layer.attention.q, layer.attention.q_norm, x, shape.heads)
-        k = self._projected(layer.attention.k, layer.attention.k_norm, x, shape.kv_heads)
+        shape, attention, heads = self.shape, layer.attention, []
+        streams = [(places.fresh, 1.0)]
+        if number == 3:  # a stale place as a query: all of its channels share the norm's factor
+            streams.append(scaled(stream, layer.attention_norm, self.store, self.stored))
+        queries = [(self._projected(attention.q, attention.q_norm, x, shape.heads), ratio) for x, ratio in streams]
+        keys = [self._projected(attention.k, attention.k_norm, x, shape.kv_heads) for x in (places.fresh, places.start, places.every)]
         known: dict[bytes, FixedDistance | ContentGaps] = {}
         for head in range(shape.heads):
-            query, key = _rows_of(q, head, shape), _rows_of(k, head * shape.kv_heads // shape.heads, shape)
-            mark = b"".join(a.tobytes() for a in (query.lo, query.hi, key.lo, key.hi)) + repr(
-                (query.channels, key.channels)
-            ).encode()
-            if mark not in known:
-                known[mark] = self._head_scores(number, query, key)
-            heads.append(self._leak(number, head, layer, known[mark]))
+            found = []
+            for rows, ratio in queries:
+                query = _rows_of(rows, head, shape)
+                key = PlaceKeys(*(_rows_of(k, head * shape.kv_heads // shape.heads, shape) for k in keys))
+                mark = _mark(query, key.fresh, key.start, key.every)
+                if mark not in known:
+                    known[mark] = self._head_scores(number, query, key)
+                one = known[mark]
+                found.append(one.times(ratio) if isinstance(one, ContentGaps) else one)
+            heads.append(max(self._leak(number, head, layer, one) for one in found))
         return heads
 
-    def _head_scores(self, number: int, query: SmallRows, key: SmallRows) -> FixedDistance | ContentGaps:
+    def _head_scores(self, number: int, query: SmallRows, key: PlaceKeys) -> FixedDistance | ContentGaps:
         if number % 2:
             return match_gaps(query, key, self.layout, self.words, self.shape, self.distances, self.store)
-        finite("a score", np.array([float(query.size @ key.size)]), self.store.largest)
-        if any(query.channels) or any(key.channels):
+        only = key.every
+        finite("a score", np.array([float(query.size @ only.size)]), self.store.largest)
+        if any(query.channels) or any(only.channels):
             raise Undecided(f"{query.name}: a query or key of layer {number} depends on the input")
-        return read_distance((query.lo[:, 0], query.hi[:, 0]), (key.lo[:, 0], key.hi[:, 0]), self.shape, self.distances, self.store)
+        bounds = (query.lo[:, 0], query.hi[:, 0]), (only.lo[:, 0], only.hi[:, 0])
+        return read_distance(*bounds, self.shape, self.distances, self.store)
 
     def _leak(self, number: int, head: int, layer: Layer, found: FixedDistance | ContentGaps) -> float:
         self.gap = min(self.gap, found.gap)
@@ -298,8 +327,9 @@ class RecallProof:
         logits = (words * middle) @ weight.T  # (answer, token)
         off = np.abs(weight) @ radius + unknown
         size = np.abs(weight) @ (middle + radius) + unknown
-        off = off + term("sum of a linear map", gamma((head.weight != 0).sum(1)) * size)
-        off = off + term("store of a logit", (self.store.unit + 2.0**-23) * (np.abs(logits) + off))
+        off = off + rounding.dot((head.weight != 0).sum(1), size)
+        # Half of the difference's two stores each; the checker's own sums are far smaller.
+        off = off + rounding.logit_store(np.abs(logits) + off, np.zeros_like(logits), self.store)
         finite("a logit", size, self.store.largest)
         own = np.arange(len(words))
         best = logits[own, own] - off[own, own]
@@ -309,6 +339,18 @@ class RecallProof:
         return float((best[:, None] - others)[answers].min())
 
 
+def _mark(*rows: SmallRows) -> bytes:
+    """Equal for equal heads, whose scores are bounded once."""
+    return b"".join(a.tobytes() for r in rows for a in (r.lo, r.hi)) + repr([r.channels for r in rows]).encode()
+
+
+def _narrowed(writing: Writing, kind: str, layout: RecallLayout) -> Writing:
+    """What clears a key, at fresh places (the flag is -1) or at BOS (the key is (+, +) already)."""
+    channel, flag = writing.reads
+    allowed = {"every": lambda s: True, "fresh": lambda s: s[flag] < 0, "start": lambda s: s[channel] > 0}[kind]
+    return replace(writing, allowed=allowed)
+
+
 def _rows_of(rows: SmallRows, head: int, shape: Shape) -> SmallRows:
     part = slice(head * shape.head_dim, (head + 1) * shape.head_dim)
     return SmallRows(rows.name, rows.channels[part], rows.lo[part], rows.hi[part])
@@ -316,7 +358,8 @@ def _rows_of(rows: SmallRows, head: int, shape: Shape) -> SmallRows:
 
 def head_normed(rows: SmallRows, linear: Linear, norm: Norm, x: SignStream, heads: int, store: Storage) -> SmallRows:
     """Rows after the norm of each head. Its mean square is a quadratic form of signs: a constant (squares of signs are 1)
-    plus products of different signs, which nearly cancel."""
+    plus products of different signs, which nearly cancel. Epsilon counts up to twice, down to half: `x` may be off by a
+    factor that all of its channels share."""
     if norm.bias is not None or norm.centred or (norm.weight < 0).any():
         raise Undecided(f"{norm.name}: the proof of recall knows RMSNorm with weights that are not negative")
     dims, middle = len(rows.lo) // heads, (x.lo + x.hi) / 2
@@ -333,11 +376,10 @@ def head_normed(rows: SmallRows, linear: Linear, norm: Norm, x: SignStream, head
         moved = np.abs(form - np.diag(np.diag(form))).sum() + 2 * np.abs(symbols.T @ constant).sum()
         size = np.abs(constant) + np.abs(symbols).sum(1)
         radius = (rows.hi - rows.lo)[part].max(1)
-        moved = moved + float((2 * size * radius + radius**2).sum()) + gamma(dims + 2) * float(size @ size)
-        mean = max((centre - moved) / dims, 0.0), (centre + moved) / dims
-        error = term("root of a norm", FUNCTION_ERROR)
-        low[part] = (1 - error) / np.sqrt(mean[1] + norm.eps * (1 + 2.0**-22))
-        high[part] = (1 + error) / np.sqrt(mean[0] + norm.eps * (1 - 2.0**-22))
+        moved = moved + float((2 * size * radius + radius**2).sum())
+        least, _ = rounding.inverse_root(np.array(0.0), np.array(centre + moved), dims, 2 * norm.eps, None)
+        _, most = rounding.inverse_root(np.array(max(centre - moved, 0.0)), np.array(centre + moved), dims, norm.eps / 2, None)
+        low[part], high[part] = least, most
     weights = np.tile(norm.weight, heads)[:, None]
     scaled = rows.times(*in_float32(low[:, None], high[:, None])).maybe(store)
     return scaled.times(weights, weights).maybe(store)

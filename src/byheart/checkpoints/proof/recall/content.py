@@ -15,14 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from byheart.checkpoints.proof import rounding
 from byheart.checkpoints.proof.config import Shape, Undecided
-from byheart.checkpoints.proof.copying import rotation_error, score_stores
 from byheart.checkpoints.proof.recall.layout import RecallLayout
-from byheart.checkpoints.proof.recall.looking import angle_error
 from byheart.checkpoints.proof.recall.stream import SmallRows, combinations
 from byheart.checkpoints.proof.recall.words import StoredWords
-from byheart.checkpoints.proof.slack import term
-from byheart.checkpoints.proof.storage import FREQUENCY_ERROR, OWN, Array, Storage, finite, gamma
+from byheart.checkpoints.proof.storage import Array, Storage, finite
 
 POINTS, BLOCK = 257, 32
 
@@ -41,6 +39,10 @@ class ContentGaps:
         """The least gap between winners and losers."""
         return min(self.match - self.sink_high, self.sink_low - self.other, self.match - self.other)
 
+    def times(self, ratio: float) -> ContentGaps:
+        """The scores of a query that is `ratio` times as long."""
+        return ContentGaps(*(ratio * score for score in (self.match, self.sink_low, self.sink_high, self.other)))
+
     def leak(self, distances: int) -> float:
         """The weight of all losers together, at most."""
         return float(distances * np.exp(-min(max(self.gap, -50.0), 700.0)))
@@ -55,19 +57,47 @@ class _Vectors:
     error: float
 
 
+@dataclass(frozen=True, eq=False)
+class PlaceKeys:
+    """A head's key at three kinds of places: fresh ones, BOS, and all others (stale ones among them)."""
+
+    fresh: SmallRows
+    start: SmallRows
+    every: SmallRows
+
+
 @dataclass
-class _Sums:
-    """What all frequencies add up to; `full` for places with a key, `bare` for those without."""
+class _Total:
+    """Sums over all frequencies for one kind of place: sizes, errors, slopes, drifts, and scores on the grid."""
 
-    full: float = 0.0
-    bare: float = 0.0
+    scores: Array
+    size: float = 0.0
+    error: float = 0.0
+    slope: float = 0.0
+    drift: float = 0.0
 
-    def add(self, full: float, bare: float) -> None:
-        self.full, self.bare = self.full + full, self.bare + bare
+    def add(self, query: _Vectors, key: _Vectors, theta: float, distances: int) -> None:
+        product = query.length * key.length
+        self.size += product
+        self.error += (query.length + query.error) * (key.length + key.error) - product
+        self.slope += theta * product
+        self.drift += rounding.frequency_error(distances - 1, theta * product)
+
+    def bound(self, scores: Array, sign: float, shape: Shape, step: float, store: Storage) -> float:
+        """The least (sign -1) or greatest score over all distances, after all errors."""
+        assert shape.rotary is not None
+        stores, scaling = rounding.score_stores(shape.head_dim**-0.5, store)
+        scale = shape.head_dim**-0.5 * shape.rotary.gain**2
+        size = self.size + self.error
+        off = self.error + scaling * size + rounding.score_sum(shape.head_dim, size)
+        off = scale * (off + self.drift + rounding.grid_error(self.slope, step)) + rounding.own(1 + scale * size)
+        most = float(np.abs(scores).max()) + off
+        worst = float(scores.max()) if sign > 0 else float(scores.min())
+        return float(worst + sign * (off + stores * most + 2 * rounding.score_underflow(store)))
 
 
 def match_gaps(
-    q: SmallRows, k: SmallRows, layout: RecallLayout, words: StoredWords, shape: Shape, distances: int, store: Storage
+    q: SmallRows, k: PlaceKeys, layout: RecallLayout, words: StoredWords, shape: Shape, distances: int, store: Storage
 ) -> ContentGaps:
     """Bound the scores of one head.
 
@@ -87,49 +117,35 @@ def match_gaps(
     scale = shape.head_dim**-0.5 * shape.rotary.gain**2
     grid = np.linspace(0, distances - 1, min(POINTS, distances))
     step = float(grid[1] - grid[0]) if len(grid) > 1 else 0.0
-    lowest, flag = np.zeros(len(grid)), {True: np.zeros(len(grid)), False: np.zeros(len(grid))}
+    held, sink, empty = (_Total(np.zeros(len(grid))) for _ in range(3))
     tables, pairs = [], []
-    size, error, slope, drift = _Sums(), _Sums(), _Sums(), _Sums()
     for f in range(half):
         rows = (f, f + half)
         if not q.size[list(rows)].any():
             continue
-        turn, wrong = np.exp(1j * theta[f] * grid), float(angle_error(shape.positions, theta[f]))
+        turn, wrong = np.exp(1j * theta[f] * grid), float(rounding.angle_error(shape.positions, theta[f], np.ones(1))[0])
         bits, query = _query(q, rows, layout, wrong, store)
-        held, empty, marked = _keys(k, rows, layout, bits, wrong, store)
-        products = [query.length * v.length for v in (held, empty)]
-        size.add(*products)
-        slope.add(*(theta[f] * p for p in products))
-        drift.add(*(FREQUENCY_ERROR * theta[f] * (distances - 1) * p for p in products))
-        error.add(*((query.length + query.error) * (v.length + v.error) - query.length * v.length for v in (held, empty)))
-        if not bits:
-            for bos in (False, True):
-                flag[bos] += scale * (query.middle[0] * np.conj(marked[bos]) * turn).real
-            continue
-        z = scale * (query.middle[:, None, None] * np.conj(held.middle)[None, :, None] * turn).real
-        same = np.arange(len(query.middle))
-        lowest += z[same, same].min(0)
-        kinds = same[:, None] ^ same[None]
-        tables.append(np.stack([z[kinds == kind].max(0) for kind in range(4)]) if len(bits) == 2 else _one_bit(z, kinds))
-        pairs.append((bits[0], bits[-1]))
-    finite("a score", np.array([size.full + error.full]), store.largest)
-    stores, scaling = score_stores(shape.head_dim**-0.5, store)
-
-    def widened(values: Array, full: bool, sign: float) -> float:
-        n, e, s, w = ((t.full if full else t.bare) for t in (size, error, slope, drift))
-        off = e + scaling * n + term("sum of a linear map", gamma(shape.head_dim + 2)) * n
-        off += term("frequency of a rotation", w) + term("grid of distances", s * step / 2)
-        off = scale * off * (1 + 2.0**-20) + OWN * (1 + scale * n)
-        most = float(np.abs(values).max()) + off
-        worst = float(values.max()) if sign > 0 else float(values.min())
-        return worst + sign * (off + stores * most + 2 * store.tiny)
-
-    others = _greatest(tables, pairs, words.differences, len(grid))
+        full, start, none = _keys(k, rows, layout, bits, wrong, store)
+        for total, vectors in ((held, full), (sink, start), (empty, none)):
+            total.add(query, vectors, float(theta[f]), distances)
+            if not bits:
+                total.scores += scale * (query.middle[0] * np.conj(vectors.middle[0]) * turn).real
+        if bits:
+            z = scale * (query.middle[:, None, None] * np.conj(full.middle)[None, :, None] * turn).real
+            same = np.arange(len(query.middle))
+            held.scores += z[same, same].min(0)
+            kinds = same[:, None] ^ same[None]
+            both = len(bits) == 2
+            tables.append(np.stack([z[kinds == n].max(0) for n in range(4)]) if both else _one_bit(z, kinds))
+            tables[-1] -= z[same, same].min(0)  # beyond the least match, which `held` already has
+            pairs.append((bits[0], bits[-1]))
+    finite("a score", np.array([t.size + t.error for t in (held, sink, empty)]), store.largest)
+    others = held.scores + _greatest(tables, pairs, words.differences, len(grid))
     return ContentGaps(
-        widened(lowest + flag[False], True, -1.0),
-        widened(flag[True], False, -1.0),
-        widened(flag[True], False, 1.0),
-        max(widened(others + flag[False], True, 1.0), widened(flag[False], False, 1.0)),
+        held.bound(held.scores, -1.0, shape, step, store),
+        sink.bound(sink.scores, -1.0, shape, step, store),
+        sink.bound(sink.scores, 1.0, shape, step, store),
+        max(held.bound(others, 1.0, shape, step, store), empty.bound(empty.scores, 1.0, shape, step, store)),
     )
 
 
@@ -160,7 +176,7 @@ def _vectors(rows: SmallRows, places: tuple[int, int], signs: list[dict[int, flo
     middle, radius = bounds.mean(2), (bounds[:, :, 1] - bounds[:, :, 0]) / 2
     large = np.abs(bounds).max(2)
     length = float(np.hypot(large[:, 0], large[:, 1]).max())
-    turned = rotation_error(large[:, 0], large[:, 1], store)
+    turned = rounding.rotation_error(large[:, 0], large[:, 1], store)
     error = float((np.hypot(radius[:, 0], radius[:, 1]) + turned).max()) + wrong * length
     return _Vectors(middle[:, 0] + 1j * middle[:, 1], length, error)
 
@@ -177,19 +193,24 @@ def _query(
 
 
 def _keys(
-    k: SmallRows, rows: tuple[int, int], layout: RecallLayout, bits: list[int], wrong: float, store: Storage
-) -> tuple[_Vectors, _Vectors, dict[bool, complex]]:
-    """The values of a frequency of the key: where a key is held, where none is, and by the flag of BOS."""
+    k: PlaceKeys, rows: tuple[int, int], layout: RecallLayout, bits: list[int], wrong: float, store: Storage
+) -> tuple[_Vectors, _Vectors, _Vectors]:
+    """The values of a frequency of the key: at places that hold a key, at BOS, and at others that hold none."""
     plus, minus, bos = layout["plus"], layout["minus"], int(layout["bos"][0])
-    reads = set(k.channels[rows[0]]) | set(k.channels[rows[1]])
     known = {int(c) for b in bits for c in (plus[b], minus[b])} if bits else {bos}
-    if reads - known:
-        raise Undecided(f"{k.name}: dimensions {rows} of a key read channels {sorted(reads - known)} beside their bits")
+    for kind in (k.fresh, k.start, k.every):
+        strange = (set(kind.channels[rows[0]]) | set(kind.channels[rows[1]])) - known
+        if strange:
+            raise Undecided(f"{kind.name}: dimensions {rows} of a key read channels {sorted(strange)} beside their bits")
     if not bits:
-        both = _vectors(k, rows, [{bos: -1.0}, {bos: 1.0}], wrong, store)
-        return both, both, {False: complex(both.middle[0]), True: complex(both.middle[1])}
+        flags = ((k.fresh, -1.0), (k.start, 1.0), (k.every, -1.0))
+        fresh, start, every = (_vectors(kind, rows, [{bos: sign}], wrong, store) for kind, sign in flags)
+        return fresh, start, every
+    ordered = sorted(bits, key=lambda b: int(layout["query"][b]))  # as the query's combinations are
     held = [
-        {int(plus[b]): s[b] for b in bits} | {int(minus[b]): -s[b] for b in bits} for s in combinations(sorted(bits, key=lambda b: int(layout["query"][b])))
-    ]  # fmt: skip
-    none = [{int(channel): 1.0 for channel in known}]
-    return _vectors(k, rows, held, wrong, store), _vectors(k, rows, none, wrong, store), {}
+        {int(plus[b]): s[b] for b in bits} | {int(minus[b]): -s[b] for b in bits} for s in combinations(ordered)
+    ]
+    none = [{channel: 1.0 for channel in known}]
+    kinds = ((k.fresh, held), (k.start, none), (k.every, none))
+    fresh, start, every = (_vectors(kind, rows, signs, wrong, store) for kind, signs in kinds)
+    return fresh, start, every

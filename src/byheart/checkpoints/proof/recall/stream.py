@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from byheart.checkpoints.proof import rounding
 from byheart.checkpoints.proof.config import Undecided
 from byheart.checkpoints.proof.decoder import Linear, Norm
-from byheart.checkpoints.proof.slack import term
-from byheart.checkpoints.proof.storage import FUNCTION_ERROR, Array, Storage, gamma, in_float32
+from byheart.checkpoints.proof.storage import Array, Storage, in_float32
 
 MOST = 3
 COMBINATIONS = 1 - 2 * ((np.arange(2**MOST)[:, None] >> np.arange(MOST)) & 1).astype(np.float64)  # (8, 3) signs
@@ -60,16 +60,45 @@ class SmallRows:
         return float(self.lo[row, number]), float(self.hi[row, number])
 
 
-def normed(stream: SignStream, norm: Norm, store: Storage, stored: bool) -> SignStream:
-    """The stream after RMSNorm. `stored`: the engine rounds normed streams, before the weight, after it, or both."""
+def hull(streams: Sequence[SignStream]) -> SignStream:
+    """One stream that contains several."""
+    low, high = np.min([s.lo for s in streams], axis=0), np.max([s.hi for s in streams], axis=0)
+    same = np.all([s.fixed == streams[0].fixed for s in streams], axis=0)
+    return SignStream(low, high, np.where(same, streams[0].fixed, 0.0))
+
+
+def norm_factor(stream: SignStream, norm: Norm) -> tuple[float, float]:
+    """By what RMSNorm multiplies every channel of one place, before its weights."""
     if norm.bias is not None or norm.centred or (norm.weight < 0).any():
         raise Undecided(f"{norm.name}: the proof of recall knows RMSNorm with weights that are not negative")
-    slack = gamma(len(stream.lo) + 2)
-    least, most = (stream.lo**2).mean() * (1 - slack), (stream.hi**2).mean() * (1 + slack)
-    error = term("root of a norm", FUNCTION_ERROR)
-    low = stream.lo * (1 - error) / np.sqrt(most + norm.eps * (1 + 2.0**-22))
-    high = stream.hi * (1 + error) / np.sqrt(least + norm.eps * (1 - 2.0**-22))
-    low, high = in_float32(low, high)
+    count = len(stream.lo)
+    squares = rounding.widened((stream.lo**2).sum(), (stream.hi**2).sum())
+    least, most = rounding.inverse_root(*squares, count, norm.eps, None)
+    return float(least), float(most)
+
+
+def scaled(stream: SignStream, norm: Norm, store: Storage, stored: bool) -> tuple[SignStream, float]:
+    """The normed stream for the middle of its factor, and the least ratio of the factor to that middle.
+
+    All channels of one place share the factor. Where only their proportions matter, as in the scores of one query, the
+    factor's range costs a share of the result and no error.
+    """
+    least, most = norm_factor(stream, norm)
+    middle = (least + most) / 2
+    low, high = stream.lo * middle * norm.weight, stream.hi * middle * norm.weight
+    if stored:
+        # A second store of what is stored already changes nothing, so only other weights than 1 need several.
+        once = (norm.weight == 1).all()
+        off = rounding.shared_store(high, store) if once else rounding.shared_norm(high, norm.weight, store)
+        low, high = np.maximum(low - off, 0.0), high + off
+    low, high = in_float32(*in_float32(low, high))
+    return SignStream(low, high, stream.fixed), least / middle
+
+
+def normed(stream: SignStream, norm: Norm, store: Storage, stored: bool) -> SignStream:
+    """The stream after RMSNorm. `stored`: the engine rounds normed streams, before the weight, after it, or both."""
+    least, most = norm_factor(stream, norm)
+    low, high = in_float32(stream.lo * least, stream.hi * most)
     if not stored:
         return SignStream(*in_float32(low * norm.weight, high * norm.weight), stream.fixed)
     before, either = store.rounded(low, high), store.maybe(low, high)
@@ -99,7 +128,7 @@ def read_rows(linear: Linear, stream: SignStream) -> SmallRows:
             low[r] += np.minimum(a, b)
             high[r] += np.maximum(a, b)
     total = np.abs(weight) @ stream.hi + np.abs(bias)
-    slack = term("sum of a linear map", gamma((weight != 0).sum(1) + (bias != 0)) * total)[:, None]
+    slack = rounding.dot((weight != 0).sum(1) + (bias != 0), total)[:, None]
     return SmallRows(linear.name, tuple(channels), *in_float32(low - slack, high + slack))
 
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from byheart.checkpoints.proof import rounding
 from byheart.checkpoints.proof.config import Undecided
 from byheart.checkpoints.proof.decoder import Expert, Linear
 from byheart.checkpoints.proof.recall.stream import SignStream, SmallRows, combinations, read_rows, union_of
-from byheart.checkpoints.proof.slack import term
-from byheart.checkpoints.proof.storage import FUNCTION_ERROR, Array, Storage, gamma, in_float32
+from byheart.checkpoints.proof.storage import Array, Storage, in_float32
 
 Signs = dict[int, float]
 LOUD, SILENT = 4.0, -10.0  # gates between them are refused
@@ -31,11 +31,21 @@ class Writing:
     allowed: Callable[[Signs], bool] = lambda signs: True
 
 
-def attended(values: SmallRows, leaks: Sequence[float], store: Storage) -> SmallRows:
-    """What heads bring from the places they read; `leaks` are the shares of the weight that lie elsewhere, per head."""
-    size = values.size[:, None]
+def attended(values: SmallRows, sizes: Array, leaks: Sequence[float], winners: int, store: Storage) -> SmallRows:
+    """What heads bring from the places they read.
+
+    Args:
+        values: of the places that are read, per head.
+        sizes: the largest magnitude of each value at any place.
+        leaks: the shares of the weight that lie elsewhere, per head.
+        winners: at most so many places, all with one value, share the weight. Their shares are stored, and added in any
+            order; those of one place alone are covered by the leak.
+        store: the type.
+    """
     leak = np.repeat(np.asarray(leaks), len(values.lo) // len(leaks))[:, None]
-    slack = term("leak of a copy", (3 * leak * (1 + 2 * store.unit) + FUNCTION_ERROR) * size)
+    slack = rounding.leak_error(leak, sizes[:, None])
+    if winners > 1:
+        slack = slack + rounding.mixture_error(winners, np.maximum(np.abs(values.lo), np.abs(values.hi)), store)
     return SmallRows(values.name, values.channels, *in_float32(values.lo - slack, values.hi + slack)).maybe(store)
 
 
@@ -69,12 +79,12 @@ def _activation(lo: Array, hi: Array, name: str, idle: Array, where: str) -> tup
     loud, silent = lo >= LOUD, hi <= SILENT
     if name not in ("silu", "gelu_tanh") or not (loud | silent | idle[:, None]).all():
         raise Undecided(f"{where}: a gate between {SILENT:g} and {LOUD:g}, or another activation than silu and gelu")
-    # x sigmoid(x) lies above x (1 - e^-x) and below x; gelu is closer to both. Below, |x| e^x bounds both. tanh of gelu
-    # has a relative error, so 1 + tanh may be off by twice that.
-    off = 2 * FUNCTION_ERROR
+    # x sigmoid(x) lies above x (1 - e^-x) and below x; gelu is closer to both. Below, 2 |x| e^x bounds both; 1 + tanh is
+    # exactly 0 there.
+    off = rounding.silu_error(hi) + rounding.gelu_error(hi, hi, 0.0)
     with np.errstate(over="ignore"):
-        low = np.where(loud, lo * (1 - np.exp(-lo)) * (1 - off), hi * np.exp(hi) * (1 + off) + hi * 2.0**-126)
-        high = np.where(loud, hi * (1 + off), -hi * (0.0 if name == "silu" else 2.0**-40))
+        low = np.where(loud, lo * (1 - np.exp(-lo)) - off, 2 * hi * np.exp(hi))
+        high = np.where(loud, hi + off, 0.0)
     calm = idle[:, None] & ~loud & ~silent
     return np.where(calm, -np.abs(lo) - np.abs(hi), low), np.where(calm, np.abs(lo) + np.abs(hi), high)
 
@@ -141,7 +151,7 @@ def _sum(
             weight = float(matrix.weight[channel, unit])
             ends = sorted(weight * value for value in rows.at(int(unit), signs))
             a, b, total = a + ends[0], b + ends[1], total + max(abs(ends[0]), abs(ends[1]))
-        slack = float(term("sum of a linear map", gamma(len(units)) * total))
+        slack = float(rounding.dot(np.array(len(units)), np.array(total)))
         added = store.maybe(np.array([a - slack]), np.array([b + slack]))
         low, high = low + float(added[0][0]), high + float(added[1][0])
     found = store.maybe(*in_float32(np.array([low]), np.array([high])))

@@ -60,11 +60,9 @@ def read_words(embedding: Array, shape: Shape, layout: RecallLayout, store: Stor
 
 
 def _check_roles(signs: Array, layout: RecallLayout) -> None:
-    tokens = {"newer", "older", "query"}
+    words = {"newer", "older"} if layout.key_length == 2 else {"newer", "query"}
     for role, channels in layout.roles.items():
-        if role in tokens and layout.roles[role] is not layout.roles.get("query"):
-            continue
-        if role == "query" and layout.key_length == 1:
+        if role in words:
             continue
         found = signs[:, channels]
         if role == "bos":
