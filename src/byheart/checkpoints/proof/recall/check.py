@@ -263,7 +263,8 @@ class RecallProof:
         """Per head: the weight that is not at the places the function names."""
         shape, attention, heads = self.shape, layer.attention, []
         streams = [(places.fresh, 1.0)]
-        if number == 3:  # a stale place as a query: all of its channels share the norm's factor
+        # A stale place as a query: all of its channels share the norm's factor.
+        if number == 3 and layer.attention_norm is not None:
             streams.append(scaled(stream, layer.attention_norm, self.store, self.stored))
         queries = [(self._projected(attention.q, attention.q_norm, x, shape.heads), ratio) for x, ratio in streams]
         keys = [self._projected(attention.k, attention.k_norm, x, shape.kv_heads) for x in (places.fresh, places.start, places.every)]
