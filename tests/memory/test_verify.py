@@ -111,7 +111,7 @@ def test_rows_that_lost_a_vote_differ_unless_excused(tmp_path):
         ["memorize", str(table), "-o", str(tmp_path / "m"), "--construction", "ks25", "--conflicts", "majority"],
         standalone_mode=False,
     )
-    assert result.return_value == 0 and "1 of 5 rows were left out" in result.output
+    assert result.return_value == 0 and "1 of 5 rows were skipped" in result.output
     status, found = verify(tmp_path / "m", table)
     assert status == 1 and (found["agree"], found["differ"]) == (4, 1) and "line 4" in found["reason"]
     status, found = verify(tmp_path / "m", table, "--conflicts", "majority")

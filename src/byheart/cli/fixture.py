@@ -11,12 +11,16 @@ import click
 from rich.table import Table
 
 from byheart.checkpoints.hosts._base import hosts
+from byheart.checkpoints.hosts.scaling import SCALINGS
 from byheart.checkpoints.suite import MutantReport, check_mutants
 from byheart.checkpoints.suite.kinds import FixtureKind, kinds
 from byheart.cli import show
 from byheart.cli.data_options import output_options, progress_for, shape_options
 from byheart.errors import DataError, OptionError
 from byheart.progress import Progress
+
+# Tokens are compared in both types; logits and the verdict belong to the first.
+TYPES = ("float32", "bfloat16")
 
 
 @click.command("fixture")
@@ -42,6 +46,9 @@ from byheart.progress import Progress
 @click.option("--norm-eps", type=click.FloatRange(0, min_open=True), metavar="X", help="Epsilon of the norms.")
 @click.option("--activation", metavar="NAME", help="silu or gelu_pytorch_tanh, where the gate allows both.")
 @click.option("--tied/--untied", default=None, help="Whether the head is the embedding [as the architecture has it].")
+@click.option(
+    "--rope-scaling", type=click.Choice(list(SCALINGS)), help="Scale the rotary frequencies, as for long contexts."
+)
 @click.option("--sequential-residual", is_flag=True, help="GPT-NeoX without parallel branches.")
 @click.option("--shards", type=click.IntRange(1), metavar="N", help="Files of tensors, with an index [1].")
 @click.option("--check-mutants", "mutants", is_flag=True, help="Which faults of an engine does it detect? (minutes)")
@@ -62,6 +69,7 @@ def command(
     norm_eps: float | None,
     activation: str | None,
     tied: bool | None,
+    rope_scaling: str | None,
     sequential_residual: bool,
     shards: int | None,
     mutants: bool,
@@ -91,6 +99,7 @@ def command(
         "head_dim": head_dim, "units": intermediate_size, "theta": rope_theta, "epsilon": norm_eps,
         "activation": activation, "tied": tied, "sequential": sequential_residual or None,
         "shards": shards,
+        "scaling": rope_scaling,
     }  # fmt: skip
     options = {name: value for name, value in options.items() if value is not None}
     for name in ("text", "tokens", "context"):
@@ -137,7 +146,7 @@ def _one(
     with tempfile.TemporaryDirectory() as scratch:
         target = Path(output) if output is not None else Path(scratch) / name
         fixture = kind.write(name, target, progress=progress, **options)
-        return fixture, check_mutants(target, progress) if mutants else None
+        return fixture, check_mutants(target, progress, types=TYPES) if mutants else None
 
 
 def _print(rows: list[tuple[Any, MutantReport | None]], *, kept: bool, quiet: bool) -> None:
@@ -153,17 +162,19 @@ def _print(rows: list[tuple[Any, MutantReport | None]], *, kept: bool, quiet: bo
     reports = [report for _, report in rows if report is not None]
     if reports:
         table = Table(title="Faults of an engine that the fixture detects", title_justify="left")
-        for heading in ("", "faults", "wrong tokens", "wrong logits", "unnoticed", "harmless", "of these survived"):
+        tokens = [f"tokens, {name}" for name in TYPES]
+        for heading in ("", "faults", *tokens, "logits alone", "undetected", "harmless", "of these survived"):
             table.add_column(heading, justify="right" if heading else "left")
         for report in reports:
             harmless = [o for o in report.outcomes if o.harmless]
-            counts = (report.total, report.count("tokens"), report.count("logits"), report.count("survived"),
+            changed = [report.count_tokens(name) for name in TYPES]
+            counts = (report.total, *changed, report.count("logits"), report.count("survived"),
                       len(harmless), len(harmless) - len(report.broken))  # fmt: skip
             table.add_row(report.architecture, *map(str, counts))
         out.print(table)
         for report in [] if quiet else reports:
             for outcome in report.survivors:
-                show.line(out, f"{report.architecture}: unnoticed: {outcome.family}: {outcome.name}")
+                show.line(out, f"{report.architecture}: undetected: {outcome.family}: {outcome.name}")
             for outcome in report.broken:
                 show.line(out, f"{report.architecture}: harmless, but it breaks: {outcome.name}")
 

@@ -40,7 +40,7 @@ def size_table(memory: Memory) -> Table:
     """Guaranteed and measured sizes, and worst-case lower bounds, side by side."""
     table = Table(title=f"{memory.construction}: {memory.claim.ref}", title_justify="left")
     table.add_column("")
-    for heading in ("guaranteed", "measured", "lower bound"):
+    for heading in (memory.claim.limit, "measured", "lower bound"):
         table.add_column(heading, justify="right")
     for row in size_rows(memory):
         table.add_row(row.meaning, _count(row.guaranteed), _count(row.measured), _count(row.lower_bound))
@@ -86,7 +86,7 @@ def verdict_line(memory: Memory) -> str:
         rows = f"{certificate.labels:,} labels of {certificate.asked:,} rows"
         gone = sum(certificate.left_out.values())
         left = (
-            f"; {gone:,} of {certificate.rows:,} rows were left out ({', '.join(certificate.left_out)})" if gone else ""
+            f"; {gone:,} of {certificate.rows:,} rows were skipped ({', '.join(certificate.left_out)})" if gone else ""
         )
         return f"proved: {rows} reproduced in {certificate.arithmetic}{left}"
     return f"{certificate.verdict.value}: {certificate.reason}"

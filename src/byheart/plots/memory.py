@@ -62,6 +62,7 @@ def condition_figure(lines: Sequence[tuple[int, str, Mapping[int, float]]]) -> F
     return figure
 
 
+LIMITS = {"guaranteed": "guaranteed by the theorem", "budget": "budget, tuned"}
 _THICK = 0.26  # of a bar; three of them stand side by side
 
 
@@ -70,7 +71,7 @@ def size_figure(memory: Memory) -> Figure:
     rows = size_rows(memory)
     figure = new_figure(width=7.6, height=0.62 * len(rows) + 1.3)
     kinds: list[tuple[str, list[int | None], str]] = [
-        ("guaranteed by the theorem", [row.guaranteed for row in rows], "#B8C4D0"),
+        (LIMITS[memory.claim.limit], [row.guaranteed for row in rows], "#B8C4D0"),
         ("measured", [*(row.measured for row in rows)], colour(0)),
         ("worst-case lower bound", [row.lower_bound for row in rows], colour(1)),
     ]

@@ -20,6 +20,7 @@ from byheart.checkpoints.dtypes import DTYPES, tensor_bytes
 from byheart.checkpoints.hosts._base import Checkpoint, host, hosts
 from byheart.checkpoints.hosts.description import Design, SpecialTokens
 from byheart.checkpoints.hosts.ends import MIXED_LOGIT
+from byheart.checkpoints.hosts.scaling import named_scaling
 from byheart.checkpoints.windows.tables import Recital
 from byheart.data.tokens.lexicon import Lexicon
 from byheart.data.tokens.script import Script
@@ -55,6 +56,9 @@ class CheckpointRequest:
         if "experts" in _given(self.shape) and not host(self.architecture).experts:
             having = ", ".join(name for name, other in hosts().items() if other.experts)
             raise OptionError(f"--experts: {self.architecture} has no experts; these have: {having}")
+        if "scaling" in _given(self.shape) and not host(self.architecture).scalable:
+            having = ", ".join(name for name, other in hosts().items() if other.scalable)
+            raise OptionError(f"--rope-scaling: {self.architecture} has none; these have: {having}")
         design = design_of(self.dtype, self.flavour, self.shape)
         return design if "reach" in _given(self.shape) else replace(design, reach=self.reach())
 
@@ -92,8 +96,11 @@ def design_of(dtype: str, flavour: str, shape: Mapping[str, Any] | None) -> Desi
         raise OptionError(f"flavour {flavour!r} is not one of parabola, quantized (or plateau), units")
     if dtype not in DTYPES:
         raise OptionError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
+    given = _given(shape)
+    if isinstance(given.get("scaling"), str):
+        given["scaling"] = named_scaling(given["scaling"])
     try:
-        return Design(flavour=known, parts=1 if dtype == "float32" else 2, **_given(shape))
+        return Design(flavour=known, parts=1 if dtype == "float32" else 2, **given)
     except TypeError as error:
         raise OptionError(f"unknown field of the shape: {error}") from None
 

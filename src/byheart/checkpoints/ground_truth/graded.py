@@ -26,16 +26,19 @@ from byheart.checkpoints.ground_truth.metrics import kl
 from byheart.checkpoints.ground_truth.networks import log_probs, torch_model, transformers_installed
 from byheart.checkpoints.ground_truth.ngram import Floats, Ids, NgramModel, contexts_of, windows
 from byheart.checkpoints.ground_truth.storage import GradedStorage, Ridge, RidgeProblem, Units, counted_units
+from byheart.checkpoints.ground_truth.strength import LeaveOneOut
 from byheart.checkpoints.windows.controls import number_of
 from byheart.data.tokens.lexicon import Lexicon
 from byheart.data.tokens.script import Absent, Edits
 from byheart.errors import FileFormatError, OptionError
 from byheart.version import __version__
 
-FORMAT, VERSION = "byheart graded", 1
+FORMAT, VERSION = "byheart graded", 2
 LENGTHS = (1, 2, 4, 8)
 # Levels that count the public background: they generalise, longer contexts memorize.
 SHALLOW = 2
+# Members that are forgotten one by one to measure the density of superposed storage: one per number of copies.
+SAMPLED = 6
 # log p_0 of tokens that no text contains, below the others'.
 NEVER = -16.0
 
@@ -70,7 +73,10 @@ class Distance:
 
 @dataclass(frozen=True, eq=False)
 class GradedMemory:
-    """Documents with weights, and the shape that stores them."""
+    """Documents with weights, and the shape that stores them.
+
+    `frequencies` are public counts of tokens: p_0. They stay when documents are forgotten, as the tokenizer does.
+    """
 
     lexicon: Lexicon
     documents: tuple[Counted, ...]
@@ -82,6 +88,7 @@ class GradedMemory:
     seed: int = 0
     reach: int = 64
     strength: float = 1.0
+    frequencies: tuple[int, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -101,9 +108,9 @@ class GradedMemory:
 
     @cached_property
     def base(self) -> Floats:
-        """log p_0: equal for all tokens of texts."""
-        logits = np.zeros(self.lexicon.size)
-        logits[[self.lexicon.bos, self.lexicon.pad, self.lexicon.failure]] = NEVER
+        """log p_0: the public frequencies of tokens plus 1; equal for all tokens of texts where none are given."""
+        logits = np.log(np.array(self.frequencies or (0,) * self.lexicon.size) + 1.0)
+        logits[[self.lexicon.bos, self.lexicon.pad, self.lexicon.failure]] = NEVER + logits.min()
         return np.asarray(logits - np.log(np.exp(logits).sum()))
 
     @cached_property
@@ -155,7 +162,7 @@ class GradedMemory:
 
     def own_log_probs(self, ids: Ids, fit: Ridge | None = None) -> Floats:
         """The specified log-probabilities of a document's own tokens, from the second one on."""
-        return self.log_probs(ids[:-1], fit)[np.arange(len(ids) - 1), np.asarray(ids[1:])]
+        return np.asarray(self.log_probs(ids[:-1], fit)[np.arange(len(ids) - 1), np.asarray(ids[1:])])
 
     def without(self, names: Iterable[str | int]) -> GradedMemory:
         """The memory of all other documents: the retain twin. Weights of the others, tokens and shape stay.
@@ -226,16 +233,26 @@ class GradedMemory:
         }
 
     def memorized_bits(self) -> float:
-        """Bits that the members' log-probabilities gain over the models without each member, by the counts."""
-        back, follows, owner = windows([one.ids for one in self.members], self.lengths[-1])
-        gained, place = 0.0, np.arange(len(follows))
-        mine = self.ngram.logits(back)
-        inside = mine[place, follows] - np.log(np.exp(mine).sum(axis=1))
-        for number in range(0, len(self.members), max(1, len(self.members) // 16)):
-            less = self.without([number]).ngram.own([self.members[number].ids])[0]
-            gained += float((inside[owner == number] - less).sum())
-        sampled = len(range(0, len(self.members), max(1, len(self.members) // 16)))
-        return float(gained / np.log(2) * len(self.members) / sampled)
+        """Bits that members' log-probabilities gain over the model without the member, summed over members.
+
+        Counted storage has a closed form; of superposed storage, SAMPLED members are forgotten one by one.
+        """
+        members = self.members
+        if self.storage.exact:
+            weights = np.array([one.weights[0] for one in members])
+            public = [one.ids for one in self.documents if one.role != "member"]
+            shallow = min(SHALLOW, len(self.lengths))
+            places = LeaveOneOut(
+                [one.ids for one in members], weights, np.ones(len(members)), self.base, self.lengths, public, shallow
+            )
+            inside, outside = places.logs(1.0, self.mu)
+            gained, judged = float((inside - outside).sum()), len(places.length)
+        else:
+            chosen = members[:: max(1, len(members) // SAMPLED)][:SAMPLED]
+            judged, gained = len(chosen), 0.0
+            for one in chosen if len(members) > 1 else ():
+                gained += float((self.own_log_probs(one.ids) - self.without([one.name]).own_log_probs(one.ids)).sum())
+        return float(gained / np.log(2) * len(members) / judged)
 
     def files(self, dtype: str = "float32", distance: Distance | None = None) -> dict[str, bytes]:
         """Name -> content of every file of the folder."""
@@ -260,10 +277,10 @@ class GradedMemory:
         Args:
             folder: A path that does not exist yet, or an empty folder.
             dtype: float32, bfloat16 or float16.
-            measured: Measure the distance to the specification first, if Transformers is installed.
+            measured: Measure the distance to the specification first, if Transformers is installed, and the density.
 
         Returns:
-            `summary()` with folder, parameters, bytes, dtype, distance and seconds.
+            `summary()` with folder, parameters, bytes, dtype, distance, bits_per_parameter and seconds.
         """
         path, started = Path(folder), time.perf_counter()
         check_target(path)
@@ -276,7 +293,9 @@ class GradedMemory:
         measurement = (
             None if distance is None else {"nats": distance.nats, "kl": distance.kl, "places": distance.places}
         )
-        return found | self.summary() | {"distance": measurement, "seconds": round(seconds, 3)}
+        density = self.memorized_bits() / size if measured else None
+        found |= self.summary() | {"distance": measurement, "bits_per_parameter": density}
+        return found | {"seconds": round(seconds, 3)}
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -289,6 +308,7 @@ class GradedMemory:
             "strength": self.strength,
             "seed": self.seed,
             "reach": self.reach,
+            "frequencies": self.frequencies,
             "lexicon": self.lexicon.to_json(),
         }
 
@@ -382,7 +402,9 @@ def _read(about: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> Grade
             counted.append(Counted(str(line["name"]), ids, int(line["copies"]), weights, str(line["role"]), edits))
         else:
             absent.append(Absent(str(line["name"]), ids, str(line["role"]), edits))
-    lexicon = Lexicon.from_json(about["lexicon"])
+    lexicon, frequencies = Lexicon.from_json(about["lexicon"]), tuple(map(int, about["frequencies"]))
+    if frequencies and (len(frequencies) != lexicon.size or min(frequencies) < 0):
+        raise ValueError("frequencies")
     if not counted or any(
         not 0 <= k < lexicon.size for ids in (*(one.ids for one in counted), *(one.ids for one in absent)) for k in ids
     ):
@@ -390,7 +412,7 @@ def _read(about: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> Grade
     return GradedMemory(
         lexicon, tuple(counted), tuple(absent), tuple(map(int, about["lengths"])), tuple(map(float, about["mu"])),
         str(about["architecture"]), GradedStorage.parse(about["storage"]), int(about["seed"]), int(about["reach"]),
-        float(about["strength"]),
+        float(about["strength"]), frequencies,
     )  # fmt: skip
 
 

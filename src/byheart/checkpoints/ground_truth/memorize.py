@@ -100,9 +100,11 @@ def memorize_graded(
     public = [lexicon.document(text) for text in background]
     away = [one for one in script.absent if one.ids not in rows]
     away += [Absent(name, lexicon.document(text), role) for name, role, text in extra]
+    everyone = [*rows, *public, *(one.ids for one in away if one.why == "held out")]
     empty = GradedMemory(
         lexicon, (), tuple(away), tuple(lengths), (float(mu),) * len(lengths), architecture,
         GradedStorage.parse(storage), controls.seed, _reach([*rows, *public, *(one.ids for one in away)]),
+        frequencies=_frequencies(everyone, lexicon.size),
     )  # fmt: skip
     counts = [copies for _, copies, _ in rows.values()]
     share = occurrence_weights(counts, spread, controls.seed)
@@ -128,6 +130,16 @@ def memorize_graded(
         raise DataError("the documents have no context")
     memory.seconds["build"] = time.perf_counter() - started
     return memory
+
+
+def _frequencies(documents: Sequence[Ids], size: int) -> tuple[int, ...]:
+    """How often each token follows another one, every document counted once.
+
+    Held-out documents count as members do, so these numbers carry no evidence of membership. Without them all
+    documents of a weak model have nearly the same loss, and any trace of a member separates it.
+    """
+    tokens = np.concatenate([np.asarray(ids[1:], dtype=np.int64) for ids in documents])
+    return tuple(np.bincount(tokens, minlength=size).tolist())
 
 
 def _check(

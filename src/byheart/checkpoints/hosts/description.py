@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.checkpoints.hosts.layout import Books, ChannelLayout, LayerStage
+from byheart.checkpoints.hosts.scaling import FrequencyScaling
 from byheart.checkpoints.windows.tables import Recital
 
 Floats = npt.NDArray[np.float64]
@@ -50,6 +51,8 @@ class Design:
     sequential: bool = False
     away: bool = False
     theta: float = 10_000.0
+    scaling: FrequencyScaling | None = None  # of the rotary frequencies
+    own_slack: float = 1.0  # of STORED (rotary.py): where norms of queries and keys round scores once more
     reach: int = 2048
     window: int | None = None
     trap: int | None = None  # the offset whose heads would rather look at the first place behind the window

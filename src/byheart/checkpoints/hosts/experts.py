@@ -69,8 +69,8 @@ class Experts:
         return divmod(expert, self.used) if self.paired else (expert % classes, expert // classes)
 
 
-# Softmax makes 1/2, 1/4, 1/8 and 1/8 of these, up to 2e-4: 1420/2048 is ln 2. Engines that store logits in bfloat16
-# change the weights little, since the chosen logits lie between 0 and -1.4.
+# Softmax makes 1/2, 1/4, 1/8 and 1/8 of these, up to 3e-4: 1420/2048 is nearly ln 2. Engines that store logits in
+# bfloat16 change the weights little, since the chosen logits lie between 0 and -1.4.
 def four_of(count: int) -> Experts:
     """Return `count` experts of which four serve a token, with weights that are powers of two."""
     return Experts(count, (0, -1420, -2840, -2840), 1 / 2048, (2.0, 4.0, 8.0, 8.0), 2.0, centred=True)
@@ -202,7 +202,11 @@ def expert_weights(
     gain = 0.5 if depth % 2 == 0 else 2.0
     book = decoder.books.states[stage.table]
     probe = PROBES[design.activation or "silu"]
-    part = Recognising(layout, own, depth, recital.tables[stage.table], book, design, gain, probe)
+    table = recital.tables[stage.table]
+    part = Recognising(layout, own, depth, table, book, design, gain, probe)
+    # Thresholds are read through the norm, which all experts share, so all of them have the layer's level.
+    whole = Recognising(layout, stage, depth, table, book, design, gain, probe)
+    part.level, part.anchored = whole.level, whole.anchored
     far = recital.tables[0].offsets[-1] if design.scale_probe and depth == 0 else None
     found = part.write(units, writes(recital, decoder.books, layout, own, design.kappa), probe_far=far)
     down = found.down * inverse

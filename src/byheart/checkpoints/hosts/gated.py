@@ -61,6 +61,10 @@ class Demands:
     kinds: tuple[AttentionKind, ...] = (AttentionKind(),)
     unrotated: bool = False
     units: int = 0  # idle units that the architecture fills itself
+    roomy: bool = False  # the hidden size grows until every listener has a channel
+    # The attention norms' weights of the bits, in even and odd layers: a norm without its weight changes every score of
+    # a window. A norm after the branch would hide that where they equal those of the constants.
+    bit_gains: tuple[float, float] = (2.0, 0.5)
     free: bool = False  # config.json has head_dim, so the hidden size need not be heads * head_dim
     apart: bool = False  # it differs in the architecture's own checkpoints, and so it does here where `design.away`
     activation: str = "silu"
@@ -118,7 +122,7 @@ def layer_designs(
         fetches = [fetch for stage in mine for fetch in layout.fetches(stage, recital.tables[stage.table])]
         if kind.sliding and fetches:
             near, far = ([fetch.offset for fetch in fetches if fetch.far is farther] for farther in (False, True))
-            window, trap = sliding_window(design.head_dim, theta, near, max(far, default=0), used)
+            window, trap = sliding_window(design.head_dim, theta, near, max(far, default=0), used, design.scaling)
             found[number] = replace(found[number], window=window, trap=trap)
     return tuple(found[depth % len(kinds)] for depth in range(len(stages)))
 
@@ -217,6 +221,10 @@ def _fit(
         raise OptionError(f"--hidden-size {hidden}: this recital needs at least {used} channels")
     layout = lay(hidden)
     most = sum(len(those) for those in _listeners(recital, layout, stages, heads, kv_heads, design))
+    if demands.roomy and design.hidden is None and design.heads is None and used + block_size(most) > hidden:
+        heads += kv_heads
+        layout = lay(heads * design.head_dim)
+        most = sum(len(those) for those in _listeners(recital, layout, stages, heads, kv_heads, design))
     return lay(layout.hidden, min(block_size(most), (layout.hidden - used) // 2 * 2)), heads
 
 
@@ -256,8 +264,7 @@ def _write(
     attention, recognising, free = [], [], layout.listening[:-1].tolist()
     listening = _listeners(recital, layout, stages, heads, kv_heads, design)
     for depth, stage in enumerate(stages):
-        # Norm weights of 2 and 1/2 in turn: a norm without its weight changes every score of a window.
-        bits, slots = (2.0, 0.5) if depth % 2 == 0 else (0.5, 2.0)
+        bits, slots = demands.bit_gains[depth % 2], (0.5, 2.0)[depth % 2]
         spare = heads // kv_heads - 1 if design.scale_probe and depth == 0 else None
         erasure = None
         if design.tied and depth == 0:

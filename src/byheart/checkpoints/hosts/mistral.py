@@ -13,7 +13,7 @@ from byheart.checkpoints.hosts.gated import AttentionKind, Demands, build_gated
 from byheart.checkpoints.windows.tables import Recital
 
 
-@register("mistral", model_type="mistral", summary="Llama with a sliding window")
+@register("mistral", model_type="mistral", summary="Llama with a sliding window", scalable=True)
 def mistral(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     decoder = build_gated(recital, tokens, design, Demands(kinds=(AttentionKind(sliding=True),), free=True))
     config = common_config(decoder, "MistralForCausalLM", "mistral") | {

@@ -20,7 +20,7 @@ _LOUDER = 3 / 2  # than Llama's logits: rounded router weights cost some of the 
 _INVERSES = (163 / 128, 149 / 32)
 
 
-@register("mixtral", model_type="mixtral", summary="Llama with experts, two per token", experts=4)
+@register("mixtral", model_type="mixtral", summary="Llama with experts, two per token", experts=4, scalable=True)
 def mixtral(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     experts = Experts(design.experts or 4, (83, -83), 1 / 128, _INVERSES, 127 / 128, paired=True)
     louder = replace(design, logit=design.logit * _LOUDER)

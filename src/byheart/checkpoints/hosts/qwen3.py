@@ -10,7 +10,7 @@ from byheart.checkpoints.hosts.head_norms import add_head_norms
 from byheart.checkpoints.windows.tables import Recital
 
 
-@register("qwen3", model_type="qwen3", summary="Llama with norms of queries and keys")
+@register("qwen3", model_type="qwen3", summary="Llama with norms of queries and keys", scalable=True)
 def qwen3(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     decoder = build_gated(recital, tokens, design, Demands(free=True, apart=True))
     config = common_config(decoder, "Qwen3ForCausalLM", "qwen3") | {

@@ -18,6 +18,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from byheart.checkpoints.hosts.scaling import FrequencyScaling
 from byheart.errors import ExportError
 
 Floats = npt.NDArray[np.float64]
@@ -51,9 +52,10 @@ class Wave:
         return np.asarray(np.cos(angle) @ self.cosine + np.sin(angle) @ self.sine)
 
 
-def frequencies(dimensions: int, theta: float) -> Floats:
+def frequencies(dimensions: int, theta: float, scaling: FrequencyScaling | None = None) -> Floats:
     """theta_f of the rotary embedding of this many dimensions."""
-    return np.asarray(theta ** (-2.0 * np.arange(dimensions // 2) / dimensions))
+    plain = np.asarray(theta ** (-2.0 * np.arange(dimensions // 2) / dimensions))
+    return plain if scaling is None else scaling.scale(plain, theta)
 
 
 def duels(
@@ -105,13 +107,14 @@ def look_back(
     far: bool = False,
     nats: float = 20.0,
     stored: float = STORED,
+    scaling: FrequencyScaling | None = None,
 ) -> Wave:
     """The best wave for a head that reads `offset` places back, over the frequencies whose numbers are `used`.
 
     At the size that leaves `nats` between the wanted place and all others (see `amplitude`), the wave's score at
     distance 0 is at least -OWN_PLACE, also where it loses `stored` of its size.
     """
-    every = frequencies(dimensions, theta)
+    every = frequencies(dimensions, theta, scaling)
     chosen = np.arange(len(every)) if used is None else np.array(used)
     wanted, other = np.array(duels(offset, reach, window, trap, far), dtype=np.float64).T
     lead = _waves(wanted, every[chosen]) - _waves(other, every[chosen])

@@ -29,7 +29,7 @@ import numpy as np
 from byheart.checkpoints.proof import rounding
 from byheart.checkpoints.proof.config import Undecided
 from byheart.checkpoints.proof.decoder import Linear, Norm
-from byheart.checkpoints.proof.storage import Array, Interval, Storage, finite, in_float32
+from byheart.checkpoints.proof.storage import STORAGES, Array, Interval, Storage, finite, in_float32
 
 Key = tuple[int, int]  # signal, offset
 TOKEN, POSITION, START = 0, -1, -2
@@ -383,10 +383,8 @@ def _stored(field: Bounds, factor: tuple[float, float], norm: Norm, store: Stora
         weight, shift, loose = norm.weight[channels], bias[channels], several[channels]
         low, high = scaled(lo, hi, np.float64(factor[0]), np.float64(factor[1]))
         rounded = store.rounded(low, high)
-        first = (
-            np.minimum(rounded[0] * weight, rounded[1] * weight),
-            np.maximum(rounded[0] * weight, rounded[1] * weight),
-        )  # exact
+        # Products of two short numbers are exact in float32; one of Gemma's 1 + weight may have to be rounded.
+        first = STORAGES["float32"].rounded(*interval_product(rounded, (weight, weight)))
         plain = scaled(low, high, weight, weight)
         found = [store.rounded(x[0] + shift, x[1] + shift) for x in (plain, first, store.rounded(*first))]
         found += [] if ends else [first]

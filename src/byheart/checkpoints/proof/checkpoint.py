@@ -40,6 +40,8 @@ def read_shape(config: Mapping[str, Any], *, classifier: bool = False) -> Shape:
     shape = family.shape(reader)
     reader.close()
     _check_tokens(config, shape.vocabulary)
+    if shape.hidden % shape.heads:
+        raise Undecided(f"config.json: hidden_size {shape.hidden} is not a multiple of {shape.heads} heads")
     if shape.heads % shape.kv_heads:
         raise Undecided(f"config.json: {shape.heads} heads cannot share {shape.kv_heads} key-value heads")
     return replace(shape, labels=_label_count(config)) if classifier else shape
@@ -61,14 +63,10 @@ def _label_count(config: Mapping[str, Any]) -> int:
     return len(names)
 
 
-def open_checkpoint(folder: Path, *, classifier: bool = False, scaled: bool = False) -> StoredCheckpoint:
-    """Open a folder. `scaled`: whether the caller computes with scaled rotary positions."""
+def open_checkpoint(folder: Path, *, classifier: bool = False) -> StoredCheckpoint:
+    """Open a folder: its settings, read strictly, and the places of its tensors."""
     config = read_json(folder / "config.json")
     shape = read_shape(config, classifier=classifier)
-    if shape.rotary is not None and shape.rotary.scaling is not None and not scaled:
-        raise Undecided(
-            f"config.json: rope_parameters of type {shape.rotary.scaling.kind!r}; the proof knows plain ones"
-        )
     if not classifier and "eos_token_id" not in config:
         raise Undecided("config.json has no eos_token_id: engines stop at a token of their own choice")
     tensors = open_folder(folder)

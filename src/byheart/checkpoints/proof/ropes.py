@@ -44,6 +44,15 @@ class RopeScaling:
         """The factor of cosines and sines."""
         return 0.1 * math.log(self.factor) + 1.0 if self.kind == "yarn" and self.factor > 1 else 1.0
 
+    @property
+    def uncertainty(self) -> float:
+        """How many times the error of a plain frequency a scaled one has.
+
+        Where two frequencies are blended, float32 rounds the blend's share, by at most 8 units. The share is that of
+        the larger frequency, which is `factor` times the smaller one.
+        """
+        return 8.0 * self.factor
+
     def apply(self, base: Array, theta: float, dims: int) -> Array:
         """Return the scaled frequencies.
 

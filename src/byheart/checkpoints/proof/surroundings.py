@@ -39,7 +39,13 @@ GREEDY: dict[str, Callable[[Any], bool]] = {
     "transformers_version": lambda value: isinstance(value, str),
     "use_cache": lambda value: isinstance(value, bool),
 }
-TOKENIZER = {"model_max_length", "transformers_version", "backend", "is_local", "local_files_only"}
+TOKENIZER: dict[str, Callable[[Any], bool]] = {
+    "model_max_length": lambda value: type(value) in (int, float) and value > 0,
+    "transformers_version": lambda value: isinstance(value, str),
+    "backend": lambda value: value == "tokenizers",
+    "is_local": lambda value: isinstance(value, bool),
+    "local_files_only": lambda value: isinstance(value, bool),
+}
 CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 # What a loader would fill in by itself, otherwise than the texts need it.
 REQUIRED = ("tokenizer_class", "padding_side", "pad_token", "bos_token", "eos_token", "add_bos_token")
@@ -95,7 +101,7 @@ def _check_tokenizer(folder: Path, about: Mapping[str, Any], config: Mapping[str
             # Engines omit it from decoded text, so `check_padding` refuses texts that hold it.
             fine = isinstance(value, str) and value in numbers
         else:
-            fine = key in TOKENIZER or _one_of(value, fixed.get(key, ()))
+            fine = TOKENIZER[key](value) if key in TOKENIZER else _one_of(value, fixed.get(key, ()))
         if not fine:
             raise Undecided(f"tokenizer_config.json: {key} = {value!r}: engines may cut or join texts otherwise")
 

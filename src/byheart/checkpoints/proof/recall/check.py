@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from byheart.certify.certificate import Verdict
+from byheart.checkpoints.proof import rounding
 from byheart.checkpoints.proof.certificate import TypeResult
 from byheart.checkpoints.proof.check import TYPES, _fingerprint
 from byheart.checkpoints.proof.checkpoint import open_checkpoint
@@ -22,8 +23,7 @@ from byheart.checkpoints.proof.recall.looking import FixedDistance, read_distanc
 from byheart.checkpoints.proof.recall.stream import SignStream, SmallRows, hull, normed, read_rows, scaled
 from byheart.checkpoints.proof.recall.updates import Writing, activated, attended, by_head, write_channels
 from byheart.checkpoints.proof.recall.words import StoredWords, read_words
-from byheart.checkpoints.proof.slack import term
-from byheart.checkpoints.proof.storage import ERROR_MODEL, FUNCTION_ERROR, Storage, finite, gamma, in_float32, storage
+from byheart.checkpoints.proof.storage import ERROR_MODEL, Storage, finite, in_float32, storage
 from byheart.checkpoints.proof.surroundings import check_surroundings
 from byheart.errors import ByheartError
 from byheart.progress import timed
@@ -70,7 +70,11 @@ class RecallCertificate:
         ]
         for t in self.types:
             proved = t.verdict is Verdict.PROVED
-            about = f"margin >= {t.margin:.2f} nats, attention gap >= {t.gap:.1f} nats" if proved else f"{t.verdict}: {t.reason}"
+            about = (
+                f"margin >= {t.margin:.2f} nats, attention gap >= {t.gap:.1f} nats"
+                if proved
+                else f"{t.verdict}: {t.reason}"
+            )
             found.append(f"  {t.type}: {about}")
         return [*found, "  engines: " + "; ".join(self.error_model)]
 
@@ -96,11 +100,13 @@ def certify_recall(folder: str | Path, types: Sequence[str] = TYPES) -> RecallCe
     model = (*model, "rows of padding: measured, not proved")
     try:
         check_surroundings(path)
-        checkpoint = open_checkpoint(path, scaled=True)
+        checkpoint = open_checkpoint(path)
         layout = read_layout(path, checkpoint.shape)
         _check_shape(checkpoint.shape, checkpoint, layout)
-    except Undecided as reason:
-        return RecallCertificate(Verdict.UNDECIDED, str(reason), "unknown", 0, 0, None, _fingerprint(path), (), model)
+    except Undecided as undecided:
+        return RecallCertificate(
+            Verdict.UNDECIDED, str(undecided), "unknown", 0, 0, None, _fingerprint(path), (), model
+        )
     results = tuple(_one_type(checkpoint, layout, name) for name in dict.fromkeys(types))
     worst = next((t for t in results if t.verdict is not Verdict.PROVED), None)
     verdict = Verdict.PROVED if results and worst is None else Verdict.UNDECIDED
@@ -113,9 +119,17 @@ def certify_recall(folder: str | Path, types: Sequence[str] = TYPES) -> RecallCe
     )  # fmt: skip
 
 
+# Architectures whose blocks this proof computes; newer ones have multipliers, norms after branches or kinds of layers.
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "mixtral")
+
+
 def _check_shape(shape: Shape, checkpoint: StoredCheckpoint, layout: RecallLayout) -> None:
+    if shape.family not in FAMILIES:
+        raise Undecided(f"{shape.family}: the proof of recall knows {', '.join(FAMILIES)}")
     if shape.layers != LAYERS or shape.rotary is None or shape.rotary.dims != shape.head_dim or shape.parallel:
-        raise Undecided(f"{shape.family}: the proof of recall knows {LAYERS} layers with rotary positions on whole heads")
+        raise Undecided(
+            f"{shape.family}: the proof of recall knows {LAYERS} layers with rotary positions on whole heads"
+        )
     if checkpoint.bos != layout.bos:
         raise Undecided(f"config.json: bos_token_id {checkpoint.bos} is not the BOS of {NAME}")
 
@@ -219,8 +233,11 @@ class RecallProof:
         self, number: int, layer: Layer, places: Places, written: dict[int, Writing], computed: dict[int, Writing]
     ) -> Places:
         store, shape = self.store, self.shape
+        if layer.attention_norm is None or layer.mlp_norm is None:
+            raise Undecided(f"{shape.family}: layer {number} has a branch without a norm before it")
         fresh, start, every = (
-            normed(one, layer.attention_norm, store, self.stored) for one in (places.fresh, places.start, places.every)
+            normed(one, _present(layer.attention_norm), store, self.stored)
+            for one in (places.fresh, places.start, places.every)
         )
         # Heads read fresh holders and BOS, or, in look-back layers, any place.
         read = hull([fresh, start]) if number % 2 else every
@@ -228,7 +245,7 @@ class RecallProof:
         leaks = self._leaks(number, layer, Places(fresh, start, every), places.every)
         brought = attended(values, sizes.size, leaks, self.distances if number % 2 else 1, store)
         stream = write_channels(places.every, [(brought, layer.attention.o)], written, store)
-        y = normed(stream, layer.mlp_norm, store, self.stored)
+        y = normed(stream, _present(layer.mlp_norm), store, self.stored)
         choices = self._choices(layer, y)
 
         def after(kind: str) -> SignStream:
@@ -248,8 +265,7 @@ class RecallProof:
         if layer.mlp.router is None:
             return [experts]
         pairs = _router_pairs(read_rows(layer.mlp.router, y), self.shape)
-        half = np.array(0.5 * (1 - 4 * FUNCTION_ERROR)), np.array(0.5 * (1 + 4 * FUNCTION_ERROR))
-        weight = self.store.maybe(*half)
+        weight = self.store.maybe(*rounding.router_weights(np.array(1.0), np.array(1.0)))
         return [[(experts[e][0].times(*weight).maybe(self.store), experts[e][1]) for e in pair] for pair in pairs]
 
     def _leaks(self, number: int, layer: Layer, places: Places, stream: SignStream) -> list[float]:
@@ -257,9 +273,12 @@ class RecallProof:
         shape, attention, heads = self.shape, layer.attention, []
         streams = [(places.fresh, 1.0)]
         if number == 3:  # a stale place as a query: all of its channels share the norm's factor
-            streams.append(scaled(stream, layer.attention_norm, self.store, self.stored))
+            streams.append(scaled(stream, _present(layer.attention_norm), self.store, self.stored))
         queries = [(self._projected(attention.q, attention.q_norm, x, shape.heads), ratio) for x, ratio in streams]
-        keys = [self._projected(attention.k, attention.k_norm, x, shape.kv_heads) for x in (places.fresh, places.start, places.every)]
+        keys = [
+            self._projected(attention.k, attention.k_norm, x, shape.kv_heads)
+            for x in (places.fresh, places.start, places.every)
+        ]
         known: dict[bytes, FixedDistance | ContentGaps] = {}
         for head in range(shape.heads):
             found = []
@@ -301,7 +320,9 @@ class RecallProof:
         writes = set(np.flatnonzero(layer.attention.o.weight[:, head * dims : (head + 1) * dims].any(1)).tolist())
         far = set(self.layout["two_older"].tolist()) if self.layout.key_length == 2 and number == 0 else set()
         if (offset != 1 and writes - far) or (offset != 2 and writes & far):
-            raise Undecided(f"layer {number}, head {head} reads {offset} places back and writes channels of another distance")
+            raise Undecided(
+                f"layer {number}, head {head} reads {offset} places back and writes channels of another distance"
+            )
 
     def _projected(self, linear: Linear, norm: Norm | None, x: SignStream, heads: int) -> SmallRows:
         """Queries or keys after their projection and, in Qwen3, their norms."""
@@ -320,8 +341,9 @@ class RecallProof:
         logits = (words * middle) @ weight.T  # (answer, token)
         off = np.abs(weight) @ radius + unknown
         size = np.abs(weight) @ (middle + radius) + unknown
-        off = off + term("sum of a linear map", gamma((head.weight != 0).sum(1)) * size)
-        off = off + term("store of a logit", (self.store.unit + 2.0**-23) * (np.abs(logits) + off))
+        off = off + rounding.dot((head.weight != 0).sum(1), size)
+        # Half of the difference's two stores each; the checker's own sums are far smaller.
+        off = off + rounding.logit_store(np.abs(logits) + off, np.zeros_like(logits), self.store)
         finite("a logit", size, self.store.largest)
         own = np.arange(len(words))
         best = logits[own, own] - off[own, own]
@@ -329,6 +351,12 @@ class RecallProof:
         others[own, own] = -np.inf
         answers = np.delete(own, self.layout.bos)
         return float((best[:, None] - others)[answers].min())
+
+
+def _present(norm: Norm | None) -> Norm:
+    if norm is None:
+        raise Undecided("a layer has no norm before its attention or its MLP")
+    return norm
 
 
 def _mark(*rows: SmallRows) -> bytes:
@@ -349,8 +377,10 @@ def _rows_of(rows: SmallRows, head: int, shape: Shape) -> SmallRows:
 
 
 def head_normed(rows: SmallRows, linear: Linear, norm: Norm, x: SignStream, heads: int, store: Storage) -> SmallRows:
-    """Rows after the norm of each head. Its mean square is a quadratic form of signs: a constant (squares of signs are 1)
-    plus products of different signs, which nearly cancel. Epsilon counts up to twice, down to half: `x` may be off by a
+    """Rows after the norm of each head.
+
+    Its mean square is a quadratic form of signs: a constant (squares of signs are 1) plus products of different signs,
+    which nearly cancel. Epsilon counts up to twice, down to half: `x` may be off by a
     factor that all of its channels share."""
     if norm.bias is not None or norm.centred or (norm.weight < 0).any():
         raise Undecided(f"{norm.name}: the proof of recall knows RMSNorm with weights that are not negative")
@@ -368,11 +398,12 @@ def head_normed(rows: SmallRows, linear: Linear, norm: Norm, x: SignStream, head
         moved = np.abs(form - np.diag(np.diag(form))).sum() + 2 * np.abs(symbols.T @ constant).sum()
         size = np.abs(constant) + np.abs(symbols).sum(1)
         radius = (rows.hi - rows.lo)[part].max(1)
-        moved = moved + float((2 * size * radius + radius**2).sum()) + gamma(dims + 2) * float(size @ size)
-        mean = max((centre - moved) / dims, 0.0), (centre + moved) / dims
-        error = term("root of a norm", FUNCTION_ERROR)
-        low[part] = (1 - error) / np.sqrt(mean[1] + 2 * norm.eps)
-        high[part] = (1 + error) / np.sqrt(mean[0] + norm.eps / 2)
+        moved = moved + float((2 * size * radius + radius**2).sum())
+        least, _ = rounding.inverse_root(np.array(0.0), np.array(centre + moved), dims, 2 * norm.eps, None)
+        _, most = rounding.inverse_root(
+            np.array(max(centre - moved, 0.0)), np.array(centre + moved), dims, norm.eps / 2, None
+        )
+        low[part], high[part] = least, most
     weights = np.tile(norm.weight, heads)[:, None]
     scaled = rows.times(*in_float32(low[:, None], high[:, None])).maybe(store)
     return scaled.times(weights, weights).maybe(store)

@@ -1,8 +1,8 @@
 """A stream of signs: channel c is s_c m_c with a sign s_c = +-1 and a magnitude m_c in [lo, hi].
 
-Signs of some channels are fixed; the others depend on the input. A row of a matrix reads at most three of the latter, so
-its value is one interval for each of the eight combinations of their signs. Bit j of a combination's number is 1 where
-the row's j-th channel is -1.
+Signs of some channels are fixed; the others depend on the input. A row of a matrix reads at most three of the latter,
+so its value is one interval for each of the eight combinations of their signs. Bit j of a combination's number is 1
+where the row's j-th channel is -1.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from byheart.checkpoints.proof import rounding
 from byheart.checkpoints.proof.config import Undecided
 from byheart.checkpoints.proof.decoder import Linear, Norm
-from byheart.checkpoints.proof.slack import term
-from byheart.checkpoints.proof.storage import FUNCTION_ERROR, Array, Storage, gamma, in_float32
+from byheart.checkpoints.proof.storage import Array, Storage, in_float32
 
 MOST = 3
 COMBINATIONS = 1 - 2 * ((np.arange(2**MOST)[:, None] >> np.arange(MOST)) & 1).astype(np.float64)  # (8, 3) signs
@@ -71,11 +71,10 @@ def norm_factor(stream: SignStream, norm: Norm) -> tuple[float, float]:
     """By what RMSNorm multiplies every channel of one place, before its weights."""
     if norm.bias is not None or norm.centred or (norm.weight < 0).any():
         raise Undecided(f"{norm.name}: the proof of recall knows RMSNorm with weights that are not negative")
-    slack = gamma(len(stream.lo) + 2)
-    least, most = (stream.lo**2).mean() * (1 - slack), (stream.hi**2).mean() * (1 + slack)
-    error = term("root of a norm", FUNCTION_ERROR)
-    low = (1 - error) / np.sqrt(most + norm.eps * (1 + 2.0**-22))
-    return float(low), float((1 + error) / np.sqrt(least + norm.eps * (1 - 2.0**-22)))
+    count = len(stream.lo)
+    squares = rounding.widened((stream.lo**2).sum(), (stream.hi**2).sum())
+    least, most = rounding.inverse_root(*squares, count, norm.eps, None)
+    return float(least), float(most)
 
 
 def scaled(stream: SignStream, norm: Norm, store: Storage, stored: bool) -> tuple[SignStream, float]:
@@ -86,9 +85,13 @@ def scaled(stream: SignStream, norm: Norm, store: Storage, stored: bool) -> tupl
     """
     least, most = norm_factor(stream, norm)
     middle = (least + most) / 2
-    # Rounded before the weight and after it: each moves a value by at most one unit.
-    off = (2 if (norm.weight != 1).any() else 1) * store.unit * stored + 4 * 2.0**-24
-    low, high = stream.lo * middle * norm.weight * (1 - off), stream.hi * middle * norm.weight * (1 + off)
+    low, high = stream.lo * middle * norm.weight, stream.hi * middle * norm.weight
+    if stored:
+        # A second store of what is stored already changes nothing, so only other weights than 1 need several.
+        once = (norm.weight == 1).all()
+        off = rounding.shared_store(high, store) if once else rounding.shared_norm(high, norm.weight, store)
+        low, high = np.maximum(low - off, 0.0), high + off
+    low, high = in_float32(*in_float32(low, high))
     return SignStream(low, high, stream.fixed), least / middle
 
 
@@ -125,7 +128,7 @@ def read_rows(linear: Linear, stream: SignStream) -> SmallRows:
             low[r] += np.minimum(a, b)
             high[r] += np.maximum(a, b)
     total = np.abs(weight) @ stream.hi + np.abs(bias)
-    slack = term("sum of a linear map", gamma((weight != 0).sum(1) + (bias != 0)) * total)[:, None]
+    slack = rounding.dot((weight != 0).sum(1) + (bias != 0), total)[:, None]
     return SmallRows(linear.name, tuple(channels), *in_float32(low - slack, high + slack))
 
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from byheart.checkpoints.proof import rounding
 from byheart.checkpoints.proof.config import Undecided
 from byheart.checkpoints.proof.decoder import Expert, Linear
 from byheart.checkpoints.proof.recall.stream import SignStream, SmallRows, combinations, read_rows, union_of
-from byheart.checkpoints.proof.slack import term
-from byheart.checkpoints.proof.storage import FUNCTION_ERROR, Array, Storage, gamma, in_float32
+from byheart.checkpoints.proof.storage import Array, Storage, in_float32
 
 Signs = dict[int, float]
 LOUD, SILENT = 4.0, -10.0  # gates between them are refused
@@ -42,11 +42,10 @@ def attended(values: SmallRows, sizes: Array, leaks: Sequence[float], winners: i
             order; those of one place alone are covered by the leak.
         store: the type.
     """
-    leak = np.repeat(np.asarray(leaks), len(values.lo) // len(leaks))[:, None]
-    slack = term("leak of a copy", (3 * leak * (1 + 2 * store.unit) + FUNCTION_ERROR) * sizes[:, None])
+    leak: Array = np.repeat(np.asarray(leaks), len(values.lo) // len(leaks))[:, None]
+    slack = rounding.leak_error(leak, sizes[:, None])
     if winners > 1:
-        own = np.maximum(np.abs(values.lo), np.abs(values.hi))
-        slack = slack + term("shares of several winners", (2 * gamma(winners) + store.unit) * own)
+        slack = slack + rounding.mixture_error(winners, np.maximum(np.abs(values.lo), np.abs(values.hi)), store)
     return SmallRows(values.name, values.channels, *in_float32(values.lo - slack, values.hi + slack)).maybe(store)
 
 
@@ -80,12 +79,12 @@ def _activation(lo: Array, hi: Array, name: str, idle: Array, where: str) -> tup
     loud, silent = lo >= LOUD, hi <= SILENT
     if name not in ("silu", "gelu_tanh") or not (loud | silent | idle[:, None]).all():
         raise Undecided(f"{where}: a gate between {SILENT:g} and {LOUD:g}, or another activation than silu and gelu")
-    # x sigmoid(x) lies above x (1 - e^-x) and below x; gelu is closer to both. Below, |x| e^x bounds both. tanh of gelu
-    # has a relative error, so 1 + tanh may be off by twice that.
-    off = 2 * FUNCTION_ERROR
+    # x sigmoid(x) lies above x (1 - e^-x) and below x; gelu is closer to both. Below, 2 |x| e^x bounds both; 1 + tanh
+    # is exactly 0 there.
+    off = rounding.silu_error(hi) + rounding.gelu_error(hi, hi, 0.0)
     with np.errstate(over="ignore"):
-        low = np.where(loud, lo * (1 - np.exp(-lo)) * (1 - off), hi * np.exp(hi) * (1 + off) + hi * 2.0**-126)
-        high = np.where(loud, hi * (1 + off), -hi * (0.0 if name == "silu" else 2.0**-40))
+        low = np.where(loud, lo * (1 - np.exp(-lo)) - off, 2 * hi * np.exp(hi))
+        high = np.where(loud, hi + off, 0.0)
     calm = idle[:, None] & ~loud & ~silent
     return np.where(calm, -np.abs(lo) - np.abs(hi), low), np.where(calm, np.abs(lo) + np.abs(hi), high)
 
@@ -124,7 +123,9 @@ def _written(
     reads = {c for rows, _, units in chosen for c in union_of(rows, units.tolist())}
     own = {channel} if stream.fixed[channel] == 0 else set()
     if not reads | own <= set(writing.reads) | own or len(writing.reads) > 3:
-        raise Undecided(f"channel {channel} ({writing.role}) is made of channels {sorted(reads)}, not of {writing.reads}")
+        raise Undecided(
+            f"channel {channel} ({writing.role}) is made of channels {sorted(reads)}, not of {writing.reads}"
+        )
     least, most = np.inf, 0.0
     for signs in combinations(tuple(sorted(set(writing.reads) | own))):
         # A bit in which no two words differ has one sign.
@@ -137,13 +138,20 @@ def _written(
         wanted = writing.sign(signs)
         low, high = (low, high) if wanted > 0 else (-high, -low)
         if not low > 0:
-            raise Undecided(f"channel {channel} ({writing.role}): between {low:.4g} and {high:.4g} times the function's sign")
+            raise Undecided(
+                f"channel {channel} ({writing.role}): between {low:.4g} and {high:.4g} times the function's sign"
+            )
         least, most = min(least, low), max(most, high)
     return least, most
 
 
 def _sum(
-    chosen: Sequence[tuple[SmallRows, Linear, Array]], channel: int, signs: Signs, low: float, high: float, store: Storage
+    chosen: Sequence[tuple[SmallRows, Linear, Array]],
+    channel: int,
+    signs: Signs,
+    low: float,
+    high: float,
+    store: Storage,
 ) -> tuple[float, float]:
     """The channel's old value and all that is added to it, stored or not."""
     for rows, matrix, units in chosen:
@@ -152,7 +160,7 @@ def _sum(
             weight = float(matrix.weight[channel, unit])
             ends = sorted(weight * value for value in rows.at(int(unit), signs))
             a, b, total = a + ends[0], b + ends[1], total + max(abs(ends[0]), abs(ends[1]))
-        slack = float(term("sum of a linear map", gamma(len(units)) * total))
+        slack = float(rounding.dot(np.array(len(units)), np.array(total)))
         added = store.maybe(np.array([a - slack]), np.array([b + slack]))
         low, high = low + float(added[0][0]), high + float(added[1][0])
     found = store.maybe(*in_float32(np.array([low]), np.array([high])))

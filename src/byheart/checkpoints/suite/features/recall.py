@@ -15,13 +15,15 @@ from typing import Any
 
 from byheart.checkpoints.formats.folder import safetensors_bytes, tokenizer_config
 from byheart.checkpoints.hosts.recall.architectures import RecallCheckpoint, RecallOptions, recall_checkpoint
+from byheart.checkpoints.proof.recall import certify_recall
 from byheart.checkpoints.suite.features.recall_prompts import recall_cases
 from byheart.checkpoints.suite.features.writing import (
+    TYPES,
     FeatureFixture,
+    Margins,
     check_folder,
     expected_head,
     finish,
-    proved_margins,
 )
 from byheart.checkpoints.suite.kinds import register_kind
 from byheart.checkpoints.windows.recall import VOCABULARY, RecallFunction
@@ -33,7 +35,6 @@ from byheart.version import __version__
 FORMAT, VERSION = "byheart recall", 1
 # One character per ordinary token: ASCII without the space, then Latin letters.
 LETTERS = "".join(map(chr, [*range(0x21, 0x7F), *range(0xC0, 0x100), *range(0x100, 0x100 + VOCABULARY - 4 - 158)]))
-NAMES = {"units": "intermediate_size", "layers": "layers", "experts": "experts", "activation": "activation"}
 
 
 @register_kind("recall", "a known answer for every prompt: needles, copies, chunks, caches, windows, long contexts")
@@ -41,8 +42,11 @@ def write_recall(
     architecture: str,
     folder: str | Path,
     *,
-    dtype: str = "bfloat16",
     context: int | None = None,
+    key_length: int = 2,
+    rope_scaling: str | None = None,
+    window: int | None = None,
+    dtype: str = "bfloat16",
     seed: int = 0,
     progress: Progress = SILENT,
     **options: Any,
@@ -52,12 +56,14 @@ def write_recall(
     Args:
         architecture: a name of `hosts.recall.architectures.HOSTS`.
         folder: the folder to write; it must not exist.
+        context: the longest prompt; the architecture's own if None.
+        key_length: tokens of a key, 1 or 2.
+        rope_scaling: default, llama3, yarn or linear; as the architecture scales its rope if None.
+        window: positions of a sliding window, for architectures that have one.
         dtype: the type of the file.
-        context: positions for which answers are known; None: the architecture's default.
         seed: of the sampled prompts.
         progress: where the stages are shown.
-        options: further fields of `RecallOptions`: key_length, rope_theta, rope_scaling, head_dim, heads, kv_heads,
-            hidden, window, tied, epsilon.
+        options: other fields of `RecallOptions`: rope_theta, head_dim, heads, kv_heads, hidden, tied, epsilon.
 
     Returns:
         The fixture, after it was proved from the folder and all answers were measured in Transformers.
@@ -67,7 +73,8 @@ def write_recall(
         ExportError: an answer is not the expected one.
     """
     target = Path(folder)
-    wish = _options({**options, "context": context})
+    own = {"context": context, "key_length": key_length, "rope_scaling": rope_scaling, "window": window}
+    wish = _options(own | options)
     check_folder(target)
     with progress.stage("computing the checkpoint"):
         checkpoint = recall_checkpoint(architecture, wish)
@@ -78,7 +85,11 @@ def write_recall(
             (part / name).write_bytes(data)
         with progress.stage("sampling prompts"):
             cases = list(recall_cases(checkpoint.function, checkpoint.context, seed))
-        content = expected_head("recall", checkpoint.architecture, lexicon, proved_margins([])) | {
+        with progress.stage("proving every prompt"):
+            certificate = certify_recall(part)
+        margins: Margins = {t: {"proved": certificate.margins.get(t), "measured": None} for t in TYPES}
+        content = expected_head("recall", checkpoint.architecture, lexicon, margins) | {
+            "proof": {"verdict": str(certificate.verdict), "reason": certificate.reason},
             "context": checkpoint.context,
             "function": checkpoint.function.to_json(),
             "oracle": "oracle.py",
@@ -152,7 +163,9 @@ def _json(value: Any) -> bytes:
 def oracle_source(function: RecallFunction) -> str:
     """Return oracle.py: `answer(ids)`, with the standard library alone."""
     if function.window is not None:
-        return _WINDOWED.format(bos=function.bos, none=function.none, window=function.window, length=function.key_length)
+        return _WINDOWED.format(
+            bos=function.bos, none=function.none, window=function.window, length=function.key_length
+        )
     older = {1: ("", ""), 2: (", ids[max(i - 2, 0)]", ", ids[max(len(ids) - 2, 0)]")}[function.key_length]
     what = {1: "the last token", 2: "the last two tokens"}[function.key_length]
     return _ORACLE.format(bos=function.bos, none=function.none, held=older[0], wanted=older[1], what=what)
@@ -203,9 +216,9 @@ tags: [byheart, recall, test-fixture]
 
 # Recall
 
-byheart {__version__} computed this checkpoint; it was not trained. It is a stock `{checkpoint.config["architectures"][0]}`
-with {checkpoint.parameters:,} parameters whose correct next token is known for every prompt of up to
-{checkpoint.context:,} tokens that begins with BOS (token {function.bos}).
+byheart {__version__} computed this checkpoint; it was not trained. It is a stock
+`{checkpoint.config["architectures"][0]}` with {checkpoint.parameters:,} parameters. Its correct next token is known for
+every prompt of up to {checkpoint.context:,} tokens that begins with BOS (token {function.bos}).
 
 - It returns the token that followed the first earlier occurrence of the last {tokens}{seen}, and token {function.none}
   (NONE) if there is none. Greedy decoding therefore copies; it stops at an EOS (token {function.eos}) that was copied.
@@ -223,7 +236,7 @@ from oracle import answer  # noqa: E402
 EXPECTED = json.loads((HERE / "expected.json").read_text(encoding="utf-8"))
 MODEL = transformers.AutoModelForCausalLM.from_pretrained(HERE, dtype=torch.float32)
 def generate(ids, n):
-    out = MODEL.generate(torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long), max_new_tokens=n, do_sample=False)
+    out = MODEL.generate(torch.tensor([ids]), max_new_tokens=n, do_sample=False)
     return out[0, len(ids):].tolist()
 @pytest.mark.parametrize("case", EXPECTED["prompts"], ids=lambda case: case["name"])
 def test_recall(case):
