@@ -130,7 +130,7 @@ def build_table_model(
         inputs = [graph.info(ROWS, ["batch", len(front.columns)], element[signature.matrix])]
     else:
         inputs = [graph.info(column.name, ["batch"], element[column.type]) for column in front.columns]
-    codes, known = _codes(graph, front, signature, encoder, keys)
+    codes, known = _codes(graph, front, signature, encoder.symbols, keys)
     columns, _ = walk(graph, network, encoder, codes, None)
     found = classes(graph, network, decoded(graph, network, columns))
     named = graph.node("GreaterOrEqual", [found, graph.whole([0], "first_class")], "has_class")
@@ -149,7 +149,27 @@ def build_table_model(
     return graph.model(inputs, outputs, {})
 
 
-def _codes(graph: Graph, front: Front, signature: Signature, encoder: Encoder, keys: RowKeys | None) -> tuple[str, str]:
+def front_bytes(front: Front, answers: GraphLabels, keys: RowKeys | None = None) -> int:
+    """Bytes of a file that do not depend on the network: cells to codes, the list of rows, the labels.
+
+    >>> from byheart.data.tokens.front import Cells
+    >>> front = Front((FrontColumn("code", CellType.TEXT, Cells(("a", "b"))),))
+    >>> few = GraphLabels.of(("x",), CellType.TEXT)
+    >>> many = GraphLabels.of(tuple(map(str, range(100))), CellType.TEXT)
+    >>> front_bytes(front, many) > front_bytes(front, few) + 300
+    True
+    """
+    graph, signature = Graph("float64"), Signature.of(front)
+    for name in (*signature.inputs, signature.label, signature.known):
+        graph.name(name)
+    _codes(graph, front, signature, None if front.scalars else tuple(range(front.codes)), keys)
+    # A tag and a length stand before every part.
+    return sum(part.ByteSize() + 4 for part in (*graph.nodes, *graph.constants)) + answers.stored_bytes
+
+
+def _codes(
+    graph: Graph, front: Front, signature: Signature, symbols: tuple[Any, ...] | None, keys: RowKeys | None
+) -> tuple[str, str]:
     """What the network takes, and which rows are known: cell by cell, or exactly."""
     parts, masks = [], []
     for number, column in enumerate(front.columns):
@@ -168,11 +188,11 @@ def _codes(graph: Graph, front: Front, signature: Signature, encoder: Encoder, k
         known = graph.node("And", [known, mask], "known_cells")
     if keys is not None:
         known = graph.node("And", [known, _listed(graph, keys, local, front.places)], "known_row")
-    if encoder.symbols is None:
+    if symbols is None:
         numbers = graph.node("Cast", [codes], "numbers", to=graph.element)
         return graph.node("Unsqueeze", [numbers, graph.whole([2], "axis_2")], "vectors"), known
-    if encoder.symbols != tuple(range(front.codes)):
-        raise ExportError(f"the network knows {len(encoder.symbols)} codes, the table has {front.codes}")
+    if symbols != tuple(range(front.codes)):
+        raise ExportError(f"the network has {len(symbols)} codes, the table has {front.codes}")
     return graph.node("Add", [codes, graph.whole([1], "one")], "codes"), known  # code 0 is the padding
 
 
