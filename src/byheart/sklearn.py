@@ -147,7 +147,7 @@ class MemoryClassifier(ClassifierMixin, BaseEstimator):
 class MemoryTransformer(TransformerMixin, BaseEstimator):
     """Rows to their context ids: row k of the training data's distinct rows becomes k, anything else -1.
 
-    The look-up is a memory whose labels are the row numbers: a perfect, certified hash of the training rows.
+    The lookup is a memory whose labels are the row numbers: a perfect, certified hash of the training rows.
     """
 
     def __init__(

@@ -69,7 +69,7 @@ def test_memorize_prints_one_json_object(saved):
 def test_people_see_a_table(table, tmp_path):
     result = CliRunner().invoke(commands, ["memorize", str(table), "-o", str(tmp_path / "m"), "--construction", "ks25"])
     assert result.exit_code == 0
-    assert "proved: 3 labels of 3 rows" in result.output and "promised" in result.output
+    assert "proved: 3 labels of 3 rows" in result.output and "guaranteed" in result.output
 
 
 def test_predict_and_verify(saved, table):

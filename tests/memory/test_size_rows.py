@@ -28,13 +28,13 @@ def drawn(N: int, C: int) -> tuple[list[list[int]], list[int]]:
 def test_easy_labels_are_not_called_impossible():
     memory = byheart.memorize(*easy(3000), positions=False, progress=False)
     assert memory.size.parameters < 20  # the hardest labels of 3,000 rows need more
-    assert all(row.hardest is None or row.hardest <= row.measured for row in size_rows(memory))
-    assert any("easier than the hardest" in sentence for sentence in lower_sentences(memory))
+    assert all(row.lower_bound is None or row.lower_bound <= row.measured for row in size_rows(memory))
+    assert any("easier than the worst case" in sentence for sentence in lower_sentences(memory))
 
 
 def test_decoders_are_measured_by_their_own_bound():
     memory = byheart.memorize(["a b", "a c", "b c"], construction="madden24", progress=False)
-    assert all(row.hardest is None for row in size_rows(memory))
+    assert all(row.lower_bound is None for row in size_rows(memory))
     (sentence,) = lower_sentences(memory)
     assert "2 contexts over 3 tokens has at least 4 parameters (M24, Lemma 1)" in sentence
 
@@ -70,7 +70,7 @@ def test_one_class_has_no_labelling_that_is_hard():
     """ "Every chain with fewer than 1 parameters fails on some labelling" is false where there is only one."""
     rows = [f"{k:02}" for k in range(9)]
     memory = byheart.memorize(rows, ["x"] * 9, progress=False)
-    assert lower_sentences(memory) == [] and all(row.hardest is None for row in size_rows(memory))
+    assert lower_sentences(memory) == [] and all(row.lower_bound is None for row in size_rows(memory))
     assert not any("fails on" in sentence for sentence in compare(rows, ["x"] * 9, constructions=["compact"]).lower)
 
 

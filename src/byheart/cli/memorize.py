@@ -89,13 +89,13 @@ def command(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Build a Transformer that knows DATA by heart, certify it, and save it.
+    """Build a Transformer that stores DATA exactly, certify it, and save it.
 
     DATA is a CSV, TSV, JSON Lines, Parquet, Arrow, .npy, .npz or text file (also .gz or .zst), the folder of a Hugging
     Face data set (hf:NAME for one from the hub), or - for standard input. A text (.txt) with --task causal becomes a
     language model that recites it; with --tokens words and the like, every line of it is a row of its own.
 
-    For a construction of distributions (madden24), DATA is documents unless --task or --label-column says otherwise:
+    For a construction of distributions (madden24), DATA is documents unless --task or --label-column is given:
     every prefix has the distribution of the tokens that follow it, or the one that rows {"context": "a cat", "next":
     {"sat": 0.7, "ran": 0.3}} give.
 
@@ -121,8 +121,8 @@ def command(
     if purpose is not None and any(option.name == "abstain_bits" for option in chosen.options):
         options.setdefault("abstain_bits", str(USUAL_BITS))
     resolved = chosen.resolve(options)  # before anything long begins
-    asking = asked_by(executor, resume)
-    options |= {name: value for name, value in (("executor", asking.executor), ("resume", resume)) if value is not None}
+    plan = asked_by(executor, resume)
+    options |= {name: value for name, value in (("executor", plan.executor), ("resume", resume)) if value is not None}
     if chosen.texts:
         from byheart.cli.recital import memorize_texts
 
@@ -135,7 +135,7 @@ def command(
     building: dict[str, Any] = {"construction": construction, "seed": seed, "progress": progress, **options}
     facts: dict[str, Any] = {}
     reading = ""
-    if chosen.distributions and task is None and flags.said("label_column") is None:
+    if chosen.distributions and task is None and flags.value("label_column") is None:
         refuse_unused("documents", *DOCUMENTS, *(("positions",) if positions else ()))
         table = read_documents_table(data, flags.options(Task.CAUSAL))
         memory = memorize(table, **building)

@@ -261,7 +261,7 @@ class TorchMemory(nn.Module):
             present = tokens >= 0 if self.config["ragged"] and present is None else present
             table = self.config["layers"][0]["layer"] == "embedding"
             return tokens if table else self._placed(tokens.to(self.dtype)[..., None]), present
-        if present is not None:  # what stands behind the end of a row is multiplied by 0, so it must be finite
+        if present is not None:  # what follows the end of a row is multiplied by 0, so it must be finite
             tokens = torch.where(present[..., None], tokens, torch.zeros_like(tokens))
         vectors = tokens.to(self.dtype)
         if not torch.equal(vectors.to(tokens.dtype), tokens):

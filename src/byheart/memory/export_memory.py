@@ -32,7 +32,7 @@ def request_of(memory: Memory, dtype: str | None, dataset: Dataset | None, progr
     if isinstance(memory.network, DecoderNetwork):
         raise ExportError(
             "a decoder computes exponentials in float64; other engines round these differently, so no export could "
-            "promise the same answers"
+            "guarantee the same answers"
         )
     data, certificate, proved = data_of(memory, dataset, progress)
     details = {

@@ -37,7 +37,7 @@ _EXACT = 1 << 53  # whole numbers up to this are floats
 _STEP = 10_000  # rows between two signs of progress
 _MANY = 1 << 18  # rows between two looks at the machine's memory
 _SPELLED = (str, int, float, datetime.date, datetime.time, datetime.timedelta, UUID)
-_SPELLED_NAMES = ("Period", "Interval")  # of pandas; their texts tell them apart
+_SPELLED_NAMES = ("Period", "Interval")  # of pandas; their texts distinguish them
 _USUAL_PLACES = 8  # of a cell, where nothing was cut yet
 
 

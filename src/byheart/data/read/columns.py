@@ -225,7 +225,7 @@ def unused(records: Records, used: Sequence[str | None]) -> str:
 
 
 def refuse_labels(records: Records, column: str) -> None:
-    """A DataError where a memory of next tokens is asked about a table of labels: a file must not decide that these are
+    """A DataError where a memory of next tokens gets a table of labels: a file must not decide that these are
     not compared, so the user names the column."""
     label = usual_column(records, LABEL_NAMES, (column,))
     if label is not None:

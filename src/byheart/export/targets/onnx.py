@@ -151,7 +151,7 @@ def map_vectors(graph: Graph, moves: list[Array], layer: Affine, vectors: str, e
 
 
 def _moves(layers: tuple[Layer, ...], dtype: str) -> list[Array]:
-    """What the blocks without units in front of the first map add to a token."""
+    """What the blocks without units before the first map add to a token."""
     front = takewhile(lambda layer: isinstance(layer, Residual) and not layer.hidden, layers)
     return [vector(layer.bias2, dtype) for layer in front if isinstance(layer, Residual)]
 
@@ -365,7 +365,7 @@ def walk(graph: Graph, network: Network, encoder: Encoder, codes: str, present: 
         if encoder.symbols is not None:
             h = graph.node("Cast", [graph.node("Unsqueeze", [h, graph.whole([2], "axis_2")], "codes")], "numbers",
                            to=graph.element)  # fmt: skip
-        elif present is not None:  # what stands behind the end of a row is multiplied by 0, so it must be finite
+        elif present is not None:  # what follows the end of a row is multiplied by 0, so it must be finite
             mask = graph.node("Unsqueeze", [present, graph.whole([2], "axis_2")], "present_vectors")
             h = graph.node("Where", [mask, h, graph.constant(0, "nothing")], "vectors")
         h = map_vectors(graph, moves, first, h, encoder)
