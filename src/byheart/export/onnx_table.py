@@ -74,7 +74,7 @@ class GraphLabels:
 
 
 @dataclass(frozen=True)
-class Signature:
+class TableSignature:
     """The names of inputs and outputs. `matrix`: all columns are one input of this type."""
 
     inputs: tuple[str, ...]
@@ -83,17 +83,17 @@ class Signature:
     matrix: CellType | None = None
 
     @staticmethod
-    def of(front: Front) -> Signature:
+    def of(front: Front) -> TableSignature:
         """One matrix for several columns of one type (numbers of both kinds are numbers), else an input per column."""
         types = {column.type for column in front.columns}
         if types == {CellType.WHOLE, CellType.NUMBER} and all(column.fits_double for column in front.columns):
             types = {CellType.NUMBER}
         names = tuple(column.name for column in front.columns)
         if len(names) > 1 and len(types) == 1:
-            return Signature((ROWS,), "label", "known", types.pop())
+            return TableSignature((ROWS,), "label", "known", types.pop())
         label = next(name for name in ("label", "answer", "label_of_row") if name not in names)
         known = next(name for name in ("known", "is_known", "known_row") if name not in names)
-        return Signature(names, label, known)
+        return TableSignature(names, label, known)
 
     def feeds(self, front: Front, columns: Sequence[Sequence[Any]]) -> dict[str, npt.NDArray[Any]]:
         """The cells, column by column, as the tensors that the model takes; a missing number is NaN, a text ''."""
@@ -118,7 +118,7 @@ def build_table_model(
     front: Front, network: Network, encoder: Encoder, dtype: str, answers: GraphLabels, keys: RowKeys | None = None
 ) -> Any:
     """The whole model; with `keys` it knows exactly which rows are in the table."""
-    graph, signature = Graph(dtype), Signature.of(front)
+    graph, signature = Graph(dtype), TableSignature.of(front)
     kinds = graph.onnx.TensorProto
     element = {
         CellType.TEXT: kinds.STRING, CellType.WHOLE: kinds.INT64,
@@ -159,16 +159,16 @@ def front_bytes(front: Front, answers: GraphLabels, keys: RowKeys | None = None)
     >>> front_bytes(front, many) > front_bytes(front, few) + 300
     True
     """
-    graph, signature = Graph("float64"), Signature.of(front)
+    graph, signature = Graph("float64"), TableSignature.of(front)
     for name in (*signature.inputs, signature.label, signature.known):
         graph.name(name)
     _codes(graph, front, signature, None if front.scalars else tuple(range(front.codes)), keys)
     # A tag and a length stand before every part.
-    return sum(part.ByteSize() + 4 for part in (*graph.nodes, *graph.constants)) + answers.stored_bytes
+    return int(sum(part.ByteSize() + 4 for part in (*graph.nodes, *graph.constants))) + answers.stored_bytes
 
 
 def _codes(
-    graph: Graph, front: Front, signature: Signature, symbols: tuple[Any, ...] | None, keys: RowKeys | None
+    graph: Graph, front: Front, signature: TableSignature, symbols: tuple[Any, ...] | None, keys: RowKeys | None
 ) -> tuple[str, str]:
     """What the network takes, and which rows are known: cell by cell, or exactly."""
     parts, masks = [], []
