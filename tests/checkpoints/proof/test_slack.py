@@ -306,6 +306,14 @@ def inverse_frequency() -> None:
             assert moved <= r.frequency_error(distance, np.array(theta)) * (1 + 2.0**-20) + 2.0**-50
 
 
+def grid_of_distances() -> None:
+    for start, step in rng(60).uniform(0, 4, (1000, 2)):
+        grid = np.array([start, start + step])
+        # A score that moves by its slope: from both ends to the middle.
+        top = 1.0 + 0.7 * step / 2
+        assert top <= 1.0 + r.grid_error(0.7, float(grid[1] - grid[0])) + 1e-12
+
+
 def sum_of_a_score() -> None:
     random = rng(24)
     for head in (16, 64, 128, 256):

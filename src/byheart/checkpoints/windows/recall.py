@@ -1,7 +1,7 @@
 """Recall: a function of every token sequence, and the code words by which a decoder computes it.
 
-Let x_0 = BOS. Place i *holds* the key (x_{i-1}, x_{i-2}) with the value x_i, unless x_i is BOS; x_{-1} and x_{-2} count as
-x_0. After x_0 ... x_t
+Let x_0 = BOS. Place i *holds* the key (x_{i-1}, x_{i-2}) with the value x_i, unless x_i is BOS; x_{-1} and x_{-2}
+count as x_0. After x_0 ... x_t
 
     answer = x_i of the first place i <= t that holds (x_t, x_{t-1}); NONE if no place does.
 
@@ -11,8 +11,8 @@ last two tokens: one function is needle retrieval, copying (repeat the prompt), 
 With a sliding window the layers see less: a place is *found* if it sees a holder of its key, a holder is *stale* if the
 place before it was found, and the answer is the value of the fresh holder in sight.
 
-Keys are words of +1 and -1 of a linear code. The word of a pair is the product of two words, so a pair needs as many bits
-as one word. Two keys differ in at least `distance` bits.
+Keys are words of +1 and -1 of a linear code. The word of a pair is the product of two words, so a pair needs as many
+bits as one word. Two keys differ in at least `distance` bits.
 """
 
 from __future__ import annotations

@@ -121,7 +121,13 @@ def recall_checkpoint(architecture: str, options: RecallOptions | None = None) -
     rotation = head_rotation(host.head_dim, host.theta, scaling)
     _slow_enough(host, function, scaling)
     plan = RecallPlan(
-        function, rotation, recall_channels(function, host.heads), host.heads, host.kv_heads, host.context, host.tied,
+        function,
+        rotation,
+        recall_channels(function, host.heads),
+        host.heads,
+        host.kv_heads,
+        host.context,
+        host.tied,
         host.stores,
     )
     shape = GatedShape(name, _hidden(host, plan), host.kappa, host.eps, host.theta, scaling, host.activation)
@@ -132,7 +138,7 @@ def recall_checkpoint(architecture: str, options: RecallOptions | None = None) -
 
 
 def _chosen(host: RecallHost, wish: RecallOptions) -> RecallHost:
-    fields = {
+    fields: dict[str, Any] = {
         "context": wish.context, "theta": wish.rope_theta, "head_dim": wish.head_dim, "heads": wish.heads,
         "kv_heads": wish.kv_heads, "hidden": wish.hidden, "window": wish.window, "tied": wish.tied, "eps": wish.epsilon,
     }  # fmt: skip
@@ -147,7 +153,9 @@ def _check(host: RecallHost, function: RecallFunction) -> None:
     if host.heads % host.kv_heads:
         raise OptionError(f"recall: {host.heads} heads cannot share {host.kv_heads} key-value heads")
     if host.head_dim % 2 or host.head_dim < key_code(function.key_length).bits + 2:
-        raise OptionError(f"recall: head size {host.head_dim} is odd or too small for keys of {function.key_length} tokens")
+        raise OptionError(
+            f"recall: head size {host.head_dim} is odd or too small for keys of {function.key_length} tokens"
+        )
     if host.context < 16:
         raise OptionError(f"recall: a context of {host.context} positions is too short; 16 is the least")
 
@@ -194,9 +202,10 @@ def _slow_enough(host: RecallHost, function: RecallFunction, scaling: Mapping[st
     rotation = head_rotation(host.head_dim, host.theta, scaling)
     kind = "no scaling" if scaling is None else f"scaling {scaling['rope_type']}"
     raise OptionError(
-        f"recall: {host.name} with rope theta {host.theta:g}, {kind}, head size {host.head_dim} and {seen:,} positions has "
-        f"{slow_count(rotation, seen)} frequencies that turn by one radian or less; keys of {function.key_length} tokens "
-        f"need about {key_code(function.key_length).bits // 2 + 1}. What works: {'; '.join(ways) or 'no single change'}"
+        f"recall: {host.name} with rope theta {host.theta:g}, {kind}, head size {host.head_dim} and {seen:,} positions "
+        f"has {slow_count(rotation, seen)} frequencies that turn by one radian or less; keys of "
+        f"{function.key_length} tokens need about {key_code(function.key_length).bits // 2 + 1}. "
+        f"What works: {'; '.join(ways) or 'no single change'}"
     )
 
 
@@ -210,5 +219,9 @@ def _hidden(host: RecallHost, plan: RecallPlan) -> int:
 
 def _units(tensors: Tensors) -> int:
     """Units of an MLP, by the shape of the first one's output matrix."""
-    name = next(n for n in tensors if n.startswith("model.layers.0.") and n.endswith(("mlp.down_proj.weight", "experts.0.w2.weight")))
+    name = next(
+        n
+        for n in tensors
+        if n.startswith("model.layers.0.") and n.endswith(("mlp.down_proj.weight", "experts.0.w2.weight"))
+    )
     return int(np.asarray(tensors[name]).shape[1])

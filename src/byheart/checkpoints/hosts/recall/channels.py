@@ -1,15 +1,15 @@
 """Which residual channel holds what. Every channel is +kappa or -kappa after every sublayer.
 
-    one          constant +1: thresholds, constant queries and keys are read from these
-    bos          +1 at BOS
-    newer        the word of the token, as the last token of a key; answers are spelled with the same words
-    older        the word of the token, as the token before it (keys of two tokens)
-    before_*     words of the token one place back; `two_older` of the token two places back
-    query        the word of the key that this place looks for
-    plus, minus  the word of the key that this place holds, as a pair (w, -w); (+, +) if it holds none
-    found        +1 if an earlier place, or this one, holds the key of this place; one channel per head
-    stale        found, of the place before: the key of this place was held before
-    answer       the word of the answer
+one          constant +1: thresholds, constant queries and keys are read from these
+bos          +1 at BOS
+newer        the word of the token, as the last token of a key; answers are spelled with the same words
+older        the word of the token, as the token before it (keys of two tokens)
+before_*     words of the token one place back; `two_older` of the token two places back
+query        the word of the key that this place looks for
+plus, minus  the word of the key that this place holds, as a pair (w, -w); (+, +) if it holds none
+found        +1 if an earlier place, or this one, holds the key of this place; one channel per head
+stale        found, of the place before: the key of this place was held before
+answer       the word of the answer
 """
 
 from __future__ import annotations

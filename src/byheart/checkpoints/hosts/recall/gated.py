@@ -25,7 +25,14 @@ import numpy.typing as npt
 
 from byheart.checkpoints.hosts._base import Tensors
 from byheart.checkpoints.hosts.recall.channels import resting_signs
-from byheart.checkpoints.hosts.recall.stages import STEEP, AttentionStage, RecallPlan, RecallStage, UnitStage, build_stages
+from byheart.checkpoints.hosts.recall.stages import (
+    STEEP,
+    AttentionStage,
+    RecallPlan,
+    RecallStage,
+    UnitStage,
+    build_stages,
+)
 from byheart.checkpoints.windows.recall import VOCABULARY, key_code
 
 Floats = npt.NDArray[np.float64]
@@ -54,13 +61,19 @@ def gated_tensors(plan: RecallPlan, shape: GatedShape) -> Tensors:
     units = unit_count(stages)
     for i, stage in enumerate(stages):
         prefix = f"model.layers.{i}."
-        tensors |= {f"{prefix}{name}.weight": np.ones(hidden) for name in ("input_layernorm", "post_attention_layernorm")}
+        tensors |= {
+            f"{prefix}{name}.weight": np.ones(hidden) for name in ("input_layernorm", "post_attention_layernorm")
+        }
         tensors |= _attention(plan, shape, stage.attention, prefix + "self_attn.")
         if shape.family == "mixtral":
             tensors |= _experts(plan, stage.units, units // 2, hidden, kappa, prefix + "block_sparse_moe.")
         else:
             gate, up, down = _mlp(plan, stage.units, units, hidden, kappa)
-            tensors |= {f"{prefix}mlp.gate_proj.weight": gate, f"{prefix}mlp.up_proj.weight": up, f"{prefix}mlp.down_proj.weight": down}
+            tensors |= {
+                f"{prefix}mlp.gate_proj.weight": gate,
+                f"{prefix}mlp.up_proj.weight": up,
+                f"{prefix}mlp.down_proj.weight": down,
+            }
         if shape.family == "phi3":
             _fuse(tensors, prefix)
     if shape.family == "gemma":
@@ -99,7 +112,11 @@ def _wide(matrix: Floats, hidden: int) -> Floats:
 
 
 def _attention(plan: RecallPlan, shape: GatedShape, stage: AttentionStage, prefix: str) -> Tensors:
-    parts = {"q": _wide(stage.query, shape.hidden), "k": _wide(stage.key, shape.hidden), "v": _wide(stage.value, shape.hidden)}
+    parts = {
+        "q": _wide(stage.query, shape.hidden),
+        "k": _wide(stage.key, shape.hidden),
+        "v": _wide(stage.value, shape.hidden),
+    }
     output = shape.kappa * _wide(stage.output.T, shape.hidden).T
     tensors: Tensors = {}
     if shape.family == "qwen3":
@@ -112,7 +129,11 @@ def _attention(plan: RecallPlan, shape: GatedShape, stage: AttentionStage, prefi
             moved = np.arange(len(parts[part])) % 2 == 0
             tensors[f"{prefix}{part}_proj.bias"] = np.where(moved, parts[part][:, ones].sum(1), 0.0)
             parts[part][np.ix_(moved, ones)] = 0.0
-    return tensors | {f"{prefix}{part}_proj.weight": values for part, values in parts.items()} | {f"{prefix}o_proj.weight": output}
+    return (
+        tensors
+        | {f"{prefix}{part}_proj.weight": values for part, values in parts.items()}
+        | {f"{prefix}o_proj.weight": output}
+    )
 
 
 def _equal_lengths(plan: RecallPlan, matrix: Floats, heads: int) -> tuple[Floats, float]:
@@ -140,7 +161,9 @@ def _legal_stream(plan: RecallPlan) -> Floats:
     return signs
 
 
-def _mlp(plan: RecallPlan, stage: UnitStage | None, units: int, hidden: int, kappa: float) -> tuple[Floats, Floats, Floats]:
+def _mlp(
+    plan: RecallPlan, stage: UnitStage | None, units: int, hidden: int, kappa: float
+) -> tuple[Floats, Floats, Floats]:
     gate, up, down = np.zeros((units, hidden)), np.zeros((units, hidden)), np.zeros((hidden, units))
     if stage is not None:
         count = len(stage.gate)
@@ -163,7 +186,9 @@ def _experts(plan: RecallPlan, stage: UnitStage | None, units: int, hidden: int,
 
 
 def _fuse(tensors: Tensors, prefix: str) -> None:
-    tensors[f"{prefix}self_attn.qkv_proj.weight"] = np.concatenate([tensors.pop(f"{prefix}self_attn.{p}_proj.weight") for p in "qkv"])
+    tensors[f"{prefix}self_attn.qkv_proj.weight"] = np.concatenate(
+        [tensors.pop(f"{prefix}self_attn.{p}_proj.weight") for p in "qkv"]
+    )
     halves = [tensors.pop(f"{prefix}mlp.{name}_proj.weight") for name in ("gate", "up")]
     tensors[f"{prefix}mlp.gate_up_proj.weight"] = np.concatenate(halves)
 
@@ -202,14 +227,23 @@ def gated_config(plan: RecallPlan, shape: GatedShape, units: int) -> dict[str, A
 def _own(plan: RecallPlan, shape: GatedShape, head_dim: int) -> dict[str, Any]:
     """Fields of one family."""
     if shape.family in ("qwen2", "qwen3"):
-        own = {"use_sliding_window": False, "max_window_layers": 4, "sliding_window": None}
-        return own | ({"head_dim": head_dim} if shape.family == "qwen3" else {})
+        plain = {"use_sliding_window": False, "max_window_layers": 4, "sliding_window": None}
+        return plain | ({"head_dim": head_dim} if shape.family == "qwen3" else {})
     if shape.family == "phi3":
-        fields = {"original_max_position_embeddings": plan.positions, "partial_rotary_factor": 1.0, "rope_scaling": None}
+        fields = {
+            "original_max_position_embeddings": plan.positions,
+            "partial_rotary_factor": 1.0,
+            "rope_scaling": None,
+        }
         return fields | {"sliding_window": None, "embd_pdrop": 0.0, "resid_pdrop": 0.0}
-    own = {"head_dim": head_dim}
+    own: dict[str, Any] = {"head_dim": head_dim}
     if shape.family == "mixtral":
-        own |= {"num_local_experts": EXPERTS, "num_experts_per_tok": USED, "router_aux_loss_coef": 0.001, "sliding_window": None}
+        own |= {
+            "num_local_experts": EXPERTS,
+            "num_experts_per_tok": USED,
+            "router_aux_loss_coef": 0.001,
+            "sliding_window": None,
+        }
     if shape.family == "mistral":
         own |= {"sliding_window": plan.function.window}
     return own | ({"attention_bias": False} if shape.family in ("llama", "gemma") else {})

@@ -1,9 +1,10 @@
 """Scores by content: which frequencies carry the bits of a key, and how large queries must be.
 
-Bits 2j and 2j + 1 of a key are the real and imaginary half of one frequency theta. A query is turned back by half of the
-context, so that over all distances the angle phi stays within theta n / 2. Per unit of size, a pair of bits without a
-difference scores cos phi, with one difference at most |sin phi|, with two -cos phi. So bits need frequencies that hardly
-turn within the context; how many there are depends on the rope, the head size and the context.
+Bits 2j and 2j + 1 of a key are the real and imaginary half of one frequency theta. A query is turned back by half of
+the context, so that over all distances the angle phi stays within theta n / 2. Per unit of size, a pair of bits
+without a difference scores cos phi, with one difference at most |sin phi|, with two -cos phi. So bits need
+frequencies that hardly turn within the context; how many there are depends on the rope, the head size and the
+context.
 
 One more frequency carries the flag of BOS: -sink/2 for ordinary keys, +sink/2 for BOS, whose key has no content. With
 m the least score of a match per unit of size A, o the greatest score of another key, c the least cosine of the flag, a

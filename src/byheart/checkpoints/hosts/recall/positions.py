@@ -1,7 +1,7 @@
 """Rotary frequencies with their scaling, and which two dimensions of a head turn together.
 
-A dimension that is not rotated counts as half of a pair of frequency 0, so that heads with a rotary share (GPT-NeoX) and
-heads without rotation (GPT-2) use the same design.
+A dimension that is not rotated counts as half of a pair of frequency 0, so that heads with a rotary share (GPT-NeoX)
+and heads without rotation (GPT-2) use the same design.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@
 Keys of one token need no products: attention writes (plus, minus) at once, and units clear it at BOS. With a tied head,
 units of stage 3 copy the answer over `newer`, whose words the embedding holds.
 
-All matrices act on signs: a host divides by the size that its norms give a channel. Column `one` stands for the constant.
+All matrices act on signs: a host divides by the size that its norms give a channel. Column `one` stands for the
+constant.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class AttentionStage:
 
 @dataclass(frozen=True, eq=False)
 class UnitStage:
-    """Units that are 1 or 0: `gate` (units, channels) gives +-STEEP, `output` (channels, units) adds multiples of kappa."""
+    """Units that are 1 or 0: `gate` (units, channels) gives +-STEEP, `output` (channels, units) adds multiples of
+    kappa."""
 
     gate: Floats
     output: Floats
@@ -132,7 +134,9 @@ def look_by_rotation(plan: RecallPlan, stage: AttentionStage, offsets: Sequence[
         stage.query[head * dims + turning.imaginary[pairs]] = np.outer(-wave.sine * scale, one)
 
 
-def _share(plan: RecallPlan, heads: Sequence[int], jobs: Sequence[tuple[int, int, float]]) -> dict[int, list[tuple[int, int, float]]]:
+def _share(
+    plan: RecallPlan, heads: Sequence[int], jobs: Sequence[tuple[int, int, float]]
+) -> dict[int, list[tuple[int, int, float]]]:
     """Jobs (source channel, target channel, sign) dealt out to heads in equal runs."""
     parts = np.array_split(np.arange(len(jobs)), len(heads))
     return {head: [jobs[k] for k in part] for head, part in zip(heads, parts, strict=True)}
@@ -145,7 +149,9 @@ def _copy(plan: RecallPlan, stage: AttentionStage, shares: dict[int, list[tuple[
     for group in range(plan.kv_heads):
         needed = sorted({source for h in range(group * per, (group + 1) * per) for source, _, _ in shares.get(h, [])})
         if len(needed) + 1 > dims:
-            raise OptionError(f"recall: {len(needed) + 1} values per key-value head do not fit {dims} dimensions; give more heads")
+            raise OptionError(
+                f"recall: {len(needed) + 1} values per key-value head do not fit {dims} dimensions; give more heads"
+            )
         stage.value[group * dims + len(needed)] = plan.row(constant=1.0)
         for k, source in enumerate(needed):
             stage.value[group * dims + k, source] = 1.0
@@ -164,7 +170,15 @@ class _Units:
         self.rows: list[Floats] = []
         self.adds: list[tuple[int, float]] = []
 
-    def both(self, first: tuple[str, int, int], second: tuple[str, int, int], target: int, amount: float, *, not_bos: bool = False) -> None:
+    def both(
+        self,
+        first: tuple[str, int, int],
+        second: tuple[str, int, int],
+        target: int,
+        amount: float,
+        *,
+        not_bos: bool = False,
+    ) -> None:
         """Add `amount` to the target if two channels have these signs (and the token is not BOS)."""
         reads = [(role, number, STEEP * sign) for role, number, sign in (first, second)]
         reads += [("bos", 0, -STEEP)] if not_bos else []
@@ -184,7 +198,11 @@ def _words(plan: RecallPlan, look: Look) -> RecallStage:
     stage, units, heads = plan.empty(), _Units(plan), range(plan.heads)
     if plan.function.key_length == 1:
         look(stage, [1] * plan.heads)
-        jobs = [(int(channels["newer"][b]), int(channels[role][b]), sign) for role, sign in (("plus", 1.0), ("minus", -1.0)) for b in bits]
+        jobs = [
+            (int(channels["newer"][b]), int(channels[role][b]), sign)
+            for role, sign in (("plus", 1.0), ("minus", -1.0))
+            for b in bits
+        ]
         _copy(plan, stage, _share(plan, list(heads), jobs))
         for role in ("plus", "minus"):
             for b in bits:
@@ -194,9 +212,15 @@ def _words(plan: RecallPlan, look: Look) -> RecallStage:
         raise OptionError("recall: keys of two tokens need two heads or more")
     offsets = [1 if h % 2 == 0 else 2 for h in heads]
     look(stage, offsets)
-    jobs = [(int(channels[a][b]), int(channels[c][b]), 1.0) for a, c in (("newer", "before_newer"), ("older", "before_older")) for b in bits]
+    jobs = [
+        (int(channels[a][b]), int(channels[c][b]), 1.0)
+        for a, c in (("newer", "before_newer"), ("older", "before_older"))
+        for b in bits
+    ]
     far = [(int(channels["older"][b]), int(channels["two_older"][b]), 1.0) for b in bits]
-    shares = _share(plan, [h for h in heads if offsets[h] == 1], jobs) | _share(plan, [h for h in heads if offsets[h] == 2], far)
+    shares = _share(plan, [h for h in heads if offsets[h] == 1], jobs) | _share(
+        plan, [h for h in heads if offsets[h] == 2], far
+    )
     _copy(plan, stage, shares)
     for b in bits:
         for s in (1, -1):

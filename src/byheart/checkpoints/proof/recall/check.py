@@ -70,7 +70,11 @@ class RecallCertificate:
         ]
         for t in self.types:
             proved = t.verdict is Verdict.PROVED
-            about = f"margin >= {t.margin:.2f} nats, attention gap >= {t.gap:.1f} nats" if proved else f"{t.verdict}: {t.reason}"
+            about = (
+                f"margin >= {t.margin:.2f} nats, attention gap >= {t.gap:.1f} nats"
+                if proved
+                else f"{t.verdict}: {t.reason}"
+            )
             found.append(f"  {t.type}: {about}")
         return [*found, "  engines: " + "; ".join(self.error_model)]
 
@@ -99,8 +103,10 @@ def certify_recall(folder: str | Path, types: Sequence[str] = TYPES) -> RecallCe
         checkpoint = open_checkpoint(path)
         layout = read_layout(path, checkpoint.shape)
         _check_shape(checkpoint.shape, checkpoint, layout)
-    except Undecided as reason:
-        return RecallCertificate(Verdict.UNDECIDED, str(reason), "unknown", 0, 0, None, _fingerprint(path), (), model)
+    except Undecided as undecided:
+        return RecallCertificate(
+            Verdict.UNDECIDED, str(undecided), "unknown", 0, 0, None, _fingerprint(path), (), model
+        )
     results = tuple(_one_type(checkpoint, layout, name) for name in dict.fromkeys(types))
     worst = next((t for t in results if t.verdict is not Verdict.PROVED), None)
     verdict = Verdict.PROVED if results and worst is None else Verdict.UNDECIDED
@@ -121,7 +127,9 @@ def _check_shape(shape: Shape, checkpoint: StoredCheckpoint, layout: RecallLayou
     if shape.family not in FAMILIES:
         raise Undecided(f"{shape.family}: the proof of recall knows {', '.join(FAMILIES)}")
     if shape.layers != LAYERS or shape.rotary is None or shape.rotary.dims != shape.head_dim or shape.parallel:
-        raise Undecided(f"{shape.family}: the proof of recall knows {LAYERS} layers with rotary positions on whole heads")
+        raise Undecided(
+            f"{shape.family}: the proof of recall knows {LAYERS} layers with rotary positions on whole heads"
+        )
     if checkpoint.bos != layout.bos:
         raise Undecided(f"config.json: bos_token_id {checkpoint.bos} is not the BOS of {NAME}")
 
@@ -228,7 +236,8 @@ class RecallProof:
         if layer.attention_norm is None or layer.mlp_norm is None:
             raise Undecided(f"{shape.family}: layer {number} has a branch without a norm before it")
         fresh, start, every = (
-            normed(one, layer.attention_norm, store, self.stored) for one in (places.fresh, places.start, places.every)
+            normed(one, _present(layer.attention_norm), store, self.stored)
+            for one in (places.fresh, places.start, places.every)
         )
         # Heads read fresh holders and BOS, or, in look-back layers, any place.
         read = hull([fresh, start]) if number % 2 else every
@@ -236,7 +245,7 @@ class RecallProof:
         leaks = self._leaks(number, layer, Places(fresh, start, every), places.every)
         brought = attended(values, sizes.size, leaks, self.distances if number % 2 else 1, store)
         stream = write_channels(places.every, [(brought, layer.attention.o)], written, store)
-        y = normed(stream, layer.mlp_norm, store, self.stored)
+        y = normed(stream, _present(layer.mlp_norm), store, self.stored)
         choices = self._choices(layer, y)
 
         def after(kind: str) -> SignStream:
@@ -264,9 +273,12 @@ class RecallProof:
         shape, attention, heads = self.shape, layer.attention, []
         streams = [(places.fresh, 1.0)]
         if number == 3:  # a stale place as a query: all of its channels share the norm's factor
-            streams.append(scaled(stream, layer.attention_norm, self.store, self.stored))
+            streams.append(scaled(stream, _present(layer.attention_norm), self.store, self.stored))
         queries = [(self._projected(attention.q, attention.q_norm, x, shape.heads), ratio) for x, ratio in streams]
-        keys = [self._projected(attention.k, attention.k_norm, x, shape.kv_heads) for x in (places.fresh, places.start, places.every)]
+        keys = [
+            self._projected(attention.k, attention.k_norm, x, shape.kv_heads)
+            for x in (places.fresh, places.start, places.every)
+        ]
         known: dict[bytes, FixedDistance | ContentGaps] = {}
         for head in range(shape.heads):
             found = []
@@ -308,7 +320,9 @@ class RecallProof:
         writes = set(np.flatnonzero(layer.attention.o.weight[:, head * dims : (head + 1) * dims].any(1)).tolist())
         far = set(self.layout["two_older"].tolist()) if self.layout.key_length == 2 and number == 0 else set()
         if (offset != 1 and writes - far) or (offset != 2 and writes & far):
-            raise Undecided(f"layer {number}, head {head} reads {offset} places back and writes channels of another distance")
+            raise Undecided(
+                f"layer {number}, head {head} reads {offset} places back and writes channels of another distance"
+            )
 
     def _projected(self, linear: Linear, norm: Norm | None, x: SignStream, heads: int) -> SmallRows:
         """Queries or keys after their projection and, in Qwen3, their norms."""
@@ -339,6 +353,12 @@ class RecallProof:
         return float((best[:, None] - others)[answers].min())
 
 
+def _present(norm: Norm | None) -> Norm:
+    if norm is None:
+        raise Undecided("a layer has no norm before its attention or its MLP")
+    return norm
+
+
 def _mark(*rows: SmallRows) -> bytes:
     """Equal for equal heads, whose scores are bounded once."""
     return b"".join(a.tobytes() for r in rows for a in (r.lo, r.hi)) + repr([r.channels for r in rows]).encode()
@@ -357,8 +377,10 @@ def _rows_of(rows: SmallRows, head: int, shape: Shape) -> SmallRows:
 
 
 def head_normed(rows: SmallRows, linear: Linear, norm: Norm, x: SignStream, heads: int, store: Storage) -> SmallRows:
-    """Rows after the norm of each head. Its mean square is a quadratic form of signs: a constant (squares of signs are 1)
-    plus products of different signs, which nearly cancel. Epsilon counts up to twice, down to half: `x` may be off by a
+    """Rows after the norm of each head.
+
+    Its mean square is a quadratic form of signs: a constant (squares of signs are 1) plus products of different signs,
+    which nearly cancel. Epsilon counts up to twice, down to half: `x` may be off by a
     factor that all of its channels share."""
     if norm.bias is not None or norm.centred or (norm.weight < 0).any():
         raise Undecided(f"{norm.name}: the proof of recall knows RMSNorm with weights that are not negative")
@@ -378,7 +400,9 @@ def head_normed(rows: SmallRows, linear: Linear, norm: Norm, x: SignStream, head
         radius = (rows.hi - rows.lo)[part].max(1)
         moved = moved + float((2 * size * radius + radius**2).sum())
         least, _ = rounding.inverse_root(np.array(0.0), np.array(centre + moved), dims, 2 * norm.eps, None)
-        _, most = rounding.inverse_root(np.array(max(centre - moved, 0.0)), np.array(centre + moved), dims, norm.eps / 2, None)
+        _, most = rounding.inverse_root(
+            np.array(max(centre - moved, 0.0)), np.array(centre + moved), dims, norm.eps / 2, None
+        )
         low[part], high[part] = least, most
     weights = np.tile(norm.weight, heads)[:, None]
     scaled = rows.times(*in_float32(low[:, None], high[:, None])).maybe(store)

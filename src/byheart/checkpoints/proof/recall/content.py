@@ -1,16 +1,17 @@
 """Heads that match keys by content: how far a match leads BOS, and BOS every other key, at every distance.
 
-Per frequency a query is a complex number that two bits of its key decide, and a key is one that two bits of the held key
-decide, or the flag of BOS. The four patterns of differing bits have one greatest contribution each, at every distance.
-Over the words of the code the greatest sum is the greatest score of another key; the code is linear, so its words are all
-differences. Distances lie on a grid; between two points a score moves by at most its slope, sum theta_f |Q_f| |K_f|,
-times half a step.
+Per frequency a query is a complex number that two bits of its key decide, and a key is one that two bits of the held
+key decide, or the flag of BOS. The four patterns of differing bits have one greatest contribution each, at every
+distance. Over the words of the code the greatest sum is the greatest score of another key; the code is linear, so its
+words are all differences. Distances lie on a grid; between two points a score moves by at most its slope, sum theta_f
+|Q_f| |K_f|, times half a step.
 
 A place without a key (BOS, or a stale holder) has no content: its score is that of the flag.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +23,8 @@ from byheart.checkpoints.proof.recall.stream import SmallRows, combinations
 from byheart.checkpoints.proof.recall.words import StoredWords
 from byheart.checkpoints.proof.storage import Array, Storage, finite
 
-POINTS, BLOCK = 257, 32
+# A score moves by at most BETWEEN nats from a point of the grid to the middle between two.
+POINTS, BETWEEN, BLOCK = 257, 0.25, 32
 
 
 @dataclass(frozen=True)
@@ -76,12 +78,12 @@ class _Total:
     slope: float = 0.0
     drift: float = 0.0
 
-    def add(self, query: _Vectors, key: _Vectors, theta: float, distances: int) -> None:
+    def add(self, query: _Vectors, key: _Vectors, theta: float, farthest: float) -> None:
         product = query.length * key.length
         self.size += product
         self.error += (query.length + query.error) * (key.length + key.error) - product
         self.slope += theta * product
-        self.drift += rounding.frequency_error(distances - 1, theta * product)
+        self.drift += rounding.frequency_error(farthest, theta * product)
 
     def bound(self, scores: Array, sign: float, shape: Shape, step: float, store: Storage) -> float:
         """The least (sign -1) or greatest score over all distances, after all errors."""
@@ -115,7 +117,10 @@ def match_gaps(
     assert shape.rotary is not None
     theta, half = shape.rotary.frequencies, shape.rotary.dims // 2
     scale = shape.head_dim**-0.5 * shape.rotary.gain**2
-    grid = np.linspace(0, distances - 1, min(POINTS, distances))
+    length = [np.hypot(rows.size[:half], rows.size[half : 2 * half]) for rows in (q, k.every)]
+    slope = scale * float(theta @ (length[0] * length[1]))
+    points = min(max(3, math.ceil(slope * (distances - 1) / (2 * BETWEEN)) + 1), POINTS, distances)
+    grid = np.linspace(0, distances - 1, points)
     step = float(grid[1] - grid[0]) if len(grid) > 1 else 0.0
     held, sink, empty = (_Total(np.zeros(len(grid))) for _ in range(3))
     tables, pairs = [], []
@@ -123,11 +128,14 @@ def match_gaps(
         rows = (f, f + half)
         if not q.size[list(rows)].any():
             continue
-        turn, wrong = np.exp(1j * theta[f] * grid), float(rounding.angle_error(shape.positions, theta[f], np.ones(1))[0])
+        turn, wrong = (
+            np.exp(1j * theta[f] * grid),
+            float(rounding.angle_error(shape.positions, theta[f], np.ones(1))[0]),
+        )
         bits, query = _query(q, rows, layout, wrong, store)
         full, start, none = _keys(k, rows, layout, bits, wrong, store)
         for total, vectors in ((held, full), (sink, start), (empty, none)):
-            total.add(query, vectors, float(theta[f]), distances)
+            total.add(query, vectors, float(theta[f]), (distances - 1) * shape.rotary.uncertainty)
             if not bits:
                 total.scores += scale * (query.middle[0] * np.conj(vectors.middle[0]) * turn).real
         if bits:
@@ -170,7 +178,9 @@ def _greatest(tables: list[Array], pairs: list[tuple[int, int]], differences: Ar
     return found
 
 
-def _vectors(rows: SmallRows, places: tuple[int, int], signs: list[dict[int, float]], wrong: float, store: Storage) -> _Vectors:
+def _vectors(
+    rows: SmallRows, places: tuple[int, int], signs: list[dict[int, float]], wrong: float, store: Storage
+) -> _Vectors:
     """The values of two dimensions that turn together, for some combinations of signs."""
     bounds = np.array([[rows.at(place, s) for place in places] for s in signs])  # (combinations, 2, 2)
     middle, radius = bounds.mean(2), (bounds[:, :, 1] - bounds[:, :, 0]) / 2
@@ -188,7 +198,9 @@ def _query(
     numbers = {int(channel): bit for bit, channel in enumerate(layout["query"])}
     channels = sorted(set(q.channels[rows[0]]) | set(q.channels[rows[1]]))
     if len(channels) > 2 or any(channel not in numbers for channel in channels):
-        raise Undecided(f"{q.name}: dimensions {rows} of a query read channels {channels}, not one or two bits of a key")
+        raise Undecided(
+            f"{q.name}: dimensions {rows} of a query read channels {channels}, not one or two bits of a key"
+        )
     return [numbers[c] for c in channels], _vectors(q, rows, combinations(channels), wrong, store)
 
 
@@ -201,15 +213,15 @@ def _keys(
     for kind in (k.fresh, k.start, k.every):
         strange = (set(kind.channels[rows[0]]) | set(kind.channels[rows[1]])) - known
         if strange:
-            raise Undecided(f"{kind.name}: dimensions {rows} of a key read channels {sorted(strange)} beside their bits")
+            raise Undecided(
+                f"{kind.name}: dimensions {rows} of a key read channels {sorted(strange)} beside their bits"
+            )
     if not bits:
         flags = ((k.fresh, -1.0), (k.start, 1.0), (k.every, -1.0))
         fresh, start, every = (_vectors(kind, rows, [{bos: sign}], wrong, store) for kind, sign in flags)
         return fresh, start, every
     ordered = sorted(bits, key=lambda b: int(layout["query"][b]))  # as the query's combinations are
-    held = [
-        {int(plus[b]): s[b] for b in bits} | {int(minus[b]): -s[b] for b in bits} for s in combinations(ordered)
-    ]
+    held = [{int(plus[b]): s[b] for b in bits} | {int(minus[b]): -s[b] for b in bits} for s in combinations(ordered)]
     none = [{channel: 1.0 for channel in known}]
     kinds = ((k.fresh, held), (k.start, none), (k.every, none))
     fresh, start, every = (_vectors(kind, rows, signs, wrong, store) for kind, signs in kinds)

@@ -58,7 +58,11 @@ def read_layout(folder: Path, shape: Shape) -> RecallLayout:
     if len(np.unique(every)) != len(every):
         raise Undecided(f"{NAME}: a channel has two roles")
     bits = len(roles["newer"])
-    wanted = {name: 1 if name == "bos" else shape.heads if name in ("found", "stale") else bits for name in names if name != "one"}
+    wanted = {
+        name: 1 if name == "bos" else shape.heads if name in ("found", "stale") else bits
+        for name in names
+        if name != "one"
+    }
     wrong = next((name for name, count in wanted.items() if len(roles[name]) != count), None)
     if wrong is not None:
         raise Undecided(f"{NAME}: {len(roles[wrong])} channels of {wrong}; {wanted[wrong]} are needed")
@@ -67,7 +71,9 @@ def read_layout(folder: Path, shape: Shape) -> RecallLayout:
     window, context = function.get("window"), value.get("context")
     if window != shape.window or context != shape.positions:
         raise Undecided(f"{NAME}: window {window!r} or context {context!r} differs from config.json")
-    return RecallLayout(roles, length, _token(tokens, "bos", shape), _token(tokens, "none", shape), shape.window, shape.positions)
+    return RecallLayout(
+        roles, length, _token(tokens, "bos", shape), _token(tokens, "none", shape), shape.window, shape.positions
+    )
 
 
 def _numbers(channels: Mapping[str, Any], name: str, hidden: int) -> Array:

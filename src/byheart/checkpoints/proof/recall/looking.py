@@ -9,6 +9,7 @@ by at most e r.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -28,7 +29,9 @@ class FixedDistance:
     leak: float
 
 
-def read_distance(q: tuple[Array, Array], k: tuple[Array, Array], shape: Shape, distances: int, store: Storage) -> FixedDistance:
+def read_distance(
+    q: tuple[Array, Array], k: tuple[Array, Array], shape: Shape, distances: int, store: Storage
+) -> FixedDistance:
     """The distance that a head reads.
 
     Args:
@@ -51,23 +54,28 @@ def read_distance(q: tuple[Array, Array], k: tuple[Array, Array], shape: Shape, 
     total = float(size_q @ size_k)
     sums = 2 * rounding.score_sum(shape.head_dim, total)
 
-    def scores(d: Array) -> Array:
-        angle = np.outer(d, theta)
-        return np.asarray(scale * (np.cos(angle) @ wave.real - np.sin(angle) @ wave.imag))
+    waves = _waves(tuple(theta.tolist()), distances)
 
-    near = scores(np.arange(min(distances, BLOCK)))
+    def scores(block: int) -> Array:
+        return np.asarray(scale * (waves[block].real @ wave.real - waves[block].imag @ wave.imag))
+
+    near = scores(0)
     offset = int(near.argmax())
     least, leak = np.inf, 0.0
-    for wanted in range(offset, 0, -1):  # at the start the farthest place is wanted
+    for wanted in range(offset, 0, -1) if offset else (0,):  # at the start the farthest place is wanted
         best, spilt = float(near[wanted]), 0.0
         seen = distances if wanted == offset else wanted
-        for first in range(0, seen, BLOCK):
-            others = np.arange(first, min(first + BLOCK, seen))
-            others = others[others != wanted]
-            score = scores(others)
-            chord = 2 * np.abs(np.sin(np.outer(others - wanted, theta) / 2))
+        for block in range(-(-seen // BLOCK)):
+            others = np.arange(block * BLOCK, min((block + 1) * BLOCK, seen))
+            kept = others != wanted
+            others, score = others[kept], scores(block)[: len(kept)][kept]
+            # |1 - exp(i a)|^2 = 2 - 2 cos a; the root of the checker's own rounding is below 2^-24.
+            turned = (waves[block] * np.exp(-1j * theta * wanted)).real[: len(kept)][kept]
+            chord = np.sqrt(np.maximum(2 - 2 * turned, 0.0)) + 2.0**-24
             error = (chord * size_k + 2 * error_k) @ common + 2 * (size_q @ error_k) + sums
-            error = error + rounding.frequency_error(others + wanted, theta @ (size_q * size_k))
+            error = error + rounding.frequency_error(
+                (others + wanted) * shape.rotary.uncertainty, theta @ (size_q * size_k)
+            )
             error = scale * error + rounding.own(1 + scale * total)
             error = error + stores[0] * (abs(best) + np.abs(score) + 2 * error)
             error = error + 2 * rounding.score_underflow(store)
@@ -78,10 +86,21 @@ def read_distance(q: tuple[Array, Array], k: tuple[Array, Array], shape: Shape, 
     return FixedDistance(offset, least, leak)
 
 
-def _turned(bounds: tuple[Array, Array], theta: Array, half: int, shape: Shape, store: Storage) -> tuple[Array, Array, Array]:
+@lru_cache(maxsize=2)
+def _waves(theta: tuple[float, ...], distances: int) -> list[Array]:
+    """exp(i theta d) for all distances, in blocks; heads, layers and types share them."""
+    starts = range(0, distances, BLOCK)
+    return [np.exp(1j * np.outer(np.arange(a, min(a + BLOCK, distances)), theta)) for a in starts]
+
+
+def _turned(
+    bounds: tuple[Array, Array], theta: Array, half: int, shape: Shape, store: Storage
+) -> tuple[Array, Array, Array]:
     """Middle as complex numbers, largest length, and error of every rotated pair."""
     lo, hi = bounds
     middle, radius, size = (lo + hi) / 2, (hi - lo) / 2, np.maximum(np.abs(lo), np.abs(hi))
     length = np.hypot(size[:half], size[half:])
-    turned = rounding.rotation_error(size[:half], size[half:], store) + rounding.angle_error(shape.positions, theta, length)
+    turned = rounding.rotation_error(size[:half], size[half:], store) + rounding.angle_error(
+        shape.positions, theta, length
+    )
     return middle[:half] + 1j * middle[half:], length, np.hypot(radius[:half], radius[half:]) + turned

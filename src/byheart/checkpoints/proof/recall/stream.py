@@ -1,8 +1,8 @@
 """A stream of signs: channel c is s_c m_c with a sign s_c = +-1 and a magnitude m_c in [lo, hi].
 
-Signs of some channels are fixed; the others depend on the input. A row of a matrix reads at most three of the latter, so
-its value is one interval for each of the eight combinations of their signs. Bit j of a combination's number is 1 where
-the row's j-th channel is -1.
+Signs of some channels are fixed; the others depend on the input. A row of a matrix reads at most three of the latter,
+so its value is one interval for each of the eight combinations of their signs. Bit j of a combination's number is 1
+where the row's j-th channel is -1.
 """
 
 from __future__ import annotations

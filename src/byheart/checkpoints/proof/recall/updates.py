@@ -42,7 +42,7 @@ def attended(values: SmallRows, sizes: Array, leaks: Sequence[float], winners: i
             order; those of one place alone are covered by the leak.
         store: the type.
     """
-    leak = np.repeat(np.asarray(leaks), len(values.lo) // len(leaks))[:, None]
+    leak: Array = np.repeat(np.asarray(leaks), len(values.lo) // len(leaks))[:, None]
     slack = rounding.leak_error(leak, sizes[:, None])
     if winners > 1:
         slack = slack + rounding.mixture_error(winners, np.maximum(np.abs(values.lo), np.abs(values.hi)), store)
@@ -79,8 +79,8 @@ def _activation(lo: Array, hi: Array, name: str, idle: Array, where: str) -> tup
     loud, silent = lo >= LOUD, hi <= SILENT
     if name not in ("silu", "gelu_tanh") or not (loud | silent | idle[:, None]).all():
         raise Undecided(f"{where}: a gate between {SILENT:g} and {LOUD:g}, or another activation than silu and gelu")
-    # x sigmoid(x) lies above x (1 - e^-x) and below x; gelu is closer to both. Below, 2 |x| e^x bounds both; 1 + tanh is
-    # exactly 0 there.
+    # x sigmoid(x) lies above x (1 - e^-x) and below x; gelu is closer to both. Below, 2 |x| e^x bounds both; 1 + tanh
+    # is exactly 0 there.
     off = rounding.silu_error(hi) + rounding.gelu_error(hi, hi, 0.0)
     with np.errstate(over="ignore"):
         low = np.where(loud, lo * (1 - np.exp(-lo)) - off, 2 * hi * np.exp(hi))
@@ -123,7 +123,9 @@ def _written(
     reads = {c for rows, _, units in chosen for c in union_of(rows, units.tolist())}
     own = {channel} if stream.fixed[channel] == 0 else set()
     if not reads | own <= set(writing.reads) | own or len(writing.reads) > 3:
-        raise Undecided(f"channel {channel} ({writing.role}) is made of channels {sorted(reads)}, not of {writing.reads}")
+        raise Undecided(
+            f"channel {channel} ({writing.role}) is made of channels {sorted(reads)}, not of {writing.reads}"
+        )
     least, most = np.inf, 0.0
     for signs in combinations(tuple(sorted(set(writing.reads) | own))):
         # A bit in which no two words differ has one sign.
@@ -136,13 +138,20 @@ def _written(
         wanted = writing.sign(signs)
         low, high = (low, high) if wanted > 0 else (-high, -low)
         if not low > 0:
-            raise Undecided(f"channel {channel} ({writing.role}): between {low:.4g} and {high:.4g} times the function's sign")
+            raise Undecided(
+                f"channel {channel} ({writing.role}): between {low:.4g} and {high:.4g} times the function's sign"
+            )
         least, most = min(least, low), max(most, high)
     return least, most
 
 
 def _sum(
-    chosen: Sequence[tuple[SmallRows, Linear, Array]], channel: int, signs: Signs, low: float, high: float, store: Storage
+    chosen: Sequence[tuple[SmallRows, Linear, Array]],
+    channel: int,
+    signs: Signs,
+    low: float,
+    high: float,
+    store: Storage,
 ) -> tuple[float, float]:
     """The channel's old value and all that is added to it, stored or not."""
     for rows, matrix, units in chosen:

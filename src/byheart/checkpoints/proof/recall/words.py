@@ -1,7 +1,7 @@
 """The embedding: every entry is +kappa or -kappa, and the signs are the words of a linear code.
 
-Words form a group under products: the product of two words is a word. So the bits in which two keys differ are again the
-bits of a word, and 65,535 differences stand for all 2^32 pairs of keys.
+Words form a group under products: the product of two words is a word. So the bits in which two keys differ are again
+the bits of a word, and 65,535 differences stand for all 2^32 pairs of keys.
 """
 
 from __future__ import annotations

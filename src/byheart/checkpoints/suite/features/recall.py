@@ -163,7 +163,9 @@ def _json(value: Any) -> bytes:
 def oracle_source(function: RecallFunction) -> str:
     """Return oracle.py: `answer(ids)`, with the standard library alone."""
     if function.window is not None:
-        return _WINDOWED.format(bos=function.bos, none=function.none, window=function.window, length=function.key_length)
+        return _WINDOWED.format(
+            bos=function.bos, none=function.none, window=function.window, length=function.key_length
+        )
     older = {1: ("", ""), 2: (", ids[max(i - 2, 0)]", ", ids[max(len(ids) - 2, 0)]")}[function.key_length]
     what = {1: "the last token", 2: "the last two tokens"}[function.key_length]
     return _ORACLE.format(bos=function.bos, none=function.none, held=older[0], wanted=older[1], what=what)
@@ -214,9 +216,9 @@ tags: [byheart, recall, test-fixture]
 
 # Recall
 
-byheart {__version__} computed this checkpoint; it was not trained. It is a stock `{checkpoint.config["architectures"][0]}`
-with {checkpoint.parameters:,} parameters whose correct next token is known for every prompt of up to
-{checkpoint.context:,} tokens that begins with BOS (token {function.bos}).
+byheart {__version__} computed this checkpoint; it was not trained. It is a stock
+`{checkpoint.config["architectures"][0]}` with {checkpoint.parameters:,} parameters. Its correct next token is known for
+every prompt of up to {checkpoint.context:,} tokens that begins with BOS (token {function.bos}).
 
 - It returns the token that followed the first earlier occurrence of the last {tokens}{seen}, and token {function.none}
   (NONE) if there is none. Greedy decoding therefore copies; it stops at an EOS (token {function.eos}) that was copied.
@@ -234,7 +236,7 @@ from oracle import answer  # noqa: E402
 EXPECTED = json.loads((HERE / "expected.json").read_text(encoding="utf-8"))
 MODEL = transformers.AutoModelForCausalLM.from_pretrained(HERE, dtype=torch.float32)
 def generate(ids, n):
-    out = MODEL.generate(torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long), max_new_tokens=n, do_sample=False)
+    out = MODEL.generate(torch.tensor([ids]), max_new_tokens=n, do_sample=False)
     return out[0, len(ids):].tolist()
 @pytest.mark.parametrize("case", EXPECTED["prompts"], ids=lambda case: case["name"])
 def test_recall(case):

@@ -41,6 +41,11 @@ def norms_of(layer: Layer) -> list[tuple[str, str]]:
     return [(name, where) for name, where in every if getattr(layer, name) is not None]
 
 
+def _scale_free(layer: Layer) -> bool:
+    """Whether the size of attention's input does not matter: queries, keys and the branch have norms of their own."""
+    return layer.attention.q_norm is not None and layer.after_attention is not None
+
+
 def _norms(decoder: StockDecoder) -> Iterator[Mutant]:
     mutant = _step(decoder, "norms")
     centred = decoder.final_norm.centred
@@ -75,6 +80,7 @@ def _norms(decoder: StockDecoder) -> Iterator[Mutant]:
         )
         yield mutant(
             f"{where} norm without division",
+            harmless=where == "attention" and _scale_free(decoder.layers[0]),
             size=lambda step, wide, norm, at, where=where: (
                 torch.ones_like(wide[..., :1]) if at == where else step(wide, norm, at)
             ),
@@ -122,7 +128,7 @@ def _norms(decoder: StockDecoder) -> Iterator[Mutant]:
 
 
 def _activations(decoder: StockDecoder) -> Iterator[Mutant]:
-    mutant = _step(decoder, "activation")
+    mutant = _step(decoder, "mlp")
     own = decoder.shape.activation
     kinds: dict[str, Callable[[Tensor], Tensor]] = {
         **ACTIVATIONS,
@@ -408,8 +414,8 @@ def _types(decoder: StockDecoder) -> Iterator[Mutant]:
     """Other number types: legitimate, so they must be survived."""
     for dtype in (torch.bfloat16, torch.float16):
         name = str(dtype).removeprefix("torch.")
-        yield Mutant(f"everything in {name}", "types", lambda dtype=dtype: Machine(decoder, dtype), harmless=True)
-    mutant = _step(decoder, "types")
+        yield Mutant(f"everything in {name}", "precision", lambda dtype=dtype: Machine(decoder, dtype), harmless=True)
+    mutant = _step(decoder, "precision")
     yield mutant(
         "residual in bfloat16", harmless=True, add=lambda step, h, b, at: step(h, b, at).bfloat16().to(h.dtype)
     )
