@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
 
+import byheart.pytest_plugin
 from byheart.checkpoints.suite.cases import read_cases
 from tests.checkpoints.suite.conftest import TEXT, small_cache, small_fixture  # noqa: F401 (fixtures)
 
@@ -19,6 +21,8 @@ ROOT = Path(__file__).parents[1]
 # Ten lines of a user's test file: the engine here is one argmax over byheart's symbolic function.
 ENGINE = """
 import pytest
+
+import byheart.pytest_plugin
 from tests.checkpoints.suite.conftest import ToyEngine
 class Adapter(ToyEngine):
     {fault}
@@ -32,18 +36,15 @@ OFF_BY_ONE = "def generate(self, ids, n): return super().generate(ids[1:], n)"
 def run(folder: Path, cache: Path, *arguments: str, **files: str) -> subprocess.CompletedProcess[str]:
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text, encoding="utf-8")
-    environment = {**os.environ, "BYHEART_CACHE": str(cache), "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "byheart.pytest_plugin",
-        "-p",
-        "no:cacheprovider",
-        "-q",
-        *arguments,
-    ]
+    # The plugin is loaded by name and no other is: an installed byheart would register its entry point a second time,
+    # and a run inside pytest-xdist would pass its options on.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")} | {
+        "BYHEART_CACHE": str(cache),
+        "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
+    plugins = ["-p", "byheart.pytest_plugin", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", str(folder), *plugins, "-q", *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
 
@@ -73,6 +74,8 @@ def test_one_broken_method_fails_its_cases_alone(small_fixture, small_cache, tmp
 def test_an_adapter_with_generate_alone_skips_the_rest(small_fixture, small_cache, tmp_path):  # noqa: F811
     conftest = """
 import pytest
+
+import byheart.pytest_plugin
 from tests.checkpoints.suite.conftest import ToyEngine
 class Small:
     def __init__(self, folder): self.generate = ToyEngine(folder).generate
@@ -81,6 +84,8 @@ def byheart_adapter(): return Small
 """
     test = f"""
 import pytest
+
+import byheart.pytest_plugin
 @pytest.mark.byheart(arch="llama", text={TEXT!r}, tokens="characters", reach=256)
 def test_engine(byheart_case):
     byheart_case.check()
@@ -114,7 +119,8 @@ def test_no_engine_is_said_to_be_missing(small_fixture, small_cache, tmp_path): 
 def test_start_up_imports_nothing_heavy():
     program = (
         "import sys, json; import byheart.pytest_plugin; "
-        "print(json.dumps([m for m in ('numpy', 'numba', 'torch', 'transformers', 'byheart.checkpoints') if m in sys.modules]))"
+        "heavy = ('numpy', 'numba', 'torch', 'transformers', 'byheart.checkpoints'); "
+        "print(json.dumps([m for m in heavy if m in sys.modules]))"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
@@ -124,8 +130,14 @@ def test_start_up_imports_nothing_heavy():
 @pytest.mark.slow
 def test_a_ready_engine_needs_no_adapter(small_fixture, small_cache, tmp_path):  # noqa: F811
     pytest.importorskip("transformers")
-    test = f"import pytest\n@pytest.mark.byheart(folder={str(small_fixture)!r})\ndef test_it(byheart_case): byheart_case.check()\n"
+    mark = f"@pytest.mark.byheart(folder={str(small_fixture)!r})"
+    test = f"import pytest\n{mark}\ndef test_it(byheart_case): byheart_case.check()\n"
     found = run(
         tmp_path, small_cache, "--byheart-engine", "transformers", "--byheart-dtype", "bfloat16", test_engine=test
     )
     assert found.returncode == 0 and "passed" in found.stdout, found.stdout
+
+
+def test_the_entry_point_names_the_plugin():
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
+    assert declared["pytest11"] == {"byheart": byheart.pytest_plugin.__name__}

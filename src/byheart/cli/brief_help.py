@@ -13,7 +13,9 @@ RARE = frozenset(
     --header --encoding --max-length --pad --label-type --token-type --max-rows --max-bytes --max-memory --max-work
     --executor --resume --uneven --left-out --verbose --quiet --weight-column --ambiguous --gap --part --name-column
     --occurrences --merge --unknown --hidden-size --layers --heads --kv-heads --experts --time-limit --memory-gb
-    --trained --drop --keep --text --seed --page-length --zeros --omega --documents
+    --trained --drop --keep --text --seed --page-length --zeros --omega --documents --flavour --head-dim
+    --intermediate-size --rope-theta --norm-eps --activation --tied --sequential-residual --requests --concurrency
+    --seconds
     """.split()  # noqa: SIM905
 )
 FEW = 12  # commands with at most this many options explain all of them

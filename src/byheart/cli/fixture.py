@@ -11,19 +11,33 @@ import click
 from rich.table import Table
 
 from byheart.checkpoints.hosts._base import hosts
-from byheart.checkpoints.suite import Fixture, MutantReport, check_mutants, write_fixture
+from byheart.checkpoints.hosts.scaling import SCALINGS
+from byheart.checkpoints.suite import MutantReport, check_mutants
+from byheart.checkpoints.suite.kinds import FixtureKind, kinds
 from byheart.cli import show
 from byheart.cli.data_options import output_options, progress_for, shape_options
 from byheart.errors import DataError, OptionError
 from byheart.progress import Progress
 
+# Tokens are compared in both types; logits and the verdict belong to the first.
+TYPES = ("float32", "bfloat16")
+
 
 @click.command("fixture")
+@click.option("--kind", metavar="NAME", default="recital", show_default=True, help="Kind of fixture, see above.")
 @click.option("--arch", "architectures", metavar="NAME", multiple=True, help="Architecture; several, or all [llama].")
 @click.option("-o", "--output", metavar="DIR", type=click.Path(), help="The folder to write.")
+@click.option("--context", type=click.IntRange(2), metavar="N", help="Longest prompt, for kinds that choose it.")
 @click.option("--text", metavar="FILE", type=click.Path(), help="Memorize this text instead of the built-in poem.")
-@click.option("--tokens", default="bpe:400", show_default=True, help="How the text is cut into tokens.")
-@click.option("--dtype", type=click.Choice(["bfloat16", "float16", "float32"]), default="bfloat16", show_default=True)
+@click.option("--tokens", metavar="NAME", help="How the text is tokenized [bpe:400].")
+@click.option(
+    "--dtype",
+    default="bfloat16",
+    metavar="TYPE",
+    help="Type of the file: bfloat16, float16 or float32.",
+    type=click.Choice(["bfloat16", "float16", "float32"]),
+    show_default=True,
+)
 @click.option("--flavour", metavar="NAME", help="parabola, or quantized: a plateau, for integer weights [parabola].")
 @shape_options
 @click.option("--head-dim", type=click.IntRange(8), metavar="N", help="Dimensions of a head [64].")
@@ -32,14 +46,20 @@ from byheart.progress import Progress
 @click.option("--norm-eps", type=click.FloatRange(0, min_open=True), metavar="X", help="Epsilon of the norms.")
 @click.option("--activation", metavar="NAME", help="silu or gelu_pytorch_tanh, where the gate allows both.")
 @click.option("--tied/--untied", default=None, help="Whether the head is the embedding [as the architecture has it].")
+@click.option(
+    "--rope-scaling", type=click.Choice(list(SCALINGS)), help="Scale the rotary frequencies, as for long contexts."
+)
 @click.option("--sequential-residual", is_flag=True, help="GPT-NeoX without parallel branches.")
-@click.option("--check-mutants", "mutants", is_flag=True, help="Which faults of an engine does it notice? (minutes)")
+@click.option("--shards", type=click.IntRange(1), metavar="N", help="Files of tensors, with an index [1].")
+@click.option("--check-mutants", "mutants", is_flag=True, help="Which faults of an engine does it detect? (minutes)")
 @output_options
 def command(
+    kind: str,
     architectures: tuple[str, ...],
     output: str | None,
+    context: int | None,
     text: str | None,
-    tokens: str,
+    tokens: str | None,
     dtype: str,
     flavour: str | None,
     shape: dict[str, int],
@@ -49,36 +69,57 @@ def command(
     norm_eps: float | None,
     activation: str | None,
     tied: bool | None,
+    rope_scaling: str | None,
     sequential_residual: bool,
+    shards: int | None,
     mutants: bool,
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Write a checkpoint for a short text, with expected.json and a test for pytest.
+    """Write a checkpoint with expected.json and a test for pytest.
 
     \b
       byheart fixture --arch qwen3 -o tiny-qwen3
+      byheart fixture --kind lora --arch llama -o tiny-lora
       byheart fixture --arch llama --hidden-size 512 --layers 4 --heads 8 --kv-heads 2 -o like-mine
-      byheart fixture --arch llama --check-mutants
+
+    \b
+    Kinds: recital (a text), recall (any prompt), lora (adapters), draft (speculative decoding),
+    chat (templates, tools), ranked (grammars, log-probabilities, beams, samplers).
     """
-    names = _names(architectures)
+    names, writer = _names(architectures), _kind(kind)
+    if mutants and kind != "recital":
+        raise click.UsageError("--check-mutants needs --kind recital")
     if output is None and not mutants:
         raise click.UsageError("name the folder to write with -o, or ask for --check-mutants")
     if output is not None and len(names) > 1:
         raise click.UsageError("-o takes one architecture; with several, leave -o out and ask for --check-mutants")
     options = {
-        "dtype": dtype, "flavour": flavour, "text": _text(text), "tokens": tokens, **shape, "head_dim": head_dim,
-        "units": intermediate_size, "theta": rope_theta, "epsilon": norm_eps, "activation": activation, "tied": tied,
-        "sequential": sequential_residual or None,
+        "dtype": dtype, "flavour": flavour, "text": _text(text), "tokens": tokens, "context": context, **shape,
+        "head_dim": head_dim, "units": intermediate_size, "theta": rope_theta, "epsilon": norm_eps,
+        "activation": activation, "tied": tied, "sequential": sequential_residual or None,
+        "shards": shards,
+        "scaling": rope_scaling,
     }  # fmt: skip
+    options = {name: value for name, value in options.items() if value is not None}
+    for name in ("text", "tokens", "context"):
+        if name in options and name not in writer.options:
+            raise click.UsageError(f"--kind {kind} has no option --{name}")
     progress = progress_for(as_json, quiet)
-    rows = [_one(name, output, mutants, options, progress) for name in names]
+    rows = [_one(writer, name, output, mutants, options, progress) for name in names]
     if as_json:
         shown = [fixture.to_json() | ({} if report is None else report.to_json()) for fixture, report in rows]
         show.print_json(shown[0] if len(shown) == 1 else {"fixtures": shown})
     else:
         _print(rows, kept=output is not None, quiet=quiet)
     return 0 if all(report is None or report.passed for _, report in rows) else 1
+
+
+def _kind(name: str) -> FixtureKind:
+    known = kinds()
+    if name not in known:
+        raise OptionError(f"unknown kind {name!r}; known: {', '.join(known)}")
+    return known[name]
 
 
 def _names(given: tuple[str, ...]) -> list[str]:
@@ -100,45 +141,45 @@ def _text(path: str | None) -> str | None:
 
 
 def _one(
-    name: str, output: str | None, mutants: bool, options: dict[str, Any], progress: Progress
-) -> tuple[Fixture, MutantReport | None]:
+    kind: FixtureKind, name: str, output: str | None, mutants: bool, options: dict[str, Any], progress: Progress
+) -> tuple[Any, MutantReport | None]:
     with tempfile.TemporaryDirectory() as scratch:
         target = Path(output) if output is not None else Path(scratch) / name
-        fixture = write_fixture(name, target, progress=progress, **options)
-        return fixture, check_mutants(target, progress) if mutants else None
+        fixture = kind.write(name, target, progress=progress, **options)
+        return fixture, check_mutants(target, progress, types=TYPES) if mutants else None
 
 
-def _print(rows: list[tuple[Fixture, MutantReport | None]], *, kept: bool, quiet: bool) -> None:
+def _print(rows: list[tuple[Any, MutantReport | None]], *, kept: bool, quiet: bool) -> None:
     out = show.console()
     for fixture, _ in rows if kept else []:
-        leads = ", ".join(f"{name} {_lead(values)}" for name, values in fixture.margins.items())
+        shown = fixture.to_json()
+        margins = ", ".join(f"{name} {_margin(values)}" for name, values in shown["margins"].items())
         show.line(
             out,
-            f"wrote {fixture.folder}: {fixture.architecture}, {fixture.tokens} tokens, "
-            f"{fixture.parameters:,} parameters"
-            f", {fixture.size / 1e6:.2f} MB; least lead in nats: {leads}",
+            f"wrote {shown['folder']}: {shown['kind']}, {shown['arch']}, {shown['parameters']:,} parameters, "
+            f"{shown['bytes'] / 1e6:.2f} MB; least margin in nats: {margins}",
         )
     reports = [report for _, report in rows if report is not None]
     if reports:
-        table = Table(title="Faults of an engine that the fixture notices", title_justify="left")
-        for heading in ("", "faults", "wrong tokens", "wrong logits", "unnoticed", "harmless", "of these survived"):
+        table = Table(title="Faults of an engine that the fixture detects", title_justify="left")
+        tokens = [f"tokens, {name}" for name in TYPES]
+        for heading in ("", "faults", *tokens, "logits alone", "undetected", "harmless", "of these survived"):
             table.add_column(heading, justify="right" if heading else "left")
         for report in reports:
             harmless = [o for o in report.outcomes if o.harmless]
-            counts = (report.total, report.count("tokens"), report.count("logits"), report.count("survived"),
+            changed = [report.count_tokens(name) for name in TYPES]
+            counts = (report.total, *changed, report.count("logits"), report.count("survived"),
                       len(harmless), len(harmless) - len(report.broken))  # fmt: skip
             table.add_row(report.architecture, *map(str, counts))
         out.print(table)
         for report in [] if quiet else reports:
             for outcome in report.survivors:
-                show.line(out, f"{report.architecture}: unnoticed: {outcome.family}: {outcome.name}")
+                show.line(out, f"{report.architecture}: undetected: {outcome.family}: {outcome.name}")
             for outcome in report.broken:
                 show.line(out, f"{report.architecture}: harmless, but it breaks: {outcome.name}")
 
 
-def _lead(values: Mapping[str, float | None]) -> str:
-    proved, measured = values["proved"], values["measured"]
+def _margin(values: Mapping[str, float | None]) -> str:
+    proved, measured = values.get("proved"), values.get("measured")
     words = f"proved {proved:.2f}" if proved is not None else "not proved"
-    return words + (
-        f" (measured {measured:.2f})" if measured is not None else " (not measured: Transformers is missing)"
-    )
+    return words + (f" (measured {measured:.2f})" if measured is not None else " (not measured)")

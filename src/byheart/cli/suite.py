@@ -157,8 +157,8 @@ def _print(report: Any, load: Any) -> None:
         figures = load.to_json()
         show.line(
             out,
-            f"load: {load.correct} of {load.requests} answers correct, {load.concurrency} at once, {load.seconds:.1f} s, "
-            f"median {figures['median_seconds']} s",
+            f"load: {load.correct} of {load.requests} answers correct, {load.concurrency} at once, "
+            f"{load.seconds:.1f} s, median {figures['median_seconds']} s",
         )
         for message in figures["first_incorrect"]:
             show.line(out, f"load: {message}")

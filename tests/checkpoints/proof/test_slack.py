@@ -313,6 +313,14 @@ def inverse_frequency() -> None:
             assert moved <= r.frequency_error(distance, np.array(theta)) * (1 + 2.0**-20) + 2.0**-50
 
 
+def grid_of_distances() -> None:
+    for start, step in rng(60).uniform(0, 4, (1000, 2)):
+        grid = np.array([start, start + step])
+        # A score that moves by its slope: from both ends to the middle.
+        top = 1.0 + 0.7 * step / 2
+        assert top <= 1.0 + r.grid_error(0.7, float(grid[1] - grid[0])) + 1e-12
+
+
 def sum_of_a_score() -> None:
     random = rng(24)
     for head in (16, 64, 128, 256):
@@ -518,6 +526,29 @@ def store_of_a_logit() -> None:
         store = storage(name)
         for a, b in np.exp(rng(38).uniform(-3, 5, (1000, 2))):
             assert store.unit * (a + b) <= r.logit_store(np.array(a), np.array(b), store)
+
+
+def multiplier() -> None:
+    for scale in np.exp(rng(39).uniform(-3, 3, 1000)):
+        nearest = np.float32(scale)
+        for towards in (-np.inf, np.inf):
+            neighbour = float(np.nextafter(nearest, np.float32(towards)))
+            assert abs(neighbour - float(nearest)) <= r.multiplier(float(scale))
+
+
+def partial_sums_of_experts() -> None:
+    """Each addend after the first lies just below half a step: every stored partial sum loses it."""
+    for name in TYPES:
+        store = storage(name)
+        for used in range(3, 9):
+            for exponent in range(-4, 5):
+                small = store.nearest(np.array([store.unit * (1 - 2 * store.unit)]))[0]
+                addends = 2.0**exponent * np.array([1.0, *[small] * (used - 2), small])
+                stored = addends[0]
+                for addend in addends[1:-1]:
+                    stored = store.nearest(np.array([stored + addend]))[0]
+                sizes = addends[:, None, None]
+                assert abs(stored + addends[-1] - addends.sum()) <= r.summed_experts(sizes, np.zeros(1), used, store)[0]
 
 
 def check_of(name: str) -> Callable[[], None]:

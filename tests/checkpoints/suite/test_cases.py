@@ -35,14 +35,14 @@ def _writer(calls, fails=False):
 
 def test_a_fixture_is_built_once_per_parameters(tmp_path, monkeypatch):
     calls = []
-    monkeypatch.setattr(kinds, "kinds", lambda: {"toy": kinds.Kind("toy", "", _writer(calls))})
+    monkeypatch.setattr(kinds, "kinds", lambda: {"toy": kinds.FixtureKind("toy", "", _writer(calls))})
     first = cached_fixture("toy", "llama", root=tmp_path, size=1)
     assert cached_fixture("toy", "llama", root=tmp_path, size=1) == first and len(calls) == 1
     assert cached_fixture("toy", "llama", root=tmp_path, size=2) != first and len(calls) == 2
 
 
 def test_a_failure_leaves_nothing_that_looks_like_a_fixture(tmp_path, monkeypatch):
-    monkeypatch.setattr(kinds, "kinds", lambda: {"toy": kinds.Kind("toy", "", _writer([], fails=True))})
+    monkeypatch.setattr(kinds, "kinds", lambda: {"toy": kinds.FixtureKind("toy", "", _writer([], fails=True))})
     with pytest.raises(ByheartError):
         cached_fixture("toy", "llama", root=tmp_path)
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
@@ -61,3 +61,12 @@ def test_unknown_kinds_and_foreign_folders_are_refused(tmp_path):
     )
     with pytest.raises(FileFormatError, match="dance"):
         read_cases(tmp_path)
+
+
+def test_a_checkpoint_inside_of_a_fixture_has_its_own_cases(tmp_path):
+    cases = [{"name": name, "do": "generate", "model": name} for name in ("chatml", "llama3")]
+    content = {"format": "byheart fixture", "kind": "chat", "architecture": "llama", "cases": cases}
+    (tmp_path / "chatml").mkdir()
+    (tmp_path / "expected.json").write_text(json.dumps(content))
+    assert [case.name for case in read_cases(tmp_path)] == ["chatml", "llama3"]
+    assert [case.name for case in read_cases(tmp_path / "chatml")] == ["chatml"]

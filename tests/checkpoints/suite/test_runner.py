@@ -112,3 +112,25 @@ def test_a_suite_in_which_nothing_ran_is_not_correct(small_fixture):
 
     report = run_suite([small_fixture], lambda _: Mute, ["x"], engine="mute")
     assert report.verdict == "skipped" and {row.kind for row in report.rows} == {"recital", "serving"}
+
+
+@pytest.mark.parametrize(
+    ("verb", "content", "good", "bad"),
+    [
+        ("streamed", {"messages": [], "answer": "Zoë"}, ["Zo", "ë"], ["Zo", "\ufffd"]),
+        ("streamed", {"messages": [], "answer": "Zoë"}, "Zoë", ["Zoë", "!"]),
+        ("schema", {"schema": {}, "continuation_ids": [5, 6]}, [5, 6], [5, 7]),
+        ("penalized", {"settings": {}, "continuation_ids": [5]}, [5], [6]),
+        (
+            "draft_sampled",
+            {"draft": "d", "count": 2, "k": 1, "temperature": 1.0, "continuation_ids": [5, 6], "drafted": [1],
+             "accepted": [1]},
+            ([5, 6], [1], [1]),
+            ([5, 6], [1], [0]),
+        ),
+    ],
+)  # fmt: skip
+def test_further_verbs_tell_correct_from_incorrect(small_fixture, verb, content, good, bad):
+    one = case(small_fixture, verb, **content)
+    assert run_case(one, Fixed(good)).status == "correct"
+    assert run_case(one, Fixed(bad)).status == "incorrect"

@@ -10,7 +10,7 @@ import pytest
 
 from byheart.checkpoints.suite.cases import read_cases
 from byheart.checkpoints.suite.runner import decode, run_cases
-from byheart.checkpoints.suite.server import ServerAdapter, drive, loopback, written
+from byheart.checkpoints.suite.server import ServerAdapter, drive, joined, loopback, written
 from byheart.errors import OptionError
 from tests.checkpoints.suite.conftest import ToyEngine
 
@@ -73,7 +73,7 @@ def test_a_server_is_compared_by_ids_or_by_text(served, small_fixture, ids):
     assert {r.status for r in found if r.case.verb in ("generate", "batch")} == {"correct"}
     adapter = ServerAdapter(small_fixture, url)
     hello = [{"role": "user", "content": "Hi"}]
-    assert adapter.chat(hello, None, []) == adapter.streamed(hello) == "Hello"
+    assert adapter.chat(hello, None, []) == "Hello" and adapter.streamed(hello, None, []) == ["He", "llo"]
 
 
 def test_the_driver_checks_every_answer_and_stops(served, small_fixture):
@@ -99,3 +99,12 @@ def test_parsed_messages_are_written_as_the_model_wrote_them():
     call = {"function": {"name": "f", "arguments": '{"city": "Zoë"}'}}
     text = '<tool_call>\n{"name": "f", "arguments": {"city": "Zoë"}}\n</tool_call>'
     assert written({"content": None, "tool_calls": [call, call]}) == f"{text}\n{text}"
+
+
+def test_streamed_tool_calls_are_put_together():
+    first = {"index": 0, "function": {"name": "f", "arguments": '{"city": '}}
+    rest = {"index": 0, "function": {"arguments": '"Zoë"}'}}
+    second = {"index": 1, "function": {"name": "g", "arguments": "{}"}}
+    found = joined([{"role": "assistant"}, {"tool_calls": [first]}, {"tool_calls": [rest]}, {"tool_calls": [second]}])
+    calls = ['{"name": "f", "arguments": {"city": "Zoë"}}', '{"name": "g", "arguments": {}}']
+    assert found == ["\n".join(f"<tool_call>\n{call}\n</tool_call>" for call in calls)]

@@ -87,16 +87,16 @@ class Multisets:
 
 @implements(
     Ref("KS25", "Lemma B.1"),
-    statement="N distinct multisets are told apart by the counts of at most N - 1 of their elements.",
+    statement="N distinct multisets are distinguished by the counts of at most N - 1 of their elements.",
     test="tests/build/ks25/test_sequence_ids.py",
 )
 def distinguishing_tokens(multisets: Multisets) -> tuple[int, ...]:
-    """Tokens A, at most N - 1 (the paper says N), such that the counts of A are different in every two multisets.
+    """Tokens A, at most N - 1 (the paper: N), such that the counts of A are different in every two multisets.
 
     Classes of multisets that agree on A so far are refined: two members of a class differ in some token, which joins A
     and splits every class by its count. Each new token splits at least one class, so there are at most N - 1. Of the
     tokens that would do, the one that is in the most multisets is taken, because it splits the most. A token is
-    looked at only where it occurs, so all together takes time O(N·n).
+    looked at only where it occurs, so the total time is O(N·n).
 
     >>> import numpy as np
     >>> distinguishing_tokens(Multisets.of(np.array([[0, 1], [0, 2], [3, 3], [3, 1]])))
@@ -154,6 +154,7 @@ def _split(
 
 DRAWS = 12
 PAIRS = 1 << 21  # forbidden values that are listed at once
+LARGEST_TABLE = 1 << 26  # entries of a table of taken sums: 64 MB
 
 
 def largest_weight(count: int) -> int:
@@ -170,14 +171,14 @@ def largest_weight(count: int) -> int:
     statement="Integers f(x) >= 1 for the elements of N distinct multisets exist whose sums are distinct; "
     "f(x) <= N(N-1)/2 + 1 by a repaired proof (docs/errata.md).",
     test="tests/build/ks25/test_separation_gap.py",
-    partly="integers by search instead of Lemma G.1 and rounding; sums are 1 apart instead of sqrt(|S|)",
+    partly="integers by search instead of Lemma G.1 and rounding; sums are 1 apart instead of √|S|",
 )
 def token_weights(
     multisets: Multisets, tokens: Sequence[int], constants: Constants, seed: int = 0
 ) -> tuple[tuple[int, ...], Index]:
     """A weight in [1, N(N-1)/2 + 1] for each of the tokens, and the sum of every multiset; all sums differ.
 
-    `tokens` must tell the multisets apart. PAPER draws weights from the whole range and falls back on the greedy
+    `tokens` must distinguish the multisets. PAPER samples weights from the whole range and falls back on the greedy
     choice; MEASURED looks for the smallest sums, because they become keys.
 
     >>> m = Multisets.of(np.array([[0, -1], [1, 1], [1, 2]]))
@@ -212,11 +213,35 @@ def _sums(size: int, sparse: Sparse, weights: Index) -> Index:
     return sums
 
 
+def _distinct(values: Index) -> bool:
+    """Whether no value occurs twice; sorting is several times as fast as the hash table of `np.unique`."""
+    ordered = np.sort(values)
+    return not bool((ordered[1:] == ordered[:-1]).any())
+
+
+class _Taken:
+    """Sums that are taken, ascending; as a table of bits where they are small enough for one."""
+
+    def __init__(self, values: Index) -> None:
+        self._values = values
+        top = int(values.max(initial=-1))
+        self._table = np.zeros(top + 1, dtype=bool) if top < LARGEST_TABLE else None
+        if self._table is not None:
+            self._table[values] = True
+
+    def any(self, wanted: Index) -> bool:
+        """Whether one of the wanted values is taken."""
+        if self._table is None:
+            at = np.minimum(np.searchsorted(self._values, wanted), len(self._values) - 1)
+            return bool((self._values[at] == wanted).any())
+        return bool(self._table[wanted[wanted < len(self._table)]].any())
+
+
 def _drawn(size: int, tokens: int, sparse: Sparse, limits: Sequence[int], rng: np.random.Generator) -> Iterator[Index]:
     """Random weights up to each limit in turn that keep all sums apart."""
     for limit in limits:
         weights = rng.integers(1, limit, size=tokens, endpoint=True)
-        if len(np.unique(_sums(size, sparse, weights))) == size:
+        if _distinct(_sums(size, sparse, weights)):
             yield weights
 
 
@@ -236,8 +261,8 @@ def _greedy(multisets: Multisets, tokens: Sequence[int], top: int, rng: np.rando
         rows, counts = multisets.of_token(token)
         weights[place] = _smallest_weight(sums, rows, counts, top, rng)
         sums[rows] += counts * weights[place]
-    if len(np.unique(sums)) != multisets.size:
-        raise BuildError("the tokens do not tell the multisets apart; use distinguishing_tokens")
+    if not _distinct(sums):
+        raise BuildError("the tokens do not distinguish the multisets; use distinguishing_tokens")
     return weights
 
 
@@ -250,9 +275,11 @@ def _smallest_weight(sums: Index, rows: Index, counts: Index, top: int, rng: np.
     kinds = np.concatenate([having, np.stack([others, np.zeros_like(others)], axis=1)])  # (sum, count), to keep apart
     if len(having) * len(kinds) <= PAIRS:
         return _smallest_allowed(having, kinds, top)
+    taken = _Taken(others)
     for limit in _ladder(top):
         for v in [*range(1, 9)] if limit == 4 else rng.integers(1, limit, size=DRAWS, endpoint=True).tolist():
-            if len(np.unique(kinds[:, 0] + v * kinds[:, 1])) == len(kinds):
+            shifted = having[:, 0] + v * having[:, 1]
+            if not taken.any(shifted) and _distinct(shifted):
                 return int(v)
     raise BuildError(f"no weight up to {top} was found; try another seed")
 
@@ -263,19 +290,16 @@ def _smallest_allowed(having: Index, kinds: Index, top: int) -> int:
     lead = kinds[:, 0][None, :] - having[:, 0][:, None]
     rising = rise > 0
     values, rests = np.divmod(lead[rising], rise[rising])
-    forbidden = np.zeros(top + 2, dtype=bool) if top < PAIRS else None
     bad = values[(rests == 0) & (values >= 1) & (values <= top)]
-    if forbidden is None:
-        taken = np.unique(bad)
-        free = np.flatnonzero(taken != np.arange(1, len(taken) + 1))
-        return int(free[0]) + 1 if free.size else len(taken) + 1
-    forbidden[bad] = True
+    # So many values cannot forbid all of 1, …, len(bad) + 1: larger ones do not matter.
+    forbidden = np.zeros(len(bad) + 2, dtype=bool)
+    forbidden[bad[bad <= len(bad)]] = True
     return int(np.argmin(forbidden[1:])) + 1
 
 
 @dataclass(frozen=True, eq=False)
 class TokenCode:
-    """Where every point stands on the line, its label (0 for most), and the sum of every multiset's labels."""
+    """The place of every point on the line, its label (0 for most), and the sum of every multiset's labels."""
 
     line: KeyLine
     labels: tuple[int, ...]

@@ -39,6 +39,9 @@ def attend(
 ) -> tuple[Bounds, list[Copy]]:
     """The output of the attention block as a field, and what its heads do."""
     q, k, whole = (n.whole.matmul(layer, store) for layer in (attention.q, attention.k, attention.v))
+    q_norm, k_norm = attention.q_norm, attention.k_norm
+    if attention.all_heads:
+        q, k, q_norm, k_norm = _head_norm(q, q_norm, store), _head_norm(k, k_norm, store), None, None
     copies: list[Copy] = []
     known: dict[bytes, Copy | None] = {}  # heads with equal weights look at the same place
     # Columns of o, rows of v, and what the head does with the values.
@@ -47,8 +50,8 @@ def attend(
         columns = np.arange(head * shape.head_dim, (head + 1) * shape.head_dim)
         group = head // (shape.heads // shape.kv_heads)
         rows = np.arange(group * shape.head_dim, (group + 1) * shape.head_dim)
-        query = _head_norm(q.rows(columns), attention.q_norm, store)
-        key = _head_norm(k.rows(rows), attention.k_norm, store)
+        query = magnified(_head_norm(q.rows(columns), q_norm, store), shape.rotary)
+        key = magnified(_head_norm(k.rows(rows), k_norm, store), shape.rotary)
         # Before the question whether anything reads the head: an infinite score is NaN times zero all the same.
         finite_scores(query, key, shape, store, f"head {head}")
         if not attention.o.weight[:, columns].any():
@@ -69,6 +72,16 @@ def attend(
     return _kept_output(n, n.kept, attention, plans).store(store), copies
 
 
+def magnified(field: Bounds, rotary: Rotary | None) -> Bounds:
+    """A query or key times what cos and sin are multiplied by, before its rotation: the rotation's rules then hold for
+    the larger numbers."""
+    if rotary is None or rotary.gain == 1:
+        return field
+    factor = np.where(np.arange(field.size) < rotary.dims, rotary.gain, 1.0)
+    slack = rounding.multiplier(rotary.gain)
+    return field.times(factor - slack, factor + slack)
+
+
 def finite_scores(q: Bounds, k: Bounds, shape: Shape, store: Storage, name: str) -> None:
     """Rotated queries and keys, and their products before the scale, are finite at every distance. In float16, a
     fully masked row (padding) adds the type's least number to every score: the score at distance 0 must not push the
@@ -81,7 +94,7 @@ def finite_scores(q: Bounds, k: Bounds, shape: Shape, store: Storage, name: str)
     # A query may be scaled before the product or the product after it.
     finite(f"{name}: a score", np.asarray(total), store.largest)
     room = store.largest * store.unit / 2
-    own = own_score(q, k, shape) - rounding.masked_score(float(total) * shape.head_dim**-0.5, store)
+    own = own_score(q, k, shape) - rounding.masked_score(float(total) * shape.scale, store)
     if not own > -room:
         raise Undecided(
             f"{name}: scores {own:.4g} at distance 0; in a fully masked row {store.name} adds {-store.largest:.5g},"
@@ -91,7 +104,7 @@ def finite_scores(q: Bounds, k: Bounds, shape: Shape, store: Storage, name: str)
 
 def own_score(q: Bounds, k: Bounds, shape: Shape) -> float:
     """The least score of a position with itself: rotations cancel. Query and key depend on the same symbols."""
-    scale = shape.head_dim**-0.5
+    scale = shape.scale
     keys = {p.key for p in (*q.parts, *k.parts)}
     if len(keys) == 1:
         rows = [_rows_of(f, next(iter(keys)), (*q.parts, *k.parts)) for f in (q, k)]
@@ -157,15 +170,17 @@ def _kept_output(
 
 
 def _head_norm(field: Bounds, norm: d.Norm | None, store: Storage) -> Bounds:
-    """RMSNorm over one head's query or key, symbol by symbol where it depends on one symbol."""
+    """RMSNorm over one head's query or key, or over those of all heads, symbol by symbol where it depends on one."""
     if norm is None:
         return field
     if len(field.parts) != 1:
         return field.norm_stepwise(norm, store)
     (part,) = field.parts
-    lo, hi = tabulated(field)
-    rows = [Bounds(a, b).norm_stepwise(norm, store) for a, b in zip(lo, hi, strict=True)]
-    low, high = np.stack([r.lo for r in rows]), np.stack([r.hi for r in rows])
+    # Few symbols differ in their queries or keys: the norm of equal rows is computed once.
+    distinct, which = np.unique(np.concatenate(tabulated(field), axis=1), axis=0, return_inverse=True)
+    n = field.size
+    rows = [Bounds(row[:n], row[n:]).norm_stepwise(norm, store) for row in distinct]
+    low, high = (np.stack(ends)[which.reshape(-1)] for ends in ([r.lo for r in rows], [r.hi for r in rows]))
     zero = np.zeros(field.size)
     return Bounds(zero, zero, (SymbolPart(part.key, np.arange(field.size), low, high),)).fold(0.0)
 
@@ -246,7 +261,7 @@ def _scores(
 ) -> tuple[Array, Array]:
     """Bounds of the score at every distance, for a key in [lo, hi]."""
     half = rotary.dims // 2
-    theta = rotary.theta ** (-2 * np.arange(half) / max(rotary.dims, 1))
+    theta = rotary.frequencies
     size_q, size_k = magnitude(q.lo, q.hi), magnitude(lo, hi)
     middle_q, middle_k = (q.lo + q.hi) / 2, (lo + hi) / 2
     radius = ((q.hi - q.lo) / 2) @ size_k + size_q @ ((hi - lo) / 2)
@@ -261,8 +276,8 @@ def _scores(
     error_q, error_k = (
         rotated_error(s[:half], s[half : 2 * half], reach.length, theta, store) for s in (size_q, size_k)
     )
-    drift = rounding.frequency_error(distance.max(), theta) @ (pair_q * pair_k)
-    scale = shape.head_dim**-0.5
+    drift = rounding.frequency_error(distance.max() * rotary.uncertainty, theta) @ (pair_q * pair_k)
+    scale = shape.scale
     stores, scaling = rounding.score_stores(scale, store)
     error_q = error_q + scaling * pair_q
     total = pair_q @ pair_k + size_q[2 * half :] @ size_k[2 * half :]

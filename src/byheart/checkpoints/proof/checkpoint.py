@@ -13,7 +13,7 @@ from byheart.checkpoints.proof.config import ConfigReader, Shape, Undecided
 from byheart.checkpoints.proof.decoder import Family, StoredCheckpoint, TensorReader
 from byheart.checkpoints.proof.families import FAMILIES
 from byheart.checkpoints.proof.storage import Array
-from byheart.checkpoints.proof.tensors import TensorFile, open_tensors, read_json
+from byheart.checkpoints.proof.tensors import TensorFile, open_folder, read_json
 
 
 def family_of(config: Mapping[str, Any]) -> Family:
@@ -64,15 +64,16 @@ def _label_count(config: Mapping[str, Any]) -> int:
 
 
 def open_checkpoint(folder: Path, *, classifier: bool = False) -> StoredCheckpoint:
+    """Open a folder: its settings, read strictly, and the places of its tensors."""
     config = read_json(folder / "config.json")
     shape = read_shape(config, classifier=classifier)
     if not classifier and "eos_token_id" not in config:
         raise Undecided("config.json has no eos_token_id: engines stop at a token of their own choice")
-    path = folder / "model.safetensors"
-    if not path.exists():
-        raise Undecided(f"{folder} has no model.safetensors; a checkpoint in several files is not read")
+    tensors = open_folder(folder)
+    if tensors is None:
+        raise Undecided(f"{folder} has no model.safetensors and no index of its parts")
     checkpoint = StoredCheckpoint(
-        shape, family_of(config), open_tensors(path), _token(config, "bos_token_id"), _token(config, "eos_token_id")
+        shape, family_of(config), tensors, _token(config, "bos_token_id"), _token(config, "eos_token_id")
     )
     _every_name(checkpoint)
     _one_head(checkpoint)

@@ -168,7 +168,7 @@ def _same_symbols(
     """What the symbols of the second checkpoint are called in the first; one that is two there is refused."""
     pairs = {(now, old[window][1]) for window, (_, now) in new.items()}
     if len({now for now, _ in pairs}) != len(pairs) or len({was for _, was in pairs}) != len(pairs):
-        raise Undecided(f"layer {signal - 1}: windows that were told apart no longer are, or the other way round")
+        raise Undecided(f"layer {signal - 1}: windows that were distinguished no longer are, or the reverse")
     return dict(pairs)
 
 

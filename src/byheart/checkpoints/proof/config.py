@@ -8,9 +8,12 @@ give it a meaning.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from byheart.checkpoints.proof.ropes import Array, RopeScaling, UnknownRope, read_scaling
 from byheart.errors import ByheartError
 
 
@@ -20,8 +23,39 @@ class Undecided(ByheartError):
 
 @dataclass(frozen=True)
 class Rotary:
+    """Rotary positions: the base of the angles, how many dimensions of each head turn, and what scales frequencies.
+
+    >>> Rotary(100.0, 4).frequencies.tolist()
+    [1.0, 0.1]
+    """
+
     theta: float
     dims: int  # rotated dimensions of each head
+    scaling: RopeScaling | None = None
+
+    @property
+    def frequencies(self) -> Array:
+        """Angles per position, scaled."""
+        base = self.theta ** (-2.0 * np.arange(self.dims // 2) / max(self.dims, 1))
+        return base if self.scaling is None else self.scaling.apply(base, self.theta, self.dims)
+
+    @property
+    def gain(self) -> float:
+        """The factor of cosines and sines."""
+        return 1.0 if self.scaling is None else self.scaling.gain
+
+    @property
+    def uncertainty(self) -> float:
+        """How many times the error of a plain frequency these have."""
+        return 1.0 if self.scaling is None else self.scaling.uncertainty
+
+
+@dataclass(frozen=True)
+class LayerKind:
+    """The attention of one layer, where layers differ."""
+
+    rotary: Rotary | None  # None: queries and keys are not rotated
+    window: int | None
 
 
 @dataclass(frozen=True)
@@ -48,6 +82,22 @@ class Shape:
     stepwise: bool = False  # the activation is a chain of elementwise operations in the reference implementation
     labels: int | None = None  # a classifier's: its head gives these instead of tokens
     root_scaled: bool = False  # embeddings are multiplied by the root of the hidden size
+    kinds: tuple[LayerKind, ...] = ()  # of every layer; empty: all have `rotary` and `window`
+    score_scale: float | None = None  # what scores are multiplied by; None: head_dim^-1/2
+    embedding_scale: float = 1.0  # what token vectors are multiplied by
+    residual_scale: float = 1.0  # what a branch is multiplied by before it is added
+    logit_scale: float = 1.0  # what logits are divided by: a power of two
+
+    @property
+    def scale(self) -> float:
+        """What scores are multiplied by."""
+        return float(self.head_dim**-0.5) if self.score_scale is None else self.score_scale
+
+    def at(self, layer: int) -> Shape:
+        """The shape with the rotation and the window of one layer."""
+        if not self.kinds:
+            return self
+        return replace(self, rotary=self.kinds[layer].rotary, window=self.kinds[layer].window, kinds=())
 
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -199,12 +249,7 @@ class ConfigReader:
         inner = self.left.pop("rope_parameters", {})
         if not isinstance(inner, dict):
             raise Undecided("config.json: rope_parameters is not an object")
-        unknown = set(inner) - {"rope_type", "type", *ROTARY_KEYS}
-        kind = inner.get("rope_type", inner.get("type", "default"))
-        if unknown or kind != "default" or inner.get("type", "default") != "default":
-            raise Undecided(
-                f"config.json: rope_parameters {sorted(unknown)} of type {kind!r}; the proof knows plain ones"
-            )
+        scaling = self._scaling({key: value for key, value in inner.items() if key not in ROTARY_KEYS})
         base = self._agreed(inner, ROTARY_KEYS[0], own[0], theta)
         share = self._agreed(inner, ROTARY_KEYS[1], own[1], part, 1.0 if whole else None)
         dims = int(head_dim * share)
@@ -212,7 +257,21 @@ class ConfigReader:
             raise Undecided(
                 f"config.json: rotary positions with theta {base} on {head_dim * share} of {head_dim} dimensions"
             )
-        return Rotary(base, dims)
+        return Rotary(base, dims, scaling)
+
+    def _scaling(self, fields: Mapping[str, Any]) -> RopeScaling | None:
+        """The scaling of `rope_parameters`; engines that read `rope_scaling` must read the same."""
+        try:
+            found = read_scaling(fields)
+            stated = self.left.pop("rope_scaling", None)
+            other = (
+                found if stated is None and found is None else read_scaling(stated if isinstance(stated, dict) else {})
+            )
+        except UnknownRope as reason:
+            raise Undecided(f"config.json: {reason}") from reason
+        if other != found:
+            raise Undecided("config.json: rope_scaling is not what rope_parameters say; engines read one of them")
+        return found
 
     def _agreed(
         self, inner: Mapping[str, Any], name: str, own: str, default: float, fixed: float | None = None

@@ -62,6 +62,8 @@ def tabulated(field: Bounds) -> tuple[Array, Array]:
 
 def one_hot(q: Bounds, k: Bounds, shape: Shape, reach: Reach, store: Storage) -> Copy | None:
     """The distance that this head reads, proved; None if it does not read one distance whatever the input is."""
+    if shape.rotary is None and not any(p.key[0] == POSITION for p in (*q.parts, *k.parts)):
+        return None  # neither rotated nor a function of the position: no distance can win
     if shape.rotary is not None:
         return _rotary_copy(folded(q), folded(k), shape.rotary, shape, reach, store)
     return _position_copy(folded(q, POSITION), folded(k, POSITION), shape, reach, store)
@@ -80,8 +82,8 @@ def rotated_error(first: Array, second: Array, length: int, theta: Array, store:
 
 def _rotary_copy(q: Bounds, k: Bounds, rotary: Rotary, shape: Shape, reach: Reach, store: Storage) -> Copy | None:
     half = rotary.dims // 2
-    theta = rotary.theta ** (-2 * np.arange(half) / rotary.dims)
-    scale = shape.head_dim**-0.5
+    theta = rotary.frequencies
+    scale = shape.scale
     longest = reach.length if shape.window is None else min(reach.length, shape.window)
 
     def pairs(f: Bounds) -> tuple[Array, Array, Array]:
@@ -112,7 +114,9 @@ def _rotary_copy(q: Bounds, k: Bounds, rotary: Rotary, shape: Shape, reach: Reac
     def gaps(wanted: int, others: Array) -> Array:
         chord = 2 * np.abs(np.sin(np.outer(others - wanted, theta) / 2))  # (others, F)
         error = (chord * size_k + 2 * error_k) @ common + 2 * (size_q @ error_k)
-        error = error + sums + rounding.frequency_error(others + wanted, theta @ (size_q * size_k))
+        error = (
+            error + sums + rounding.frequency_error((others + wanted) * rotary.uncertainty, theta @ (size_q * size_k))
+        )
         error = scale * error + rounding.own(1 + scale * total)
         error = error + stores * (abs(score[wanted]) + np.abs(score[others]) + 2 * error)
         error = error + 2 * rounding.score_underflow(store)
@@ -154,7 +158,7 @@ def _position_copy(q: Bounds, k: Bounds, shape: Shape, reach: Reach, store: Stor
     q_mid, k_mid = (q_lo + q_hi) / 2, (k_lo + k_hi) / 2
     q_rad, k_rad = (np.linalg.norm((hi - lo) / 2, axis=1) for lo, hi in ((q_lo, q_hi), (k_lo, k_hi)))
     q_len, k_len = np.linalg.norm(q_mid, axis=1), np.linalg.norm(k_mid, axis=1)
-    scale, t = shape.head_dim**-0.5, np.arange(reach.length)
+    scale, t = shape.scale, np.arange(reach.length)
     offset = int(t[-1] - (q_mid[-1] @ k_mid.T).argmax())
     blind = offset - 1  # the last query that does not see so far back
     stays = offset > 1 and int((q_mid[blind] @ k_mid[:offset].T).argmax()) == blind

@@ -46,6 +46,7 @@ class StockAttention:
     o: Linear
     q_norm: Norm | None = None
     k_norm: Norm | None = None
+    all_heads: bool = False  # these norms run over all heads at once, not over each
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,14 @@ class Mlp:
 
 @dataclass(frozen=True)
 class Layer:
-    attention_norm: Norm
+    """One layer; a branch without a norm before it reads the stream itself."""
+
+    attention_norm: Norm | None
     attention: StockAttention
-    mlp_norm: Norm
+    mlp_norm: Norm | None
     mlp: Mlp
+    after_attention: Norm | None = None  # a norm of what the branch adds
+    after_mlp: Norm | None = None
 
 
 @dataclass(frozen=True)

@@ -52,8 +52,6 @@ def route(n: Normed, mlp: d.Mlp, shape: Shape, store: Storage) -> Routing | None
     """Which experts every symbol chooses. Weights come from differences of logits, since channels are shared."""
     if mlp.router is None:
         return None
-    if shape.experts_used > 2 and store.name != "float32":
-        raise Undecided(f"{shape.experts_used} experts per token: stores between their sums are not modelled")
     kept = n.kept is not None
     logits = n.whole.matmul(mlp.router, None if kept else store, share=2.0**-3)
     if len(logits.parts) != 1:
@@ -85,10 +83,11 @@ def _logit_differences(
     difference = (weight[:, None, :] - weight[None, :, :]).reshape(count * count, -1)
     field = n.whole.matmul(d.Linear(router.name, difference, None), None, share=2.0**-3)
     sums = sum_error(router, n.whole.largest()).most()
-    largest = np.maximum(np.abs(lo), np.abs(hi)).max(0)
-    error = sums if kept else rounding.router_logit(sums, largest, store)
-    field = field.widen((error[:, None] + error[None, :]).reshape(-1))
+    # By symbol: the logits of experts that a symbol does not choose are larger, and so are their errors.
+    error = np.broadcast_to(sums, lo.shape) if kept else rounding.router_logit(sums, magnitude(lo, hi), store)
+    wide = error[:, :, None] + error[:, None, :]
     low, high = (x.reshape(-1, count, count) for x in _table(field, key, len(lo)))
+    low, high = low - wide, high + wide
     return np.maximum(low, lo[:, :, None] - hi[:, None, :]), np.minimum(high, hi[:, :, None] - lo[:, None, :])
 
 
@@ -196,7 +195,13 @@ def apply(
         rows.append(_fired_output(expert.down.weight, fired, windows, always, chosen, keys, index, store))
     table, part = _tabulate(keys, rows, signal)
     if chosen is not None:
+        moved = np.zeros(size)
+        for own in part:
+            moved[own.channels] = magnitude(own.lo, own.hi).max(0)
+        sizes = np.stack([magnitude(p.lo, p.hi) for p in parts])
+        slack = rounding.summed_experts(sizes, moved, shape.experts_used, store)
         base_lo, base_hi, parts = chosen.summed(parts, size)
+        base_lo, base_hi = base_lo - slack, base_hi + slack
     out = Bounds(base_lo, base_hi, (*parts, *part))
     spread = max((float(p.spread().max(initial=0.0)) for p in out.parts), default=0.0)
     out = out.fold(FOLD * spread).store(store)

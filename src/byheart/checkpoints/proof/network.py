@@ -33,6 +33,7 @@ from byheart.checkpoints.proof.bounds import (
     scaled,
     squares,
 )
+from byheart.checkpoints.proof.branches import added_by_branch, multiplied, read_by_branch, scaled_head
 from byheart.checkpoints.proof.config import Shape, Undecided
 from byheart.checkpoints.proof.copying import Copy, Reach
 from byheart.checkpoints.proof.mlp import KnownWindows, apply, join
@@ -206,7 +207,8 @@ class Logits:
 
     def bounds(self) -> Interval:
         lo, hi = self._form(self.program.head.weight, self.shift)
-        finite("a logit", magnitude(lo, hi) + self.error, self.program.store.largest)
+        largest = self.program.store.largest / max(1.0, self.program.shape.logit_scale)
+        finite("a logit", magnitude(lo, hi) + self.error, largest)
         return self.program.store.maybe(lo - self.error, hi + self.error)
 
     def best(self) -> Array:
@@ -255,17 +257,21 @@ def interpret(
     for index in range(shape.layers):
         try:
             layer = reader.layer(index)
-            normed = stream.norm(layer.attention_norm, store, stored)
-            attended, found = heads.attend(normed, layer.attention, shape, reach, store)
+            normed = read_by_branch(stream, layer.attention_norm, store, stored)
+            attended, found = heads.attend(normed, layer.attention, shape.at(index), reach, store)
+            attended = added_by_branch(attended, layer.after_attention, shape.residual_scale, store, stored)
             if shape.parallel:
-                other = stream.norm(layer.mlp_norm, store, stored)
+                if layer.after_mlp is not None or shape.residual_scale != 1:
+                    raise Undecided("branches side by side with a norm after them or a multiplier")
+                other = read_by_branch(stream, layer.mlp_norm, store, stored)
                 moved, table = apply(other, layer.mlp, shape, reach.once, store, index + 1)
                 stream, moved, table = _joined(stream, moved, table, tables, index + 1)
                 stream = _three(stream, attended, moved, store)
             else:
                 stream = _light(_light(stream.add(attended)).store(store))
-                normed = stream.norm(layer.mlp_norm, store, stored)
+                normed = read_by_branch(stream, layer.mlp_norm, store, stored)
                 moved, table = apply(normed, layer.mlp, shape, reach.once, store, index + 1)
+                moved = added_by_branch(moved, layer.after_mlp, shape.residual_scale, store, stored)
                 stream, moved, table = _joined(stream, moved, table, tables, index + 1)
                 stream = _light(stream.add(moved)).store(store)  # what was erased is folded before it is rounded
             stream = _light(stream)
@@ -273,7 +279,8 @@ def interpret(
             raise type(reason)(f"layer {index}: {reason}") from reason
         tables[index + 1] = table
         copies.append(tuple(found))
-    return CheckpointProgram(shape, store, reach, tables, tuple(copies), stream, reader.final_norm(), reader.head())
+    head = scaled_head(reader.head(), shape.logit_scale)
+    return CheckpointProgram(shape, store, reach, tables, tuple(copies), stream, reader.final_norm(), head)
 
 
 def _embedded(reader: d.TensorReader, store: Storage, reach: Reach) -> Bounds:
@@ -289,7 +296,8 @@ def _embedded(reader: d.TensorReader, store: Storage, reach: Reach) -> Bounds:
         table = positions[: reach.length]
         parts.append(SymbolPart((POSITION, 0), every, table, table))
     zero = np.zeros(shape.hidden)
-    return _light(Bounds(zero, zero, tuple(parts))).store(store)
+    embedded = multiplied(Bounds(zero, zero, tuple(parts)), shape.embedding_scale, store)
+    return _light(embedded).store(store)
 
 
 def _times_root(tokens: Array, hidden: int, store: Storage) -> Interval:

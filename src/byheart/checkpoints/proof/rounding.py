@@ -141,6 +141,33 @@ def spilled(exact: float) -> float:
     return float(exact * (1 + term("exponentials of a head", 2 * FUNCTION_ERROR)))
 
 
+def multiplier(scale: float) -> float:
+    """A number of config.json as a float32 constant."""
+    return float(term("multiplier", 2 * U32 * abs(float(np.float32(scale)))))
+
+
+def summed_experts(sizes: Array, fired: Array, used: int, store: Storage) -> Array:
+    """Partial sums over the chosen experts, by channel.
+
+    An engine adds the experts' outputs one after the other, in any order, and may store every partial sum. The first
+    sum adds to zero, the last one is the caller's. Each of the others errs by the type's unit of the partial sum, or by
+    the smaller addend, since the partial sum before is a number of the type. With R the sum of all addends but the
+    largest, the smaller addends sum to at most 2 R.
+
+    Args:
+        sizes: (experts, symbols, channels): bound of what each expert always adds, zero where it is not chosen.
+        fired: (channels,): bound of what the one window adds that fires.
+        used: How many experts serve a token.
+        store: The type.
+    """
+    total, largest = sizes.sum(0), sizes.max(0)
+    rest = (total - largest).max(0) + np.minimum(fired, largest.max(0))
+    unit, second = store.unit + 2 * U32, 1 + 8 * store.unit
+    steps = max(used - 2, 0)
+    lost = np.minimum(steps * unit * (total.max(0) + fired), 2 * rest) * second + steps * store.tiny
+    return np.asarray(term("partial sums of experts", lost if steps else np.zeros_like(fired)))
+
+
 def rotation_error(first: Array, second: Array, store: Storage) -> Array:
     """Length of the error of a rotated pair (a, b), by what is stored.
 
@@ -167,6 +194,11 @@ def angle_error(length: int, theta: Array, size: Array) -> Array:
 def frequency_error(distance: Any, theta: Array) -> Any:
     """By how much an angle between two places is off, for an inverse frequency that is off."""
     return term("inverse frequency", FREQUENCY_ERROR * distance * theta)
+
+
+def grid_error(slope: Any, step: float) -> Any:
+    """A score between two distances of a grid, `step` apart, that moves by at most `slope` per place."""
+    return term("grid of distances", slope * step / 2)
 
 
 def score_sum(head_dim: int, size: Any) -> Any:

@@ -57,6 +57,13 @@ SLACKS = (
     Slack("cosine and sine", "1.5 2^-22 |(a, b)|", "cos and sin err by 2^-22 each"),
     Slack("inverse frequency", "2^-22 d theta", "relative, of the frequency"),
     Slack("sum of a score", "gamma(head_dim + 2) sum |q k|", "a float32 sum of head_dim products"),
+    Slack("multiplier", "2u |m|", "an engine's float32 constant may be the neighbour of the nearest one"),
+    Slack(
+        "partial sums of experts",
+        "min((k - 2) unit S, 2 R)",
+        "k experts are added one after the other, each partial"
+        " sum may be stored; R is the sum of all addends but the largest",
+    ),
     Slack("store of a score", "unit + 2u, twice unless the scale is a power of two", "a score is stored, and scaled"),
     Slack("underflow of a score", "tiny", "a score is stored below the normal range"),
     Slack("score of a masked row", "8 (unit + 2u) (1 + 8 unit) sum |q k|", "all roundings of a score at distance 0"),
@@ -81,6 +88,7 @@ SLACKS = (
     Slack("sum of a logit", "gamma(n) (S + |total|) / 2", "no partial sum exceeds (S + |total|) / 2"),
     Slack("inputs of a logit", "13u S, or 5u S of a stored stream", "roundings of a stream kept in float32"),
     Slack("store of a logit", "(unit + 2u) |l| + tiny, twice", "both logits of a difference are stored"),
+    Slack("grid of distances", "sum theta |q| |k| step / 2", "between two grid points a score moves by its slope"),
 )
 _NAMES = {slack.name for slack in SLACKS}
 _SCALE: dict[str, float] = {}

@@ -97,6 +97,9 @@ def _check_tokenizer(folder: Path, about: Mapping[str, Any], config: Mapping[str
         role = key.removesuffix("_token")
         if role in ROLES and key.endswith("_token"):
             fine = isinstance(value, str) and numbers.get(value) == config.get(f"{key}_id")
+        elif key == "unk_token":
+            # Engines omit it from decoded text, so `check_padding` refuses texts that hold it.
+            fine = isinstance(value, str) and value in numbers
         else:
             fine = TOKENIZER[key](value) if key in TOKENIZER else _one_of(value, fixed.get(key, ()))
         if not fine:
@@ -119,8 +122,12 @@ def _numbers(folder: Path) -> dict[str, int]:
 
 
 def check_padding(folder: Path, ids: Sequence[Sequence[int]]) -> None:
-    """Engines leave out, or take for the end of a row, the token that fills batches: no text may hold it."""
+    """Engines omit, or take for the end of a row, the token that fills batches: no text may hold it. They also omit the
+    unknown token from decoded text."""
     pad = read_json(folder / "config.json").get("pad_token_id")
-    number = next((k for k, row in enumerate(ids) if pad in row), None)
-    if number is not None:
-        raise Undecided(f"text {number} holds the token {pad}, which fills batches (pad_token_id)")
+    about = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").exists() else {}
+    unknown = _numbers(folder).get(str(about.get("unk_token")))
+    for token, why in ((pad, "which fills batches (pad_token_id)"), (unknown, "which engines omit (unk_token)")):
+        number = next((k for k, row in enumerate(ids) if token in row), None)
+        if token is not None and number is not None:
+            raise Undecided(f"text {number} holds the token {token}, {why}")

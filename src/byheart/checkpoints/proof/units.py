@@ -286,26 +286,32 @@ def _highest_by_start(
     START and what is seen at an offset are not independent: while the start is at most `offset` places back, a head
     with that offset sees the first token; later it sees none of `once`.
     """
+    plain, by_start, seen = floor, np.zeros(STARTS + 2), []
+    for part, reads in zip(field.parts, read, strict=True):
+        if not reads[unit]:
+            continue
+        row = gate.weight[unit, part.channels]
+        values = ((part.lo + part.hi) / 2) @ row + ((part.hi - part.lo) / 2) @ np.abs(row)
+        values = values + rounding.own(np.abs(values)) + rounding.own(1.0)
+        if part.key == (START, 0):
+            by_start = by_start + values
+        elif part.key[0] == START:
+            raise Undecided(f"{gate.name}: unit {unit} reads how far back the start was, at another position")
+        elif part.key[0] == TOKEN and part.key[1] >= 0:  # a far place may show any token
+            special = np.isin(np.arange(len(values)), list(once))
+            ends = (values[special].max(initial=-np.inf), values[~special].max(initial=-np.inf), values.max())
+            seen.append((part.key[1], *map(float, ends)))
+        else:
+            plain += float(values.max())
     highest = -np.inf
     for start in range(STARTS + 2):
-        total = floor
-        for part, reads in zip(field.parts, read, strict=True):
-            if not reads[unit]:
-                continue
-            row = gate.weight[unit, part.channels]
-            values = ((part.lo + part.hi) / 2) @ row + ((part.hi - part.lo) / 2) @ np.abs(row)
-            if part.key == (START, 0):
-                values = values[[start]]
-            elif part.key[0] == START:
-                raise Undecided(f"{gate.name}: unit {unit} reads how far back the start was, at another position")
-            elif part.key[0] == TOKEN and part.key[1] >= 0:  # a far place may show any token
-                special = np.isin(np.arange(len(values)), list(once))
-                if start >= STARTS or part.key[1] < start:
-                    values = values if start == STARTS and part.key[1] >= STARTS else values[~special]
-                else:
-                    values = values[special]
-            total += float(values.max()) + rounding.own(1 + abs(float(values.max())))
-        highest = max(highest, total)
+        total = plain + float(by_start[start])
+        for offset, first, others, either in seen:
+            if start < STARTS and offset >= start:
+                total += first
+            else:
+                total += either if start == STARTS and offset >= STARTS else others
+        highest = max(highest, total + float(rounding.own(abs(total))))
     return highest
 
 

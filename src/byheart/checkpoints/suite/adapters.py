@@ -12,6 +12,7 @@ returns text only is compared by text.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -73,7 +74,7 @@ class SessionAdapter(EngineAdapter):
 
 
 class TransformersAdapter(SessionAdapter):
-    """Transformers with everything that the suite tests: adapters by PEFT, drafts, chat, constraints, beams, samplers."""
+    """Transformers with all methods: adapters by PEFT, drafts, chat, constraints, beams, samplers."""
 
     _helper: tuple[Path, Any] | None = None  # the draft that was used last
 
@@ -97,6 +98,13 @@ class TransformersAdapter(SessionAdapter):
                 return self._rows(model, [ids], n, None)[0]
             finally:
                 model.unmerge_adapter()
+
+    def lora_logits(self, adapter: Path, ids: Sequence[int]) -> Any:
+        """Return the logits after every prefix, unmerged."""
+        import torch
+
+        with self._adapted([adapter]) as (model, _), torch.inference_mode():
+            return model(input_ids=torch.tensor([list(ids)])).logits[0].float().numpy()
 
     @contextmanager
     def _adapted(self, adapters: Sequence[Path | None]) -> Iterator[tuple[Any, list[str]]]:
@@ -136,9 +144,19 @@ class TransformersAdapter(SessionAdapter):
         rows = out[:, longest:].tolist()
         return [row[: row.index(end) + 1] if end in row else row for row in rows]
 
-    def draft(self, draft: Path, ids: Sequence[int], n: int, k: int) -> tuple[list[int], list[int], list[int]]:
+    def draft_sampled(
+        self, draft: Path, ids: Sequence[int], n: int, k: int, temperature: float
+    ) -> tuple[list[int], list[int], list[int]]:
+        """Return the same with rejection sampling; margins of 24 nats leave nothing to chance."""
+        return self.draft(draft, ids, n, k, do_sample=True, temperature=temperature, top_k=0)
+
+    def draft(
+        self, draft: Path, ids: Sequence[int], n: int, k: int, **how: Any
+    ) -> tuple[list[int], list[int], list[int]]:
         """Return the text, and the tokens drafted and accepted in every step."""
         import torch
+
+        torch.manual_seed(0)
 
         if self._helper is None or self._helper[0] != draft:
             settings = {"attention": str(self.model.config._attn_implementation)}
@@ -150,8 +168,8 @@ class TransformersAdapter(SessionAdapter):
         helper.generation_config.num_assistant_tokens = k
         with _observed("AssistedCandidateGenerator") as steps, torch.inference_mode():
             out = self.model.generate(
-                torch.tensor([list(ids)]), attention_mask=torch.ones(1, len(ids), dtype=torch.long), do_sample=False,
-                max_new_tokens=n, assistant_model=helper,
+                torch.tensor([list(ids)]), attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+                max_new_tokens=n, assistant_model=helper, **({"do_sample": False} | how),
             )  # fmt: skip
         return out[0, len(ids) :].tolist(), [s[0] for s in steps], [s[1] for s in steps]
 
@@ -169,6 +187,21 @@ class TransformersAdapter(SessionAdapter):
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None, stop: Sequence[str]
     ) -> str:
         """Return the assistant's message as text, without the end token."""
+        return self._chat(messages, tools, stop, None)
+
+    def streamed(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None, stop: Sequence[str]
+    ) -> list[str]:
+        """Return the pieces of the message, as Transformers' streamer hands them out."""
+        pieces: list[str] = []
+        whole = self._chat(messages, tools, stop, pieces)
+        # The streamer does not stop before the end token or a stop string; a server does.
+        return _cut(pieces, len(whole)) if "".join(pieces).startswith(whole) else pieces
+
+    def _chat(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None, stop: Sequence[str],
+        pieces: list[str] | None,
+    ) -> str:  # fmt: skip
         import torch
 
         tokenizer = self._tokenizer
@@ -176,7 +209,9 @@ class TransformersAdapter(SessionAdapter):
             list(messages), tools=list(tools) if tools else None, add_generation_prompt=True, tokenize=True,
             return_tensors="pt", return_dict=True,
         )  # fmt: skip
-        extra = {"stop_strings": list(stop), "tokenizer": tokenizer} if stop else {}
+        extra: dict[str, Any] = {"stop_strings": list(stop), "tokenizer": tokenizer} if stop else {}
+        if pieces is not None:
+            extra["streamer"] = _collector(tokenizer, pieces)
         with torch.inference_mode():
             out = self.model.generate(**ids, do_sample=False, max_new_tokens=400, **extra)
         text = str(tokenizer.decode(out[0, ids["input_ids"].shape[1] :], skip_special_tokens=False))
@@ -200,6 +235,37 @@ class TransformersAdapter(SessionAdapter):
             out = self.model.generate(
                 torch.tensor([list(ids)]), attention_mask=torch.ones(1, len(ids), dtype=torch.long), do_sample=False,
                 max_new_tokens=n, prefix_allowed_tokens_fn=lambda _, tokens: allowed(tokens.tolist()),
+            )  # fmt: skip
+        return list(out[0, len(ids) :].tolist())
+
+    def schema(self, ids: Sequence[int], n: int, schema: Mapping[str, Any]) -> list[int]:
+        """Greedy decoding under a JSON schema, by xgrammar."""
+        import torch
+
+        try:
+            import xgrammar  # type: ignore[import-not-found]
+        except ImportError:
+            raise OptionError("a JSON schema in Transformers needs xgrammar; run: pip install xgrammar") from None
+        end, size = self.model.config.eos_token_id, self.model.config.vocab_size
+        info = xgrammar.TokenizerInfo.from_huggingface(self._tokenizer, vocab_size=size, stop_token_ids=[end])
+        matcher = xgrammar.GrammarMatcher(xgrammar.GrammarCompiler(info).compile_json_schema(json.dumps(schema)))
+        mask, said = xgrammar.allocate_token_bitmask(1, size), list[int]()
+        while len(said) < n and not matcher.is_terminated():
+            row = torch.from_numpy(np.array(self.session.logits([*ids, *said])[-1:]))
+            matcher.fill_next_token_bitmask(mask)
+            xgrammar.apply_token_bitmask_inplace(row, mask)
+            said.append(int(row.argmax()))
+            matcher.accept_token(said[-1])
+        return said
+
+    def penalized(self, ids: Sequence[int], n: int, settings: Mapping[str, float]) -> list[int]:
+        """Greedy decoding with penalties, such as {"repetition_penalty": 1.2}."""
+        import torch
+
+        with torch.inference_mode():
+            out = self.model.generate(
+                torch.tensor([list(ids)]), attention_mask=torch.ones(1, len(ids), dtype=torch.long), do_sample=False,
+                max_new_tokens=n, **settings,
             )  # fmt: skip
         return list(out[0, len(ids) :].tolist())
 
@@ -235,6 +301,26 @@ class TransformersAdapter(SessionAdapter):
                 prompt, attention_mask=torch.ones_like(prompt), do_sample=True, max_new_tokens=1, **wish
             )
         return list(out[:, -1].tolist())
+
+
+def _collector(tokenizer: Any, pieces: list[str]) -> Any:
+    """A streamer that appends every piece of text to `pieces`."""
+    from transformers import TextStreamer
+
+    class Collector(TextStreamer):  # type: ignore[misc]
+        def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
+            pieces.append(text)
+
+    return Collector(tokenizer, skip_prompt=True, skip_special_tokens=False)
+
+
+def _cut(pieces: Sequence[str], length: int) -> list[str]:
+    """The pieces up to `length` characters."""
+    found = []
+    for piece in pieces:
+        found.append(piece[:length])
+        length -= len(found[-1])
+    return [piece for piece in found if piece]
 
 
 @contextmanager

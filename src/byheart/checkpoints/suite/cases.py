@@ -9,9 +9,13 @@ from which the same cases follow. A case names what the engine does:
     lora          greedy decoding with a PEFT adapter, or with none
     lora_batch    rows of one batch, each with an adapter of its own
     draft         speculative decoding with a draft model: text, drafted and accepted tokens per step
+    draft_sampled the same with rejection sampling
     lookup        speculative decoding by prompt lookup
     chat          a conversation behind the folder's chat template
-    constrained   greedy decoding under a regular expression or a JSON schema
+    streamed      the same as a list of pieces; no piece may end inside a character
+    constrained   greedy decoding under a regular expression
+    schema        greedy decoding under a JSON schema
+    penalized     greedy decoding with a penalty for repetitions
     logprobs      the most likely next tokens with their log-probabilities
     beams         beam search
     sample        the set of tokens that a sampler may return
@@ -37,8 +41,8 @@ from byheart.version import __version__
 
 FORMAT = "byheart fixture"
 VERBS = (
-    "generate", "batch", "logits", "lora", "lora_batch", "draft", "lookup", "chat", "constrained", "logprobs", "beams",
-    "sample",
+    "generate", "batch", "logits", "lora", "lora_batch", "draft", "draft_sampled", "lookup", "chat", "streamed",
+    "constrained", "schema", "penalized", "logprobs", "beams", "sample",
 )  # fmt: skip
 
 
@@ -80,7 +84,8 @@ def read_cases(folder: str | Path) -> tuple[SuiteCase, ...]:
     """Read the cases of a fixture folder.
 
     Args:
-        folder: a folder that `byheart fixture` wrote, of any kind.
+        folder: a folder that `byheart fixture` wrote, of any kind; or one of the checkpoints inside of it, for the
+            cases of this checkpoint alone.
 
     Returns:
         The cases in the order of the file.
@@ -88,7 +93,9 @@ def read_cases(folder: str | Path) -> tuple[SuiteCase, ...]:
     Raises:
         FileFormatError: the folder has no usable expected.json.
     """
-    path = Path(folder) / "expected.json"
+    path, outer = Path(folder) / "expected.json", Path(folder).resolve().parent
+    if not path.is_file() and (outer / "expected.json").is_file():
+        return tuple(case for case in read_cases(outer) if case.model.resolve() == Path(folder).resolve())
     try:
         expected = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(expected, dict) or expected.get("format") != FORMAT:

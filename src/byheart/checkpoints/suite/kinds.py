@@ -10,6 +10,7 @@ loads none of them.
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,32 +23,38 @@ MODULES = (
     "byheart.checkpoints.suite.features.draft",
     "byheart.checkpoints.suite.features.chat",
     "byheart.checkpoints.suite.features.ranked",
+    "byheart.checkpoints.suite.features.recall",
 )
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A registered kind. `write(architecture, folder, *, dtype, progress, **options)` returns a value with `to_json`."""
+class FixtureKind:
+    """A kind; `write(architecture, folder, *, dtype, progress, **options)` returns a value with `to_json`."""
 
     name: str
     summary: str
     write: Writer
 
+    @property
+    def options(self) -> frozenset[str]:
+        """The writer's keywords, without the fields of the shape."""
+        return frozenset(inspect.signature(self.write).parameters)
 
-_KINDS: dict[str, Kind] = {}
+
+_KINDS: dict[str, FixtureKind] = {}
 
 
 def register_kind(name: str, summary: str) -> Callable[[Writer], Writer]:
     """Register the decorated writer as kind `name`."""
 
     def add(writer: Writer) -> Writer:
-        _KINDS[name] = Kind(name, summary, writer)
+        _KINDS[name] = FixtureKind(name, summary, writer)
         return writer
 
     return add
 
 
-def kinds() -> dict[str, Kind]:
+def kinds() -> dict[str, FixtureKind]:
     """Return name -> kind, for every module of MODULES."""
     for module in MODULES:
         importlib.import_module(module)

@@ -47,7 +47,7 @@ class Machine:
     def __init__(self, decoder: StockDecoder, dtype: torch.dtype = torch.float32) -> None:
         self.decoder, self.shape, self.dtype = decoder, decoder.shape, dtype
         self.wide = torch.float64 if dtype == torch.float64 else torch.float32  # norms and softmax, as engines do
-        self._tensors: dict[tuple[int, bool], Tensor] = {}
+        self._tensors: dict[tuple[int, bool], tuple[Any, Tensor]] = {}
 
     def wrap(self, step: str, change: Callable[..., Any]) -> Self:
         """From now on `step(*args)` is `change(old step, *args)`."""
@@ -57,13 +57,20 @@ class Machine:
         setattr(self, step, lambda *args: change(old, *args))
         return self
 
+    def in_type(self, dtype: torch.dtype) -> Machine:
+        """Return this machine, computing in another type from now on; a mutant keeps its fault."""
+        self.dtype, self._tensors = dtype, {}
+        self.wide = torch.float64 if dtype == torch.float64 else torch.float32
+        return self
+
     def tensor(self, array: Any, *, wide: bool = False) -> Tensor:
         """The array as a tensor of the machine's type, made once; `wide`: its numbers in the type that adds up."""
         key = (id(array), wide)
         if key not in self._tensors:
             rounded = torch.from_numpy(array.copy()).to(self.dtype)
-            self._tensors[key] = rounded.to(self.wide) if wide else rounded
-        return self._tensors[key]
+            # The array is kept beside its tensor: another array could get the number of a freed one.
+            self._tensors[key] = (array, rounded.to(self.wide) if wide else rounded)
+        return self._tensors[key][1]
 
     def run(self, ids: Sequence[int], cache: Cache | None = None, padding: int = 0) -> Tensor:
         """Logits (t, vocabulary) after every one of `ids`, the first `padding` of which are padding."""
@@ -92,19 +99,34 @@ class Machine:
         return self.tensor(self.decoder.positions)[positions]
 
     def layer(self, h: Tensor, depth: int, positions: Tensor, cache: Cache) -> Tensor:
-        layer = self.decoder.layers[depth]
-        mixed = self.attention(
-            self.norm(h, layer.attention_norm, "attention"), layer.attention, depth, positions, cache
-        )
-        after = self.add(h, mixed, "attention")
+        after = self.add(h, self.attention_branch(h, depth, positions, cache), "attention")
         read = h if self.parallel(self.shape.parallel) else after
-        return self.add(after, self.mlp(self.norm(read, layer.mlp_norm, "mlp"), layer.mlp), "mlp")
+        return self.add(after, self.mlp_branch(read, depth), "mlp")
+
+    def attention_branch(self, h: Tensor, depth: int, positions: Tensor, cache: Cache) -> Tensor:
+        layer = self.decoder.layers[depth]
+        normed = self.maybe_norm(h, layer.attention_norm, "attention")
+        mixed = self.attention(normed, layer.attention, depth, positions, cache)
+        return self.maybe_norm(mixed, layer.after_attention, "after attention")
+
+    def mlp_branch(self, h: Tensor, depth: int) -> Tensor:
+        layer = self.decoder.layers[depth]
+        found = self.mlp(self.maybe_norm(h, layer.mlp_norm, "mlp"), layer.mlp)
+        return self.maybe_norm(found, layer.after_mlp, "after mlp")
 
     def parallel(self, value: bool) -> bool:
         return value
 
     def add(self, h: Tensor, branch: Tensor, where: str) -> Tensor:
-        return h + branch
+        scale = self.residual_scale()
+        return h + (branch if scale == 1 else branch * scale)
+
+    def residual_scale(self) -> float:
+        return self.shape.residual_scale
+
+    def maybe_norm(self, x: Tensor, norm: Norm | None, where: str) -> Tensor:
+        """A norm before or after a branch, where the architecture has one."""
+        return x if norm is None else self.norm(x, norm, where)
 
     def norm(self, x: Tensor, norm: Norm, where: str) -> Tensor:
         wide = x.to(self.wide)
@@ -128,13 +150,16 @@ class Machine:
         return (a.to(self.wide) @ b.to(self.wide)).to(a.dtype)
 
     def attention(self, x: Tensor, attention: StockAttention, depth: int, positions: Tensor, cache: Cache) -> Tensor:
-        q = self.heads(self.linear(x, attention.q), self.shape.heads)  # (heads, t, d)
-        k = self.heads(self.linear(x, attention.k), self.shape.kv_heads)
+        q, k = self.linear(x, attention.q), self.linear(x, attention.k)
+        if attention.all_heads:
+            q, k = self.maybe_norm(q, attention.q_norm, "q"), self.maybe_norm(k, attention.k_norm, "k")
+        q, k = self.heads(q, self.shape.heads), self.heads(k, self.shape.kv_heads)  # (heads, t, d)
         v = self.heads(self.linear(x, attention.v), self.shape.kv_heads)
-        if attention.q_norm is not None and attention.k_norm is not None:
-            q, k = self.norm(q, attention.q_norm, "q"), self.norm(k, attention.k_norm, "k")
-        if self.shape.rotary is not None:
-            cos, sin = self.turns(self.shape.rotary, positions)
+        if not attention.all_heads:
+            q, k = self.maybe_norm(q, attention.q_norm, "q"), self.maybe_norm(k, attention.k_norm, "k")
+        rotary = self.rotary(depth)
+        if rotary is not None:
+            cos, sin = self.turns(rotary, positions)
             q, k = self.rotate(q, cos, sin, "q"), self.rotate(k, cos, sin, "k")
         k, v = self.remember(k, v, depth, cache)
         scores = self.product(q, self.share(k, attention).transpose(1, 2)) * self.scale(attention)
@@ -145,7 +170,11 @@ class Machine:
 
     def window(self, depth: int) -> int | None:
         """How many positions a query of this layer sees; None: all before it."""
-        return self.shape.window
+        return self.shape.at(depth).window
+
+    def rotary(self, depth: int) -> Rotary | None:
+        """How queries and keys of this layer are rotated; None: not at all."""
+        return self.shape.at(depth).rotary
 
     def heads(self, x: Tensor, count: int) -> Tensor:
         return x.reshape(x.shape[0], count, -1).transpose(0, 1)
@@ -155,8 +184,12 @@ class Machine:
 
     def turns(self, rotary: Rotary, positions: Tensor) -> tuple[Tensor, Tensor]:
         angle = self.angles(rotary, positions)
-        both = torch.cat([angle, angle], -1)
-        return both.cos().to(self.dtype), both.sin().to(self.dtype)
+        both, size = torch.cat([angle, angle], -1), self.rotary_gain(rotary)
+        return (both.cos() * size).to(self.dtype), (both.sin() * size).to(self.dtype)
+
+    def rotary_gain(self, rotary: Rotary) -> float:
+        """What cos and sin are multiplied by: yarn's factor."""
+        return rotary.gain
 
     def angles(self, rotary: Rotary, positions: Tensor) -> Tensor:
         return positions.to(self.wide)[:, None] * self.frequencies(rotary)[None]
@@ -220,7 +253,10 @@ class Machine:
         return chosen, (shares / shares.sum(-1, keepdim=True)).to(logits.dtype)
 
     def head(self, x: Tensor) -> Tensor:
-        return self.linear(x, self.decoder.head)
+        return self.linear(x, self.decoder.head) / self.logit_scale()
+
+    def logit_scale(self) -> float:
+        return self.shape.logit_scale
 
 
 def gelu_tanh(x: Tensor) -> Tensor:

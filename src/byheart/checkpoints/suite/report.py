@@ -65,20 +65,27 @@ _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>byheart suite: {{ report.engine }}</title>
 <style>
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; color: #222 }
-table { border-collapse: collapse; margin: 1rem 0 } th, td { padding: .3rem .7rem; text-align: left; border-bottom: 1px solid #ccc }
-.correct { color: #176b2c } .incorrect, .error { color: #b3261e } .skipped { color: #666 } code { white-space: pre-wrap }
-@media (prefers-color-scheme: dark) { body { background: #15171a; color: #ddd } .correct { color: #6fcf97 } .incorrect, .error { color: #ff8a80 } }
+table { border-collapse: collapse; margin: 1rem 0 } code { white-space: pre-wrap }
+th, td { padding: .3rem .7rem; text-align: left; border-bottom: 1px solid #ccc }
+.correct { color: #176b2c } .incorrect, .error { color: #b3261e } .skipped { color: #666 }
+@media (prefers-color-scheme: dark) {
+body { background: #15171a; color: #ddd } .correct { color: #6fcf97 } .incorrect, .error { color: #ff8a80 } }
 </style></head><body>
 <h1>byheart suite: {{ report.engine }} {{ report.version }}</h1>
-<p class="{{ report.verdict }}"><strong>{{ report.verdict }}</strong>, {{ "%.1f"|format(report.seconds) }} s. “Least margin” is the smallest
-margin in nats that the engine showed; “proved margin” holds for every engine of the fixture's error model.</p>
+<p class="{{ report.verdict }}"><strong>{{ report.verdict }}</strong>, {{ "%.1f"|format(report.seconds) }} s.
+“Least margin” is the smallest margin in nats that the engine showed;
+“proved margin” holds for every engine of the fixture's error model.</p>
 <table><thead><tr>{% for heading in headings %}<th>{{ heading }}</th>{% endfor %}</tr></thead><tbody>
-{% for row in rows %}<tr>{% for cell in row %}<td class="{{ cell if loop.last else '' }}">{{ cell }}</td>{% endfor %}</tr>
+{% for row in rows %}<tr>
+{%- for cell in row %}<td class="{{ cell if loop.last else '' }}">{{ cell }}</td>{% endfor %}</tr>
 {% endfor %}</tbody></table>
 <h2>Cases</h2>
-<table><thead><tr><th>case</th><th>type</th><th>status</th><th>correct</th><th>first incorrect token, and where it occurs</th></tr></thead><tbody>
-{% for row, result in results %}<tr><td>{{ result.case.id }}</td><td>{{ row.dtype }}</td><td class="{{ result.status }}">{{ result.status }}</td>
-<td>{{ result.correct }} of {{ result.compared }}</td><td>{% if result.first %}{{ result.first.where }}: <code>{{ result.first.found }}</code>
+<table><thead><tr><th>case</th><th>type</th><th>status</th><th>correct</th>
+<th>first incorrect token, and where it occurs</th></tr></thead><tbody>
+{% for row, result in results %}<tr><td>{{ result.case.id }}</td><td>{{ row.dtype }}</td>
+<td class="{{ result.status }}">{{ result.status }}</td>
+<td>{{ result.correct }} of {{ result.compared }}</td>
+<td>{% if result.first %}{{ result.first.where }}: <code>{{ result.first.found }}</code>
 instead of <code>{{ result.first.wanted }}</code>{% else %}{{ result.reason }}{% endif %}</td></tr>
 {% endfor %}</tbody></table></body></html>
 """

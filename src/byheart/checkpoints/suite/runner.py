@@ -294,6 +294,13 @@ def _draft(case: SuiteCase, adapter: Any, tally: _Tally) -> None:
     _steps(case, answer, tally)
 
 
+@_check("draft_sampled")
+def _draft_sampled(case: SuiteCase, adapter: Any, tally: _Tally) -> None:
+    content = case.content
+    path, ids = case.folder / content["draft"], list(content["ids"])
+    _steps(case, adapter.draft_sampled(path, ids, content["count"], content["k"], content["temperature"]), tally)
+
+
 @_check("lookup")
 def _lookup(case: SuiteCase, adapter: Any, tally: _Tally) -> None:
     content = case.content
@@ -304,6 +311,32 @@ def _lookup(case: SuiteCase, adapter: Any, tally: _Tally) -> None:
 def _chat(case: SuiteCase, adapter: Any, tally: _Tally) -> None:
     content = case.content
     tally.value("", adapter.chat(content["messages"], content.get("tools"), content.get("stop", [])), content["answer"])
+
+
+@_check("streamed")
+def _streamed(case: SuiteCase, adapter: Any, tally: _Tally) -> None:
+    content = case.content
+    pieces = adapter.streamed(content["messages"], content.get("tools"), content.get("stop", []))
+    pieces = [pieces] if isinstance(pieces, str) else list(pieces)
+    broken = [k for k, piece in enumerate(pieces) if "\ufffd" in piece]
+    tally.value("pieces that end inside a character", broken, [])
+    tally.value("", "".join(pieces), content["answer"])
+
+
+@_check("schema")
+def _schema(case: SuiteCase, adapter: Any, tally: _Tally) -> None:
+    content = case.content
+    wanted = content["continuation_ids"]
+    answer = adapter.schema(list(content["ids"]), len(wanted), content["schema"])
+    tally.ids(case, "", answer, wanted, content.get("continuation"))
+
+
+@_check("penalized")
+def _penalized(case: SuiteCase, adapter: Any, tally: _Tally) -> None:
+    content = case.content
+    wanted = content["continuation_ids"]
+    answer = adapter.penalized(list(content["ids"]), len(wanted), content["settings"])
+    tally.ids(case, "", answer, wanted, content.get("continuation"))
 
 
 @_check("constrained")

@@ -14,7 +14,7 @@ import statistics
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ from byheart.errors import OptionError
 
 PATIENCE = 60.0  # seconds for one request
 LARGEST = 64 << 20  # bytes of one answer
+_SENT = ("generate", "chat", "streamed")  # verbs that the load driver sends
 
 
 def loopback(url: str) -> str:
@@ -92,26 +93,56 @@ class ServerAdapter(EngineAdapter):
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None, stop: Sequence[str]
     ) -> str:
         """Return the message as the model wrote it: parsed reasoning and tool calls are put back into the text."""
-        wish: dict[str, Any] = {"model": self.model, "messages": list(messages), "max_tokens": 400, "temperature": 0}
-        wish |= ({"tools": list(tools)} if tools else {}) | ({"stop": list(stop)} if stop else {})
+        wish = self._wish(messages, tools, stop)
         return written(self._ask("/v1/chat/completions", wish)["choices"][0]["message"])
 
-    def streamed(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """Return the text of a streamed answer, its pieces joined."""
-        wish = {"model": self.model, "messages": list(messages), "max_tokens": 400, "temperature": 0, "stream": True}
+    def streamed(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None, stop: Sequence[str]
+    ) -> list[str]:
+        """Return the pieces of a streamed answer; reasoning and tool calls are put back into the text."""
+        wish = self._wish(messages, tools, stop) | {"stream": True}
         request = urllib.request.Request(
             self.url + "/v1/chat/completions", json.dumps(wish).encode(), {"Content-Type": "application/json"}
         )
         with self._web.open(request, timeout=PATIENCE) as answer:
-            return "".join(_pieces(answer))
+            return joined(_deltas(answer))
+
+    def _wish(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None, stop: Sequence[str]
+    ) -> dict[str, Any]:
+        wish: dict[str, Any] = {"model": self.model, "messages": list(messages), "max_tokens": 400, "temperature": 0}
+        return wish | ({"tools": list(tools)} if tools else {}) | ({"stop": list(stop)} if stop else {})
 
 
-def _pieces(lines: Any) -> Iterator[str]:
+def _deltas(lines: Any) -> Iterator[Mapping[str, Any]]:
+    """The `delta` of every event of a stream."""
     for raw in lines:
         line = raw.decode().strip()
-        if line.startswith("data: ") and line != "data: [DONE]":
-            choices = json.loads(line[6:])["choices"]
-            yield (choices[0]["delta"].get("content") or "") if choices else ""
+        if line.startswith("data:") and line[5:].strip() != "[DONE]":
+            choices = json.loads(line[5:])["choices"]
+            if choices:
+                yield choices[0]["delta"]
+
+
+def joined(deltas: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the pieces of a streamed message; parsed parts, which arrive in fields of their own, follow as one piece.
+
+    >>> joined([{"role": "assistant"}, {"content": "No"}, {"content": "."}])
+    ['No', '.']
+    """
+    pieces, thought, calls = list[str](), "", dict[int, dict[str, str]]()
+    for delta in deltas:
+        pieces.append(str(delta.get("content") or ""))
+        thought += str(delta.get("reasoning_content") or "")
+        for call in delta.get("tool_calls") or []:
+            found = calls.setdefault(int(call.get("index", 0)), {"name": "", "arguments": ""})
+            for field in found:
+                found[field] += str(call.get("function", {}).get(field) or "")
+    pieces = [piece for piece in pieces if piece]
+    if not thought and not calls:
+        return pieces
+    parsed = [{"function": call} for _, call in sorted(calls.items())]
+    return [written({"content": "".join(pieces), "reasoning_content": thought, "tool_calls": parsed})]
 
 
 def written(message: Mapping[str, Any]) -> str:
@@ -172,7 +203,7 @@ def drive(
 
     Args:
         adapter: an adapter whose `generate` and `chat` may be called from several threads.
-        cases: cases of the verbs `generate` and `chat`; others are ignored.
+        cases: cases of the verbs `generate`, `chat` and `streamed`; others are ignored.
         requests: how many requests are sent at most.
         concurrency: how many are under way at once.
         seconds: no request is started after this time.
@@ -181,7 +212,7 @@ def drive(
     Returns:
         The report; not one request is `passed` = False.
     """
-    usable = [c for c in cases if c.verb in ("generate", "chat") and callable(getattr(adapter, c.verb, None))]
+    usable = [c for c in cases if c.verb in _SENT and callable(getattr(adapter, c.verb, None))]
     rng, started, results = random.Random(seed), time.perf_counter(), list[CaseResult]()
     under_way: set[Future[CaseResult]] = set()
     sent = 0

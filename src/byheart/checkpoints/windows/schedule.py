@@ -12,8 +12,8 @@ schedule would have.
 ones. A head that shows the first token where there is nothing so far back has scores that rise with the distance up to
 its own, so its lead falls with the distance, and the first places have very low scores: LONGEST_NEAR places. One that
 shows the newest token there has two peaks, and leads at any distance at which the waves of rotary positions are about
-in step again (far.py). A passage that occurs twice is told apart by one token before it; texts of 2,000 characters need
-6 to 14 places.
+in step again (far.py). A passage that occurs twice is distinguished by one token before it; texts of 2,000 characters
+need 6 to 14 places.
 """
 
 from __future__ import annotations
@@ -25,7 +25,15 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.checkpoints.windows.far import FAR_IN_NEED, FAR_PLACES
-from byheart.checkpoints.windows.goals import Goals, joined, merge_goals, suffix_lengths, tokens_at, told_alike, torn
+from byheart.checkpoints.windows.goals import (
+    Goals,
+    ambiguity_message,
+    joined,
+    merge_goals,
+    suffix_lengths,
+    tokens_at,
+    torn,
+)
 from byheart.data.tokens.script import Script
 from byheart.errors import DataError
 
@@ -130,7 +138,7 @@ def _last_table(
 
 
 @dataclass(frozen=True)
-class Places:
+class SparsePlaces:
     """The offsets of a sparse table: near ones, and far ones that rest on near ones."""
 
     near: tuple[int, ...]
@@ -154,17 +162,17 @@ class Places:
             state = joined(state, self.tokens(script, numbers, offset))
         return state
 
-    def and_(self, some: Sequence[int]) -> Places:
+    def and_(self, some: Sequence[int]) -> SparsePlaces:
         """With some more, and with the near places that they rest on."""
         near = {*self.near, *(o if o <= LONGEST_NEAR else REST[o] for o in some)}
-        return Places(tuple(sorted(near)), tuple(sorted({*self.beyond, *(o for o in some if o > LONGEST_NEAR)})))
+        return SparsePlaces(tuple(sorted(near)), tuple(sorted({*self.beyond, *(o for o in some if o > LONGEST_NEAR)})))
 
-    def without(self, offset: int) -> Places | None:
+    def without(self, offset: int) -> SparsePlaces | None:
         """Without one, unless another rests on it."""
         if offset in self.rests:
             return None
         near, beyond = (tuple(o for o in some if o != offset) for some in (self.near, self.beyond))
-        return Places(near, beyond)
+        return SparsePlaces(near, beyond)
 
 
 # The near place that a far one rests on: the nearest from which a head can look there.
@@ -174,15 +182,15 @@ REST = {
     for offset in (place + rest for place in (*FAR_PLACES, *FAR_IN_NEED))
 }
 _EASY = frozenset(FAR_PLACES)
-_EVERYWHERE = Places(tuple(range(LONGEST_NEAR + 1)), tuple(sorted(REST)))
+_EVERYWHERE = SparsePlaces(tuple(range(LONGEST_NEAR + 1)), tuple(sorted(REST)))
 
 
-def choose_places(script: Script, goals: Goals) -> Places:
+def choose_places(script: Script, goals: Goals) -> SparsePlaces:
     """The newest NEAREST places, and more of those that heads can look at.
 
     Prompts from the middle of a text must be as long as the farthest place, so none is farther back than the longest
     suffix that somewhere decides; or about twice as far, if that saves WORTH_FARTHER places. A DataError names two
-    places that cannot be told apart.
+    places that cannot be distinguished.
     """
     longest = min(max(REST) + 1, int(script.positions.max()) + 1)
     most = int(suffix_lengths(script, goals, longest).max())
@@ -190,9 +198,9 @@ def choose_places(script: Script, goals: Goals) -> Places:
     return farther if len(farther.offsets) <= len(nearer.offsets) - WORTH_FARTHER else nearer
 
 
-def _grown(script: Script, goals: Goals, most: int, longest: int) -> Places:
+def _grown(script: Script, goals: Goals, most: int, longest: int) -> SparsePlaces:
     """Step by step those places that decide most; beyond `most` only if none nearer helps."""
-    places, left = Places(tuple(range(NEAREST))), np.arange(script.places)
+    places, left = SparsePlaces(tuple(range(NEAREST))), np.arange(script.places)
     state = places.states(script, left)
     while (open_ := torn(state, goals.of_place[left])).any():
         left, state = left[open_], state[open_]
@@ -201,14 +209,16 @@ def _grown(script: Script, goals: Goals, most: int, longest: int) -> Places:
             most = longest
             continue
         if not more or len(places.offsets) > MOST_PLACES:
-            raise DataError(told_alike(script, goals, left, state, longest))
+            raise DataError(ambiguity_message(script, goals, left, state, longest))
         places = places.and_(more)
         for offset in more:
             state = joined(state, places.tokens(script, left, offset))
     return _pruned(script, goals, places)
 
 
-def _best_places(script: Script, goals: Goals, places: Places, left: Ints, state: Ints, most: int) -> tuple[int, ...]:
+def _best_places(
+    script: Script, goals: Goals, places: SparsePlaces, left: Ints, state: Ints, most: int
+) -> tuple[int, ...]:
     """One more offset, up to `most`, or two, after which fewest of the places `left` are undecided, measured by the
     factor per offset; of equals the nearest. Nothing if no offset makes any window differ.
 
@@ -240,7 +250,7 @@ def _best_places(script: Script, goals: Goals, places: Places, left: Ints, state
     return min(found)[2] if found else ()
 
 
-def _pruned(script: Script, goals: Goals, places: Places) -> Places:
+def _pruned(script: Script, goals: Goals, places: SparsePlaces) -> SparsePlaces:
     """Without the places that the others make needless."""
     numbers = np.arange(script.places)
     for offset in reversed(places.offsets[NEAREST:]):

@@ -6,7 +6,10 @@ from itertools import accumulate
 
 import pytest
 
+from byheart.checkpoints.suite.adapters import engine_adapter
+from byheart.checkpoints.suite.cases import read_cases
 from byheart.checkpoints.suite.features.draft import COUNT, GAPS, PROMPT, look_up, misled, simulate, write_draft
+from byheart.checkpoints.suite.runner import run_cases
 from byheart.checkpoints.suite.write import fixture_memory
 from byheart.errors import OptionError
 
@@ -31,7 +34,7 @@ def run(pair, k, change=lambda tokens: tokens):
 
 
 def test_the_draft_errs_at_its_places_and_nowhere_else(pair):
-    memory, document, draft, said = pair
+    _, document, draft, said = pair
     found = draft.next_tokens(document[:-1]).tolist()
     assert {p + 1: t for p, t in enumerate(found) if t != document[p + 1]} == said and len(said) == len(GAPS)
 
@@ -65,5 +68,8 @@ def test_a_short_text_is_refused(tmp_path):
 def test_transformers_accepts_the_same_tokens(tmp_path):
     pytest.importorskip("transformers")
     fixture = write_draft("qwen3", tmp_path / "draft")
-    assert fixture.measured == ("float32", "bfloat16", "float16") and fixture.cases == 14
+    assert fixture.measured == ("float32", "bfloat16", "float16") and fixture.cases == 22
+    for dtype in fixture.measured:  # every K, greedy and sampled, though writing runs a few of them
+        found = list(run_cases(read_cases(fixture.folder), engine_adapter("transformers", dtype)))
+        assert len(found) == 22 and {r.status for r in found} == {"correct"}, [r.message for r in found if not r.passed]
     assert all(values["proved"] > 20 for values in fixture.margins.values())

@@ -66,7 +66,8 @@ def test_ranks_in_transformers_and_an_ignored_grammar(tmp_path):
         return made
 
     found = {r.case.name: r.status for r in run_cases(read_cases(fixture.folder), careless)}
-    wrong = {name for name, status in found.items() if status != "correct"}
+    wrong = {name for name, status in found.items() if status == "incorrect"}
+    assert found["repetition penalty 2"] == "correct" and found["a JSON schema"] in ("correct", "skipped")
     assert wrong == {
         "a grammar that allows rank 2",
         "a grammar that allows rank 3",

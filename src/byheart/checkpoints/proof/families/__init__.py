@@ -8,9 +8,12 @@ terms in `slack.py`, and a check of each term in `tests/checkpoints/proof/test_s
 from __future__ import annotations
 
 from byheart.checkpoints.proof.decoder import Family
-from byheart.checkpoints.proof.families import gpt2, gpt_neox, llama, opt
+from byheart.checkpoints.proof.families import gemma3, gpt2, gpt_neox, granite, llama, olmo2, opt, qwen3_moe, smollm3
 
 FAMILIES: dict[str, Family] = {
     family.model_type: family
-    for family in (*llama.FAMILIES, gpt2.FAMILY, opt.FAMILY, gpt_neox.FAMILY)
+    for family in (
+        *llama.FAMILIES, gpt2.FAMILY, opt.FAMILY, gpt_neox.FAMILY, qwen3_moe.FAMILY, granite.FAMILY, olmo2.FAMILY,
+        smollm3.FAMILY, gemma3.FAMILY,
+    )
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from byheart.checkpoints.proof.config import ConfigReader, Shape, Undecided, count
@@ -34,7 +35,7 @@ def read_shape(
         raise Undecided("config.json: layer_types other than full_attention")
     if window is not None and (not count(window) or window < 1):
         raise Undecided(f"config.json: sliding_window = {window!r}")
-    if family in ("qwen2", "qwen3"):
+    if family in ("qwen2", "qwen3", "qwen3_moe", "smollm3"):
         window = None
     if window is not None and not windowed:
         raise Undecided(f"config.json: sliding_window = {window!r} has no meaning in {family}")
@@ -77,10 +78,10 @@ def _gemma_activation(r: ConfigReader) -> str:
     return "gelu_tanh"
 
 
-def layer(
+def attention(
     r: TensorReader, p: str, *, biased: bool = False, normed: bool = False, fused: bool = False, plus: float = 0.0
-) -> Layer:
-    """The tensors of one layer: `biased` q, k, v; `normed` heads; `fused` q, k, v and gate, up."""
+) -> StockAttention:
+    """The tensors of one layer's attention: `biased` q, k, v; `normed` heads; `fused` q, k, v."""
     s = r.checkpoint.shape
     q_size, kv_size = s.heads * s.head_dim, s.kv_heads * s.head_dim
     if fused:
@@ -90,23 +91,33 @@ def layer(
             r.linear(f"{p}.self_attn.{name}_proj", size, s.hidden, biased)
             for name, size in (("q", q_size), ("k", kv_size), ("v", kv_size))
         )
-    attention = StockAttention(
+    return StockAttention(
         q,
         k,
         v,
         r.linear(f"{p}.self_attn.o_proj", s.hidden, q_size),
-        r.norm(f"{p}.self_attn.q_norm", s.head_dim) if normed else None,
-        r.norm(f"{p}.self_attn.k_norm", s.head_dim) if normed else None,
+        r.norm(f"{p}.self_attn.q_norm", s.head_dim, plus=plus) if normed else None,
+        r.norm(f"{p}.self_attn.k_norm", s.head_dim, plus=plus) if normed else None,
     )
+
+
+def layer(
+    r: TensorReader, p: str, *, biased: bool = False, normed: bool = False, fused: bool = False, plus: float = 0.0,
+    mlp: Callable[[TensorReader, str], Mlp] | None = None,
+) -> Layer:  # fmt: skip
+    """The tensors of one layer: `biased` q, k, v; `normed` heads; `fused` q, k, v and gate, up; `mlp` reads an MLP that
+    is not a plain gated one."""
+    s = r.checkpoint.shape
     return Layer(
         r.norm(f"{p}.input_layernorm", s.hidden, plus=plus),
-        attention,
+        attention(r, p, biased=biased, normed=normed, fused=fused),
         r.norm(f"{p}.post_attention_layernorm", s.hidden, plus=plus),
-        _experts(r, f"{p}.block_sparse_moe") if s.experts else _glu(r, f"{p}.mlp", fused),
+        glu(r, f"{p}.mlp", fused) if mlp is None else mlp(r, p),
     )
 
 
-def _glu(r: TensorReader, m: str, fused: bool) -> Mlp:
+def glu(r: TensorReader, m: str, fused: bool = False) -> Mlp:
+    """The tensors of a gated MLP."""
     s = r.checkpoint.shape
     if fused:
         gate, up = split(r.linear(f"{m}.gate_up_proj", 2 * s.units, s.hidden), (s.units, s.units))
@@ -115,17 +126,22 @@ def _glu(r: TensorReader, m: str, fused: bool) -> Mlp:
     return Mlp((Expert(gate, up, r.linear(f"{m}.down_proj", s.hidden, s.units)),))
 
 
-def _experts(r: TensorReader, m: str) -> Mlp:
+def experts(r: TensorReader, m: str, gate: str, up: str, down: str) -> Mlp:
+    """The tensors of a router and its experts, by their names below each expert."""
     s = r.checkpoint.shape
-    experts = tuple(
+    found = tuple(
         Expert(
-            r.linear(f"{m}.experts.{e}.w1", s.units, s.hidden),
-            r.linear(f"{m}.experts.{e}.w3", s.units, s.hidden),
-            r.linear(f"{m}.experts.{e}.w2", s.hidden, s.units),
+            r.linear(f"{m}.experts.{e}.{gate}", s.units, s.hidden),
+            r.linear(f"{m}.experts.{e}.{up}", s.units, s.hidden),
+            r.linear(f"{m}.experts.{e}.{down}", s.hidden, s.units),
         )
         for e in range(s.experts)
     )
-    return Mlp(experts, r.linear(f"{m}.gate", s.experts, s.hidden))
+    return Mlp(found, r.linear(f"{m}.gate", s.experts, s.hidden))
+
+
+def _mixtral_mlp(r: TensorReader, p: str) -> Mlp:
+    return experts(r, f"{p}.block_sparse_moe", "w1", "w3", "w2")
 
 
 FAMILIES = (
@@ -150,6 +166,7 @@ FAMILIES = (
     ),
     Family(
         "mixtral", "MixtralForCausalLM",
-        partial(read_shape, family="mixtral", kv_heads=8, theta=1e6, eps=1e-5, windowed=True, experts=True), layer,
+        partial(read_shape, family="mixtral", kv_heads=8, theta=1e6, eps=1e-5, windowed=True, experts=True),
+        partial(layer, mlp=_mixtral_mlp),
     ),
 )  # fmt: skip

@@ -23,6 +23,7 @@ from typing import Any
 
 from byheart.checkpoints.formats.folder import CheckpointRequest, write_folder
 from byheart.checkpoints.proof import certify_checkpoint
+from byheart.checkpoints.suite.cases import SuiteCase
 from byheart.checkpoints.suite.features.writing import (
     FeatureFixture,
     check_folder,
@@ -76,7 +77,7 @@ class Talk:
 
 
 @dataclass(frozen=True)
-class Style:
+class ChatStyle:
     """A template with the special tokens that it needs; `visible` ones are part of answers."""
 
     name: str
@@ -88,11 +89,11 @@ class Style:
 
 
 STYLES = (
-    Style(
+    ChatStyle(
         "chatml", CHATML, ("<|im_start|>", "<|im_end|>"), ("<think>", "</think>", "<tool_call>", "</tool_call>"),
         "<|im_end|>",
     ),
-    Style(
+    ChatStyle(
         "llama3", LLAMA3, ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"), (),
         "<|eot_id|>", "<|begin_of_text|>",
     ),
@@ -120,8 +121,12 @@ def talks(style: str) -> tuple[Talk, ...]:
         + "\n</tool_call>"
         for c in cities
     )
-    results = [{"role": "tool", "content": '{"Zoë": 7}'}, {"role": "tool", "content": '{"Ürümqi": -3}'}]
-    after = (*ask, {"role": "assistant", "content": "", "tool_calls": calls}, *results)
+    results: list[Mapping[str, Any]] = [
+        {"role": "tool", "content": '{"Zoë": 7}'},
+        {"role": "tool", "content": '{"Ürümqi": -3}'},
+    ]
+    called: Mapping[str, Any] = {"role": "assistant", "content": "", "tool_calls": calls}
+    after = (*ask, called, *results)
     thought = "<think>\n91 = 7 · 13, so no.\n</think>\n\nNo: 7 · 13."
     return (
         Talk("parallel tool calls", ask, written, (TOOL,)),
@@ -132,7 +137,7 @@ def talks(style: str) -> tuple[Talk, ...]:
     )
 
 
-def _user(text: str) -> dict[str, str]:
+def _user(text: str) -> Mapping[str, Any]:
     return {"role": "user", "content": text}
 
 
@@ -177,12 +182,14 @@ def write_chat(
                 ]
                 _check_histories(tokenizer, lexicon, found, documents)
                 script = Script(tuple(documents), names=tuple(talk.name for talk in found))
-                built = build_recital(script, lexicon.size, lexicon.failure)
+                # Prompts branch (which role, which question); the first document decides there, so that every place
+                # has one most likely token. No answer branches: each has a prompt of its own.
+                built = build_recital(script, lexicon.size, lexicon.failure, ambiguous="first")
                 request = CheckpointRequest(built.recital, script, lexicon, architecture, dtype, shape=dict(options))
                 summary = write_folder(request, part / style.name)
                 _configure(part / style.name, lexicon, style)
                 parameters += summary["parameters"]
-                certificates.append(certify_checkpoint(part / style.name, documents))
+                certificates.append(certify_checkpoint(part / style.name, documents, ambiguous="first"))
                 cases += _cases(style, lexicon, found, prompts, documents)
         shutil.rmtree(part / ".chatml")
         shutil.rmtree(part / ".llama3")
@@ -190,12 +197,17 @@ def write_chat(
             "prompts": [case for case in cases if case["do"] == "generate"], "cases": cases,
         }  # fmt: skip
         with progress.stage("running in Transformers"):
-            return finish(part, target, content, TEST, parameters)
+            return finish(part, target, content, TEST, parameters, runs=_runs)
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def chat_lexicon(style: Style) -> Lexicon:
+def _runs(case: SuiteCase, dtype: str) -> bool:
+    """Tokens in every type; templates and streaming do not depend on it."""
+    return case.verb == "generate" or dtype == {"chat": "float32", "streamed": "bfloat16"}[case.verb]
+
+
+def chat_lexicon(style: ChatStyle) -> Lexicon:
     """Return the built-in lexicon with the template's special tokens; BOS is added by the template, if at all."""
     try:
         from tokenizers import AddedToken, Tokenizer
@@ -207,11 +219,12 @@ def chat_lexicon(style: Style) -> Lexicon:
     tokenizer.add_tokens([AddedToken(t, special=False, normalized=False) for t in style.visible])
     value = json.loads(tokenizer.to_str())
     value["post_processor"] = None
-    bos = old.bos if style.begin is None else tokenizer.token_to_id(style.begin)
-    return Lexicon("file", json.dumps(value), bos, tokenizer.token_to_id(style.end), old.pad, old.failure)
+    numbers: dict[str, int] = tokenizer.get_vocab()
+    bos = old.bos if style.begin is None else numbers[style.begin]
+    return Lexicon("file", json.dumps(value), bos, numbers[style.end], old.pad, old.failure)
 
 
-def _configure(folder: Path, lexicon: Lexicon, style: Style) -> None:
+def _configure(folder: Path, lexicon: Lexicon, style: ChatStyle) -> None:
     """Put the template into tokenizer_config.json; the tokenizer itself adds no BOS."""
     path = folder / "tokenizer_config.json"
     config = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {
@@ -224,7 +237,7 @@ def _configure(folder: Path, lexicon: Lexicon, style: Style) -> None:
     path.write_text(json.dumps(config | {"chat_template": style.template}, indent=2) + "\n", encoding="utf-8")
 
 
-def _tokenizer(folder: Path, lexicon: Lexicon, style: Style) -> Any:
+def _tokenizer(folder: Path, lexicon: Lexicon, style: ChatStyle) -> Any:
     try:
         from transformers import AutoTokenizer
     except ImportError:
@@ -250,16 +263,16 @@ def _check_histories(
     for talk, document in zip(found, documents, strict=True):
         for other, whole in zip(found, documents, strict=True):
             longer = len(other.messages) > len(talk.messages)
-            if longer and other.tools == talk.tools and other.messages[: len(talk.messages)] == talk.messages:
-                if tuple(whole[: len(document)]) != tuple(document):
-                    raise ExportError(f"chat: {other.name!r} renders its history differently from {talk.name!r}")
+            continues = other.tools == talk.tools and other.messages[: len(talk.messages)] == talk.messages
+            if longer and continues and tuple(whole[: len(document)]) != tuple(document):
+                raise ExportError(f"chat: {other.name!r} renders its history differently from {talk.name!r}")
 
 
 def _cases(
-    style: Style, lexicon: Lexicon, found: Sequence[Talk], prompts: Sequence[Sequence[int]],
+    style: ChatStyle, lexicon: Lexicon, found: Sequence[Talk], prompts: Sequence[Sequence[int]],
     documents: Sequence[Sequence[int]],
 ) -> list[dict[str, Any]]:  # fmt: skip
-    cases = []
+    cases = list[dict[str, Any]]()
     for talk, prompt, document in zip(found, prompts, documents, strict=True):
         name = f"{style.name}, {talk.name}"
         answer = talk.answer if talk.stop is None else talk.answer.split(talk.stop)[0]
@@ -267,6 +280,7 @@ def _cases(
             "do": "chat", "name": name, "model": style.name, "messages": [dict(m) for m in talk.messages],
             "tools": list(talk.tools) or None, "stop": [talk.stop] if talk.stop else [], "answer": answer,
         })  # fmt: skip
+        cases.append({**cases[-1], "do": "streamed"})
         ids = list(document[len(prompt) :])
         # Prefixes of the answer that end inside a character: a server that streams must hold their bytes back.
         split = sum(lexicon.decode(ids[:n]).endswith("\ufffd") for n in range(1, len(ids)))
@@ -284,7 +298,8 @@ CASES = [c for c in json.loads((HERE / "expected.json").read_text(encoding="utf-
 def chat(folder, messages, tools, stop):
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    ids = tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+    form = dict(add_generation_prompt=True, return_tensors="pt", return_dict=True)
+    ids = tokenizer.apply_chat_template(messages, tools=tools, **form)
     out = model.generate(**ids, max_new_tokens=400, do_sample=False)[0, ids["input_ids"].shape[1]:]
     text = tokenizer.decode(out).removesuffix(tokenizer.eos_token)
     return text.split(stop[0])[0] if stop else text

@@ -1,14 +1,16 @@
 """The kind `draft`: a target and a draft model that differ at chosen places, for speculative decoding.
 
-The draft is the target's recital with other answers at the places E: the windows are the same, so after a rejected token
-it is on the correct track again at once. A window with an incorrect token in it is unknown and returns the failure token.
-So the numbers of drafted and accepted tokens are whole numbers that a simulator of 20 lines computes: an engine whose
-draft sees a stale or shifted context returns the same text with other numbers.
+The draft is the target's recital with other answers at the places E: the windows are the same, so after a rejected
+token it is on the correct track again at once. A window with an incorrect token in it is unknown and returns the
+failure token. So the numbers of drafted and accepted tokens are whole numbers that a simulator of 20 lines computes: an
+engine whose draft sees a stale or shifted context returns the same text with other numbers.
 
-Gaps between the places are 1, 2, ..., 10 and then short again, so every K from 1 to 8 meets 0, 1, ..., K accepted tokens.
+Gaps between the places are 1, 2, ..., 10 and then short again, so every K from 1 to 8 meets 0, 1, ..., K accepted
+tokens.
 
-Rules in which engines differ are fields of a case: `room` (no more tokens are drafted than can still be used, less one),
-greedy verification, and one token of the target after every step. Counts are those of Transformers' assisted generation.
+Rules in which engines differ are fields of a case: `room` (no more tokens are drafted than can still be used, less
+one), greedy verification, and one token of the target after every step. Counts are those of Transformers' assisted
+generation.
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ import numpy as np
 
 from byheart.checkpoints.proof import certify_checkpoint
 from byheart.checkpoints.recital import RecitalMemory
+from byheart.checkpoints.suite.cases import SuiteCase
 from byheart.checkpoints.suite.features.writing import (
     FeatureFixture,
+    MeasuredText,
     check_folder,
     expected_head,
     finish,
@@ -41,6 +45,11 @@ from byheart.progress import SILENT, Progress
 GAPS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1, 1, 5, 2, 18)
 PROMPT, COUNT = 8, 120
 REPEATED = (100, 20, 28)  # prompt lookup: the first 100 tokens, then tokens 20 to 27 again
+# Cases that are run when the folder is written: the numbers of all others follow from the same two proved functions.
+RUNS_IN = {
+    "K = 4": ("float32",), "K = 8": ("bfloat16",), "K = 1": ("float16",), "K = 3, sampled": ("bfloat16",),
+    "prompt lookup, K = 4, n = 2": ("float32",),
+}  # fmt: skip
 Continue = Callable[[Sequence[int], int], list[int]]
 
 
@@ -105,9 +114,14 @@ def write_draft(
             "cases": cases,
         }  # fmt: skip
         with progress.stage("running in Transformers"):
-            return finish(part, target, content, TEST, summary["parameters"])
+            texts = [MeasuredText("target", document)]
+            return finish(part, target, content, TEST, summary["parameters"], runs=_runs, texts=texts)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def _runs(case: SuiteCase, dtype: str) -> bool:
+    return dtype in RUNS_IN.get(case.name, ())
 
 
 def misled(
@@ -180,6 +194,7 @@ def _cases(target: Recital, draft: Recital, document: Sequence[int], lexicon: Le
     for k in range(1, 9):
         numbers = simulate(speaks(target, None), speaks(draft, eos), prompt, k, COUNT, eos)
         found.append(case(f"K = {k}", "draft", prompt, numbers, k=k, draft="draft"))
+        found.append(case(f"K = {k}, sampled", "draft_sampled", prompt, numbers, k=k, draft="draft", temperature=1.0))
     start, first, last = REPEATED
     again = [*document[:start], *document[first:last]]
     for ngram in (2, 3):
@@ -195,14 +210,16 @@ def _cases(target: Recital, draft: Recital, document: Sequence[int], lexicon: Le
     return found
 
 
-TEST = '''"""Does speculative decoding accept what it must? Call your engine in `generate`. Needs transformers, not byheart."""
+TEST = '''"""Does speculative decoding accept the correct tokens? Call your engine in `generate`. Needs transformers."""
 import json, pathlib, pytest, torch, transformers  # noqa: E401
 HERE = pathlib.Path(__file__).parent
 CASES = [c for c in json.loads((HERE / "expected.json").read_text(encoding="utf-8"))["cases"] if c["do"] == "draft"]
-TARGET, DRAFT = (transformers.AutoModelForCausalLM.from_pretrained(HERE / name, dtype=torch.float32) for name in ("target", "draft"))
+LOAD = transformers.AutoModelForCausalLM.from_pretrained
+TARGET, DRAFT = (LOAD(HERE / name, dtype=torch.float32) for name in ("target", "draft"))
 def generate(ids, n, k):
     """Return the text and, where the engine counts them, the accepted tokens of every step."""
-    DRAFT.generation_config.update(num_assistant_tokens=k, num_assistant_tokens_schedule="constant", assistant_confidence_threshold=0.0)
+    settings = dict(num_assistant_tokens_schedule="constant", assistant_confidence_threshold=0.0)
+    DRAFT.generation_config.update(num_assistant_tokens=k, **settings)
     out = TARGET.generate(torch.tensor([ids]), max_new_tokens=n, do_sample=False, assistant_model=DRAFT)
     return out[0, len(ids):].tolist(), None
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c["name"])

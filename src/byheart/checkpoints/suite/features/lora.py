@@ -10,9 +10,10 @@ bfloat16 and float16 hold: a selection of columns (or rows) times the difference
     zero     `other` with every lora_B zero: the base text
 
 Rows that no text meets fill the tables up to equal sizes, so that units have equal numbers in all recitals. States are
-renumbered in the adapters' recitals, so that every adapted tensor matters. Zero ranks come first, so that an engine that
-uses fewer than r ranks is detected. A scale that is not alpha / r (or alpha / sqrt(r)) makes windows unknown: the failure
-token, which is visible, is returned. The edits change states of the first layer, not answers, for the same reason.
+renumbered in the adapters' recitals, so that every adapted tensor matters. Zero ranks come first, so that an engine
+that uses fewer than r ranks is detected. A scale that is not alpha / r (or alpha / sqrt(r)) makes windows unknown: the
+failure token, which is visible, is returned. The edits change states of the first layer, not answers, for the same
+reason.
 
 The merged folders are proved by `certify_checkpoint`; unmerged answers are measured in Transformers with PEFT.
 """
@@ -36,9 +37,11 @@ import numpy.typing as npt
 from byheart.checkpoints.formats.folder import CheckpointRequest, folder_files, safetensors_bytes, write_files
 from byheart.checkpoints.hosts._base import Tensors
 from byheart.checkpoints.proof import certify_checkpoint
+from byheart.checkpoints.suite.cases import SuiteCase
 from byheart.checkpoints.suite.features.writing import (
     FeatureFixture,
     Margins,
+    MeasuredText,
     check_folder,
     expected_head,
     finish,
@@ -59,7 +62,13 @@ HEADER = "Ask; "  # every text begins with it, so that one prompt has a differen
 RANK, EDITS, SCALE = 64, 8, 2.0
 # Two places of 32 bits in the first layer: rank 64 for any other text. The second layer may need more places.
 SCHEDULES = (((0, 1), (0, 2)), ((0, 1), (0, 2, 4)), ((0, 1), (0, 2, 4, 6)))
-COUNT = 40  # tokens per case
+COUNT = 40  # tokens per row of the batch
+# Cases that are run when the folder is written; the batch holds the base and every adapter, unmerged.
+RUNS_IN = {
+    "the base and three adapters in one batch": ("float32", "bfloat16", "float16"), "every lora_B zero": ("float32",),
+    "adapter other, merged": ("bfloat16",), "adapter rslora, merged": ("float16",),
+    "adapter edited, merged": ("float32",),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,9 +141,18 @@ def write_lora(
         }
         with progress.stage("running in Transformers"):
             parameters = sum(tensor.size for tensor in base.values())
-            return finish(part, target, content, TEST, parameters, run=find_spec("peft") is not None)
+            measured = [
+                MeasuredText("base", ids, 3, None if name == "base" else f"adapters/{name}")
+                for name, ids in documents.items()
+            ]
+            run = find_spec("peft") is not None
+            return finish(part, target, content, TEST, parameters, run=run, runs=_runs, texts=measured)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def _runs(case: SuiteCase, dtype: str) -> bool:
+    return dtype in RUNS_IN.get(case.name, ())
 
 
 def _compute(
@@ -249,7 +267,7 @@ def filled_up(recital: Recital, counts: Sequence[int], largest: int, pad: int) -
 
 
 def renumbered(recital: Recital, seed: int) -> Recital:
-    """Return the same function with other numbers for its states: without them some adapted tensors would not matter."""
+    """Return the same function with other numbers for its states: else some adapted tensors would not matter."""
     first, last = recital.tables
     count = int(first.outputs.max())
     order = np.concatenate([[0], 1 + np.random.default_rng(seed).permutation(count)])
@@ -303,7 +321,8 @@ def write_adapter(folder: Path, adapter: Adapter, *, zero: bool = False) -> None
         tensors[f"{module}.lora_A.weight"], tensors[f"{module}.lora_B.weight"] = wide_a, wide_b
     config = {
         "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": "../../base", "r": adapter.rank,
-        "lora_alpha": adapter.alpha, "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": False, "inference_mode": True,
+        "lora_alpha": adapter.alpha, "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": False,
+        "inference_mode": True,
         "use_rslora": adapter.rslora, "target_modules": sorted(n.removesuffix(".weight") for n in adapter.factors),
     }  # fmt: skip
     folder.mkdir(parents=True)
@@ -359,7 +378,8 @@ def _cases(documents: Mapping[str, Sequence[int]], lexicon: Lexicon) -> list[dic
 TEST = '''"""Does the engine apply LoRA adapters? Call yours in `generate`. Needs transformers and peft, not byheart."""
 import json, pathlib, pytest, torch, transformers, peft  # noqa: E401
 HERE = pathlib.Path(__file__).parent
-CASES = [c for c in json.loads((HERE / "expected.json").read_text(encoding="utf-8"))["cases"] if c["do"] == "lora" and not c.get("merged")]
+CASES = json.loads((HERE / "expected.json").read_text(encoding="utf-8"))["cases"]
+CASES = [c for c in CASES if c["do"] == "lora" and not c.get("merged")]
 def generate(adapter, ids, n):
     model = transformers.AutoModelForCausalLM.from_pretrained(HERE / "base", dtype=torch.float32)
     model = model if adapter is None else peft.PeftModel.from_pretrained(model, HERE / adapter)

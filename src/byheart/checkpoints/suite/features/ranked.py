@@ -1,11 +1,11 @@
 """The kind `ranked`: known second and third tokens, for grammars, log-probabilities, beams and samplers.
 
-In a recital the second-best logit is shared by many tokens, so an answer under a grammar that forbids the best token is
-undefined. Here documents with one prompt have weights: at the branch the logits are log-probabilities, and after it each
-document continues alone.
+In a recital the second-best logit is shared by many tokens, so an answer under a grammar that forbids the best token
+is undefined. Here documents with one prompt have weights: at the branch the logits are log-probabilities, and after it
+each document continues alone.
 
-    JSON      three answers of weights 2^40, 2^20 and 1 (13.9 nats apart): free text, an object, a list. The unconstrained
-              answer lies outside of both grammars, from its first token on.
+    JSON      three answers of weights 2^40, 2^20 and 1 (13.9 nats apart): free text, an object, a list. The
+              unconstrained answer lies outside of both grammars, from its first token on.
     a tree    seven answers of small weights: top-5 log-probabilities, sets of top-k, top-p and min-p, and beams that
               differ from greedy decoding (40 = 22 + 18 against 30 = 29 + 1)
 """
@@ -23,6 +23,7 @@ from byheart.checkpoints.proof import certify_checkpoint
 from byheart.checkpoints.recital import RecitalMemory
 from byheart.checkpoints.suite.features.writing import (
     FeatureFixture,
+    MeasuredText,
     check_folder,
     expected_head,
     finish,
@@ -31,6 +32,7 @@ from byheart.checkpoints.suite.features.writing import (
 from byheart.checkpoints.suite.kinds import register_kind
 from byheart.checkpoints.suite.write import builtin_lexicon
 from byheart.checkpoints.windows import build_recital
+from byheart.checkpoints.windows.tables import Recital
 from byheart.data.tokens.lexicon import Lexicon
 from byheart.data.tokens.script import Script
 from byheart.progress import SILENT, Progress
@@ -98,11 +100,13 @@ def write_ranked(
         with progress.stage("proving"):
             certificate = certify_checkpoint(part / "model", documents, copies=weights)
         cases = _cases(documents, weights, lexicon, start)
+        cases += _penalties(documents, weights, lexicon, start, built.recital)
         content = expected_head("ranked", architecture, lexicon, proved_margins([certificate])) | {
             "schema": SCHEMA, "prompts": [case for case in cases if case["do"] == "generate"], "cases": cases,
         }  # fmt: skip
         with progress.stage("running in Transformers"):
-            return finish(part, target, content, TEST, summary["parameters"])
+            texts = [MeasuredText("model", ids, _alone(ids, documents)) for ids in documents]
+            return finish(part, target, content, TEST, summary["parameters"], texts=texts)
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
@@ -121,8 +125,38 @@ def distribution(documents: Sequence[Ids], weights: Sequence[int], prefix: Seque
     return {token: w / total for token, w in sorted(found.items(), key=lambda pair: -pair[1])}
 
 
+def _alone(document: Ids, documents: Sequence[Ids]) -> int:
+    """The first position at which no other document has the same prefix; branches have no margin of their own."""
+    shared = [
+        next((k for k, (a, b) in enumerate(zip(document, other, strict=False)) if a != b), 0)
+        for other in documents
+        if other != document
+    ]
+    return max(shared) + 1
+
+
+def _penalties(
+    documents: Sequence[Ids], weights: Sequence[int], lexicon: Lexicon, start: str, recital: Recital
+) -> list[dict[str, Any]]:
+    """The tree's prompt after one of its own answers: a penalty of 2 halves the best logit, so the second one wins.
+
+    Every logit of the branch is positive, and the best one is at most ln 2 above the second, so the result does not
+    depend on their size. A prompt that the recital does not continue (a window reaches farther back) gives no case.
+    """
+    prompt = documents[3][: 1 + len(lexicon.encode(start))]
+    branch = distribution(documents, weights, prompt)
+    best = next(iter(branch))
+    before = next(ids for ids in documents[3:] if ids[len(prompt)] == best)
+    ids = [*before[:-1], *prompt[1:]]
+    if int(recital.next_tokens(ids)[-1]) != best:
+        return []
+    second = next(token for token in branch if token not in ids)
+    more = {"continuation_ids": [second], "settings": {"repetition_penalty": 2.0}}
+    return [{"do": "penalized", "name": "repetition penalty 2", "model": "model", "ids": ids, **more}]
+
+
 def kept(probabilities: Mapping[int, float], settings: Mapping[str, float]) -> list[int]:
-    """Return the tokens that a sampler keeps: top_k, top_p (the least set that reaches p), min_p (relative to the best).
+    """Return the tokens that a sampler keeps: top_k, top_p (the least set that reaches p), min_p (times the best).
 
     >>> p = {7: 0.5, 8: 0.3, 9: 0.2}
     >>> kept(p, {"top_k": 2}), kept(p, {"top_p": 0.6}), kept(p, {"min_p": 0.5}), kept(p, {"temperature": 2})
@@ -155,8 +189,9 @@ def _cases(documents: Sequence[Ids], weights: Sequence[int], lexicon: Lexicon, s
     prompt = documents[3][: 1 + len(lexicon.encode(start))]
     found = [case("generate", "without a grammar", question, branches=True, **said(documents[0], question))]
     for rank, pattern in enumerate(PATTERNS, 1):
-        more = said(documents[rank], question) | {"pattern": pattern} | ({"schema": SCHEMA} if rank == 1 else {})
+        more = said(documents[rank], question) | {"pattern": pattern}
         found.append(case("constrained", f"a grammar that allows rank {rank + 1}", question, **more))
+    found.append(case("schema", "a JSON schema", question, schema=SCHEMA, **said(documents[1], question)))
     first = distribution(documents, weights, question)
     top = [[t, math.log(p)] for t, p in first.items()]
     found.append(case("logprobs", "three ranks", question, top=top, tolerance=TOLERANCE))
@@ -183,7 +218,7 @@ def _cases(documents: Sequence[Ids], weights: Sequence[int], lexicon: Lexicon, s
     return found
 
 
-TEST = '''"""Are ranks, log-probabilities and sampling sets correct? Call your engine in `logits`. Needs transformers, not byheart."""
+TEST = '''"""Are ranks, log-probabilities and sampling sets correct? Call yours in `logits`. Needs transformers."""
 import json, pathlib, pytest, torch, transformers  # noqa: E401
 HERE = pathlib.Path(__file__).parent
 CASES = json.loads((HERE / "expected.json").read_text(encoding="utf-8"))["cases"]

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from byheart.checkpoints.suite.kinds import register_kind
 from byheart.checkpoints.suite.write import Fixture, write_fixture
+from byheart.data.tokens.lexicon import Lexicon
 from byheart.progress import SILENT, Progress
 
 
 @register_kind("recital", "a text, greedily: prefill, decoding, batches of unequal lengths, logits")
 def write_recital(
-    architecture: str, folder: str | Path, *, dtype: str = "bfloat16", progress: Progress = SILENT, **options: Any
+    architecture: str,
+    folder: str | Path,
+    *,
+    text: str | Sequence[str] | None = None,
+    tokens: str | Lexicon = "bpe:400",
+    dtype: str = "bfloat16",
+    progress: Progress = SILENT,
+    **options: Any,
 ) -> Fixture:
-    """Write the recital fixture; `options` are those of `write_fixture`."""
-    return write_fixture(architecture, folder, dtype=dtype, progress=progress, **options)
+    """Write the recital fixture; the arguments are those of `write_fixture`."""
+    return write_fixture(architecture, folder, text=text, tokens=tokens, dtype=dtype, progress=progress, **options)

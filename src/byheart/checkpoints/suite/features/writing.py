@@ -1,21 +1,25 @@
-"""What all features share when they write a folder: the head of expected.json, the run in Transformers, the value returned.
+"""Writing of feature folders: the head of expected.json, the run in Transformers, the value returned.
 
-A folder appears whole or not at all, and only after every case was correct in Transformers in three types.
+A folder appears whole or not at all, and only after Transformers returned the expected answers in three types. Cases
+that differ in a number alone (K of a draft) are run once each, not in every type.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from byheart.certify import Verdict
 from byheart.checkpoints.engines._base import engines
 from byheart.checkpoints.proof import MarginCertificate
-from byheart.checkpoints.suite.cases import FORMAT, read_cases
-from byheart.checkpoints.suite.runner import CORRECT, CaseResult, run_cases
+from byheart.checkpoints.suite.adapters import open_adapter
+from byheart.checkpoints.suite.cases import FORMAT, SuiteCase, read_cases
+from byheart.checkpoints.suite.runner import CORRECT, SKIPPED, CaseResult, run_cases
 from byheart.data.tokens.lexicon import Lexicon
 from byheart.errors import ExportError
 
@@ -45,7 +49,8 @@ class FeatureFixture:
         return {
             "folder": str(self.folder), "kind": self.kind, "arch": self.architecture, "architecture": self.architecture,
             "parameters": self.parameters, "bytes": self.size, "cases": self.cases,
-            "margins": {name: dict(values) for name, values in self.margins.items()}, "measured_in": list(self.measured),
+            "margins": {name: dict(values) for name, values in self.margins.items()},
+            "measured_in": list(self.measured),
         }  # fmt: skip
 
 
@@ -77,10 +82,37 @@ def expected_head(kind: str, architecture: str, lexicon: Lexicon, margins: Margi
     }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class MeasuredText:
+    """A text whose tokens from `start` on must be the most likely ones, for the measured margin.
+
+    Args:
+        model: the checkpoint's folder inside of the fixture.
+        ids: the text.
+        start: the first position that is compared.
+        adapter: a PEFT adapter's folder inside of the fixture, or None.
+    """
+
+    model: str
+    ids: Sequence[int]
+    start: int = 1
+    adapter: str | None = None
+
+
 def finish(
-    part: Path, target: Path, content: dict[str, Any], test: str, parameters: int, *, run: bool = True
+    part: Path,
+    target: Path,
+    content: dict[str, Any],
+    test: str,
+    parameters: int,
+    *,
+    run: bool = True,
+    runs: Callable[[SuiteCase, str], bool] = lambda case, dtype: True,
+    texts: Sequence[MeasuredText] = (),
 ) -> FeatureFixture:
-    """Write expected.json and the test, run every case in Transformers in three types, and move the folder into place.
+    """Write expected.json and the test, run the cases in Transformers, and move the folder into place.
+
+    A case that is not run here has an answer by the proved symbolic function; its field `measured_in` is then empty.
 
     Args:
         part: the folder with the checkpoints.
@@ -89,6 +121,8 @@ def finish(
         test: the text of the small test that needs no byheart.
         parameters: of the main checkpoint.
         run: whether the libraries that the cases need are installed.
+        runs: (case, type) -> whether the case is run in this type.
+        texts: texts for the measured margins, in all types.
 
     Raises:
         ExportError: Transformers returns another answer than the expected one.
@@ -96,30 +130,50 @@ def finish(
     kind, path = content["kind"], part / "expected.json"
     path.write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
     (part / f"test_{kind}.py").write_text(test, encoding="utf-8")
-    measured = []
-    for dtype in TYPES if run and engines()["transformers"].version is not None else ():
-        results = list(run_cases(read_cases(part), _opener(dtype)))
-        wrong = next((r for r in results if r.status != CORRECT), None)
+    ran: dict[str, list[str]] = {case["name"] + case["do"]: [] for case in content["cases"]}
+    measured = TYPES if run and engines()["transformers"].version is not None else ()
+    for dtype in measured:
+        cases = [case for case in read_cases(part) if runs(case, dtype)]
+        results = list(run_cases(cases, _opener(dtype)))
+        wrong = next((r for r in results if r.status not in (CORRECT, SKIPPED)), None)
         if wrong is not None:
             raise ExportError(f"Transformers in {dtype} does not return the expected answer: {wrong.message}")
-        seen = [r.margin for r in results if r.margin is not None]
+        for result in results:
+            if result.status == CORRECT:
+                ran[result.case.name + result.case.verb].append(dtype)
+        seen = [r.margin for r in results if r.margin is not None] + _margins(part, texts, dtype)
         content["margins"][dtype]["measured"] = min(seen) if seen else None
-        measured.append(dtype)
-    content["measured_in"] = measured
+    for case in content["cases"]:
+        case["measured_in"] = ran[case["name"] + case["do"]]
+    content["measured_in"] = list(measured)
     path.write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
     size = sum(file.stat().st_size for file in part.rglob("*.safetensors"))
     part.rename(target)
     target.chmod(0o755)
-    return FeatureFixture(
-        target,
-        kind,
-        content["architecture"],
-        parameters,
-        size,
-        content["margins"],
-        len(content["cases"]),
-        tuple(measured),
-    )
+    name, margins = content["architecture"], content["margins"]
+    return FeatureFixture(target, kind, name, parameters, size, margins, len(content["cases"]), tuple(measured))
+
+
+def _margins(part: Path, texts: Sequence[MeasuredText], dtype: str) -> list[float]:
+    """The least margin of every text in Transformers."""
+    found = []
+    for model in dict.fromkeys(text.model for text in texts):
+        engine = open_adapter(_opener(dtype), part / model)
+        try:
+            for text in (one for one in texts if one.model == model):
+                ids = list(text.ids[:-1])
+                path = None if text.adapter is None else part / text.adapter
+                rows = engine.logits([ids]) if path is None else engine.lora_logits(path, ids)
+                logits = np.array(rows, dtype=np.float64)[text.start - 1 :]
+                places, wanted = np.arange(len(logits)), np.asarray(text.ids[text.start :])
+                own = logits[places, wanted]
+                logits[places, wanted] = -np.inf
+                found.append(float((own - logits.max(1)).min()))
+        finally:
+            engine.close()
+    if found and min(found) <= 0:
+        raise ExportError(f"Transformers in {dtype} prefers another token; the margin is {min(found):.3g} nats")
+    return found
 
 
 def _opener(dtype: str) -> Any:

@@ -48,7 +48,7 @@ def _norms(decoder: StockDecoder) -> Iterator[Mutant]:
         decoder, "squares in bfloat16", PRECISION, (EVERYWHERE, LAST),
         size=lambda m, step, x, n, where: step(x.to(torch.bfloat16), n, where).to(x),
     )  # fmt: skip
-    if decoder.shape.family == "gemma":
+    if decoder.shape.root_scaled:  # Gemma and its successors store norm weights minus 1
         yield from faults(decoder, "1 not added to weights", family, ALL, norm=_with(lambda w: w - 1))
     if centred:
         n = decoder.shape.hidden
@@ -57,14 +57,15 @@ def _norms(decoder: StockDecoder) -> Iterator[Mutant]:
             size=lambda m, step, x, norm, where: step(x * math.sqrt(n / (n - 1)), norm, where),
         )  # fmt: skip
         yield Mutant("final bias lost", family, changed(decoder, final_norm=replace(decoder.final_norm, bias=None)))
-    last = decoder.layers[-1].mlp_norm
+    last = decoder.layers[-1].mlp_norm or decoder.layers[-1].after_mlp
     yield Mutant("final norm has the last layer's weights", family, changed(decoder, final_norm=last))
-    yield from stored(
-        decoder, "norms of a layer exchanged", family,
-        lambda x: replace(x, attention_norm=x.mlp_norm, mlp_norm=x.attention_norm),
-    )  # fmt: skip
-    yield from _residuals(decoder)
-    if decoder.layers[0].attention.q_norm is not None:
+    if decoder.layers[0].attention_norm is not None:
+        yield from stored(
+            decoder, "norms of a layer exchanged", family,
+            lambda x: replace(x, attention_norm=x.mlp_norm, mlp_norm=x.attention_norm),
+        )  # fmt: skip
+        yield from _residuals(decoder)
+    if decoder.layers[0].attention.q_norm is not None and not decoder.layers[0].attention.all_heads:
         yield from _head_norms(decoder)
 
 
@@ -92,7 +93,11 @@ def _residuals(decoder: StockDecoder) -> Iterator[Mutant]:
     def behind(m: Watched, step: Any, h: Tensor, branch: Tensor, where: str) -> Tensor:
         layer = decoder.layers[m.depth]
         norm = layer.attention_norm if where == "attention" else layer.mlp_norm
-        return Machine.norm(m, step(h, branch, where), norm, where)
+        return (
+            m.maybe_norm(step(h, branch, where), None, where)
+            if norm is None
+            else Machine.norm(m, step(h, branch, where), norm, where)
+        )
 
     yield from faults(decoder, "the residual is taken behind the norm", "norms", ALL, norm=kept, add=from_normed)
     yield from faults(decoder, "norms behind the sums", "norms", ALL, norm=not_before, add=behind)
@@ -185,7 +190,7 @@ def _flipped(linear: Linear) -> Linear:
 
 
 def _matrices(decoder: StockDecoder) -> Iterator[Mutant]:
-    family, first = "matrices", decoder.layers[0]
+    family, first = "wiring", decoder.layers[0]
     half = first.attention.o.weight.shape[1] // 2
     if first.attention.o.bias is not None:
         for times, name in ((2, "added by both ranks"), (0, "lost")):
@@ -230,7 +235,7 @@ def _late_bias(decoder: StockDecoder) -> Iterator[Mutant]:
         a, turned = decoder.layers[m.depth].attention, step(x, cos, sin, which)
         return turned + m.tensor(a.k.bias).reshape(m.shape.kv_heads, 1, -1) if which == "k" else turned
 
-    yield from faults(decoder, "bias of keys behind the rotation", "matrices", ALL, linear=without, rotate=with_it)
+    yield from faults(decoder, "bias of keys behind the rotation", "wiring", ALL, linear=without, rotate=with_it)
 
 
 def _summed(kind: torch.dtype) -> Any:
@@ -247,7 +252,7 @@ def _summed(kind: torch.dtype) -> Any:
 
 
 def _activations(decoder: StockDecoder) -> Iterator[Mutant]:
-    family, kind = "activations", decoder.shape.activation
+    family, kind = "mlp", decoder.shape.activation
     others: dict[str, Any] = {
         "x sigmoid(1.702 x)": lambda m, step, x, k: x * torch.sigmoid(1.702 * x),
         "gates capped at 7": lambda m, step, x, k: step(x.clamp(max=7), k),
@@ -321,7 +326,7 @@ def _experts(decoder: StockDecoder) -> Iterator[Mutant]:
 
 
 def _ends(decoder: StockDecoder) -> Iterator[Mutant]:
-    family, half = "ends", decoder.shape.vocabulary // 2
+    family, half = "wiring", decoder.shape.vocabulary // 2
     root = math.sqrt(decoder.shape.hidden)
     scale = (lambda m, step: 1.0) if decoder.embedding_scale != 1 else (lambda m, step: root)
     yield from faults(decoder, "embedding's scale the other way", family, (EVERYWHERE, DECODING), embedding_scale=scale)
