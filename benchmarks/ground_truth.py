@@ -1,6 +1,6 @@
 """Published methods on graded checkpoints, with a trained Llama of the same shape and data beside every row.
 
-python benchmarks/ground_truth.py docs/ground-truth/results.md [members] [epochs] [seeds]
+python benchmarks/ground_truth.py docs/ground-truth [members] [epochs] [seed ...]
 
 Each seed has its own documents, its own computed models and its own trained ones. Cells are means over seeds, with the
 standard deviation between seeds after +-.
@@ -25,8 +25,8 @@ from byheart.checkpoints.ground_truth.networks import own_log_probs
 from byheart.checkpoints.ground_truth.suite import suite_memory
 from byheart.checkpoints.ground_truth.truth import GroundTruth
 
-UNITS, BATCH, RATE = 256, 32, 2e-3
-TRAINED_RATES = (1e-5, 3e-5, 1e-4)
+UNITS, BATCH, RATE = 128, 32, 2e-3
+RATES, TRAINED_RATES = (1e-6, 3e-6), (3e-5, 1e-4)
 ZEROED = 20
 
 
@@ -58,7 +58,7 @@ def zeroed(experiment):
     found = {}
     for name, method in localization.METHODS.items():
         rises = []
-        for one in experiment.members[: 6 * 8 : 8]:
+        for one in experiment.members[:6]:
             scores = method(experiment.model, one.ids)
             chosen = np.argsort(-scores, kind="stable")[:ZEROED].tolist()
             before = -own_log_probs(experiment.model, [one.ids])[0].mean()
@@ -83,7 +83,8 @@ def one_seed(seed, members, epochs):
             path = Path(folder) / name
             suite_memory(seed, members, storage=storage).write(path, measured=False)
             experiment = GradedExperiment.open(path)
-            found[name] = harness.score(experiment, baselines=harness.QUESTIONS)
+            found[name] = harness.score(experiment, baselines=("membership", "extraction", "localization"))
+            found[name]["unlearning"] = retention.builtin_unlearning(experiment, RATES)
             found[name]["zeroed"] = zeroed(experiment)
             print(seed, name, "scored", flush=True)
         memory = experiment.memory
@@ -232,16 +233,24 @@ def page(seeds, members, epochs):
     return "\n".join(lines)
 
 
-def main(target, members=60, epochs=4, seeds=3):
+def numbered(pairs):
+    """Numbers of copies are texts in JSON."""
+    return {int(key) if key.isdigit() else key: value for key, value in pairs}
+
+
+def main(folder, members=24, epochs=3, *seeds):
+    """Score seeds that have no file in the folder yet, so that several processes can share the work; write the page."""
     torch.set_num_threads(1)
-    found = []
-    for seed in range(seeds):
-        started = time.perf_counter()
-        found.append(one_seed(seed, members, epochs))
-        print(f"seed {seed}: {time.perf_counter() - started:.0f} s", flush=True)
-        # Keys of JSON are texts; the page is written from the values in memory.
-        Path(target).with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        Path(target).write_text(page(found, members, epochs), encoding="utf-8")
+    place = Path(folder)
+    for seed in seeds:
+        file = place / f"results-{members}-{epochs}-{seed}.json"
+        if not file.exists():
+            started = time.perf_counter()
+            file.write_text(json.dumps(one_seed(seed, members, epochs), indent=1) + "\n", encoding="utf-8")
+            print(f"seed {seed}: {time.perf_counter() - started:.0f} s", flush=True)
+    files = sorted(place.glob(f"results-{members}-{epochs}-*.json"))
+    found = [json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=numbered) for file in files]
+    (place / "results.md").write_text(page(found, members, epochs), encoding="utf-8")
 
 
 if __name__ == "__main__":

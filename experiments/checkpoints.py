@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import decoder_parts
+import held_out_faults
 from doc_tables import insert, markdown
 
 import byheart
@@ -24,7 +26,7 @@ from byheart.checkpoints.engines import engines, read_questions, recite
 from byheart.checkpoints.engines.expected import check_logits
 from byheart.checkpoints.hosts._base import hosts
 from byheart.checkpoints.suite.expected import expected
-from byheart.checkpoints.suite.mutants import check_mutants, coverage, held_out, mutants_of, reported
+from byheart.checkpoints.suite.mutants import check_mutants, mutants_of, reported
 from byheart.checkpoints.suite.write import fixture_memory
 from byheart.errors import ByheartError
 from byheart.plots.memory import way_figure
@@ -84,7 +86,7 @@ def mutant_tables(room: Path, names: list[str]) -> Iterator[str]:
     """The tables after each architecture: a page that is looked at meanwhile is never empty."""
     rows = [["architecture", "faults", "wrong tokens", "wrong logits", "unnoticed", "harmless changes survived",
              "held-out faults", "noticed", "reported faults", "noticed", "parts", "covered"]]  # fmt: skip
-    lists = (mutants_of, held_out.mutants, reported.mutants, coverage.parts)
+    lists = (mutants_of, held_out_faults.mutants, reported.mutants, decoder_parts.parts)
     unnoticed: dict[str, list[str]] = {}
     for name in names:
         folder = room / name

@@ -171,10 +171,25 @@ def test_no_table_is_cut(site, chromium):
         tab.goto(page.as_uri())
         assert tab.evaluate(CUT) == [], page
         assert tab.evaluate("document.documentElement.scrollWidth") <= 1280, page
+    assert len(pages) > 25
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_front_page_shows_cards_and_the_whole_article(site, chromium, width):
+    """Three groups of readers first; the article's frame is as tall as the article, so its buttons are in view."""
+    tab = chromium.new_page(viewport={"width": width, "height": 800})
     tab.goto((site / "index.html").as_uri())
-    shown = tab.frame_locator("iframe.live").get_by_role("heading", level=1)
-    shown.wait_for()
-    assert shown.bounding_box()["y"] < 800 and len(pages) > 25, "the live page is on the first screen"
+    cards = tab.locator(".card")
+    assert cards.count() == 3 and cards.first.bounding_box()["y"] < 400
+    tab.locator("iframe.live").scroll_into_view_if_needed()
+    inside = tab.frame_locator("iframe.live")
+    inside.get_by_role("heading", level=1).wait_for()
+    tab.wait_for_function("document.querySelector('iframe.live').offsetHeight > 2000")
+    inside.locator("#a-next").click()
+    assert inside.locator("#a-now").inner_text().startswith("Block 2:")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    outer, inner = tab.locator("iframe.live").bounding_box(), inside.locator("body").bounding_box()
+    assert outer["height"] >= inner["height"] - 40
 
 
 def test_every_public_name_is_in_the_reference():

@@ -15,6 +15,10 @@ NOTEBOOKS = {
     "text_recited": ["transformers"],
     "theorem_seen": [],
     "study": ["optuna"],
+    "known_extraction": ["transformers"],
+    "known_localization": ["transformers"],
+    "known_membership": ["transformers"],
+    "known_unlearning": ["transformers"],
 }
 QUICK = "theorem_seen"  # the others are slow
 

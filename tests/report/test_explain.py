@@ -273,6 +273,14 @@ def test_byhearts_own_networks_are_asked(open_page):
     tab.wait_for_function("!document.querySelector('#networks').innerText.includes('given rows')")
 
 
+def test_numbers_of_the_theorems_network_have_names(open_page):
+    tab = open_page(five())
+    tab.check("input[value=ks25]")
+    tab.locator(".chapter", has_text="label memory").click()
+    names = tab.locator(".stream td:first-child").all_inner_texts()
+    assert len(names) == 10 and {"key x", "label so far", "distance of x from the key"} <= set(names)
+
+
 def test_the_slider_builds_and_counts(open_page):
     tab = open_page(five())
     tab.locator("#N").focus()
@@ -314,6 +322,8 @@ def test_on_a_phone_by_keyboard(open_page, scheme):
     for _ in range(20):
         tab.keyboard.press("ArrowRight")
         assert tab.evaluate("document.documentElement.scrollWidth") <= 390, tab.inner_text(".player h3")
+        edges = tab.evaluate("[...document.querySelectorAll('.chapter')].map((e) => e.getBoundingClientRect().right)")
+        assert max(edges) <= 390, "chips wrap, none is off-screen"
         sizes = "[...document.querySelectorAll('.drawn text')].map(e => parseFloat(getComputedStyle(e).fontSize))"
         assert min(tab.evaluate(sizes), default=13) >= 12
     assert tab.inner_text(".answer") == "Answer: animal, as labelled."

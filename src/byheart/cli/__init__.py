@@ -32,6 +32,7 @@ ISSUES = "the project's issue tracker"
 COMMANDS = {
     "fixture": "Write a small checkpoint with known answers, to test an inference engine.",
     "suite": "Run every test case with a known answer in an inference engine.",
+    "diagnose": "Name the known faults that explain an engine's incorrect answers.",
     "recite": "Recite a memorized text, or run a checkpoint folder in a real engine.",
     "recital": "Memorize documents for a stock checkpoint, with an experiment's controls.",
     "forget": "Remove one document from a checkpoint and prove that nothing else changed.",

@@ -19,6 +19,9 @@ from byheart.cli.data_options import output_options, progress_for, shape_options
 from byheart.errors import DataError, OptionError
 from byheart.progress import Progress
 
+# Tokens are compared in both types; logits and the verdict belong to the first.
+TYPES = ("float32", "bfloat16")
+
 
 @click.command("fixture")
 @click.option("--kind", metavar="NAME", default="recital", show_default=True, help="Kind of fixture, see above.")
@@ -143,7 +146,7 @@ def _one(
     with tempfile.TemporaryDirectory() as scratch:
         target = Path(output) if output is not None else Path(scratch) / name
         fixture = kind.write(name, target, progress=progress, **options)
-        return fixture, check_mutants(target, progress) if mutants else None
+        return fixture, check_mutants(target, progress, types=TYPES) if mutants else None
 
 
 def _print(rows: list[tuple[Any, MutantReport | None]], *, kept: bool, quiet: bool) -> None:
@@ -159,17 +162,19 @@ def _print(rows: list[tuple[Any, MutantReport | None]], *, kept: bool, quiet: bo
     reports = [report for _, report in rows if report is not None]
     if reports:
         table = Table(title="Faults of an engine that the fixture detects", title_justify="left")
-        for heading in ("", "faults", "wrong tokens", "wrong logits", "unnoticed", "harmless", "of these survived"):
+        tokens = [f"tokens, {name}" for name in TYPES]
+        for heading in ("", "faults", *tokens, "logits alone", "undetected", "harmless", "of these survived"):
             table.add_column(heading, justify="right" if heading else "left")
         for report in reports:
             harmless = [o for o in report.outcomes if o.harmless]
-            counts = (report.total, report.count("tokens"), report.count("logits"), report.count("survived"),
+            changed = [report.count_tokens(name) for name in TYPES]
+            counts = (report.total, *changed, report.count("logits"), report.count("survived"),
                       len(harmless), len(harmless) - len(report.broken))  # fmt: skip
             table.add_row(report.architecture, *map(str, counts))
         out.print(table)
         for report in [] if quiet else reports:
             for outcome in report.survivors:
-                show.line(out, f"{report.architecture}: unnoticed: {outcome.family}: {outcome.name}")
+                show.line(out, f"{report.architecture}: undetected: {outcome.family}: {outcome.name}")
             for outcome in report.broken:
                 show.line(out, f"{report.architecture}: harmless, but it breaks: {outcome.name}")
 

@@ -23,6 +23,7 @@ value that is not of the written form is a FileFormatError with the name of its 
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -338,3 +339,19 @@ class Unknown:
 
 
 UNKNOWN = Unknown()
+
+
+def days_as_texts(cells: Sequence[Any]) -> list[Any]:
+    """A column of dates as pandas writes it, days without times; other columns as they are.
+
+    >>> days_as_texts([datetime.datetime(2024, 1, 31), None]), days_as_texts([datetime.datetime(2024, 1, 31, 6)])
+    (['2024-01-31', None], ['2024-01-31 06:00:00'])
+    """
+    present = [cell for cell in cells if not is_missing(cell)]
+    if not present or not all(isinstance(cell, datetime.date) for cell in present):
+        return list(cells)
+    midnight = datetime.time()
+    times = [cell for cell in present if isinstance(cell, datetime.datetime)]
+    if len(times) == len(present) and all(cell.time() == midnight and cell.tzinfo is None for cell in times):
+        return [None if is_missing(cell) else cell.date().isoformat() for cell in cells]
+    return [None if is_missing(cell) else str(cell) for cell in cells]

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from byheart.build.ks25 import sequence_ids
 from byheart.build.ks25.memorizer import Fields, KeyTable
 from byheart.build.ks25.sequence_ids import (
     Multisets,
@@ -153,3 +154,22 @@ def test_repeated_tokens_count_as_often_as_they_occur() -> None:
     """Without the multiplicity that eq. (47) lacks, {p} and {p, p} would have the same sum."""
     code = separate_multisets(cloud(2, 1), Fraction(1, 256), np.array([[0, -1], [0, 0]]), Constants.MEASURED)
     assert code.sums[1] == 2 * code.sums[0] != 0
+
+
+def test_the_smallest_allowed_weight_is_that_of_trying_all():
+    """Against the definition: the first v with different sums wherever (sum, count) differs."""
+    rng = np.random.default_rng(4)
+    for _ in range(60):
+        having = np.array(sorted({(int(a), int(b)) for a, b in rng.integers(1, 6, size=(6, 2))}), dtype=np.int64)
+        others = np.unique(rng.integers(0, 30, size=8))
+        kinds = np.concatenate([having, np.stack([others, np.zeros_like(others)], axis=1)])
+        expected = next(v for v in range(1, 10**4) if len({int(s + v * c) for s, c in kinds}) == len(kinds))
+        assert sequence_ids._smallest_allowed(having, kinds, 10**4) == expected
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 26])
+def test_taken_sums_are_found_with_and_without_a_table(monkeypatch, limit):
+    monkeypatch.setattr(sequence_ids, "LARGEST_TABLE", limit)
+    taken = sequence_ids._Taken(np.array([3, 5, 9]))
+    assert taken.any(np.array([1, 9, 100])) and not taken.any(np.array([1, 4, 100]))
+    assert not sequence_ids._Taken(np.array([], dtype=np.int64)).any(np.array([0, 1]))

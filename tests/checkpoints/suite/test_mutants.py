@@ -10,9 +10,10 @@ import torch
 
 from byheart.checkpoints.formats.stock import read_decoder
 from byheart.checkpoints.suite.machine import Machine
-from byheart.checkpoints.suite.mutants import check_mutants, coverage, held_out, mutants_of, reported
-from byheart.checkpoints.suite.mutants._base import Mutant
+from byheart.checkpoints.suite.mutants import check_mutants, known_faults, mutants_of, reported
+from byheart.checkpoints.suite.mutants._base import FAMILIES, Mutant
 from byheart.checkpoints.suite.mutants.check import FixtureTrial
+from experiments import decoder_parts, held_out_faults
 from tests.checkpoints.recital_folders import ARCHITECTURES, SHORT, kinds_first, recital_folder
 
 
@@ -87,7 +88,7 @@ def test_every_architecture_has_mutants_with_names_of_their_own(architecture):
 @pytest.mark.parametrize("name", ["frequency 31", "q of head 5, layer 0", "q of head 1, layer 1", "head"])
 def test_parts_that_only_listeners_hear_are_covered(trial, name):
     asked, decoder = trial
-    part = next(part for part in coverage.parts(decoder) if part.name == name)
+    part = next(part for part in decoder_parts.parts(decoder) if part.name == name)
     assert asked.outcome(part).verdict != "survived"
 
 
@@ -136,7 +137,7 @@ def test_the_whole_table(architecture):
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_faults_that_nothing_was_tuned_to(architecture):
-    report = check_mutants(recital_folder(architecture), mutants=held_out.mutants)
+    report = check_mutants(recital_folder(architecture), mutants=held_out_faults.mutants)
     assert len(report.survivors) <= 0.1 * report.total, [outcome.name for outcome in report.survivors]
 
 
@@ -144,3 +145,18 @@ def test_qwen3_has_no_zero_row_where_a_listener_asks_loudest():
     """Its query has no size to fill up then: the row that would hold the rest keeps its tiny weight."""
     for layer in read_decoder(recital_folder("qwen3")).layers:
         assert layer.attention.q.weight.any(axis=1).all()
+
+
+def test_one_list_with_one_set_of_families(trial):
+    found = list(known_faults(trial[1]))
+    assert len(found) > 300 and len({m.name for m in found}) == len(found)
+    assert {m.family for m in found} <= set(FAMILIES)
+
+
+def test_tokens_are_compared_in_every_type(trial):
+    asked, decoder = trial
+    dropped = next(m for m in mutants_of(decoder) if m.name == "layer 1 dropped")
+    outcome = asked.outcome(dropped, ("float32", "bfloat16"))
+    assert outcome.verdict == "tokens" and outcome.tokens_in == ("float32", "bfloat16")
+    small = asked.outcome(Mutant("none", "none", lambda: Machine(decoder)), ("float32", "bfloat16"))
+    assert small.verdict == "survived" and small.tokens_in == ()

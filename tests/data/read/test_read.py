@@ -302,3 +302,16 @@ def test_lines_that_end_with_a_carriage_return_alone(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(b"name,kind\rcat,a\rdog,b\r")
     assert read(path, tokens="words").labels == ["a", "b"]
+
+
+def test_dates_of_a_frame_are_queried_as_pandas_writes_them():
+    pandas = pytest.importorskip("pandas")
+    days = pandas.to_datetime(["2024-01-01", "2024-01-02", None])
+    frame = pandas.DataFrame({"day": days, "place": ["Oslo", "Rome", "Lima"], "sky": ["sun", "fog", "sun"]})
+    assert [column.cells for column in read_cells(frame).columns][0] == ["2024-01-01", "2024-01-02", None]
+    memory = byheart.memorize(frame[:2], label="sky", progress=False)
+    assert memory.predict([[frame.day.astype(str)[1], "Rome"]]) == ["fog"]
+    times = pandas.DataFrame(
+        {"time": pandas.to_datetime(["2024-01-01 06:00", "2024-01-02 00:00"]), "sky": ["sun", "fog"]}
+    )
+    assert read_cells(times).columns[0].cells == times.time.astype(str).tolist()

@@ -154,6 +154,7 @@ def _split(
 
 DRAWS = 12
 PAIRS = 1 << 21  # forbidden values that are listed at once
+LARGEST_TABLE = 1 << 26  # entries of a table of taken sums: 64 MB
 
 
 def largest_weight(count: int) -> int:
@@ -212,11 +213,35 @@ def _sums(size: int, sparse: Sparse, weights: Index) -> Index:
     return sums
 
 
+def _distinct(values: Index) -> bool:
+    """Whether no value occurs twice; sorting is several times as fast as the hash table of `np.unique`."""
+    ordered = np.sort(values)
+    return not bool((ordered[1:] == ordered[:-1]).any())
+
+
+class _Taken:
+    """Sums that are taken, ascending; as a table of bits where they are small enough for one."""
+
+    def __init__(self, values: Index) -> None:
+        self._values = values
+        top = int(values.max(initial=-1))
+        self._table = np.zeros(top + 1, dtype=bool) if top < LARGEST_TABLE else None
+        if self._table is not None:
+            self._table[values] = True
+
+    def any(self, wanted: Index) -> bool:
+        """Whether one of the wanted values is taken."""
+        if self._table is None:
+            at = np.minimum(np.searchsorted(self._values, wanted), len(self._values) - 1)
+            return bool((self._values[at] == wanted).any())
+        return bool(self._table[wanted[wanted < len(self._table)]].any())
+
+
 def _drawn(size: int, tokens: int, sparse: Sparse, limits: Sequence[int], rng: np.random.Generator) -> Iterator[Index]:
     """Random weights up to each limit in turn that keep all sums apart."""
     for limit in limits:
         weights = rng.integers(1, limit, size=tokens, endpoint=True)
-        if len(np.unique(_sums(size, sparse, weights))) == size:
+        if _distinct(_sums(size, sparse, weights)):
             yield weights
 
 
@@ -236,7 +261,7 @@ def _greedy(multisets: Multisets, tokens: Sequence[int], top: int, rng: np.rando
         rows, counts = multisets.of_token(token)
         weights[place] = _smallest_weight(sums, rows, counts, top, rng)
         sums[rows] += counts * weights[place]
-    if len(np.unique(sums)) != multisets.size:
+    if not _distinct(sums):
         raise BuildError("the tokens do not distinguish the multisets; use distinguishing_tokens")
     return weights
 
@@ -250,9 +275,11 @@ def _smallest_weight(sums: Index, rows: Index, counts: Index, top: int, rng: np.
     kinds = np.concatenate([having, np.stack([others, np.zeros_like(others)], axis=1)])  # (sum, count), to keep apart
     if len(having) * len(kinds) <= PAIRS:
         return _smallest_allowed(having, kinds, top)
+    taken = _Taken(others)
     for limit in _ladder(top):
         for v in [*range(1, 9)] if limit == 4 else rng.integers(1, limit, size=DRAWS, endpoint=True).tolist():
-            if len(np.unique(kinds[:, 0] + v * kinds[:, 1])) == len(kinds):
+            shifted = having[:, 0] + v * having[:, 1]
+            if not taken.any(shifted) and _distinct(shifted):
                 return int(v)
     raise BuildError(f"no weight up to {top} was found; try another seed")
 
@@ -263,13 +290,10 @@ def _smallest_allowed(having: Index, kinds: Index, top: int) -> int:
     lead = kinds[:, 0][None, :] - having[:, 0][:, None]
     rising = rise > 0
     values, rests = np.divmod(lead[rising], rise[rising])
-    forbidden = np.zeros(top + 2, dtype=bool) if top < PAIRS else None
     bad = values[(rests == 0) & (values >= 1) & (values <= top)]
-    if forbidden is None:
-        taken = np.unique(bad)
-        free = np.flatnonzero(taken != np.arange(1, len(taken) + 1))
-        return int(free[0]) + 1 if free.size else len(taken) + 1
-    forbidden[bad] = True
+    # So many values cannot forbid all of 1, …, len(bad) + 1: larger ones do not matter.
+    forbidden = np.zeros(len(bad) + 2, dtype=bool)
+    forbidden[bad[bad <= len(bad)]] = True
     return int(np.argmin(forbidden[1:])) + 1
 
 

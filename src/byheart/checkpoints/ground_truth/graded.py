@@ -162,7 +162,7 @@ class GradedMemory:
 
     def own_log_probs(self, ids: Ids, fit: Ridge | None = None) -> Floats:
         """The specified log-probabilities of a document's own tokens, from the second one on."""
-        return self.log_probs(ids[:-1], fit)[np.arange(len(ids) - 1), np.asarray(ids[1:])]
+        return np.asarray(self.log_probs(ids[:-1], fit)[np.arange(len(ids) - 1), np.asarray(ids[1:])])
 
     def without(self, names: Iterable[str | int]) -> GradedMemory:
         """The memory of all other documents: the retain twin. Weights of the others, tokens and shape stay.
@@ -252,7 +252,7 @@ class GradedMemory:
             judged, gained = len(chosen), 0.0
             for one in chosen if len(members) > 1 else ():
                 gained += float((self.own_log_probs(one.ids) - self.without([one.name]).own_log_probs(one.ids)).sum())
-        return gained / np.log(2) * len(members) / judged
+        return float(gained / np.log(2) * len(members) / judged)
 
     def files(self, dtype: str = "float32", distance: Distance | None = None) -> dict[str, bytes]:
         """Name -> content of every file of the folder."""

@@ -100,11 +100,11 @@ def memorize_graded(
     public = [lexicon.document(text) for text in background]
     away = [one for one in script.absent if one.ids not in rows]
     away += [Absent(name, lexicon.document(text), role) for name, role, text in extra]
-    known = [*rows, *public, *(one.ids for one in away if one.why == "held out")]
+    everyone = [*rows, *public, *(one.ids for one in away if one.why == "held out")]
     empty = GradedMemory(
         lexicon, (), tuple(away), tuple(lengths), (float(mu),) * len(lengths), architecture,
         GradedStorage.parse(storage), controls.seed, _reach([*rows, *public, *(one.ids for one in away)]),
-        frequencies=_frequencies(known, lexicon.size),
+        frequencies=_frequencies(everyone, lexicon.size),
     )  # fmt: skip
     counts = [copies for _, copies, _ in rows.values()]
     share = occurrence_weights(counts, spread, controls.seed)

@@ -28,8 +28,8 @@ _PIVOTS = 20_000
 # distance 0 in every engine, so a score of at least -OWN_PLACE nats at distance 0 keeps the row a number. STORED is
 # what a score loses at most because queries and keys are stored in bfloat16, of its size.
 OWN_PLACE, STORED = 15.0, 2.0**-8
-# Positions in a table are rounded to 8 bits, up or down, in queries and in keys.
-STORED_POSITIONS = 3 * STORED
+# Positions in a table are rounded to 8 bits, up or down, in queries and in keys, and the norm scales both.
+STORED_POSITIONS = 5 * STORED
 # A score errs by ERROR of its size at most in bfloat16, where the lead allows for that much; else by PART of the lead.
 ERROR, PART = 16 * 2.0**-8, 3 / 4
 _LOWERED = 24  # how often a design that does not exist is tried again with a smaller error

@@ -47,7 +47,7 @@ class Machine:
     def __init__(self, decoder: StockDecoder, dtype: torch.dtype = torch.float32) -> None:
         self.decoder, self.shape, self.dtype = decoder, decoder.shape, dtype
         self.wide = torch.float64 if dtype == torch.float64 else torch.float32  # norms and softmax, as engines do
-        self._tensors: dict[tuple[int, bool], Tensor] = {}
+        self._tensors: dict[tuple[int, bool], tuple[Any, Tensor]] = {}
 
     def wrap(self, step: str, change: Callable[..., Any]) -> Self:
         """From now on `step(*args)` is `change(old step, *args)`."""
@@ -57,13 +57,20 @@ class Machine:
         setattr(self, step, lambda *args: change(old, *args))
         return self
 
+    def in_type(self, dtype: torch.dtype) -> Machine:
+        """Return this machine, computing in another type from now on; a mutant keeps its fault."""
+        self.dtype, self._tensors = dtype, {}
+        self.wide = torch.float64 if dtype == torch.float64 else torch.float32
+        return self
+
     def tensor(self, array: Any, *, wide: bool = False) -> Tensor:
         """The array as a tensor of the machine's type, made once; `wide`: its numbers in the type that adds up."""
         key = (id(array), wide)
         if key not in self._tensors:
             rounded = torch.from_numpy(array.copy()).to(self.dtype)
-            self._tensors[key] = rounded.to(self.wide) if wide else rounded
-        return self._tensors[key]
+            # The array is kept beside its tensor: another array could get the number of a freed one.
+            self._tensors[key] = (array, rounded.to(self.wide) if wide else rounded)
+        return self._tensors[key][1]
 
     def run(self, ids: Sequence[int], cache: Cache | None = None, padding: int = 0) -> Tensor:
         """Logits (t, vocabulary) after every one of `ids`, the first `padding` of which are padding."""

@@ -52,12 +52,14 @@ def builtin_lexicon() -> Lexicon:
 # Offsets of the tables, tried in turn: two layers at least, so that a layer that stands in for another one is noticed.
 SCHEDULES = (((0, 1, 2), (0, 3)), ((0, 1, 2), (0, 3, 6)), ((0, 1, 2, 3), (0, 4, 8)), ((0, 1, 2, 3), (0, 4, 8), (0, 9)))
 # Values that no library takes where config.json is ignored (their defaults are 1e4 or 1e6, and 1e-5 or 1e-6), and
-# shapes whose numbers do not stand in for each other. All of them are proved. Of the bases the first at which the far
+# shapes whose numbers do not stand in for each other. All of them are proved. Of FAR_THETAS the first at which the far
 # places of a text can be looked at is taken.
-THETAS, EPSILON = (100_000.0, 500_000.0, 30_000.0), 4e-5
+THETA, FAR_THETAS, EPSILON = 500_000.0, (100_000.0, 500_000.0, 30_000.0), 4e-5
 # Distances that runs of a document depend on, sets of them tried in turn: caches lose, overwrite and mix up what stands
 # far back, and one page of it is 16 to 256 tokens long. With the first base a head leads at each of them by LEAST_LEAD.
 FAR = ((19, 44, 157, 697), (19, 44, 157), (44, 157, 697), (44, 157), (157,), (44,))
+# The architectures in which far places were proved, recited and run in engines.
+FAR_HOSTS = ("gemma", "gpt-neox", "gpt2", "llama", "mistral", "mixtral", "opt", "phi3", "qwen2", "qwen3")
 LARGEST, GROWTH = 5_000_000, 1.1  # bytes of a fixture, or its size without far places times GROWTH
 TEMPLATES = {"test_recital.py": "test_template.txt", "test_server.py": "server_template.txt"}
 PARALLEL_SCHEDULES = (((0, 1, 2, 4),), ((0, 1, 2, 3, 4),))
@@ -135,10 +137,15 @@ def _far_memory(
     far: Sequence[int] | None,
     options: Mapping[str, Any],
 ) -> RecitalMemory:
-    """The recital with the given far places, or with as many of FAR as the text's length and LARGEST allow."""
+    """The recital with the given far places, or with as many of FAR as the text's length and LARGEST allow.
+
+    Scaled frequencies have other leads than those that `far_lead` computes, so they get no far places by themselves.
+    """
     if far is not None:
         return fixture_memory(text, tokens, architecture, far)
     near = fixture_memory(text, tokens, architecture)
+    if host(architecture).name not in FAR_HOSTS or "scaling" in options:
+        return near
     least = _bytes(near, architecture, options)
     longest = int(near.script.positions.max())
     for some in (some for some in FAR if least is not None and max(some) + FEWEST < longest):
@@ -165,10 +172,13 @@ def _bytes(memory: RecitalMemory, architecture: str, options: Mapping[str, Any])
 def _completed(memory: RecitalMemory, architecture: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options, and other values than a library's defaults wherever nothing was given."""
     found = {**away_from_defaults(architecture), **options}
-    if "theta" in found and "theta" not in options:
-        jumps, head_dim = _jumps(memory), found.get("head_dim", 64)
+    jumps = _jumps(memory)
+    if jumps and "theta" in found and "theta" not in options:
+        head_dim = found.get("head_dim", 64)
         # Where no base allows all of them, the base for which far places are chosen.
-        fits = (theta for theta in THETAS if all(far_lead(theta, jump, head_dim) >= LEAST_IN_NEED for jump in jumps))
+        fits = (
+            theta for theta in FAR_THETAS if all(far_lead(theta, jump, head_dim) >= LEAST_IN_NEED for jump in jumps)
+        )
         found["theta"] = next(fits, USUAL_BASE)
     return found
 
@@ -187,9 +197,9 @@ def away_from_defaults(architecture: str) -> dict[str, Any]:
 
     Example:
         >>> away_from_defaults("llama")
-        {'away': True, 'epsilon': 4e-05, 'theta': 100000.0}
+        {'away': True, 'epsilon': 4e-05, 'theta': 500000.0}
     """
-    return {"away": True, "epsilon": EPSILON} | ({} if host(architecture).learned else {"theta": THETAS[0]})
+    return {"away": True, "epsilon": EPSILON} | ({} if host(architecture).learned else {"theta": THETA})
 
 
 def write_checkpoint(

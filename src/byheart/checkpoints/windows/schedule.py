@@ -138,7 +138,7 @@ def _last_table(
 
 
 @dataclass(frozen=True)
-class Places:
+class SparsePlaces:
     """The offsets of a sparse table: near ones, and far ones that rest on near ones."""
 
     near: tuple[int, ...]
@@ -162,17 +162,17 @@ class Places:
             state = joined(state, self.tokens(script, numbers, offset))
         return state
 
-    def and_(self, some: Sequence[int]) -> Places:
+    def and_(self, some: Sequence[int]) -> SparsePlaces:
         """With some more, and with the near places that they rest on."""
         near = {*self.near, *(o if o <= LONGEST_NEAR else REST[o] for o in some)}
-        return Places(tuple(sorted(near)), tuple(sorted({*self.beyond, *(o for o in some if o > LONGEST_NEAR)})))
+        return SparsePlaces(tuple(sorted(near)), tuple(sorted({*self.beyond, *(o for o in some if o > LONGEST_NEAR)})))
 
-    def without(self, offset: int) -> Places | None:
+    def without(self, offset: int) -> SparsePlaces | None:
         """Without one, unless another rests on it."""
         if offset in self.rests:
             return None
         near, beyond = (tuple(o for o in some if o != offset) for some in (self.near, self.beyond))
-        return Places(near, beyond)
+        return SparsePlaces(near, beyond)
 
 
 # The near place that a far one rests on: the nearest from which a head can look there.
@@ -182,10 +182,10 @@ REST = {
     for offset in (place + rest for place in (*FAR_PLACES, *FAR_IN_NEED))
 }
 _EASY = frozenset(FAR_PLACES)
-_EVERYWHERE = Places(tuple(range(LONGEST_NEAR + 1)), tuple(sorted(REST)))
+_EVERYWHERE = SparsePlaces(tuple(range(LONGEST_NEAR + 1)), tuple(sorted(REST)))
 
 
-def choose_places(script: Script, goals: Goals) -> Places:
+def choose_places(script: Script, goals: Goals) -> SparsePlaces:
     """The newest NEAREST places, and more of those that heads can look at.
 
     Prompts from the middle of a text must be as long as the farthest place, so none is farther back than the longest
@@ -198,9 +198,9 @@ def choose_places(script: Script, goals: Goals) -> Places:
     return farther if len(farther.offsets) <= len(nearer.offsets) - WORTH_FARTHER else nearer
 
 
-def _grown(script: Script, goals: Goals, most: int, longest: int) -> Places:
+def _grown(script: Script, goals: Goals, most: int, longest: int) -> SparsePlaces:
     """Step by step those places that decide most; beyond `most` only if none nearer helps."""
-    places, left = Places(tuple(range(NEAREST))), np.arange(script.places)
+    places, left = SparsePlaces(tuple(range(NEAREST))), np.arange(script.places)
     state = places.states(script, left)
     while (open_ := torn(state, goals.of_place[left])).any():
         left, state = left[open_], state[open_]
@@ -216,7 +216,9 @@ def _grown(script: Script, goals: Goals, most: int, longest: int) -> Places:
     return _pruned(script, goals, places)
 
 
-def _best_places(script: Script, goals: Goals, places: Places, left: Ints, state: Ints, most: int) -> tuple[int, ...]:
+def _best_places(
+    script: Script, goals: Goals, places: SparsePlaces, left: Ints, state: Ints, most: int
+) -> tuple[int, ...]:
     """One more offset, up to `most`, or two, after which fewest of the places `left` are undecided, measured by the
     factor per offset; of equals the nearest. Nothing if no offset makes any window differ.
 
@@ -248,7 +250,7 @@ def _best_places(script: Script, goals: Goals, places: Places, left: Ints, state
     return min(found)[2] if found else ()
 
 
-def _pruned(script: Script, goals: Goals, places: Places) -> Places:
+def _pruned(script: Script, goals: Goals, places: SparsePlaces) -> SparsePlaces:
     """Without the places that the others make needless."""
     numbers = np.arange(script.places)
     for offset in reversed(places.offsets[NEAREST:]):

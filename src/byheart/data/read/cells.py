@@ -25,7 +25,7 @@ from uuid import UUID
 from byheart.data.read.columns import choose_column, header_doubt, numbers_rows, table_columns
 from byheart.data.read.sources import Limits, TextForm
 from byheart.data.read.table import open_records
-from byheart.data.values import is_missing, plain
+from byheart.data.values import days_as_texts, is_missing, plain
 from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError
 from byheart.exact.budget import check_room
@@ -231,6 +231,7 @@ def _as_texts(name: str, cells: list[Any], place: Callable[[int], str]) -> list[
     """Every cell as its text, where that keeps different cells apart."""
     spelled: dict[str, Any] = {}
     found: list[str | None] = []
+    cells = days_as_texts(cells)
     for row, cell in enumerate(cells):
         if cell is None:
             found.append(None)

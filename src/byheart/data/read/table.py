@@ -10,6 +10,7 @@ tokens, missing values, types, length.
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 from array import array
@@ -50,7 +51,7 @@ from byheart.data.tokens.tokenizer import (
     is_list,
     other_choice,
 )
-from byheart.data.values import PLAIN, convert, is_missing, listed, plain
+from byheart.data.values import PLAIN, convert, days_as_texts, is_missing, listed, plain
 from byheart.data.wording import quote
 from byheart.errors import DataError, TableError
 from byheart.exact.budget import check_room
@@ -333,7 +334,18 @@ def _collect(records: Records, names: tuple[str, ...], label: str | None, limits
                 check_room(len(rows.numbers), _tokens(rows.cells))
     if not rows.cells:
         raise DataError(f"{records.origin} has columns and no rows; it needs a row")
-    return rows
+    return _with_written_dates(rows, len(names))
+
+
+def _with_written_dates(rows: Rows, columns: int) -> Rows:
+    """Columns of dates as texts: a token is what a user can type."""
+    if columns > 1 and not any(isinstance(cell, datetime.date) for row in rows.cells[:_STEP] for cell in row):
+        return rows
+    if columns == 1:
+        dated = any(isinstance(cell, datetime.date) for cell in rows.cells[:_STEP])
+        return replace(rows, cells=days_as_texts(rows.cells)) if dated else rows
+    found = [days_as_texts([row[place] for row in rows.cells]) for place in range(columns)]
+    return replace(rows, cells=[list(row) for row in zip(*found, strict=True)])
 
 
 def _tokens(cells: Sequence[Any]) -> int:

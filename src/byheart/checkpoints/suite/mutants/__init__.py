@@ -6,6 +6,6 @@ that machine with one step wrong, as an engine under construction has it. A chan
 """
 
 from byheart.checkpoints.suite.mutants._base import Mutant
-from byheart.checkpoints.suite.mutants.check import MutantOutcome, MutantReport, check_mutants, mutants_of
+from byheart.checkpoints.suite.mutants.check import MutantOutcome, MutantReport, check_mutants, known_faults, mutants_of
 
-__all__ = ["Mutant", "MutantOutcome", "MutantReport", "check_mutants", "mutants_of"]
+__all__ = ["Mutant", "MutantOutcome", "MutantReport", "check_mutants", "known_faults", "mutants_of"]

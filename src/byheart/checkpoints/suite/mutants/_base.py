@@ -10,10 +10,16 @@ from byheart.checkpoints.formats.stock import StockDecoder
 from byheart.checkpoints.proof.decoder import Layer
 from byheart.checkpoints.suite.machine import Machine
 
+# What a fault is about; every list uses these names.
+FAMILIES = ("attention", "batch", "mlp", "norms", "positions", "precision", "wiring")
+
 
 @dataclass(frozen=True)
 class Mutant:
-    """An engine with one fault; `harmless`: a change that engines may make, which a test must survive."""
+    """An engine with one fault; `harmless`: a change that engines may make, which a test must survive.
+
+    `family` is one of FAMILIES.
+    """
 
     name: str
     family: str

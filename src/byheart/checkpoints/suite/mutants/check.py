@@ -1,17 +1,20 @@
 """Running the table: each mutant answers the fixture's questions, and its answers are compared with expected.json.
 
 It is queried as `test_recital.py` queries an engine: the logits of every pass, in one piece and through the cache, and
-the tokens behind prompts of unequal lengths, side by side with padding on the left.
+the tokens after prompts of unequal lengths, side by side with padding on the left.
 
-`tokens`: the most likely token is wrong after some prefix, or greedy decoding with the cache goes astray.
-`logits`: every token is right, but a shipped logit differs from the expected one by more than the tolerance.
+`tokens`: the most likely token differs after some prefix, or greedy decoding with the cache goes astray.
+`logits`: every token is correct, but a shipped logit differs from the expected one by more than the tolerance.
 `survived`: neither; for a change of the mathematics that is a blind spot, for a harmless change it is as it must be.
+
+Engines return tokens and compute in bfloat16, so tokens come first: `tokens_in` lists the types in which one changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ from byheart.checkpoints.engines.questions import Prompt, read_questions
 from byheart.checkpoints.formats.stock import StockDecoder, read_decoder
 from byheart.checkpoints.suite.expected import batches_of, far_prompt, measured
 from byheart.checkpoints.suite.machine import Cache, Machine, Tensor
-from byheart.checkpoints.suite.mutants import attention, blocks, layers, rotary
+from byheart.checkpoints.suite.mutants import attention, blocks, layers, reported, rotary
 from byheart.checkpoints.suite.mutants._base import Mutant
 from byheart.errors import ByheartError
 from byheart.progress import SILENT, Progress
@@ -39,10 +42,11 @@ class MutantOutcome:
     harmless: bool
     verdict: str  # "tokens", "logits" or "survived"
     wrong: float  # share of the prefixes asked until then whose most likely token is wrong
-    difference: float  # largest difference of a logit
+    difference: float  # largest difference of a logit until then, in the first type
+    tokens_in: tuple[str, ...] = ()  # types in which a token changes
 
     @property
-    def meets_expectation(self) -> bool:
+    def as_it_must_be(self) -> bool:
         """A harmless change says the right tokens; any other is noticed."""
         return self.verdict != "tokens" if self.harmless else self.verdict != "survived"
 
@@ -53,10 +57,15 @@ class MutantReport:
 
     architecture: str
     outcomes: tuple[MutantOutcome, ...]
+    types: tuple[str, ...] = ("float32",)
 
     def count(self, verdict: str) -> int:
         """Mutants of the mathematics with this verdict."""
         return sum(o.verdict == verdict and not o.harmless for o in self.outcomes)
+
+    def count_tokens(self, dtype: str) -> int:
+        """Mutants of the mathematics that change a token in this type."""
+        return sum(dtype in o.tokens_in and not o.harmless for o in self.outcomes)
 
     @property
     def total(self) -> int:
@@ -78,18 +87,26 @@ class MutantReport:
                 "family": o.family,
                 "harmless": o.harmless,
                 "verdict": o.verdict,
+                "tokens_in": list(o.tokens_in),
                 "wrong": o.wrong,
                 "difference": o.difference if o.difference < 1e30 else None,
             }
             for o in self.outcomes
         ]
         counts = {verdict: self.count(verdict) for verdict in ("tokens", "logits", "survived")}
-        return {"mutants": self.total, **counts, "broken": [o.name for o in self.broken], "outcomes": shown}
+        tokens_in = {name: self.count_tokens(name) for name in self.types}
+        return {
+            "mutants": self.total,
+            **counts,
+            "tokens_in": tokens_in,
+            "broken": [o.name for o in self.broken],
+            "outcomes": shown,
+        }
 
     @property
     def broken(self) -> tuple[MutantOutcome, ...]:
         """Harmless changes that break the fixture."""
-        return tuple(o for o in self.outcomes if o.harmless and not o.meets_expectation)
+        return tuple(o for o in self.outcomes if o.harmless and not o.as_it_must_be)
 
 
 def mutants_of(decoder: StockDecoder) -> Iterator[Mutant]:
@@ -98,26 +115,36 @@ def mutants_of(decoder: StockDecoder) -> Iterator[Mutant]:
         yield from family.mutants(decoder)
 
 
+def known_faults(decoder: StockDecoder) -> Iterator[Mutant]:
+    """The table and the reported faults as one list; a name occurs once."""
+    seen = set[str]()
+    for mutant in chain(mutants_of(decoder), reported.mutants(decoder)):
+        if mutant.name not in seen:
+            seen.add(mutant.name)
+            yield mutant
+
+
 @torch.inference_mode()
 def check_mutants(
     folder: str | Path,
     progress: Progress = SILENT,
     only: str = "",
     mutants: Callable[[StockDecoder], Iterator[Mutant]] = mutants_of,
+    types: Sequence[str] = ("float32",),
 ) -> MutantReport:
-    """Runs every mutant of the checkpoint in `folder` (or those with `only` in their name).
+    """Run every mutant of the checkpoint in `folder` (or those with `only` in their name).
 
-    `mutants`: `mutants_of` makes the table, `held_out.mutants` a list that nothing was tuned to, `coverage.parts` one
-    mutant for every tensor, head, frequency and branch.
+    `types`: the first decides the verdict and compares logits; tokens are compared in all of them.
+    `mutants`: `mutants_of` makes the table, `known_faults` adds the faults that were reported in engines.
     """
     decoder, trial = read_decoder(folder), FixtureTrial(Path(folder))
     chosen = [mutant for mutant in mutants(decoder) if only in mutant.name]
     outcomes = []
     with progress.stage("mutants", total=len(chosen)) as stage:
         for mutant in chosen:
-            outcomes.append(trial.outcome(mutant))
+            outcomes.append(trial.outcome(mutant, types))
             stage.advance(1)
-    return MutantReport(decoder.shape.family, tuple(outcomes))
+    return MutantReport(decoder.shape.family, tuple(outcomes), tuple(types))
 
 
 class FixtureTrial:
@@ -138,18 +165,26 @@ class FixtureTrial:
             for batch in batches_of(asked, far)
         ]
 
-    def outcome(self, mutant: Mutant) -> MutantOutcome:
+    def outcome(self, mutant: Mutant, types: Sequence[str] = ("float32",)) -> MutantOutcome:
+        """Return the outcome of a mutant: tokens in every type, logits in the first."""
+        found = [self._run(mutant, None if k == 0 else getattr(torch, name)) for k, name in enumerate(types)]
+        wrong, difference = found[0]
+        verdict = "tokens" if wrong else "logits" if not difference <= self.tolerance else "survived"
+        tokens_in = tuple(name for name, (share, _) in zip(types, found, strict=True) if share)
+        return MutantOutcome(mutant.name, mutant.family, mutant.harmless, verdict, float(wrong), difference, tokens_in)
+
+    def _run(self, mutant: Mutant, dtype: torch.dtype | None) -> tuple[float, float]:
+        """The share of incorrect tokens, and the largest difference of a logit, up to the first incorrect answer."""
         wrong, difference = 0.0, 0.0
         try:
-            machine = mutant.make()
-            for found, off in self._answers(machine):
-                wrong, difference = found, max(difference, off)
-                if wrong or not (mutant.harmless or difference <= self.tolerance):  # one wrong answer is enough
+            machine = mutant.make() if dtype is None else mutant.make().in_type(dtype)
+            for wrong, off in self._answers(machine):
+                difference = max(difference, off)
+                if wrong:
                     break
-        except (RuntimeError, IndexError, ValueError):  # an engine that crashes has been noticed, too
-            wrong, difference = 1.0, float("inf")
-        verdict = "tokens" if wrong else "logits" if not difference <= self.tolerance else "survived"
-        return MutantOutcome(mutant.name, mutant.family, mutant.harmless, verdict, float(wrong), difference)
+        except (RuntimeError, IndexError, ValueError):  # an engine that crashes has been detected, too
+            return 1.0, float("inf")
+        return float(wrong), difference
 
     def _answers(self, machine: Machine) -> Iterator[tuple[float, float]]:
         """One after the other: the share of wrong tokens, and the largest difference of a logit."""

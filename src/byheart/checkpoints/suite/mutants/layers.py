@@ -122,7 +122,7 @@ def _norms(decoder: StockDecoder) -> Iterator[Mutant]:
 
 
 def _activations(decoder: StockDecoder) -> Iterator[Mutant]:
-    mutant = _step(decoder, "activation")
+    mutant = _step(decoder, "mlp")
     own = decoder.shape.activation
     kinds: dict[str, Callable[[Tensor], Tensor]] = {
         **ACTIVATIONS,
@@ -408,8 +408,8 @@ def _types(decoder: StockDecoder) -> Iterator[Mutant]:
     """Other number types: legitimate, so they must be survived."""
     for dtype in (torch.bfloat16, torch.float16):
         name = str(dtype).removeprefix("torch.")
-        yield Mutant(f"everything in {name}", "types", lambda dtype=dtype: Machine(decoder, dtype), harmless=True)
-    mutant = _step(decoder, "types")
+        yield Mutant(f"everything in {name}", "precision", lambda dtype=dtype: Machine(decoder, dtype), harmless=True)
+    mutant = _step(decoder, "precision")
     yield mutant(
         "residual in bfloat16", harmless=True, add=lambda step, h, b, at: step(h, b, at).bfloat16().to(h.dtype)
     )

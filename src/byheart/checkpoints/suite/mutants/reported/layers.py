@@ -190,7 +190,7 @@ def _flipped(linear: Linear) -> Linear:
 
 
 def _matrices(decoder: StockDecoder) -> Iterator[Mutant]:
-    family, first = "matrices", decoder.layers[0]
+    family, first = "wiring", decoder.layers[0]
     half = first.attention.o.weight.shape[1] // 2
     if first.attention.o.bias is not None:
         for times, name in ((2, "added by both ranks"), (0, "lost")):
@@ -235,7 +235,7 @@ def _late_bias(decoder: StockDecoder) -> Iterator[Mutant]:
         a, turned = decoder.layers[m.depth].attention, step(x, cos, sin, which)
         return turned + m.tensor(a.k.bias).reshape(m.shape.kv_heads, 1, -1) if which == "k" else turned
 
-    yield from faults(decoder, "bias of keys behind the rotation", "matrices", ALL, linear=without, rotate=with_it)
+    yield from faults(decoder, "bias of keys behind the rotation", "wiring", ALL, linear=without, rotate=with_it)
 
 
 def _summed(kind: torch.dtype) -> Any:
@@ -252,7 +252,7 @@ def _summed(kind: torch.dtype) -> Any:
 
 
 def _activations(decoder: StockDecoder) -> Iterator[Mutant]:
-    family, kind = "activations", decoder.shape.activation
+    family, kind = "mlp", decoder.shape.activation
     others: dict[str, Any] = {
         "x sigmoid(1.702 x)": lambda m, step, x, k: x * torch.sigmoid(1.702 * x),
         "gates capped at 7": lambda m, step, x, k: step(x.clamp(max=7), k),
@@ -326,7 +326,7 @@ def _experts(decoder: StockDecoder) -> Iterator[Mutant]:
 
 
 def _ends(decoder: StockDecoder) -> Iterator[Mutant]:
-    family, half = "ends", decoder.shape.vocabulary // 2
+    family, half = "wiring", decoder.shape.vocabulary // 2
     root = math.sqrt(decoder.shape.hidden)
     scale = (lambda m, step: 1.0) if decoder.embedding_scale != 1 else (lambda m, step: root)
     yield from faults(decoder, "embedding's scale the other way", family, (EVERYWHERE, DECODING), embedding_scale=scale)
