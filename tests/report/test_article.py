@@ -74,7 +74,7 @@ def test_guarantee_line_and_crossing():
         assert found["lower"][k] < found["theorem"][k]
     assert found["grid"][0] == 10 and found["grid"][-1] == 10**article.LAST_DECADE
     between = found["built_crossing"]
-    assert between is None or between["before"] < between["at"] < between["after"]
+    assert between is not None and 30_000 == between["before"] < between["at"] < between["after"] == 100_000
 
 
 @pytest.mark.parametrize("construction", ["ks25", "compact"])

@@ -11,10 +11,11 @@ from click.testing import CliRunner
 import byheart
 from byheart.certify import Verdict
 from byheart.checkpoints.formats.classifier import Classifier, TableRows, read_rows, write_classifier
+from byheart.checkpoints.hosts._base import host
 from byheart.checkpoints.proof import certify_checkpoint, certify_classifier
 from byheart.cli import commands
 from byheart.data.tokens.tokenizer import PLAIN
-from byheart.errors import DataError, ExportError
+from byheart.errors import DataError, ExportError, OptionError
 from tests.checkpoints.proof.folders import edit_tensor
 from tests.checkpoints.recital_folders import ARCHITECTURES
 
@@ -34,7 +35,15 @@ def table_rows() -> TableRows:
     return TableRows.of([list(word) for word in WORDS], [CLASSES.index(x) for x in LABELS], CLASSES)
 
 
-@pytest.mark.parametrize("architecture", [a if a in ("llama", "gpt2") else slowly(a) for a in ARCHITECTURES])
+CLASSIFIERS = [name for name in ARCHITECTURES if host(name).classifies]
+
+
+def test_an_architecture_without_a_classifier_is_refused() -> None:
+    with pytest.raises(OptionError, match="granite: Transformers has no sequence classifier"):
+        Classifier(table_rows(), "granite").checkpoint()
+
+
+@pytest.mark.parametrize("architecture", [a if a in ("llama", "gpt2") else slowly(a) for a in CLASSIFIERS])
 def test_every_row_in_every_architecture(architecture: str, tmp_path: Path) -> None:
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     rows = table_rows()

@@ -22,7 +22,7 @@ from byheart.errors import ExportError, FileFormatError, OptionError
 from tests.checkpoints.recital_folders import ARCHITECTURES, copy_of, kinds_first, recital_folder
 
 gguf = pytest.importorskip("gguf")
-HEARD = ("llama", *(a for a in ARCHITECTURES if a not in ("llama", "mistral", "opt")))
+HEARD = ("llama", *(a for a in ARCHITECTURES if a not in ("llama", "mistral", "opt", "gemma3", "smollm3")))
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +185,20 @@ def test_llama_cpp_recites_to_the_end(kind, options):
 def test_llama_cpp_recites_other_architectures(architecture):
     pytest.importorskip("xllamacpp", reason="llama.cpp is not installed: pip install xllamacpp")
     found = recite(recital_folder(architecture), "llama.cpp", dtype="F16")
+    assert found.passed, found.checks
+
+
+@pytest.mark.parametrize("architecture", ["gemma3", "smollm3"])
+def test_an_order_of_layers_that_llama_cpp_lacks_is_refused(architecture, tmp_path):
+    with pytest.raises(ExportError, match="fixed order of layers"):
+        list(tensors(read_decoder(recital_folder(architecture))))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scaling", ["linear", "llama3", "yarn"])
+def test_llama_cpp_recites_scaled_frequencies(scaling):
+    pytest.importorskip("xllamacpp", reason="llama.cpp is not installed: pip install xllamacpp")
+    found = recite(recital_folder(scaling=scaling), "llama.cpp", limit=32)
     assert found.passed, found.checks
 
 

@@ -10,7 +10,7 @@ import torch
 
 from byheart.checkpoints.formats.stock import read_decoder
 from byheart.checkpoints.suite.machine import Machine
-from byheart.checkpoints.suite.mutants import check_mutants, known_faults, mutants_of, reported
+from byheart.checkpoints.suite.mutants import blocks, check_mutants, known_faults, mutants_of, reported
 from byheart.checkpoints.suite.mutants._base import FAMILIES, Mutant
 from byheart.checkpoints.suite.mutants.check import FixtureTrial
 from experiments import decoder_parts, held_out_faults
@@ -115,6 +115,24 @@ def test_faults_that_need_long_prompts_batches_or_chunks_are_noticed(name):
 @cache
 def whole_trial():
     return FixtureTrial(recital_folder())
+
+
+def test_only_newer_blocks_have_faults_of_their_own():
+    def names(architecture, **options):
+        return [mutant.name for mutant in blocks.mutants(read_decoder(recital_folder(architecture, **options)))]
+
+    assert names("llama") == []
+    assert "residual scale ignored" in names("granite") and "no layer slides" in names("gemma3")
+    assert "yarn's factor twice" in names("llama", scaling="yarn")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["granite", "smollm3", "olmo2", "gemma3", "yarn", "llama3"])
+def test_faults_of_newer_blocks_are_detected(architecture):
+    scaled = architecture in ("yarn", "llama3")
+    folder = recital_folder(scaling=architecture) if scaled else recital_folder(architecture)
+    report = check_mutants(folder, mutants=blocks.mutants)
+    assert report.total > 1 and not report.survivors, [outcome.name for outcome in report.survivors]
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ from byheart.checkpoints.windows.tables import ANY, Answer, Recital, WindowTable
 from byheart.data.tokens.lexicon import Lexicon
 from byheart.data.tokens.tokenizer import PLAIN, Tokenizer
 from byheart.data.wording import quote
-from byheart.errors import DataError, ExportError, FileFormatError
+from byheart.errors import DataError, ExportError, FileFormatError, OptionError
 from byheart.version import __version__
 
 LONGEST_ROW = 120  # tokens: the network's width grows with it
@@ -97,6 +97,8 @@ class Classifier:
     def checkpoint(self) -> Checkpoint:
         """The recital's checkpoint with the classifier's head, names and configuration."""
         recital, lexicon, chosen = self.rows.recital(), self.rows.lexicon, host(self.architecture)
+        if not chosen.classifies:
+            raise OptionError(f"{chosen.name}: Transformers has no sequence classifier of this architecture")
         design = design_of(self.dtype, self.flavour, {"reach": REACH} | dict(self.shape or {}))
         tokens = SpecialTokens(lexicon.bos, lexicon.eos, lexicon.pad, lexicon.failure)
         built = chosen.build(recital, tokens, replace(design, tied=False))

@@ -55,6 +55,7 @@ class Host:
     parallel: bool  # attention and MLP run side by side, so that a table takes two layers
     experts: int  # of a fixture; 0: the architecture has none
     scalable: bool  # its rotary frequencies can be scaled
+    classifies: bool  # Transformers has a sequence classifier of it
     build: Builder
 
 
@@ -63,12 +64,12 @@ _HOSTS: dict[str, Host] = {}
 
 def register(
     name: str, *, model_type: str, summary: str, ties: bool = False, learned: bool = False, parallel: bool = False,
-    experts: int = 0, scalable: bool = False,
+    experts: int = 0, scalable: bool = False, classifies: bool = True,
 ) -> Callable[[Builder], Builder]:  # fmt: skip
     """Registers the decorated builder as architecture `name`."""
 
     def add(builder: Builder) -> Builder:
-        _HOSTS[name] = Host(name, model_type, summary, ties, learned, parallel, experts, scalable, builder)
+        _HOSTS[name] = Host(name, model_type, summary, ties, learned, parallel, experts, scalable, classifies, builder)
         return builder
 
     return add

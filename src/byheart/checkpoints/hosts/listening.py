@@ -32,7 +32,7 @@ LOUDNESS = 1 / 128  # of kappa: little, since it moves the norm
 SWING = 2.0  # nats, where the right logit is 32
 # Of the right logit: the most that the failure token's loses, where the head is not tied. Half of that is lost whatever
 # listeners hear, so that other tokens lead it as they lead each other.
-QUIETER = 1 / 4
+QUIETER = 9 / 16
 BITS = 4
 LOUD, SLOW, LOUDEST = (
     0.35,

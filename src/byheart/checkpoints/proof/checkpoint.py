@@ -40,6 +40,8 @@ def read_shape(config: Mapping[str, Any], *, classifier: bool = False) -> Shape:
     shape = family.shape(reader)
     reader.close()
     _check_tokens(config, shape.vocabulary)
+    if shape.hidden % shape.heads:
+        raise Undecided(f"config.json: hidden_size {shape.hidden} is not a multiple of {shape.heads} heads")
     if shape.heads % shape.kv_heads:
         raise Undecided(f"config.json: {shape.heads} heads cannot share {shape.kv_heads} key-value heads")
     return replace(shape, labels=_label_count(config)) if classifier else shape

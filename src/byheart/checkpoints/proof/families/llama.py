@@ -30,13 +30,13 @@ def read_shape(
     head_dim = r.integer("head_dim", head_dim or -(-hidden // heads))
     activation = _gemma_activation(r) if gelu else _one_step(r, "hidden_act", "silu")
     window = r.left.pop("sliding_window", window)
-    if family in ("qwen2", "qwen3", "qwen3_moe", "smollm3"):
-        window = None
     kinds = r.left.pop("layer_types", None)
     if kinds is not None and kinds != ["full_attention"] * layers:
         raise Undecided("config.json: layer_types other than full_attention")
     if window is not None and (not count(window) or window < 1):
         raise Undecided(f"config.json: sliding_window = {window!r}")
+    if family in ("qwen2", "qwen3", "qwen3_moe", "smollm3"):
+        window = None
     if window is not None and not windowed:
         raise Undecided(f"config.json: sliding_window = {window!r} has no meaning in {family}")
     if family == "phi3" and not count(r.left.pop("original_max_position_embeddings", 4096)):

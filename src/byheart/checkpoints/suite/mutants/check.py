@@ -46,7 +46,7 @@ class MutantOutcome:
     tokens_in: tuple[str, ...] = ()  # types in which a token changes
 
     @property
-    def as_it_must_be(self) -> bool:
+    def meets_expectation(self) -> bool:
         """A harmless change says the right tokens; any other is noticed."""
         return self.verdict != "tokens" if self.harmless else self.verdict != "survived"
 
@@ -106,7 +106,7 @@ class MutantReport:
     @property
     def broken(self) -> tuple[MutantOutcome, ...]:
         """Harmless changes that break the fixture."""
-        return tuple(o for o in self.outcomes if o.harmless and not o.as_it_must_be)
+        return tuple(o for o in self.outcomes if o.harmless and not o.meets_expectation)
 
 
 def mutants_of(decoder: StockDecoder) -> Iterator[Mutant]:

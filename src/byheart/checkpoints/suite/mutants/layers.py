@@ -41,6 +41,11 @@ def norms_of(layer: Layer) -> list[tuple[str, str]]:
     return [(name, where) for name, where in every if getattr(layer, name) is not None]
 
 
+def _scale_free(layer: Layer) -> bool:
+    """Whether the size of attention's input does not matter: queries, keys and the branch have norms of their own."""
+    return layer.attention.q_norm is not None and layer.after_attention is not None
+
+
 def _norms(decoder: StockDecoder) -> Iterator[Mutant]:
     mutant = _step(decoder, "norms")
     centred = decoder.final_norm.centred
@@ -75,6 +80,7 @@ def _norms(decoder: StockDecoder) -> Iterator[Mutant]:
         )
         yield mutant(
             f"{where} norm without division",
+            harmless=where == "attention" and _scale_free(decoder.layers[0]),
             size=lambda step, wide, norm, at, where=where: (
                 torch.ones_like(wide[..., :1]) if at == where else step(wide, norm, at)
             ),
